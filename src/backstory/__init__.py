@@ -1,0 +1,1 @@
+"""Backstory: the memory of coding agents."""

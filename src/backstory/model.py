@@ -1,0 +1,193 @@
+"""The words everything else uses: event types, ids, times."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import re
+from datetime import UTC, datetime
+from enum import StrEnum
+
+from msgspec import Struct
+
+__all__ = [
+    "DEFAULT_TYPES",
+    "EVENT_TYPES",
+    "SEARCHABLE_TYPES",
+    "EventRef",
+    "EventType",
+    "InvalidId",
+    "Ref",
+    "SessionRef",
+    "TurnRef",
+    "digest",
+    "event_id",
+    "parse_id",
+    "parse_time",
+    "rfc3339",
+    "session_id",
+    "turn_id",
+]
+
+
+class EventType(StrEnum):
+    """What happened, in the canonical order. The position in this order is the code the archive stores: append only."""
+
+    USER_INPUT = "user_input"
+    ASSISTANT_RESPONSE = "assistant_response"
+    REASONING = "reasoning"
+    TOOL_CALL = "tool_call"
+    TOOL_RESPONSE = "tool_response"
+    COMPACTION = "compaction"
+    SYSTEM = "system"
+    RUNTIME = "runtime"
+    UNKNOWN = "unknown"
+
+    @property
+    def code(self) -> int:
+        return _CODES[self]
+
+
+EVENT_TYPES: tuple[EventType, ...] = tuple(EventType)
+_CODES: dict[EventType, int] = {kind: code for code, kind in enumerate(EVENT_TYPES)}
+SEARCHABLE_TYPES: tuple[EventType, ...] = EVENT_TYPES[:-1]
+DEFAULT_TYPES: tuple[EventType, ...] = (
+    EventType.USER_INPUT,
+    EventType.ASSISTANT_RESPONSE,
+    EventType.TOOL_RESPONSE,
+)
+
+
+class InvalidId(ValueError):
+    """Not one of our typed ids."""
+
+
+class SessionRef(Struct, frozen=True):
+    """`key` is `<source>/<the agent's own session id>`."""
+
+    key: str
+
+    def __str__(self) -> str:
+        return session_id(self.key)
+
+
+class TurnRef(Struct, frozen=True):
+    key: str
+    ordinal: int
+
+    def __str__(self) -> str:
+        return turn_id(self.key, self.ordinal)
+
+
+class EventRef(Struct, frozen=True):
+    uid: bytes
+
+    def __str__(self) -> str:
+        return event_id(self.uid)
+
+
+Ref = SessionRef | TurnRef | EventRef
+
+_UID_BYTES = 16
+# Ordinals are one-based, without leading zeros, and below 2**20: the index packs (session, turn) into one integer.
+_ORDINAL = re.compile(r"[1-9][0-9]{0,6}")
+MAX_TURNS = 1 << 20
+_MAX_ID_CHARS = 4096
+
+
+def digest(*parts: str) -> bytes:
+    """A 16-byte digest of the parts; each is framed by its length, so ("ab", "c") and ("a", "bc") differ."""
+    hasher = hashlib.blake2b(digest_size=_UID_BYTES)
+    for part in parts:
+        data = part.encode("utf-8", "surrogatepass")
+        hasher.update(len(data).to_bytes(8, "little"))
+        hasher.update(data)
+    return hasher.digest()
+
+
+def _encode(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode("ascii")
+
+
+def _decode(text: str) -> bytes:
+    """Strict base64url without padding: whatever does not encode back to the same text is refused."""
+    try:
+        data = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError):
+        raise InvalidId(text) from None
+    if not data or _encode(data) != text:
+        raise InvalidId(text)
+    return data
+
+
+def session_id(key: str) -> str:
+    return f"session:{_encode(key.encode())}"
+
+
+def turn_id(key: str, ordinal: int) -> str:
+    return f"turn:{_encode(key.encode())}:{ordinal}"
+
+
+def event_id(uid: bytes) -> str:
+    return f"event:{_encode(uid)}"
+
+
+def _session_key(text: str) -> str:
+    try:
+        key = _decode(text).decode()
+    except UnicodeDecodeError:
+        raise InvalidId(text) from None
+    source, slash, native = key.partition("/")
+    if not (source and slash and native):
+        raise InvalidId(text)
+    return key
+
+
+def parse_id(text: str) -> Ref:
+    """The object behind one of our ids; raises InvalidId for every other string."""
+    if len(text) > _MAX_ID_CHARS:
+        raise InvalidId(text[:80])
+    kind, _, rest = text.partition(":")
+    if kind == "session":
+        return SessionRef(_session_key(rest))
+    if kind == "turn":
+        part, _, ordinal = rest.rpartition(":")
+        if not _ORDINAL.fullmatch(ordinal) or int(ordinal) >= MAX_TURNS:
+            raise InvalidId(text)
+        return TurnRef(_session_key(part), int(ordinal))
+    if kind == "event":
+        uid = _decode(rest)
+        if len(uid) == _UID_BYTES:
+            return EventRef(uid)
+    raise InvalidId(text)
+
+
+def rfc3339(ms: int) -> str:
+    """Milliseconds since the epoch as RFC 3339 in UTC with exactly three decimals."""
+    seconds, millis = divmod(ms, 1000)
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{millis:03d}Z"
+
+
+# Outside 2001..2100 a "time" is a counter, a duration or a broken clock. It also bounds what rfc3339 has to print.
+_EARLIEST_MS = 978_307_200_000
+_LATEST_MS = 4_102_444_800_000
+
+
+def parse_time(value: object) -> int | None:
+    """Milliseconds since the epoch from what agents write: ISO 8601 text, epoch seconds, ms, us or ns; else None."""
+    if isinstance(value, str):
+        try:
+            moment = datetime.fromisoformat(value)
+        except ValueError:
+            return None
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
+        ms = round(moment.timestamp() * 1000)
+        return ms if _EARLIEST_MS <= ms < _LATEST_MS else None
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
+        return None
+    for scale in (1000, 1, 1e-3, 1e-6):
+        if _EARLIEST_MS <= value * scale < _LATEST_MS:
+            return int(value * scale)
+    return None

@@ -1,0 +1,161 @@
+"""The protocol every agent's source follows: where its transcripts are, and what their records mean.
+
+A source never writes, never opens the archive and keeps nothing global. It finds `Transcript`s and, for each, gives a
+`Parser` that turns raw records into items: `Event`, `About`, `Usage`, `TurnEnd`. Ingest decides the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from ..model import EventType
+
+__all__ = ["About", "Event", "Item", "Lookup", "Parser", "Source", "Transcript", "TurnEnd", "Usage"]
+
+
+class Transcript(Struct, frozen=True, kw_only=True):
+    """One file that holds (a part of) one session.
+
+    `family` and `rank` order files that replay one another (forks, resumes, copies of one session): ingest reads the
+    members of a family in the order of their rank, so that the original comes first and owns what it shares.
+    """
+
+    source: str
+    path: Path
+    session: str
+    """The agent's own session id; `<source>/<session>` is the session's key."""
+    parent: str | None = None
+    """The agent's own id of the session that started this one (subagents)."""
+    family: str = ""
+    rank: tuple[int, str] = (0, "")
+
+
+class Event(Struct, kw_only=True):
+    """One thing that happened, in the order of the transcript."""
+
+    uid: bytes
+    """16-byte digest (`model.digest`) that identifies the event wherever the record is copied to."""
+    type: EventType
+    text: str
+    """The readable text. For tool calls it is left empty: it is derived from tool and arguments."""
+    ts: int | None = None
+    """Milliseconds since the epoch; None takes the time of the event before it."""
+    session: str | None = None
+    """The agent's own session id when the event belongs to another session than the file's (nested subagents)."""
+    starts_turn: bool = False
+    """A prompt that opens a new turn."""
+    ends_turn: bool = False
+    """The agent said so: after this the turn waits for new input."""
+    may_end_turn: bool = False
+    """An answer that asks for nothing more, from an agent that did not say: it ends the turn if the next thing is a
+    prompt, or if a provisional `TurnEnd` says that this is all."""
+    turn_key: str | None = None
+    """The agent's own id of the turn, if it has one: replayed turns of a fork are recognised by it."""
+    tool: str | None = None
+    call_id: str | None = None
+    model: str | None = None
+    """The model that wrote this event."""
+    originating_model: str | None = None
+    """The model whose work this belongs to: for tool calls and responses, the model that called."""
+    arguments: Any = None
+    """Tool calls: the arguments, a mapping when the agent wrote one, else whatever it wrote."""
+    exit_code: int | None = None
+    failed: bool | None = None
+    """Tool responses: whether the agent recorded an error."""
+    cwd: str | None = None
+    usage_key: bytes | None = None
+    """The model call (`Usage.key`) this event came from."""
+    extra: dict[str, Any] | None = None
+    """Small structured facts worth keeping (child session, duration ...); JSON values only."""
+
+
+class About(Struct, kw_only=True):
+    """What a record says of the session as a whole. None says nothing; a later value replaces an earlier one."""
+
+    session: str | None = None
+    title: str | None = None
+    title_rank: int = 0
+    """explicit title 3 > generated title 2 > summary 1; a title replaces one of the same or a lower rank."""
+    summary: str | None = None
+    slug: str | None = None
+    cwd: str | None = None
+    branch: str | None = None
+    version: str | None = None
+    parent: str | None = None
+    parent_call: str | None = None
+    """The tool call in the parent that started this session."""
+    forked_from: str | None = None
+
+
+class Usage(Struct, kw_only=True):
+    """Tokens of one model call. Seen again under the same key, the larger numbers win: partial records grow.
+
+    `input_tokens` includes what was read from or written to the cache, as traces count it.
+    """
+
+    key: bytes
+    session: str | None = None
+    model: str | None = None
+    ts: int | None = None
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_5m_tokens: int = 0
+    cache_write_1h_tokens: int = 0
+    reasoning_tokens: int = 0
+    cost: float | None = None
+    """What the agent itself reported, in USD."""
+    stop_reason: str | None = None
+
+
+class TurnEnd(Struct, kw_only=True):
+    """A record that says: the turn is over. Its last answer is the terminal event (without one, its last event).
+
+    Whatever the agent does in the same turn afterwards (answers, reasoning, tools) takes the end back: it was not one.
+    """
+
+    session: str | None = None
+    provisional: bool = False
+    """At the end of what was read: holds only if the last thing that happened was a `may_end_turn` answer."""
+
+
+Item = Event | About | Usage | TurnEnd
+Lookup = Callable[[str], frozenset[str]]
+"""The `turn_key`s the archive already has for the agent's own session id of the same source."""
+
+
+class Parser(Protocol):
+    """Reads the records of one transcript in order. Its state is all it needs to go on later where it stopped."""
+
+    def parse(self, record: Any) -> Iterable[Item]:
+        """The items of one record. Raises ValueError for a record that cannot be understood; the rest goes on."""
+
+    def finish(self) -> Iterable[Item]:
+        """Items that only the end of what is there now can tell; called after each read, more records may follow."""
+
+    def state(self) -> dict[str, Any]:
+        """JSON-ready; given back to `Source.parser` when the file has grown."""
+
+
+class Source(Protocol):
+    name: str
+
+    def roots(self, home: Path, environ: Mapping[str, str]) -> list[Path]:
+        """Folders that may hold transcripts, existing or not. They are what gets watched."""
+
+    def accepts(self, path: Path) -> bool:
+        """Whether a path below a root is a transcript, by its name alone."""
+
+    def describe(self, path: Path, head: bytes) -> Transcript | None:
+        """The transcript behind a path, from its name and first bytes (up to 64 KiB); None: not one of ours."""
+
+    def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
+        """A parser for the transcript, from the beginning (state None) or from where an earlier one stopped."""
+
+    def records(self, path: Path) -> Iterator[Any] | None:
+        """All records of a file that is not JSONL (`.json`, a database), or None for JSONL: ingest then reads it
+        incrementally, line by line, and decompresses `.zst`."""
