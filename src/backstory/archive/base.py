@@ -1,0 +1,298 @@
+"""What an archive is: the rows it keeps, what can be asked of it, and how it is written.
+
+Readers may be many, in many processes. There is one writer at a time, and a batch is written whole or not at all.
+`archive/local` is SQLite and tantivy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, Protocol
+
+from msgspec import Struct
+
+from ..model import EventType
+from .query import Query
+
+__all__ = [
+    "Archive",
+    "ArchiveBusy",
+    "ArchiveError",
+    "Batch",
+    "Counts",
+    "DeadlineExceeded",
+    "EventRow",
+    "FileRow",
+    "Found",
+    "Hit",
+    "Mode",
+    "Place",
+    "SearchRequest",
+    "SessionRow",
+    "SessionsRequest",
+    "SyncState",
+    "TurnRow",
+    "UsageRow",
+    "Writer",
+]
+
+Mode = Literal["web_search", "mcp_internal", "tool_calling", "chat"]
+
+
+class ArchiveError(Exception):
+    """The archive cannot do this; the message says why and what to do."""
+
+
+class ArchiveBusy(ArchiveError):
+    """Another process is the writer."""
+
+
+class DeadlineExceeded(ArchiveError):
+    """The answer would have come too late."""
+
+
+class SessionRow(Struct, kw_only=True):
+    """One session. Times are milliseconds since the epoch."""
+
+    key: str
+    source: str
+    title: str = ""
+    title_rank: int = 0
+    summary: str | None = None
+    slug: str | None = None
+    cwd: str | None = None
+    """Where it started; `last_cwd` is where it was last. The project of a session is its `cwd`."""
+    last_cwd: str | None = None
+    branch: str | None = None
+    version: str | None = None
+    parent: str | None = None
+    """Key of the session that started this one; `parent_call` is the tool call there."""
+    parent_call: str | None = None
+    forked_from: str | None = None
+    started_at: int = 0
+    updated_at: int = 0
+    turn_count: int = 0
+    event_count: int = 0
+    completed: bool = False
+    mode: Mode = "chat"
+
+
+class TurnRow(Struct, kw_only=True):
+    """One turn. `terminal` and `prompt` are uids of events in it."""
+
+    session: str
+    ordinal: int
+    turn_key: str | None = None
+    started_at: int = 0
+    updated_at: int = 0
+    event_count: int = 0
+    prompt: bytes | None = None
+    terminal: bytes | None = None
+    terminal_type: EventType | None = None
+    candidate: bytes | None = None
+    """The answer that ends the turn if a prompt comes next."""
+    last_answer: bytes | None = None
+    last_event: bytes | None = None
+    tools: tuple[str, ...] = ()
+    """Tools called, in the order they were first called; likewise the event types."""
+    types: tuple[EventType, ...] = ()
+    started_work: bool = False
+    """The agent has done something: from here on another prompt is another turn."""
+
+    @property
+    def completed(self) -> bool:
+        return self.terminal is not None
+
+
+class EventRow(Struct, kw_only=True):
+    """One event. `ordinal` is one-based within its turn."""
+
+    uid: bytes
+    session: str
+    turn: int
+    ordinal: int
+    type: EventType
+    ts: int
+    text: str = ""
+    tool: str | None = None
+    call_id: str | None = None
+    model: str | None = None
+    originating_model: str | None = None
+    arguments: Any = None
+    exit_code: int | None = None
+    failed: bool | None = None
+    cwd: str | None = None
+    usage_key: bytes | None = None
+    extra: dict[str, Any] | None = None
+
+
+class UsageRow(Struct, kw_only=True):
+    """Tokens of one model call; written again under the same key, the larger numbers win."""
+
+    key: bytes
+    session: str
+    turn: int
+    ts: int
+    model: str | None = None
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_5m_tokens: int = 0
+    cache_write_1h_tokens: int = 0
+    reasoning_tokens: int = 0
+    cost: float | None = None
+    stop_reason: str | None = None
+
+
+class FileRow(Struct, kw_only=True):
+    """How far a transcript has been read, and what it looked like then."""
+
+    path: str
+    source: str
+    session: str
+    inode: int = 0
+    size: int = 0
+    mtime_ns: int = 0
+    offset: int = 0
+    prefix: bytes = b""
+    """Digest of what stood at the start and just before `offset`: an append leaves it as it was."""
+    state: dict[str, Any] | None = None
+    errors: int = 0
+    last_error: str | None = None
+    missing: bool = False
+
+
+class Place(Struct, frozen=True):
+    """Where an event already is."""
+
+    session: str
+    turn: int
+
+
+class Batch(Struct, kw_only=True):
+    """What one commit writes: rows as they shall be afterwards, new events, and how far the files were read."""
+
+    sessions: list[SessionRow] = []
+    turns: list[TurnRow] = []
+    events: list[EventRow] = []
+    usage: list[UsageRow] = []
+    files: list[FileRow] = []
+
+
+class SearchRequest(Struct, frozen=True, kw_only=True):
+    query: str
+    types: tuple[EventType, ...]
+    limit: int = 10
+    session: str | None = None
+    turn: int | None = None
+    """With `session`: only this turn."""
+    project: str | None = None
+    """Part of a project's path, in any case."""
+    source: str | None = None
+    since: int | None = None
+    until: int | None = None
+    deadline: float | None = None
+    """`time.monotonic()` at which the answer is of no use any more."""
+
+
+class Hit(Struct, kw_only=True):
+    score: float
+    """0 < score <= 1"""
+    event: EventRow
+    turn: TurnRow
+    session: SessionRow
+
+
+class Found(Struct, kw_only=True):
+    query: Query
+    """How the question was understood; its terms are what a snippet shows."""
+    hits: list[Hit]
+    more: bool
+    """Whether the query has matches beyond these."""
+    documents: int
+    """How many events the archive could have found."""
+
+
+class SessionsRequest(Struct, frozen=True, kw_only=True):
+    start: int
+    end: int
+    limit: int = 20
+    mode: Mode | None = None
+    ascending: bool = False
+    after: tuple[int, str] | None = None
+    """(updated_at, session id) of the last session of the page before."""
+    project: str | None = None
+    source: str | None = None
+    deadline: float | None = None
+
+
+class SyncState(Struct, kw_only=True):
+    """How the latest sync went, or how far it is; written by whoever syncs, read by everyone."""
+
+    started_at: int = 0
+    finished_at: int | None = None
+    files_total: int = 0
+    files_done: int = 0
+    first_finished_at: int | None = None
+    """When the archive was complete for the first time; None: the first sync is still to come or running."""
+    index_behind: bool = False
+
+
+class Counts(Struct, kw_only=True):
+    sessions: int
+    turns: int
+    events: int
+    files: int
+    files_with_errors: int
+    files_missing: int
+    by_source: dict[str, int]
+    """Sessions per source."""
+    bytes: int
+
+
+class Writer(Protocol):
+    """The one process that writes. Close it to let another take over; if it dies, another can at once."""
+
+    def files(self) -> dict[str, FileRow]: ...
+    def session(self, key: str) -> SessionRow | None: ...
+    def turn(self, key: str, ordinal: int) -> TurnRow | None: ...
+    def places(self, uids: Sequence[bytes]) -> dict[bytes, Place]: ...
+    def turn_keys(self, key: str) -> frozenset[str]: ...
+    def write(self, batch: Batch) -> None:
+        """Commit a batch: durable and readable by all when this returns; searchable after `flush`."""
+
+    def flush(self) -> None:
+        """Make everything written so far searchable by all processes."""
+
+    def set_sync_state(self, state: SyncState) -> None: ...
+    def close(self) -> None: ...
+
+
+class Archive(Protocol):
+    """Reading. All methods see what is committed now, from any thread."""
+
+    def writer(self) -> Writer:
+        """Raises ArchiveBusy when another process writes."""
+
+    def search(self, request: SearchRequest) -> Found: ...
+    def session(self, key: str) -> SessionRow | None: ...
+    def sessions(self, request: SessionsRequest) -> list[SessionRow]: ...
+    def neighbours(self, session: SessionRow) -> tuple[str | None, str | None]:
+        """Keys of the sessions before and after it by start, in the same project and source."""
+
+    def children(self, key: str) -> list[SessionRow]: ...
+    def turns(self, key: str) -> list[TurnRow]: ...
+    def turn(self, key: str, ordinal: int) -> TurnRow | None: ...
+    def events(self, key: str, turn: int) -> list[EventRow]: ...
+    def event(self, uid: bytes) -> EventRow | None: ...
+    def event_heads(self, uids: Sequence[bytes], chars: int) -> dict[bytes, tuple[str, bool]]:
+        """The first characters of events' texts, and whether there is more."""
+
+    def neighbour_events(self, event: EventRow) -> tuple[bytes | None, bytes | None]:
+        """The events before and after it in its turn."""
+
+    def usage(self, key: str) -> list[UsageRow]: ...
+    def files(self) -> Iterator[FileRow]: ...
+    def counts(self) -> Counts: ...
+    def sync_state(self) -> SyncState: ...
+    def close(self) -> None: ...

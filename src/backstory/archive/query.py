@@ -1,0 +1,105 @@
+"""What a person or an agent typed, as terms and phrases, the same for every engine.
+
+Words are split as the index splits text: letters and digits stay together, everything else separates. A word that
+falls into several parts (`src/auth/token.py`, `user_name`, text without spaces) is a phrase of its parts. CamelCase
+words are looked for whole and as the phrase of their parts. Stop words never decide, unless there is nothing else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from msgspec import Struct
+
+__all__ = ["Clause", "Query", "index_text", "parse_query", "tokens"]
+
+MAX_TOKEN_CHARS = 80
+# A phrase of many common words is slow to intersect; the last parts of a path are the telling ones.
+_MAX_IMPLICIT_PHRASE = 6
+# A pasted stack trace is not a better question for having a thousand words.
+_MAX_CLAUSES = 48
+
+# Scripts written without spaces: every character is a token, words are phrases.
+_UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003134f]"
+)
+_TOKEN = re.compile(r"[^\W_]+")
+_QUOTED = re.compile(r'"([^"]+)"|“([^”]+)”')
+_CAMEL_WORD = re.compile(r"[A-Za-z0-9]*(?:[a-z0-9][A-Z]|[A-Z]{2}[a-z])[A-Za-z0-9]*")
+_CAMEL_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+
+STOP_WORDS = frozenset(
+    "a about after again all also am an and any are as at be because been before being between both but by can could did "
+    "do does doing done down each few for from further get got had has have having he her here hers him his how i if in "
+    "into is it its just let like me more most my need no nor not now of off on once only or other our out over own "
+    "please same she should so some such than that the their them then there these they this those through to too "
+    "under until up us use used using very want was way we were what when where which while who whom why will with "
+    "would you your".split()
+)
+
+
+class Clause(Struct, frozen=True):
+    """One thing to look for: any of the alternatives, each a phrase of one or more tokens."""
+
+    alternatives: tuple[tuple[str, ...], ...]
+    quoted: bool = False
+    """Typed in quotes: must match exactly, and always counts."""
+
+
+class Query(Struct, frozen=True):
+    text: str
+    clauses: tuple[Clause, ...]
+
+    @property
+    def terms(self) -> frozenset[str]:
+        """Every token that was looked for, in lower case."""
+        return frozenset(token for clause in self.clauses for phrase in clause.alternatives for token in phrase)
+
+
+def tokens(text: str) -> list[str]:
+    """The tokens of a text, as the index has them."""
+    return [token for token in _TOKEN.findall(_space(text).lower()) if len(token.encode()) < MAX_TOKEN_CHARS]
+
+
+def index_text(text: str) -> tuple[str, str]:
+    """What an index is given for a text: the text with every word separable, and the parts of its camelCase words."""
+    parts = ""
+    if not text.islower():
+        words = dict.fromkeys(_CAMEL_WORD.findall(text))
+        parts = " ".join(" ".join(_CAMEL_PART.findall(word)) for word in words if len(word) < MAX_TOKEN_CHARS)
+    return _space(text), parts
+
+
+def parse_query(text: str, tokenize: Callable[[str], list[str]] = tokens) -> Query:
+    """`tokenize` is the engine's own way to split text, so that question and index agree in every script."""
+    clauses: dict[Clause, None] = {}
+    stops: dict[Clause, None] = {}
+    for quoted in _QUOTED.finditer(text):
+        phrase = tokenize(_space(quoted[1] or quoted[2]))
+        if phrase:
+            clauses[Clause((tuple(phrase),), quoted=True)] = None
+    for word in _QUOTED.sub(" ", text).split():
+        clause = _word_clause(word, tokenize)
+        if clause is not None:
+            is_stop = all(len(parts) == 1 and parts[0] in STOP_WORDS for parts in clause.alternatives)
+            (stops if is_stop else clauses)[clause] = None
+    return Query(text, tuple(clauses or stops)[:_MAX_CLAUSES])
+
+
+def _word_clause(word: str, tokenize: Callable[[str], list[str]]) -> Clause | None:
+    whole = tokenize(_space(word))
+    if not whole:
+        return None
+    alternatives = [tuple(whole[-_MAX_IMPLICIT_PHRASE:])]
+    camel = _CAMEL_WORD.search(word)
+    if camel and len(whole) == 1:
+        parts = tuple(part.lower() for part in _CAMEL_PART.findall(camel[0]))
+        if len(parts) > 1:
+            alternatives.append(parts[-_MAX_IMPLICIT_PHRASE:])
+    return Clause(tuple(alternatives))
+
+
+def _space(text: str) -> str:
+    """Put spaces around the characters of scripts that have none."""
+    return text if text.isascii() else _UNSPACED.sub(r" \g<0> ", text)
