@@ -253,6 +253,12 @@ class Counts(Struct, kw_only=True):
 class Writer(Protocol):
     """The one process that writes. Close it to let another take over; if it dies, another can at once."""
 
+    def recover(self) -> bool:
+        """Finish what a writer that died left half done; to be called before the first write. True if it was needed."""
+
+    def rebuild_index(self) -> int:
+        """A new search index from everything in the archive, swapped in when it is complete. Gives its size."""
+
     def files(self) -> dict[str, FileRow]: ...
     def session(self, key: str) -> SessionRow | None: ...
     def turn(self, key: str, ordinal: int) -> TurnRow | None: ...

@@ -30,12 +30,14 @@ _CAMEL_WORD = re.compile(r"[A-Za-z0-9]*(?:[a-z0-9][A-Z]|[A-Z]{2}[a-z])[A-Za-z0-9
 _CAMEL_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 
 STOP_WORDS = frozenset(
-    "a about after again all also am an and any are as at be because been before being between both but by can could did "
-    "do does doing done down each few for from further get got had has have having he her here hers him his how i if in "
-    "into is it its just let like me more most my need no nor not now of off on once only or other our out over own "
-    "please same she should so some such than that the their them then there these they this those through to too "
-    "under until up us use used using very want was way we were what when where which while who whom why will with "
-    "would you your".split()
+    """
+    a about after again all also am an and any are as at be because been before being between both but by can could
+    did do does doing done down each few for from further get got had has have having he her here hers him his how i
+    if in into is it its just let like me more most my need no nor not now of off on once only or other our out over
+    own please same she should so some such than that the their them then there these they this those through to too
+    under until up us use used using very want was way we were what when where which while who whom why will with
+    would you your
+    """.split()
 )
 
 

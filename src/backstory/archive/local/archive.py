@@ -1,0 +1,335 @@
+"""The local archive: SQLite is the record, tantivy the index. This is the reading side."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ...config import make_private_folder
+from ...model import SEARCHABLE_TYPES, session_id
+from ..base import (
+    Counts,
+    DeadlineExceeded,
+    EventRow,
+    FileRow,
+    Found,
+    Hit,
+    SearchRequest,
+    SessionRow,
+    SessionsRequest,
+    SyncState,
+    TurnRow,
+    UsageRow,
+)
+from ..query import parse_query
+from .bodies import Bodies
+from .database import connect, migrate
+from .index import Index, turn_number
+from .rows import (
+    EVENT_COLUMNS,
+    FILE_COLUMNS,
+    SESSION_COLUMNS,
+    TURN_COLUMNS,
+    USAGE_COLUMNS,
+    read_event,
+    read_file,
+    read_session,
+    read_turn,
+    read_usage,
+)
+from .search import Filters, search
+from .writer import LocalWriter, take_lock
+
+__all__ = ["LocalArchive"]
+
+_SESSION = ", ".join(f"s.{name}" for name in SESSION_COLUMNS)
+_TURN = ", ".join(f"t.{name}" for name in TURN_COLUMNS)
+_EVENT = ", ".join(f"e.{name}" for name in EVENT_COLUMNS)
+_USAGE = ", ".join(f"u.{name}" for name in USAGE_COLUMNS)
+_CHUNK = 500
+
+
+class LocalArchive:
+    """Opens (and creates) the archive below a home folder. Any number of threads may ask."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = make_private_folder(home)
+        self._path = home / "archive.db"
+        connection = connect(self._path, writable=True)
+        migrate(connection)
+        connection.close()
+        self._local = threading.local()
+        self._connections: list[sqlite3.Connection] = []
+        self._bodies = Bodies(self._dictionary)
+        self._index: Index | None = None
+
+    def writer(self) -> LocalWriter:
+        lock = take_lock(self.home)
+        try:
+            return LocalWriter(connect(self._path, writable=True), self.index, lock)
+        except BaseException:
+            lock.release()
+            raise
+
+    @property
+    def index(self) -> Index:
+        # Importing tantivy takes time that a plain listing need not pay.
+        if self._index is None:
+            self._index = Index(self.home / "index")
+        return self._index
+
+    # Search
+
+    def search(self, request: SearchRequest) -> Found:
+        query = parse_query(request.query, self.index.analyzer.analyze)
+        snapshot = self.index.searcher()
+        filters = self._filters(request)
+        if snapshot is None or filters is None:
+            return Found(query=query, hits=[], more=False, documents=snapshot.num_docs if snapshot else 0)
+        with self._until(request.deadline) as db:
+            matches, more = search(
+                self.index.schema,
+                snapshot,
+                query,
+                filters,
+                request.limit,
+                request.deadline,
+                lambda ids: dict(self._in(db, "SELECT id, uid FROM event WHERE id IN ({})", ids)),
+            )
+            hits = self._hits(db, {match.id: match.score for match in matches})
+        return Found(query=query, hits=hits, more=more, documents=snapshot.num_docs)
+
+    def _filters(self, request: SearchRequest) -> Filters | None:
+        """The request in the index's numbers; None when nothing can match."""
+        db = self._db
+        session = source = None
+        projects = None
+        if request.session is not None:
+            row = db.execute("SELECT id FROM session WHERE key = ?", (request.session,)).fetchone()
+            if row is None:
+                return None
+            session = row[0]
+        if request.source is not None:
+            row = db.execute("SELECT id FROM source WHERE name = ?", (request.source,)).fetchone()
+            if row is None:
+                return None
+            source = row[0]
+        if request.project is not None:
+            part = request.project.casefold()
+            rows = db.execute("SELECT id, path FROM project").fetchall()
+            projects = tuple(id for id, path in rows if part in path.casefold())
+            if not projects:
+                return None
+        types = None if set(request.types) >= set(SEARCHABLE_TYPES) else tuple(kind.code for kind in request.types)
+        in_turn = session is not None and request.turn is not None
+        return Filters(
+            types=types,
+            session=None if in_turn else session,
+            turn=turn_number(session, request.turn) if session is not None and request.turn is not None else None,
+            projects=projects,
+            source=source,
+            since=request.since,
+            until=request.until,
+        )
+
+    def _hits(self, db: sqlite3.Connection, scores: dict[int, float]) -> list[Hit]:
+        rows = self._in(
+            db,
+            f"SELECT e.id, {_EVENT}, {_TURN}, {_SESSION} FROM event e JOIN session s ON s.id = e.session "
+            "JOIN turn t ON t.session = e.session AND t.ordinal = e.turn WHERE e.id IN ({})",
+            list(scores),
+        )
+        events, turns = len(EVENT_COLUMNS), len(TURN_COLUMNS)
+        found = {}
+        for id, *values in rows:
+            session = read_session(values[events + turns :])
+            found[id] = Hit(
+                score=scores[id],
+                event=read_event(session.key, values[:events], self._bodies),
+                turn=read_turn(session.key, values[events : events + turns]),
+                session=session,
+            )
+        return [found[id] for id in scores if id in found]
+
+    # Sessions
+
+    def session(self, key: str) -> SessionRow | None:
+        row = self._db.execute(f"SELECT {_SESSION} FROM session s WHERE s.key = ?", (key,)).fetchone()
+        return read_session(row) if row else None
+
+    def sessions(self, request: SessionsRequest) -> list[SessionRow]:
+        order, beyond = ("ASC", ">") if request.ascending else ("DESC", "<")
+        conditions = ["s.event_count > 0", "s.updated_at >= ?", "s.started_at < ?"]
+        parameters: list[object] = [request.start, request.end]
+        if request.after is not None:
+            conditions.append(f"(s.updated_at, s.public_id) {beyond} (?, ?)")
+            parameters.extend(request.after)
+        if request.mode is not None:
+            conditions.append("s.mode = ?")
+            parameters.append(request.mode)
+        if request.source is not None:
+            conditions.append("s.source = ?")
+            parameters.append(request.source)
+        if request.project is not None:
+            conditions.append("instr(lower(s.cwd), lower(?)) > 0")
+            parameters.append(request.project)
+        with self._until(request.deadline) as db:
+            rows = db.execute(
+                f"SELECT {_SESSION} FROM session s WHERE {' AND '.join(conditions)} "
+                f"ORDER BY s.updated_at {order}, s.public_id {order} LIMIT ?",
+                (*parameters, request.limit),
+            ).fetchall()
+        return [read_session(row) for row in rows]
+
+    def neighbours(self, session: SessionRow) -> tuple[str | None, str | None]:
+        place = (session.source, session.cwd, session.started_at, session_id(session.key))
+        found = []
+        for beyond, order in (("<", "DESC"), (">", "ASC")):
+            row = self._db.execute(
+                "SELECT key FROM session WHERE event_count > 0 AND source = ? AND cwd IS ? "
+                f"AND (started_at, public_id) {beyond} (?, ?) ORDER BY started_at {order}, public_id {order} LIMIT 1",
+                place,
+            ).fetchone()
+            found.append(row[0] if row else None)
+        return found[0], found[1]
+
+    def children(self, key: str) -> list[SessionRow]:
+        rows = self._db.execute(
+            f"SELECT {_SESSION} FROM session s WHERE s.parent = ? AND s.event_count > 0 "
+            "ORDER BY s.started_at, s.public_id",
+            (key,),
+        )
+        return [read_session(row) for row in rows]
+
+    # Turns and events
+
+    def turns(self, key: str) -> list[TurnRow]:
+        rows = self._db.execute(
+            f"SELECT {_TURN} FROM turn t JOIN session s ON s.id = t.session WHERE s.key = ? ORDER BY t.ordinal", (key,)
+        )
+        return [read_turn(key, row) for row in rows]
+
+    def turn(self, key: str, ordinal: int) -> TurnRow | None:
+        row = self._db.execute(
+            f"SELECT {_TURN} FROM turn t JOIN session s ON s.id = t.session WHERE s.key = ? AND t.ordinal = ?",
+            (key, ordinal),
+        ).fetchone()
+        return read_turn(key, row) if row else None
+
+    def events(self, key: str, turn: int) -> list[EventRow]:
+        rows = self._db.execute(
+            f"SELECT {_EVENT} FROM event e JOIN session s ON s.id = e.session WHERE s.key = ? AND e.turn = ? "
+            "ORDER BY e.ordinal",
+            (key, turn),
+        )
+        return [read_event(key, row, self._bodies) for row in rows]
+
+    def event(self, uid: bytes) -> EventRow | None:
+        row = self._db.execute(
+            f"SELECT s.key, {_EVENT} FROM event e JOIN session s ON s.id = e.session WHERE e.uid = ?", (uid,)
+        ).fetchone()
+        return read_event(row[0], row[1:], self._bodies) if row else None
+
+    def event_heads(self, uids: Sequence[bytes], chars: int) -> dict[bytes, tuple[str, bool]]:
+        rows = self._in(self._db, f"SELECT {_EVENT} FROM event e WHERE e.uid IN ({{}})", uids)
+        events = (read_event("", row, self._bodies) for row in rows)
+        return {event.uid: (event.text[:chars], len(event.text) > chars) for event in events}
+
+    def neighbour_events(self, event: EventRow) -> tuple[bytes | None, bytes | None]:
+        rows = dict(
+            self._db.execute(
+                "SELECT e.ordinal, e.uid FROM event e JOIN session s ON s.id = e.session "
+                "WHERE s.key = ? AND e.turn = ? AND e.ordinal IN (?, ?)",
+                (event.session, event.turn, event.ordinal - 1, event.ordinal + 1),
+            ).fetchall()
+        )
+        return rows.get(event.ordinal - 1), rows.get(event.ordinal + 1)
+
+    def usage(self, key: str) -> list[UsageRow]:
+        rows = self._db.execute(
+            f"SELECT {_USAGE} FROM usage u JOIN session s ON s.id = u.session WHERE s.key = ? ORDER BY u.turn, u.ts",
+            (key,),
+        )
+        return [read_usage(key, row) for row in rows]
+
+    # The archive itself
+
+    def files(self) -> Iterator[FileRow]:
+        for row in self._db.execute(f"SELECT {', '.join(FILE_COLUMNS)} FROM file ORDER BY path"):
+            yield read_file(row)
+
+    def counts(self) -> Counts:
+        db = self._db
+        files, broken, missing = db.execute("SELECT count(*), sum(errors > 0), sum(missing) FROM file").fetchone()
+        sessions, turns, events = db.execute(
+            "SELECT count(*), sum(turn_count), sum(event_count) FROM session WHERE event_count > 0"
+        ).fetchone()
+        by_source = db.execute("SELECT source, count(*) FROM session WHERE event_count > 0 GROUP BY source ORDER BY 1")
+        return Counts(
+            sessions=sessions,
+            turns=turns or 0,
+            events=events or 0,
+            files=files,
+            files_with_errors=broken or 0,
+            files_missing=missing or 0,
+            by_source=dict(by_source.fetchall()),
+            bytes=sum(path.stat().st_size for path in self.home.rglob("*") if path.is_file()),
+        )
+
+    def sync_state(self) -> SyncState:
+        row = self._db.execute("SELECT value FROM meta WHERE name = 'sync'").fetchone()
+        state = msgspec.json.decode(row[0], type=SyncState) if row else SyncState()
+        state.index_behind = state.first_finished_at is not None and self.index.outdated
+        return state
+
+    def close(self) -> None:
+        for connection in self._connections:
+            connection.close()
+        self._connections.clear()
+
+    # Connections: one for each thread
+
+    @property
+    def _db(self) -> sqlite3.Connection:
+        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
+        if connection is None:
+            connection = self._local.connection = connect(self._path, writable=False)
+            self._connections.append(connection)
+        return connection
+
+    @contextmanager
+    def _until(self, deadline: float | None) -> Iterator[sqlite3.Connection]:
+        """The connection, with statements interrupted once the deadline has passed."""
+        db = self._db
+        if deadline is None:
+            yield db
+            return
+        db.set_progress_handler(lambda: time.monotonic() > deadline, 20_000)
+        try:
+            yield db
+        except sqlite3.OperationalError as error:
+            if str(error) == "interrupted":
+                raise DeadlineExceeded("the request took too long") from None
+            raise
+        finally:
+            db.set_progress_handler(None, 0)
+
+    @staticmethod
+    def _in(db: sqlite3.Connection, sql: str, values: Sequence[Any]) -> list[Any]:
+        """Rows for many keys, asked in chunks that SQLite accepts; `{}` stands for the marks."""
+        rows: list[Any] = []
+        for start in range(0, len(values), _CHUNK):
+            chunk = values[start : start + _CHUNK]
+            rows += db.execute(sql.format(", ".join("?" * len(chunk))), chunk).fetchall()
+        return rows
+
+    def _dictionary(self) -> bytes | None:
+        row = self._db.execute("SELECT value FROM meta WHERE name = 'dictionary'").fetchone()
+        return row[0] if row else None

@@ -1,0 +1,87 @@
+"""How texts lie in the record: short ones as they are, longer ones compressed, with a dictionary of this archive."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+
+import zstandard
+
+__all__ = ["Bodies", "train_dictionary"]
+
+_PLAIN_BELOW = 96
+_LEVEL = 3
+_DICTIONARY_BYTES = 65_536
+_SAMPLES = 4_000
+_SAMPLE_CHARS = 2_048
+# Below this a dictionary would learn too little; the texts until then are compressed without one.
+_MIN_SAMPLES = 400
+
+
+class Bodies:
+    """Packs and unpacks texts. zstd frames name the dictionary they need, so texts from before it stay readable."""
+
+    def __init__(self, stored_dictionary: Callable[[], bytes | None]) -> None:
+        self._stored_dictionary = stored_dictionary
+        # Neither compressors nor decompressors may be used by two threads at once.
+        self._local = threading.local()
+        self._load()
+
+    def _load(self) -> None:
+        data = self._stored_dictionary()
+        self._dictionary = zstandard.ZstdCompressionDict(data) if data else None
+        self._local = threading.local()
+
+    @property
+    def trained(self) -> bool:
+        return self._dictionary is not None
+
+    def learn(self, dictionary: bytes) -> None:
+        self._dictionary = zstandard.ZstdCompressionDict(dictionary)
+        self._local = threading.local()
+
+    def pack(self, text: str) -> str | bytes | None:
+        if not text:
+            return None
+        if len(text) < _PLAIN_BELOW:
+            return text
+        return self._compressor.compress(text.encode())
+
+    def unpack(self, body: str | bytes | None) -> str:
+        if body is None:
+            return ""
+        if isinstance(body, str):
+            return body
+        try:
+            return self._decompressor.decompress(body).decode()
+        except zstandard.ZstdError:
+            if self.trained:
+                raise
+            self._load()  # the writer has trained a dictionary since this reader looked
+            return self._decompressor.decompress(body).decode()
+
+    @property
+    def _compressor(self) -> zstandard.ZstdCompressor:
+        compressor: zstandard.ZstdCompressor | None = getattr(self._local, "compressor", None)
+        if compressor is None:
+            compressor = self._local.compressor = zstandard.ZstdCompressor(level=_LEVEL, dict_data=self._dictionary)
+        return compressor
+
+    @property
+    def _decompressor(self) -> zstandard.ZstdDecompressor:
+        decompressor: zstandard.ZstdDecompressor | None = getattr(self._local, "decompressor", None)
+        if decompressor is None:
+            decompressor = self._local.decompressor = zstandard.ZstdDecompressor(dict_data=self._dictionary)
+        return decompressor
+
+
+def train_dictionary(texts: Iterable[str]) -> bytes | None:
+    """What these texts have in common; None when they are too few or too different to teach anything."""
+    samples: list[bytes | bytearray | memoryview[int]]
+    samples = [text[:_SAMPLE_CHARS].encode() for text in texts if len(text) >= _PLAIN_BELOW][:_SAMPLES]
+    if len(samples) < _MIN_SAMPLES:
+        return None
+    try:
+        return zstandard.train_dictionary(_DICTIONARY_BYTES, samples, level=_LEVEL).as_bytes()
+    except zstandard.ZstdError:
+        return None

@@ -1,0 +1,124 @@
+"""The record: one SQLite file in WAL mode, its tables and their migrations."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+
+from ..base import ArchiveError
+
+__all__ = ["SCHEMA_VERSION", "connect", "migrate"]
+
+_TABLES = """
+CREATE TABLE meta (name TEXT PRIMARY KEY, value ANY) STRICT, WITHOUT ROWID;
+CREATE TABLE source (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE) STRICT;
+CREATE TABLE project (id INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE) STRICT;
+
+CREATE TABLE session (
+    id INTEGER PRIMARY KEY,
+    key TEXT NOT NULL UNIQUE,
+    public_id TEXT NOT NULL,
+    source TEXT NOT NULL,
+    title TEXT NOT NULL, title_rank INTEGER NOT NULL,
+    summary TEXT, slug TEXT, cwd TEXT, last_cwd TEXT, branch TEXT, version TEXT,
+    parent TEXT, parent_call TEXT, forked_from TEXT,
+    started_at INTEGER NOT NULL, updated_at INTEGER NOT NULL,
+    turn_count INTEGER NOT NULL, event_count INTEGER NOT NULL,
+    completed INTEGER NOT NULL, mode TEXT NOT NULL
+) STRICT;
+CREATE INDEX session_window ON session (updated_at, public_id, started_at, mode, source) WHERE event_count > 0;
+CREATE INDEX session_neighbours ON session (source, cwd, started_at, public_id) WHERE event_count > 0;
+CREATE INDEX session_parent ON session (parent) WHERE parent IS NOT NULL;
+
+CREATE TABLE turn (
+    session INTEGER NOT NULL, ordinal INTEGER NOT NULL,
+    change INTEGER NOT NULL,
+    turn_key TEXT,
+    started_at INTEGER NOT NULL, updated_at INTEGER NOT NULL, event_count INTEGER NOT NULL,
+    prompt BLOB, terminal BLOB, terminal_type INTEGER, candidate BLOB, last_answer BLOB, last_event BLOB,
+    tools TEXT NOT NULL, types TEXT NOT NULL, started_work INTEGER NOT NULL,
+    PRIMARY KEY (session, ordinal)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX turn_change ON turn (change);
+
+CREATE TABLE event (
+    id INTEGER PRIMARY KEY,
+    uid BLOB NOT NULL UNIQUE,
+    session INTEGER NOT NULL, turn INTEGER NOT NULL, ordinal INTEGER NOT NULL,
+    type INTEGER NOT NULL, ts INTEGER NOT NULL, project INTEGER,
+    tool TEXT, model TEXT, originating_model TEXT, usage BLOB,
+    body ANY, facts TEXT,
+    UNIQUE (session, turn, ordinal)
+) STRICT;
+
+CREATE TABLE usage (
+    key BLOB PRIMARY KEY,
+    session INTEGER NOT NULL, turn INTEGER NOT NULL, ts INTEGER NOT NULL, model TEXT,
+    input_tokens INTEGER NOT NULL, output_tokens INTEGER NOT NULL,
+    cache_read_tokens INTEGER NOT NULL, cache_write_5m_tokens INTEGER NOT NULL, cache_write_1h_tokens INTEGER NOT NULL,
+    reasoning_tokens INTEGER NOT NULL, cost REAL, stop_reason TEXT
+) STRICT, WITHOUT ROWID;
+CREATE INDEX usage_place ON usage (session, turn);
+
+CREATE TABLE file (
+    path TEXT PRIMARY KEY,
+    source TEXT NOT NULL, session TEXT NOT NULL,
+    inode INTEGER NOT NULL, size INTEGER NOT NULL, mtime_ns INTEGER NOT NULL,
+    offset INTEGER NOT NULL, prefix BLOB NOT NULL,
+    state TEXT, errors INTEGER NOT NULL, last_error TEXT, missing INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+"""
+
+# One entry per version: what takes a database from that version to the next. Append only.
+_MIGRATIONS: tuple[str, ...] = (_TABLES,)
+SCHEMA_VERSION = len(_MIGRATIONS)
+
+
+def connect(path: Path, *, writable: bool) -> sqlite3.Connection:
+    """A connection in autocommit mode: transactions are begun by hand where they are needed."""
+    if writable:
+        # SQLite gives -wal and -shm the mode of the main file.
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    connection = sqlite3.connect(
+        f"{path.absolute().as_uri()}?mode={'rw' if writable else 'ro'}",
+        uri=True,
+        timeout=10,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=256,
+    )
+    connection.execute("PRAGMA cache_size=-32768")
+    connection.execute("PRAGMA mmap_size=268435456")
+    if writable:
+        connection.execute("PRAGMA journal_mode=WAL")
+        # In WAL mode NORMAL loses nothing when a process dies; after a power cut the files are read again from the
+        # offsets that survived.
+        connection.execute("PRAGMA synchronous=NORMAL")
+        connection.execute("PRAGMA wal_autocheckpoint=4000")
+    return connection
+
+
+def migrate(connection: sqlite3.Connection) -> None:
+    """Bring the tables to this version, each step in a transaction of its own. Several processes may try at once."""
+    while version_of(connection) < SCHEMA_VERSION:
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            version = version_of(connection)
+            if version < SCHEMA_VERSION:
+                for statement in _MIGRATIONS[version].split(";"):
+                    connection.execute(statement)
+                connection.execute(f"PRAGMA user_version={version + 1}")
+            connection.execute("COMMIT")
+        except BaseException:
+            connection.execute("ROLLBACK")
+            raise
+
+
+def version_of(connection: sqlite3.Connection) -> int:
+    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+    if version > SCHEMA_VERSION:
+        raise ArchiveError(
+            f"the archive was written by a newer Backstory (schema {version}, this one knows {SCHEMA_VERSION}): upgrade"
+        )
+    return version

@@ -1,0 +1,278 @@
+"""Writing the archive: one process at a time, the record first, the index after it."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ...model import EVENT_TYPES, EventType
+from ..base import ArchiveBusy, Batch, EventRow, FileRow, Place, SessionRow, SyncState, TurnRow
+from ..render import render_call
+from .bodies import Bodies, train_dictionary
+from .index import Document, Index, IndexWriter
+from .rows import (
+    EVENT_COLUMNS,
+    FILE_COLUMNS,
+    SESSION_COLUMNS,
+    TURN_COLUMNS,
+    USAGE_COLUMNS,
+    event_values,
+    file_values,
+    read_event,
+    read_file,
+    read_session,
+    read_turn,
+    session_values,
+    turn_values,
+    usage_values,
+)
+
+if TYPE_CHECKING:
+    import filelock
+
+__all__ = ["LocalWriter", "take_lock"]
+
+_REFEED_ROWS = 2_000
+
+
+def take_lock(home: Path) -> filelock.BaseFileLock:
+    """The writer lock. It is the system's: it is free again the moment its holder dies."""
+    import filelock
+
+    lock = filelock.FileLock(home / "writer.lock", timeout=0, mode=0o600)
+    try:
+        lock.acquire()
+    except filelock.Timeout:
+        raise ArchiveBusy("another Backstory process is writing the archive") from None
+    return lock
+
+
+def _upsert(table: str, columns: Sequence[str], key: Sequence[str]) -> str:
+    names = ", ".join(columns)
+    marks = ", ".join("?" * len(columns))
+    updates = ", ".join(f"{name} = excluded.{name}" for name in columns if name not in key)
+    return f"INSERT INTO {table} ({names}) VALUES ({marks}) ON CONFLICT ({', '.join(key)}) DO UPDATE SET {updates}"
+
+
+_UPSERT_SESSION = _upsert("session", ("public_id", *SESSION_COLUMNS), ("key",))
+_UPSERT_TURN = _upsert("turn", ("session", "change", *TURN_COLUMNS), ("session", "ordinal"))
+_UPSERT_FILE = _upsert("file", FILE_COLUMNS, ("path",))
+_INSERT_EVENT = (
+    "INSERT INTO event (id, uid, session, turn, ordinal, type, ts, project, tool, model, originating_model, usage, "
+    "body, facts) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+_GROWING = tuple(name for name in USAGE_COLUMNS if name.endswith("_tokens"))
+_UPSERT_USAGE = (
+    f"INSERT INTO usage (key, session, {', '.join(USAGE_COLUMNS[1:])}) VALUES (?{', ?' * len(USAGE_COLUMNS)}) "
+    f"ON CONFLICT (key) DO UPDATE SET {', '.join(f'{name} = max({name}, excluded.{name})' for name in _GROWING)}, "
+    "cost = coalesce(excluded.cost, cost), stop_reason = coalesce(excluded.stop_reason, stop_reason), "
+    "model = coalesce(excluded.model, model)"
+)
+
+
+class LocalWriter:
+    """Holds the writer lock until it is closed."""
+
+    def __init__(self, connection: sqlite3.Connection, index: Index, lock: filelock.BaseFileLock) -> None:
+        self._db = connection
+        self._index = index
+        self._lock = lock
+        self._bodies = Bodies(self._dictionary)
+        self._session_ids: dict[str, int] = {}
+        self._numbers: dict[tuple[str, str], int] = {}
+        self._next_event = 1 + self._scalar("SELECT max(id) FROM event")
+        self._change = self._scalar("SELECT max(change) FROM turn")
+        self._index_writer: IndexWriter | None = None
+        self._unflushed = False
+
+    # Reading what is there, inside the writer's own view
+
+    def files(self) -> dict[str, FileRow]:
+        rows = self._db.execute(f"SELECT {', '.join(FILE_COLUMNS)} FROM file")
+        return {row[0]: read_file(row) for row in rows}
+
+    def session(self, key: str) -> SessionRow | None:
+        row = self._db.execute(f"SELECT {', '.join(SESSION_COLUMNS)} FROM session WHERE key = ?", (key,)).fetchone()
+        return read_session(row) if row else None
+
+    def turn(self, key: str, ordinal: int) -> TurnRow | None:
+        session = self._session_id(key)
+        row = self._db.execute(
+            f"SELECT {', '.join(TURN_COLUMNS)} FROM turn WHERE session = ? AND ordinal = ?", (session, ordinal)
+        ).fetchone()
+        return read_turn(key, row) if row else None
+
+    def places(self, uids: Sequence[bytes]) -> dict[bytes, Place]:
+        found: dict[bytes, Place] = {}
+        for start in range(0, len(uids), 500):
+            chunk = uids[start : start + 500]
+            marks = ", ".join("?" * len(chunk))
+            rows = self._db.execute(
+                f"SELECT e.uid, s.key, e.turn FROM event e JOIN session s ON s.id = e.session WHERE e.uid IN ({marks})",
+                chunk,
+            )
+            found.update((uid, Place(key, turn)) for uid, key, turn in rows)
+        return found
+
+    def turn_keys(self, key: str) -> frozenset[str]:
+        rows = self._db.execute(
+            "SELECT turn_key FROM turn WHERE session = ? AND turn_key IS NOT NULL", (self._session_id(key),)
+        )
+        return frozenset(turn_key for (turn_key,) in rows)
+
+    # Writing
+
+    def write(self, batch: Batch) -> None:
+        new_dictionary = None
+        if not self._bodies.trained and batch.events:
+            new_dictionary = train_dictionary(event.text for event in batch.events)
+        first_event = self._next_event
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            if new_dictionary:
+                self._db.execute("INSERT INTO meta (name, value) VALUES ('dictionary', ?)", (new_dictionary,))
+                self._bodies.learn(new_dictionary)
+            self._write_rows(batch)
+            self._db.execute("COMMIT")
+        except BaseException:
+            self._db.execute("ROLLBACK")
+            self._forget_uncommitted(first_event)
+            raise
+        if batch.events:
+            self._feed(batch.events, first_event)
+
+    def _write_rows(self, batch: Batch) -> None:
+        db = self._db
+        db.executemany(_UPSERT_SESSION, [session_values(row) for row in batch.sessions])
+        events = []
+        for row in batch.events:
+            project = self._number("project", "path", row.cwd) if row.cwd else None
+            events.append(event_values(self._next_event, self._session_id(row.session), project, row, self._bodies))
+            self._next_event += 1
+        db.executemany(_INSERT_EVENT, events)
+        if batch.turns:
+            self._change += 1
+            turns = [turn_values(self._session_id(row.session), self._change, row) for row in batch.turns]
+            db.executemany(_UPSERT_TURN, turns)
+        db.executemany(_UPSERT_USAGE, [usage_values(self._session_id(row.session), row) for row in batch.usage])
+        db.executemany(_UPSERT_FILE, [file_values(row) for row in batch.files])
+
+    def _forget_uncommitted(self, next_event: int) -> None:
+        self._next_event = next_event
+        self._session_ids.clear()
+        self._numbers.clear()
+        self._bodies = Bodies(self._dictionary)
+
+    def _feed(self, events: list[EventRow], first_id: int) -> None:
+        self._open_index().add(
+            Document(
+                id,
+                render_call(row.tool, row.arguments) if row.type is EventType.TOOL_CALL else row.text,
+                self._session_id(row.session),
+                row.turn,
+                row.type.code,
+                self._number("project", "path", row.cwd) if row.cwd else 0,
+                self._number("source", "name", row.session.partition("/")[0]),
+                row.ts,
+            )
+            for id, row in enumerate(events, first_id)
+            if row.type is not EventType.UNKNOWN
+        )
+        self._unflushed = True
+
+    def flush(self) -> None:
+        if self._unflushed and self._index_writer:
+            self._index_writer.commit()
+            self._unflushed = False
+
+    def recover(self) -> bool:
+        """Bring the index to what the record has, after a writer that died or an update. True if it was behind."""
+        if self._index.outdated:
+            self.rebuild_index()
+            return True
+        last_event = self._db.execute(
+            "SELECT id FROM event WHERE type <> ? ORDER BY id DESC LIMIT 1", (EventType.UNKNOWN.code,)
+        ).fetchone()
+        committed, indexed = last_event[0] if last_event else 0, self._index.last_id()
+        if indexed > committed:  # the index outlived a power cut that the record's last commits did not
+            self._open_index().delete_above(committed)
+        elif indexed < committed:
+            self._open_index().add(self._documents(indexed))
+        self._unflushed = indexed != committed
+        self.flush()
+        return indexed != committed
+
+    def _open_index(self) -> IndexWriter:
+        if self._index_writer is None:
+            self._index_writer = self._index.writer()
+        return self._index_writer
+
+    def rebuild_index(self) -> int:
+        if self._index_writer is not None:
+            self._index_writer.close()
+            self._index_writer = None
+        self._unflushed = False
+        return self._index.build(self._documents(0))
+
+    def _documents(self, after: int) -> Iterator[Document]:
+        """The searchable events above an id, in order, read in pages so that no transaction stays open."""
+        columns = ", ".join(f"e.{name}" for name in EVENT_COLUMNS)
+        while True:
+            rows = self._db.execute(
+                f"SELECT e.id, e.session, s.key, s.source, e.project, {columns} "
+                "FROM event e JOIN session s ON s.id = e.session WHERE e.id > ? ORDER BY e.id LIMIT ?",
+                (after, _REFEED_ROWS),
+            ).fetchall()
+            if not rows:
+                return
+            for id, session, key, source, project, *values in rows:
+                if EVENT_TYPES[values[3]] is EventType.UNKNOWN:
+                    continue
+                row = read_event(key, values, self._bodies)
+                number = self._number("source", "name", source)
+                yield Document(id, row.text, session, row.turn, row.type.code, project or 0, number, row.ts)
+            after = rows[-1][0]
+
+    def set_sync_state(self, state: SyncState) -> None:
+        self._db.execute(
+            "INSERT INTO meta (name, value) VALUES ('sync', ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+            (msgspec.json.encode(state).decode(),),
+        )
+
+    def close(self) -> None:
+        try:
+            self.flush()
+            if self._index_writer is not None:
+                self._index_writer.close()
+            self._db.execute("PRAGMA optimize")
+        finally:
+            self._db.close()
+            self._lock.release()
+
+    def _session_id(self, key: str) -> int:
+        number = self._session_ids.get(key)
+        if number is None:
+            row = self._db.execute("SELECT id FROM session WHERE key = ?", (key,)).fetchone()
+            if row is None:
+                return 0
+            number = self._session_ids[key] = row[0]
+        return number
+
+    def _number(self, table: str, column: str, name: str) -> int:
+        number = self._numbers.get((table, name))
+        if number is None:
+            self._db.execute(f"INSERT INTO {table} ({column}) VALUES (?) ON CONFLICT DO NOTHING", (name,))
+            number = self._scalar(f"SELECT id FROM {table} WHERE {column} = ?", name)
+            self._numbers[table, name] = number
+        return number
+
+    def _dictionary(self) -> bytes | None:
+        row = self._db.execute("SELECT value FROM meta WHERE name = 'dictionary'").fetchone()
+        return row[0] if row else None
+
+    def _scalar(self, sql: str, *parameters: object) -> int:
+        return int(self._db.execute(sql, parameters).fetchone()[0] or 0)
