@@ -32,6 +32,9 @@ class Transcript(Struct, frozen=True, kw_only=True):
     """The agent's own id of the session that started this one (subagents)."""
     family: str = ""
     rank: tuple[int, str] = (0, "")
+    after: tuple[str, ...] = ()
+    """The agent's own ids of the sessions this one may copy from (forks, spawned agents): ingest reads those first, as
+    far as they exist, so that `Lookup` knows what they own."""
 
 
 class Event(Struct, kw_only=True):
