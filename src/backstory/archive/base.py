@@ -92,7 +92,6 @@ class TurnRow(Struct, kw_only=True):
     candidate: bytes | None = None
     """The answer that ends the turn if a prompt comes next."""
     last_answer: bytes | None = None
-    last_event: bytes | None = None
     tools: tuple[str, ...] = ()
     """Tools called, in the order they were first called; likewise the event types."""
     types: tuple[EventType, ...] = ()
@@ -270,6 +269,7 @@ class Writer(Protocol):
     def flush(self) -> None:
         """Make everything written so far searchable by all processes."""
 
+    def sync_state(self) -> SyncState: ...
     def set_sync_state(self, state: SyncState) -> None: ...
     def close(self) -> None: ...
 

@@ -116,7 +116,7 @@ class Usage(Struct, kw_only=True):
 
 
 class TurnEnd(Struct, kw_only=True):
-    """A record that says: the turn is over. Its last answer is the terminal event (without one, its last event).
+    """A record that says: the turn is over. Its last answer is the terminal event; without one it says nothing.
 
     Whatever the agent does in the same turn afterwards (answers, reasoning, tools) takes the end back: it was not one.
     """

@@ -267,7 +267,9 @@ class LocalArchive:
 
     def counts(self) -> Counts:
         db = self._db
-        files, broken, missing = db.execute("SELECT count(*), sum(errors > 0), sum(missing) FROM file").fetchone()
+        files, broken, missing = db.execute(
+            "SELECT count(*), sum(errors > 0), sum(missing) FROM file WHERE session <> ''"
+        ).fetchone()
         sessions, turns, events = db.execute(
             "SELECT count(*), sum(turn_count), sum(event_count) FROM session WHERE event_count > 0"
         ).fetchone()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from itertools import islice
 
 import zstandard
 
@@ -77,8 +78,9 @@ class Bodies:
 
 def train_dictionary(texts: Iterable[str]) -> bytes | None:
     """What these texts have in common; None when they are too few or too different to teach anything."""
-    samples: list[bytes | bytearray | memoryview[int]]
-    samples = [text[:_SAMPLE_CHARS].encode() for text in texts if len(text) >= _PLAIN_BELOW][:_SAMPLES]
+    samples = list[bytes | bytearray | memoryview](
+        text[:_SAMPLE_CHARS].encode() for text in islice((t for t in texts if len(t) >= _PLAIN_BELOW), _SAMPLES)
+    )
     if len(samples) < _MIN_SAMPLES:
         return None
     try:

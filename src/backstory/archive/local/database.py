@@ -36,7 +36,7 @@ CREATE TABLE turn (
     change INTEGER NOT NULL,
     turn_key TEXT,
     started_at INTEGER NOT NULL, updated_at INTEGER NOT NULL, event_count INTEGER NOT NULL,
-    prompt BLOB, terminal BLOB, terminal_type INTEGER, candidate BLOB, last_answer BLOB, last_event BLOB,
+    prompt BLOB, terminal BLOB, terminal_type INTEGER, candidate BLOB, last_answer BLOB,
     tools TEXT NOT NULL, types TEXT NOT NULL, started_work INTEGER NOT NULL,
     PRIMARY KEY (session, ordinal)
 ) STRICT, WITHOUT ROWID;

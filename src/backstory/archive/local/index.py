@@ -8,6 +8,7 @@ from __future__ import annotations
 import shutil
 import threading
 from collections.abc import Iterable
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,7 +55,11 @@ class Index:
         self._lock = threading.Lock()
         self._seen: tuple[object, ...] = ()
         self._index: tantivy.Index | None = None
-        self.analyzer = _analyzer()
+
+    @cached_property
+    def analyzer(self) -> tantivy.TextAnalyzer:
+        """Splits a question as the index splits texts."""
+        return _analyzer()
 
     def searcher(self) -> tantivy.Searcher | None:
         """A snapshot with every commit up to now; None before the first one."""

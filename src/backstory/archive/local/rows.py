@@ -38,7 +38,7 @@ SESSION_COLUMNS = (
 )  # fmt: skip
 TURN_COLUMNS = (
     "ordinal", "turn_key", "started_at", "updated_at", "event_count", "prompt", "terminal", "terminal_type",
-    "candidate", "last_answer", "last_event", "tools", "types", "started_work",
+    "candidate", "last_answer", "tools", "types", "started_work",
 )  # fmt: skip
 EVENT_COLUMNS = (
     "uid", "turn", "ordinal", "type", "ts", "tool", "model", "originating_model", "usage", "body", "facts",
@@ -83,7 +83,7 @@ def turn_values(session: int, change: int, row: TurnRow) -> Values:
     return (
         session, change, row.ordinal, row.turn_key, row.started_at, row.updated_at, row.event_count, row.prompt,
         row.terminal, None if row.terminal_type is None else row.terminal_type.code, row.candidate, row.last_answer,
-        row.last_event, _encode(row.tools).decode(), "".join(str(kind.code) for kind in row.types),
+        _encode(row.tools).decode(), "".join(str(kind.code) for kind in row.types),
         int(row.started_work),
     )  # fmt: skip
 
@@ -91,8 +91,8 @@ def turn_values(session: int, change: int, row: TurnRow) -> Values:
 def read_turn(session: str, values: Sequence[Any]) -> TurnRow:
     row = TurnRow(session=session, **dict(zip(TURN_COLUMNS, values, strict=True)))
     row.terminal_type = None if values[7] is None else EVENT_TYPES[values[7]]
-    row.tools = tuple(_decode(values[11]))
-    row.types = tuple(EVENT_TYPES[int(code)] for code in values[12])
+    row.tools = tuple(_decode(values[10]))
+    row.types = tuple(EVENT_TYPES[int(code)] for code in values[11])
     row.started_work = bool(row.started_work)
     return row
 

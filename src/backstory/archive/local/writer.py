@@ -237,6 +237,10 @@ class LocalWriter:
                 yield Document(id, row.text, session, row.turn, row.type.code, project or 0, number, row.ts)
             after = rows[-1][0]
 
+    def sync_state(self) -> SyncState:
+        row = self._db.execute("SELECT value FROM meta WHERE name = 'sync'").fetchone()
+        return msgspec.json.decode(row[0], type=SyncState) if row else SyncState()
+
     def set_sync_state(self, state: SyncState) -> None:
         self._db.execute(
             "INSERT INTO meta (name, value) VALUES ('sync', ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",

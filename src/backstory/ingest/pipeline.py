@@ -1,0 +1,235 @@
+"""Sync: find what changed, read it, commit it. Events and offsets go into the same commit."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from ..archive.base import FileRow, Writer
+from ..sources.base import Event, Item, Source
+from .reading import Reading
+from .scan import Changed, changed_files, existing_roots, family_order, named, stored_path, walk
+from .turns import Assembly
+
+__all__ = ["Ingest", "SyncProgress", "SyncReport"]
+
+_EVENTS_PER_COMMIT = 4_000
+_CHARS_PER_COMMIT = 16 << 20
+_FILES_PER_COMMIT = 100
+# While much is being read the index is committed now and then: each commit costs, and so does waiting to be found.
+_FLUSH_SECONDS = 3.0
+
+
+class SyncProgress(Struct, kw_only=True):
+    files_total: int
+    bytes_total: int
+    files_done: int = 0
+    bytes_done: int = 0
+    events: int = 0
+    current: str | None = None
+
+
+class SyncReport(Struct, kw_only=True):
+    files: int = 0
+    """Files that were read."""
+    events: int = 0
+    sessions: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+    errors: int = 0
+    """Lines or files that could not be understood."""
+    skipped: int = 0
+    """Files left for the next time, because the time was up."""
+
+
+class Ingest:
+    """Reads the transcripts of some sources into an archive, for as long as it holds the writer."""
+
+    def __init__(
+        self,
+        writer: Writer,
+        sources: Sequence[Source],
+        *,
+        home: Path,
+        environ: Mapping[str, str] = os.environ,
+        extra_roots: Mapping[str, Sequence[str]] | None = None,
+        redact: Callable[[Any], Any] | None = None,
+    ) -> None:
+        self._writer = writer
+        self._sources = sources
+        self._home = home
+        self._environ = environ
+        self._extra_roots = extra_roots or {}
+        self._redact = redact
+        self._known = writer.files()
+        self._assembly = Assembly(writer)
+        self._files: list[FileRow] = []
+
+    def roots(self) -> list[Path]:
+        """The folders to watch."""
+        return sorted({root for source in self._sources for root in self._roots(source)})
+
+    def _roots(self, source: Source) -> list[Path]:
+        return existing_roots(source, self._home, self._environ, self._extra_roots.get(source.name, ()))
+
+    def sync(
+        self, *, progress: Callable[[SyncProgress], None] | None = None, deadline: float | None = None
+    ) -> SyncReport:
+        """Read everything that is new. Past the deadline (`time.monotonic()`) the rest is left for the next time."""
+        state = self._writer.sync_state()
+        state.started_at, state.finished_at, state.files_done = _now_ms(), None, 0
+        changes: list[Changed] = []
+        present: set[str] = set()
+        for source in self._sources:
+            found = [seen for root in self._roots(source) for seen in walk(source, root)]
+            present.update(stored_path(seen.path) for seen in found)
+            changes += self._changes(source, found)
+        self._mark_missing(present)
+        state.files_total = len(changes)
+        if changes:
+            self._writer.set_sync_state(state)
+
+        def note_progress(now: SyncProgress) -> None:
+            if now.files_done >= state.files_done + _FILES_PER_COMMIT:
+                state.files_done = now.files_done
+                self._writer.set_sync_state(state)
+            if progress:
+                progress(now)
+
+        report = self._read(changes, note_progress, deadline)
+        if not report.skipped:
+            state.files_done, state.finished_at = len(changes), _now_ms()
+            state.first_finished_at = state.first_finished_at or state.finished_at
+            self._writer.set_sync_state(state)
+        return report
+
+    def sync_paths(self, paths: Iterable[Path]) -> SyncReport:
+        """Read what is new in these files; other paths among them are ignored."""
+        paths = list(paths)
+        changes = [change for source in self._sources for change in self._changes(source, named(source, paths))]
+        return self._read(changes, None, None)
+
+    def _changes(self, source: Source, found: Iterable[Any]) -> list[Changed]:
+        changes = []
+        for change in changed_files(source, found, self._known):
+            if isinstance(change, FileRow):
+                self._note(change)
+            else:
+                changes.append(change)
+        return changes
+
+    def _mark_missing(self, present: set[str]) -> None:
+        """Files that are gone: what was read of them stays. Sources that were not looked for are left alone."""
+        names = {source.name for source in self._sources}
+        for path, row in self._known.items():
+            if row.source in names and row.missing == (path in present):
+                row.missing = path not in present
+                self._files.append(row)
+
+    def _read(
+        self, changes: list[Changed], progress: Callable[[SyncProgress], None] | None, deadline: float | None
+    ) -> SyncReport:
+        run = _Run(changes, progress)
+        for number, change in enumerate(family_order(changes)):
+            if deadline is not None and time.monotonic() > deadline:
+                run.report.skipped = len(changes) - number
+                break
+            self._read_file(change, run)
+        self._commit(run)
+        self._assembly.forget()
+        self._writer.flush()
+        run.report.seconds = time.monotonic() - run.started
+        return run.report
+
+    def _read_file(self, change: Changed, run: _Run) -> None:
+        run.start(change)
+        reading = Reading(change, lambda session: self._writer.turn_keys(f"{change.source.name}/{session}"))
+        for items in reading.steps():
+            self._add(change, items)
+            if self._full:
+                self._commit(run, reading)
+        self._note(reading.checkpoint(finished=True))
+        run.finish(change, reading.errors)
+        if len(self._files) >= _FILES_PER_COMMIT or self._full:
+            self._commit(run)
+            self._assembly.forget()
+
+    def _add(self, change: Changed, items: list[Item]) -> None:
+        if self._redact:
+            for item in items:
+                if isinstance(item, Event):
+                    item.text = self._redact(item.text)
+                    item.arguments = self._redact(item.arguments)
+        self._assembly.add(change.transcript, items, change.mtime_ns // 1_000_000)
+
+    @property
+    def _full(self) -> bool:
+        return self._assembly.event_count >= _EVENTS_PER_COMMIT or self._assembly.text_chars >= _CHARS_PER_COMMIT
+
+    def _note(self, row: FileRow) -> None:
+        self._known[row.path] = row
+        self._files.append(row)
+
+    def _commit(self, run: _Run, reading: Reading | None = None) -> None:
+        """Write what was assembled, with how far every file was read; `reading` is the one that is not done yet."""
+        batch = self._assembly.take()
+        batch.files = self._files
+        self._files = []
+        if reading is not None:
+            batch.files.append(reading.checkpoint())
+        if batch.sessions or batch.events or batch.files or batch.usage:
+            self._writer.write(batch)
+            run.wrote(len(batch.events), {row.key for row in batch.sessions}, reading.offset if reading else 0)
+        if time.monotonic() - run.flushed > _FLUSH_SECONDS:
+            self._writer.flush()
+            run.flushed = time.monotonic()
+
+
+class _Run:
+    """The counts of one pass, for the report and for whoever watches the progress."""
+
+    def __init__(self, changes: list[Changed], progress: Callable[[SyncProgress], None] | None) -> None:
+        self.started = self.flushed = time.monotonic()
+        self.report = SyncReport()
+        self._progress = progress
+        self._now = SyncProgress(files_total=len(changes), bytes_total=sum(map(_bytes_to_read, changes)))
+        self._sessions: set[str] = set()
+        self._bytes_before = 0
+
+    def start(self, change: Changed) -> None:
+        self._now.current = os.fspath(change.path)
+        self._bytes_before = self._now.bytes_done
+        self._tell()
+
+    def wrote(self, events: int, sessions: set[str], offset: int) -> None:
+        self._sessions |= sessions
+        self._now.events += events
+        self._now.bytes_done = min(max(self._now.bytes_done, self._bytes_before + offset), self._now.bytes_total)
+        self.report.events, self.report.sessions = self._now.events, len(self._sessions)
+        self._tell()
+
+    def finish(self, change: Changed, errors: int) -> None:
+        self._now.files_done += 1
+        self._now.bytes_done = self._bytes_before + _bytes_to_read(change)
+        self.report.files += 1
+        self.report.errors += errors
+        self.report.bytes = self._now.bytes_done
+        self._tell()
+
+    def _tell(self) -> None:
+        if self._progress:
+            self._progress(self._now)
+
+
+def _bytes_to_read(change: Changed) -> int:
+    before = change.before
+    return change.size - before.offset if before and 0 < before.offset <= change.size else change.size
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

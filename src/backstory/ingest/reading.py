@@ -1,0 +1,115 @@
+"""One pass over one changed transcript: its items, and how far they go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from ..archive.base import FileRow
+from ..sources.base import Item, Lookup, Parser
+from .lines import BrokenLine, decode_line, lines
+from .scan import Changed, is_append, open_transcript, prefix_digest, stored_path
+
+__all__ = ["Reading"]
+
+_ITEMS_PER_STEP = 1_000
+
+
+class Reading:
+    """Gives the items in steps. After each step `checkpoint()` is the file's row that covers exactly these items."""
+
+    def __init__(self, change: Changed, lookup: Lookup) -> None:
+        self.change = change
+        self.errors = 0
+        self._lookup = lookup
+        self._parser: Parser | None = None
+        self._incremental = False
+        self._compressed = change.path.suffix == ".zst"
+        self._row = FileRow(
+            path=stored_path(change.path),
+            source=change.source.name,
+            session=change.transcript.session,
+            inode=change.inode,
+            size=change.size,
+            mtime_ns=change.mtime_ns,
+        )
+
+    @property
+    def offset(self) -> int:
+        return self._row.offset
+
+    def steps(self) -> Iterator[list[Item]]:
+        """Never raises for what the file holds: problems are counted and the rest goes on."""
+        try:
+            records = self.change.source.records(self.change.path)
+            self._incremental = records is None
+            yield from self._appended_lines() if records is None else self._all_records(records)
+        except (OSError, ValueError, EOFError) as error:
+            self._problem(f"cannot be read: {error}")
+
+    def checkpoint(self, *, finished: bool = False) -> FileRow:
+        """Until it is finished the size is left open, so that whoever comes after a crash reads on from here."""
+        row = msgspec.structs.replace(self._row)
+        if self._parser is not None and self._incremental:
+            row.state = self._parser.state()
+        if not self._compressed and row.offset:
+            with open_transcript(self.change.path) as stream:
+                row.prefix = prefix_digest(stream, row.offset)
+        if not finished:
+            row.size = -1
+        return row
+
+    def _appended_lines(self) -> Iterator[list[Item]]:
+        change, row = self.change, self._row
+        state = None
+        with open_transcript(change.path) as stream:
+            # A compressed stream cannot be entered in the middle: it is read again, and what is known is passed over.
+            if not self._compressed:
+                if change.before is not None and is_append(change.before, stream, change.size):
+                    row.offset, state = change.before.offset, change.before.state
+                    row.errors, row.last_error = change.before.errors, change.before.last_error
+                stream.seek(row.offset)
+            parser = self._parser = change.source.parser(change.transcript, state, self._lookup)
+            step: list[Item] = []
+            for offset, line in lines(stream, row.offset):
+                for record in self._decode(line):
+                    step += self._parse(parser, record)
+                row.offset = offset
+                if len(step) >= _ITEMS_PER_STEP:
+                    yield step
+                    step = []
+            step += parser.finish()
+            yield step
+
+    def _all_records(self, records: Iterable[Any]) -> Iterator[list[Item]]:
+        parser = self._parser = self.change.source.parser(self.change.transcript, None, self._lookup)
+        step: list[Item] = []
+        for record in records:
+            step += self._parse(parser, record)
+            if len(step) >= _ITEMS_PER_STEP:
+                yield step
+                step = []
+        step += parser.finish()
+        yield step
+
+    def _decode(self, line: bytes) -> list[Any]:
+        try:
+            return decode_line(line)
+        except BrokenLine as broken:
+            self._problem(f"a line is not JSON: {broken}")
+            return broken.records
+
+    def _parse(self, parser: Parser, record: Any) -> Iterable[Item]:
+        try:
+            return list(parser.parse(record))
+        except (ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError) as error:
+            # A shape that no parser foresaw must not stop the rest of the file.
+            self._problem(f"a record is not understood: {type(error).__name__}: {error}")
+            return ()
+
+    def _problem(self, message: str) -> None:
+        self.errors += 1
+        self._row.errors += 1
+        self._row.last_error = message[:500]

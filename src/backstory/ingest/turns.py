@@ -1,0 +1,270 @@
+"""From items to rows: which turn an event belongs to, when a turn has ended, what a session has become."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from ..archive.base import Batch, EventRow, Place, SessionRow, TurnRow, UsageRow
+from ..model import MAX_TURNS, EventType
+from ..sources.base import About, Event, Item, Transcript, TurnEnd, Usage
+from .modes import wider_mode
+
+__all__ = ["Assembly"]
+
+_TITLE_CHARS = 120
+_ACTIVITY = frozenset((EventType.ASSISTANT_RESPONSE, EventType.REASONING, EventType.TOOL_CALL, EventType.TOOL_RESPONSE))
+
+
+class Known(Protocol):
+    """What the archive already has (a part of `archive.base.Writer`)."""
+
+    def session(self, key: str) -> SessionRow | None: ...
+    def turn(self, key: str, ordinal: int) -> TurnRow | None: ...
+    def places(self, uids: Sequence[bytes]) -> dict[bytes, Place]: ...
+
+
+class _Open(Struct):
+    """A session that is being written: its row, the turn that new events go to, and the turns that changed."""
+
+    row: SessionRow
+    turn: TurnRow | None
+    turns: dict[int, TurnRow]
+    changed: bool = False
+    changed_turns: set[int] = set()
+
+    def rest(self) -> None:
+        """Everything is written: only the turns that may still change need to be at hand."""
+        self.changed, self.changed_turns = False, set()
+        at_hand = {self.row.turn_count, self.turn.ordinal if self.turn else 0}
+        self.turns = {ordinal: turn for ordinal, turn in self.turns.items() if ordinal in at_hand}
+
+
+class Assembly:
+    """Collects what a commit will write.
+
+    An event whose uid the archive has is not written again: in its own session it only shows where the transcript
+    stands, in another session it is a replay of what belongs there.
+    """
+
+    def __init__(self, known: Known) -> None:
+        self._known = known
+        self._open: dict[str, _Open] = {}
+        self._placed: dict[bytes, Place] = {}
+        self._events: list[EventRow] = []
+        self._usage: list[UsageRow] = []
+        self.text_chars = 0
+
+    @property
+    def event_count(self) -> int:
+        return len(self._events)
+
+    def add(self, transcript: Transcript, items: Sequence[Item], fallback_ts: int) -> None:
+        """Take items in their order. `fallback_ts` is the time of an event when nothing told any."""
+        new = [item.uid for item in items if isinstance(item, Event) and item.uid not in self._placed]
+        if new:
+            self._placed.update(self._known.places(new))
+        for item in items:
+            session = self._session(transcript, item.session)
+            match item:
+                case Event():
+                    self._add_event(session, item, fallback_ts)
+                case About():
+                    _describe(session, item, transcript.source)
+                case Usage():
+                    self._add_usage(session, item, fallback_ts)
+                case TurnEnd():
+                    _end_turn(session, item)
+
+    def take(self) -> Batch:
+        """The rows as they are now, to be written before anything else is added."""
+        batch = Batch(events=self._events, usage=self._usage)
+        for session in self._open.values():
+            if session.changed or session.changed_turns:
+                batch.sessions.append(session.row)
+            batch.turns.extend(session.turns[ordinal] for ordinal in sorted(session.changed_turns))
+            session.rest()
+        self._events, self._usage, self.text_chars = [], [], 0
+        self._placed.clear()
+        return batch
+
+    def forget(self) -> None:
+        """Nothing more will come for the sessions seen so far; what was taken must have been written."""
+        self._open.clear()
+
+    def _session(self, transcript: Transcript, native: str | None) -> _Open:
+        key = f"{transcript.source}/{native or transcript.session}"
+        session = self._open.get(key)
+        if session is None:
+            row = self._known.session(key)
+            turn = self._known.turn(key, row.turn_count) if row and row.turn_count else None
+            session = _Open(row or SessionRow(key=key, source=transcript.source), turn, {})
+            if turn:
+                session.turns[turn.ordinal] = turn
+            parent = transcript.session if native and native != transcript.session else transcript.parent
+            if parent and not session.row.parent:
+                session.row.parent = f"{transcript.source}/{parent}"
+                session.changed = row is not None
+            self._open[key] = session
+        return session
+
+    def _add_event(self, session: _Open, event: Event, fallback_ts: int) -> None:
+        row = session.row
+        place = self._placed.get(event.uid)
+        if place is not None:
+            if place.session == row.key:
+                session.turn = self._turn(session, place.turn)
+            elif event.starts_turn:
+                session.turn = None
+            return
+        turn = self._turn_for(session, event)
+        ts = event.ts or row.updated_at or fallback_ts
+        turn.event_count += 1
+        turn.started_at = min(turn.started_at or ts, ts)
+        turn.updated_at = max(turn.updated_at, ts)
+        _follow(turn, event)
+        row.event_count += 1
+        row.started_at = min(row.started_at or ts, ts)
+        row.updated_at = max(row.updated_at, ts)
+        if event.type is EventType.TOOL_CALL and event.tool:
+            row.mode = wider_mode(row.mode, event.tool)
+        if event.starts_turn and not row.title:
+            row.title = _one_line(event.text)
+        if event.cwd and event.cwd != row.last_cwd:
+            row.cwd, row.last_cwd = row.cwd or event.cwd, event.cwd
+        _settle(session)
+        self._placed[event.uid] = Place(row.key, turn.ordinal)
+        self.text_chars += len(event.text)
+        self._events.append(
+            EventRow(
+                uid=event.uid,
+                session=row.key,
+                turn=turn.ordinal,
+                ordinal=turn.event_count,
+                type=event.type,
+                ts=ts,
+                text=event.text,
+                tool=event.tool,
+                call_id=event.call_id,
+                model=event.model,
+                originating_model=event.originating_model,
+                arguments=event.arguments,
+                exit_code=event.exit_code,
+                failed=event.failed,
+                cwd=event.cwd or row.last_cwd,
+                usage_key=event.usage_key,
+                extra=event.extra,
+            )
+        )
+
+    def _turn(self, session: _Open, ordinal: int) -> TurnRow | None:
+        turn = session.turns.get(ordinal)
+        if turn is None:
+            turn = self._known.turn(session.row.key, ordinal)
+            if turn is not None:
+                session.turns[ordinal] = turn
+        return turn
+
+    def _turn_for(self, session: _Open, event: Event) -> TurnRow:
+        """The current turn, or a new one if there is none or a prompt begins it.
+
+        What stands before the first prompt (settings, context) is part of the turn that the prompt opens.
+        """
+        turn = session.turn
+        begun = turn is not None and (turn.prompt is not None or turn.started_work)
+        if turn is None or (event.starts_turn and begun and session.row.turn_count < MAX_TURNS - 1):
+            if turn is not None and turn.terminal is None and turn.candidate is not None:
+                _close(turn, turn.candidate, EventType.ASSISTANT_RESPONSE)
+                session.changed_turns.add(turn.ordinal)
+            session.row.turn_count += 1
+            turn = session.turn = TurnRow(session=session.row.key, ordinal=session.row.turn_count)
+            session.turns[turn.ordinal] = turn
+        session.changed_turns.add(turn.ordinal)
+        return turn
+
+    def _add_usage(self, session: _Open, usage: Usage, fallback_ts: int) -> None:
+        self._usage.append(
+            UsageRow(
+                key=usage.key,
+                session=session.row.key,
+                turn=session.turn.ordinal if session.turn else 0,
+                ts=usage.ts or session.row.updated_at or fallback_ts,
+                model=usage.model,
+                input_tokens=usage.input_tokens,
+                output_tokens=usage.output_tokens,
+                cache_read_tokens=usage.cache_read_tokens,
+                cache_write_5m_tokens=usage.cache_write_5m_tokens,
+                cache_write_1h_tokens=usage.cache_write_1h_tokens,
+                reasoning_tokens=usage.reasoning_tokens,
+                cost=usage.cost,
+                stop_reason=usage.stop_reason,
+            )
+        )
+        session.changed = True
+
+
+def _follow(turn: TurnRow, event: Event) -> None:
+    """What the event means for its turn."""
+    if event.type not in turn.types:
+        turn.types = (*turn.types, event.type)
+    if event.type is EventType.TOOL_CALL and event.tool and event.tool not in turn.tools:
+        turn.tools = (*turn.tools, event.tool)
+    if event.type is EventType.USER_INPUT and turn.prompt is None:
+        turn.prompt = event.uid
+    turn.turn_key = turn.turn_key or event.turn_key
+    if event.type in _ACTIVITY:
+        # The agent goes on: whatever looked like the end of the turn was not one.
+        turn.started_work = True
+        turn.terminal = turn.terminal_type = None
+        turn.candidate = event.uid if event.may_end_turn else None
+        if event.type is EventType.ASSISTANT_RESPONSE:
+            turn.last_answer = event.uid
+    if event.ends_turn:
+        _close(turn, event.uid, event.type)
+
+
+def _end_turn(session: _Open, end: TurnEnd) -> None:
+    turn = session.turn
+    if turn is None or turn.terminal is not None:
+        return
+    answer = turn.candidate if end.provisional else turn.last_answer
+    if answer is not None:
+        _close(turn, answer, EventType.ASSISTANT_RESPONSE)
+        session.changed_turns.add(turn.ordinal)
+        _settle(session)
+
+
+def _close(turn: TurnRow, terminal: bytes, kind: EventType) -> None:
+    turn.terminal, turn.terminal_type = terminal, kind
+
+
+def _settle(session: _Open) -> None:
+    """A session is completed when its latest turn is."""
+    latest = session.turns.get(session.row.turn_count)
+    if latest is not None:
+        session.row.completed = latest.completed
+
+
+def _describe(session: _Open, about: About, source: str) -> None:
+    row = session.row
+    if about.title and about.title_rank >= row.title_rank and (title := _one_line(about.title)):
+        row.title, row.title_rank = title, about.title_rank
+    if about.cwd:
+        row.cwd, row.last_cwd = row.cwd or about.cwd, about.cwd
+    row.summary = about.summary or row.summary
+    row.slug = about.slug or row.slug
+    row.branch = about.branch or row.branch
+    row.version = about.version or row.version
+    row.parent_call = about.parent_call or row.parent_call
+    if about.parent:
+        row.parent = f"{source}/{about.parent}"
+    if about.forked_from:
+        row.forked_from = f"{source}/{about.forked_from}"
+    session.changed = True
+
+
+def _one_line(text: str) -> str:
+    line = " ".join(text[: 4 * _TITLE_CHARS].split())
+    return line if len(line) <= _TITLE_CHARS else line[: _TITLE_CHARS - 1].rstrip() + "…"

@@ -1,0 +1,173 @@
+"""Backstory as a library: one object that opens an archive, keeps it up to date and calls its tools.
+
+Every face (MCP, terminal, HTTP) is a thin layer over this.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .config import ConfigError, Settings, home_folder, load_settings, make_private_folder
+from .toolsets.base import Reply, Tool, Toolset
+
+if TYPE_CHECKING:
+    from .archive.base import Archive
+    from .ingest.pipeline import Ingest, SyncProgress, SyncReport
+    from .sources.base import Source
+
+__all__ = ["TOOLSETS", "Library"]
+
+TOOLSETS: tuple[str, ...] = ("history", "capsules")
+_LOCK_POLL_SECONDS = 1.0
+
+
+class Library:
+    """`home` is Backstory's own folder; agents' folders are found under `agents_home` and their own variables."""
+
+    def __init__(
+        self,
+        home: Path | None = None,
+        *,
+        agents_home: Path | None = None,
+        environ: Mapping[str, str] = os.environ,
+    ) -> None:
+        self.home = make_private_folder(home if home is not None else home_folder(environ))
+        self.settings: Settings = load_settings(self.home, environ)
+        self._agents_home = agents_home or Path.home()
+        self._environ = environ
+        self._toolsets: dict[str, Toolset] = {}
+
+    @cached_property
+    def archive(self) -> Archive:
+        from .archive.local.archive import LocalArchive
+
+        return LocalArchive(self.home)
+
+    @cached_property
+    def sources(self) -> list[Source]:
+        from .sources import load_sources
+
+        try:
+            return load_sources(self.settings.sources)
+        except ValueError as error:
+            raise ConfigError(f"sources: {error}") from None
+
+    # Keeping up to date
+
+    def sync(
+        self, *, progress: Callable[[SyncProgress], None] | None = None, budget: float | None = None
+    ) -> SyncReport:
+        """Read everything new, for at most `budget` seconds. Raises ArchiveBusy when another process writes."""
+        with self._ingest() as ingest:
+            return ingest.sync(progress=progress, deadline=None if budget is None else time.monotonic() + budget)
+
+    def catch_up(self) -> None:
+        """A short sync before an answer, unless another process already keeps the archive up to date."""
+        from .archive.base import ArchiveBusy
+
+        if self.settings.catch_up_seconds <= 0 or self.archive.sync_state().index_behind:
+            return
+        try:
+            self.sync(budget=self.settings.catch_up_seconds)
+        except ArchiveBusy:
+            return
+
+    def watch(self, stop: threading.Event, on_change: Callable[[SyncReport], None] | None = None) -> None:
+        """Keep the archive live until stopped. While another process does it, wait for its turn to end."""
+        from .archive.base import ArchiveBusy
+        from .ingest.watch import watch
+
+        while not stop.is_set():
+            try:
+                with self._ingest() as ingest:
+                    watch(ingest, stop, on_change)
+            except ArchiveBusy:
+                stop.wait(_LOCK_POLL_SECONDS)
+
+    def reindex(self) -> int:
+        """Build the search index anew; gives the number of events in it."""
+        writer = self.archive.writer()
+        try:
+            return writer.rebuild_index()
+        finally:
+            writer.close()
+
+    @contextmanager
+    def _ingest(self) -> Iterator[Ingest]:
+        from .ingest.pipeline import Ingest
+        from .redact import redact_value
+
+        writer = self.archive.writer()
+        try:
+            writer.recover()
+            yield Ingest(
+                writer,
+                self.sources,
+                home=self._agents_home,
+                environ=self._environ,
+                extra_roots=self.settings.extra_roots,
+                redact=redact_value if self.settings.redact == "ingest" else None,
+            )
+        finally:
+            writer.close()
+
+    # Tools
+
+    def toolset(self, name: str) -> Toolset:
+        """Raises KeyError for a name that is not in TOOLSETS."""
+        if name not in self._toolsets:
+            self._toolsets[name] = self._load_toolset(name)
+        return self._toolsets[name]
+
+    def _load_toolset(self, name: str) -> Toolset:
+        match name:
+            case "history":
+                from .toolsets.history.tools import toolset as history
+
+                return history(self.archive, self.settings)
+            case "capsules":
+                from .toolsets.capsules.tools import toolset as capsules
+
+                return capsules(self.home, self.settings.capsules)
+        raise KeyError(name)
+
+    def tool(self, name: str) -> Tool:
+        """A tool of any toolset, by its name or an alias. Raises KeyError when there is none."""
+        for toolset in TOOLSETS:
+            for tool in self.toolset(toolset).tools:
+                if name == tool.name or name in tool.aliases:
+                    return tool
+        raise KeyError(name)
+
+    def reply(self, tool: str, arguments: Mapping[str, Any] | None = None) -> Reply:
+        return self.tool(tool).handler(dict(arguments or {}))
+
+    def call(self, tool: str, arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Any tool's structured result; errors are results too, as the tool's contract shapes them."""
+        return self.reply(tool, arguments).data
+
+    def search(self, query: str, **options: Any) -> dict[str, Any]:
+        return self.call("search_sessions", {"query": query, **options})
+
+    def open(self, id: str, **options: Any) -> dict[str, Any]:
+        return self.call("open", {"id": id, **options})
+
+    def sessions(self, start_datetime: str, end_datetime: str, **options: Any) -> dict[str, Any]:
+        return self.call("list_sessions", {"start_datetime": start_datetime, "end_datetime": end_datetime, **options})
+
+    def close(self) -> None:
+        if "archive" in self.__dict__:
+            self.archive.close()
+
+    def __enter__(self) -> Library:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
