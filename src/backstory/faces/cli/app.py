@@ -1,0 +1,156 @@
+"""The program: its commands, and how whatever goes wrong reaches the person at the terminal."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+import click
+
+from .options import json_option
+
+__all__ = ["COMMANDS", "program", "run"]
+
+# Command -> where it is, and what `backstory --help` says of it. A command's module is imported when it is called.
+COMMANDS: dict[str, tuple[str, str]] = {
+    "search": ("search:search", "Find what was said or done, in any session of any agent."),
+    "open": ("open:open_", "Read a session, a turn or an event."),
+    "sessions": ("sessions:sessions", "List sessions by time."),
+    "sync": ("sync:sync", "Read everything new now."),
+    "watch": ("watch:watch", "Keep the archive live until stopped."),
+    "mcp": ("mcp:mcp", "Serve agents over MCP on stdin and stdout."),
+    "tools": ("tools:tools", "Show the tools agents get, with their schemas."),
+    "call": ("call:call", "Call any tool with JSON arguments."),
+    "doctor": ("doctor:doctor", "Show what is found, indexed, broken or about to be purged, and how to fix it."),
+    "reindex": ("reindex:reindex", "Rebuild the search index from the archive."),
+}
+
+
+class Program(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, name = COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(import_module(f".{module}", __package__), name)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-"):
+            raise click.NoSuchCommand(
+                name, f"no command {name!r}; to look for it: backstory search {name}", possibilities=COMMANDS, ctx=ctx
+            )
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            _discard_stdout()
+            return 0
+
+
+def _show_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value:
+        from importlib.metadata import version
+
+        click.echo(f"backstory {version('backstory')}")
+        ctx.exit()
+
+
+@click.group(
+    cls=Program,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["--help"], "max_content_width": 100},
+)
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="Show the version."
+)
+@json_option
+@click.pass_context
+def program(ctx: click.Context, as_json: bool) -> int | None:
+    """The memory of your coding agents: every session on this machine, searchable in milliseconds.
+
+    Start with `backstory sync`, then `backstory search` anything.
+    """
+    if ctx.invoked_subcommand is not None:
+        return None
+    if as_json or sys.stdout.isatty():
+        from .status import status
+
+        return status(as_json)
+    click.echo(ctx.get_help())
+    return None
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the program and give its exit code: 0 ok, 1 failed or not found, 2 wrong usage, 130 interrupted."""
+    try:
+        result = program.main(list(arguments), prog_name="backstory", standalone_mode=False)
+        sys.stdout.flush()
+        return result if isinstance(result, int) else 0
+    except BrokenPipeError:
+        _discard_stdout()
+        return 0
+    except click.Abort:
+        return 130
+    except click.UsageError as error:
+        where = error.ctx.command_path if error.ctx is not None else "backstory"
+        _say(f"{error.format_message().rstrip('.')} (see {where} --help)")
+        return 2
+    except Exception as error:
+        if os.environ.get("BACKSTORY_DEBUG"):
+            raise
+        message = _explain(error)
+        _say(message)
+        if "--json" in arguments:
+            import json
+
+            click.echo(json.dumps({"error": {"message": message}}))
+        return 1
+
+
+def _explain(error: Exception) -> str:
+    """What happened, in one line."""
+    from ...archive.base import ArchiveError
+    from ...config import ConfigError
+
+    if isinstance(error, click.ClickException):
+        return error.format_message()
+    if isinstance(error, ArchiveError | ConfigError):
+        return str(error)
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
+    return (
+        f"unexpected {type(error).__name__}: {error}; please report this{_where_to_report()} "
+        "with the details that BACKSTORY_DEBUG=1 shows"
+    )
+
+
+def _where_to_report() -> str:
+    from importlib.metadata import metadata
+
+    urls = (entry.partition(", ") for entry in metadata("backstory").get_all("Project-URL") or ())
+    return next((f" at {url}" for label, _, url in urls if label == "Issues"), "")
+
+
+def _say(message: str) -> None:
+    click.secho("error: ", fg="red", nl=False, err=True)
+    click.echo(" ".join(message.split()), err=True)
+
+
+def _discard_stdout() -> None:
+    """The reader (`head`, a pager) has seen enough; the interpreter must not stumble over the pipe once more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

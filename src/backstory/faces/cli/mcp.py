@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import sys
+
+import click
+
+__all__ = ["mcp"]
+
+_DEFAULT = ("history", "capsules", "traces")
+
+
+# A pattern may begin with a dash, as folders of Claude Code projects do; the command has no short options.
+@click.command(context_settings={"ignore_unknown_options": True})
+@click.option(
+    "--tools", "names", metavar="LIST", help="Toolsets, comma-separated, or all.  [default: history,capsules,traces]"
+)
+@click.argument("pattern", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print the entry for an MCP client's configuration, and end.")
+def mcp(names: str | None, pattern: str | None, as_json: bool) -> int:
+    """Serve agents over MCP on stdin and stdout, and read new transcripts meanwhile.
+
+    PATTERN narrows the conversations toolset to the Claude Code projects whose folder name matches it.
+    """
+    from ...library import TOOLSETS
+
+    chosen = _choose(names, TOOLSETS)
+    if pattern is not None and "conversations" not in chosen:
+        raise click.UsageError(
+            f"unexpected {pattern!r}: a PATTERN goes with --tools conversations", click.get_current_context()
+        )
+    if as_json:
+        _print_configuration(names, pattern)
+        return 0
+    if sys.stdin.isatty():
+        click.echo("This is an MCP server; an agent starts it. For example:", err=True)
+        click.echo("  claude mcp add backstory -- backstory mcp", err=True)
+        click.echo("  codex mcp add backstory -- backstory mcp", err=True)
+        click.echo("Waiting for requests on stdin; end with Ctrl-D.", err=True)
+    from ... import open_archive
+    from ..mcp import serve_stdio
+
+    serve_stdio(open_archive(), chosen, pattern=pattern)
+    return 0
+
+
+def _choose(names: str | None, available: tuple[str, ...]) -> tuple[str, ...]:
+    if names is None:
+        return tuple(name for name in _DEFAULT if name in available)
+    wanted = [name.strip() for name in names.split(",") if name.strip()]
+    if "all" in wanted:
+        return available
+    unknown = [name for name in wanted if name not in available]
+    if unknown or not wanted:
+        what = f"no toolset {', '.join(map(repr, unknown))}" if unknown else "no toolset named"
+        raise click.UsageError(f"{what}; there are {', '.join(available)}, or all", click.get_current_context())
+    return tuple(dict.fromkeys(wanted))
+
+
+def _print_configuration(names: str | None, pattern: str | None) -> None:
+    from .output import print_json
+
+    arguments = ["mcp", *(["--tools", names] if names else []), *([pattern] if pattern else [])]
+    print_json({"mcpServers": {"backstory": {"command": "backstory", "args": arguments}}})

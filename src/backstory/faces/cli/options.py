@@ -1,0 +1,46 @@
+"""Options several commands share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from .times import parse_moment
+
+__all__ = ["Moment", "json_option", "project_option", "since_option", "source_option", "until_option"]
+
+
+class Moment(click.ParamType):
+    """A point in time as people write it, as milliseconds since the epoch."""
+
+    name = "time"
+
+    def __init__(self, *, end: bool = False) -> None:
+        self.end = end
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        moment = parse_moment(value, end=self.end)
+        if moment is None:
+            self.fail(f"{value!r} is not a time: use 3d, 2h, yesterday, 2026-01-31 or RFC 3339", param, ctx)
+        return moment
+
+
+def _inherit(ctx: click.Context, param: click.Parameter, value: bool) -> bool:
+    """`backstory --json COMMAND` is `backstory COMMAND --json`."""
+    return value or bool(ctx.find_root().params.get("as_json"))
+
+
+json_option = click.option(
+    "--json", "as_json", is_flag=True, callback=_inherit, help="One JSON document on stdout, nothing else."
+)
+since_option = click.option(
+    "--since", type=Moment(), metavar="TIME", help="Not before: 3d, 2h, yesterday, a date, or RFC 3339."
+)
+until_option = click.option(
+    "--until", type=Moment(end=True), metavar="TIME", help="Not after; a date includes that day."
+)
+project_option = click.option("--project", metavar="TEXT", help="Only projects whose path contains this.")
+source_option = click.option("--source", metavar="NAME", help="Only this agent: claude-code, codex, ...")

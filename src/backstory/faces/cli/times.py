@@ -1,0 +1,91 @@
+"""Times as people write and read them."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+__all__ = ["ago", "duration", "parse_moment"]
+
+_RELATIVE = re.compile(r"(\d{1,6})\s*([a-z]+)(?:\s+ago)?", re.ASCII | re.IGNORECASE)
+_MINUTE, _HOUR, _DAY = 60, 3600, 86_400
+_SECONDS = {
+    **dict.fromkeys(("s", "sec", "second"), 1),
+    **dict.fromkeys(("m", "min", "minute"), _MINUTE),
+    **dict.fromkeys(("h", "hour"), _HOUR),
+    **dict.fromkeys(("d", "day"), _DAY),
+    **dict.fromkeys(("w", "week"), 7 * _DAY),
+    **dict.fromkeys(("mo", "month"), 30 * _DAY),
+    **dict.fromkeys(("y", "year"), 365 * _DAY),
+}
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def parse_moment(text: str, *, end: bool = False, now: datetime | None = None) -> int | None:
+    """Milliseconds since the epoch, or None for what is not a time.
+
+    Days are days here, not in UTC; at the `end` of a range a day counts to its last moment.
+    """
+    now = now or datetime.now().astimezone()
+    text = text.strip()
+    try:
+        day = _day(text, now)
+        if day is not None:
+            moment = day + timedelta(days=1) if end else day
+        elif relative := _RELATIVE.fullmatch(text):
+            unit = relative[2].lower()
+            unit = unit if unit in _SECONDS else unit.removesuffix("s")
+            moment = now - timedelta(seconds=int(relative[1]) * _SECONDS[unit])
+        else:
+            moment = now if text.lower() == "now" else datetime.fromisoformat(text)
+        # A naive time is one of this place, with the offset that holds there on that day.
+        return (moment.astimezone() - _EPOCH) // timedelta(milliseconds=1)
+    except (KeyError, ValueError, OverflowError, OSError):
+        return None
+
+
+def _day(text: str, now: datetime) -> datetime | None:
+    """Midnight at the start of the day a text names."""
+    if _DATE.fullmatch(text):
+        return datetime.fromisoformat(text)
+    today = now.replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=None)
+    return {"today": today, "yesterday": today - timedelta(days=1)}.get(text.lower())
+
+
+def ago(ms: int, now_ms: int) -> str:
+    """`just now`, `5 minutes ago`, `yesterday`, `3 days ago`, and the date for what is longer ago than a month."""
+    seconds = (now_ms - ms) / 1000
+    if seconds < -60:
+        return _date(ms)
+    if seconds < 60:
+        return "just now"
+    if seconds < _HOUR:
+        return _count(seconds / _MINUTE, "minute") + " ago"
+    if seconds < _DAY:
+        return _count(seconds / _HOUR, "hour") + " ago"
+    if seconds < 2 * _DAY:
+        return "yesterday"
+    if seconds < 31 * _DAY:
+        return _count(seconds / _DAY, "day") + " ago"
+    return _date(ms)
+
+
+def duration(seconds: float) -> str:
+    """`340 ms`, `2.1 s`, `5 minutes`, `3 hours`, `2 days`."""
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    if seconds < _HOUR:
+        return _count(seconds / _MINUTE, "minute")
+    return _count(seconds / _HOUR, "hour") if seconds < 2 * _DAY else _count(seconds / _DAY, "day")
+
+
+def _date(ms: int) -> str:
+    return (_EPOCH + timedelta(milliseconds=ms)).astimezone().strftime("%Y-%m-%d")
+
+
+def _count(amount: float, unit: str) -> str:
+    number = int(amount)
+    return f"{number} {unit}" if number == 1 else f"{number} {unit}s"

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .options import json_option
+
+if TYPE_CHECKING:
+    from ...toolsets.base import Tool
+
+__all__ = ["tools"]
+
+
+@click.command()
+@json_option
+def tools(as_json: bool) -> int:
+    """Show the tools agents get, with their schemas."""
+    from ... import open_archive
+    from ...library import TOOLSETS
+    from .output import hint, print_json, stdout_console
+
+    library = open_archive()
+    toolsets = [library.toolset(name) for name in TOOLSETS]
+    if as_json:
+        print_json({"tools": [_describe(toolset.name, tool) for toolset in toolsets for tool in toolset.tools]})
+        return 0
+    from rich.text import Text
+
+    from .render import put
+
+    console = stdout_console()
+    for toolset in toolsets:
+        put(console, Text(toolset.name, "bold underline"))
+        console.print()
+        for tool in toolset.tools:
+            _show(console, tool)
+    hint("call one: backstory call NAME '{...}' · full schemas: backstory tools --json")
+    return 0
+
+
+def _describe(toolset: str, tool: Tool) -> dict[str, Any]:
+    return {
+        "toolset": toolset,
+        "name": tool.name,
+        "aliases": tool.aliases,
+        "description": tool.description,
+        "input_schema": tool.input_schema,
+        "output_schema": tool.output_schema,
+        "read_only": tool.read_only,
+        "destructive": tool.destructive,
+        "idempotent": tool.idempotent,
+    }
+
+
+def _show(console: Any, tool: Tool) -> None:
+    from rich.text import Text
+
+    from .render import put
+
+    mark = " (destructive)" if tool.destructive else "" if tool.read_only else " (writes)"
+    put(console, Text.assemble((tool.name, "bold cyan"), (mark, "yellow")), indent=2)
+    put(console, Text(tool.description.strip()), indent=4)
+    required = tool.input_schema.get("required", ())
+    for name, schema in tool.input_schema.get("properties", {}).items():
+        about = schema.get("description", "")
+        kind = _kind(schema) + (", required" if name in required else "")
+        put(console, Text.assemble((name, "green"), (f" {kind}", "dim"), f"  {about}" if about else ""), indent=6)
+    console.print()
+
+
+def _kind(schema: dict[str, Any]) -> str:
+    """`string`, `integer or null`, `one of asc, desc`, `list of string`."""
+    if "enum" in schema:
+        return "one of " + ", ".join(str(value) for value in schema["enum"])
+    if "anyOf" in schema:
+        return " or ".join(_kind(option) for option in schema["anyOf"])
+    kind = schema.get("type", "any")
+    if isinstance(kind, list):
+        return " or ".join(kind)
+    if kind == "array":
+        return f"list of {_kind(schema.get('items', {}))}"
+    return str(kind)

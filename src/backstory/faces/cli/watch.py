@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from .options import json_option
+
+if TYPE_CHECKING:
+    from ...library import Library, SyncReport
+
+__all__ = ["watch"]
+
+
+@click.command()
+@json_option
+def watch(as_json: bool) -> int:
+    """Keep the archive live until stopped: whatever an agent writes is found a moment later.
+
+    `backstory mcp` and `backstory serve` do the same while they run. With --json the totals are printed at the end.
+    """
+    from ... import open_archive
+    from .output import hint, print_json
+
+    library = open_archive()
+    totals = {"syncs": 0, "files": 0, "events": 0, "errors": 0}
+
+    def changed(report: SyncReport) -> None:
+        totals["syncs"] += 1
+        for name in ("files", "events", "errors"):
+            totals[name] += getattr(report, name)
+        if not as_json and report.events:
+            click.echo(f"{time.strftime('%H:%M:%S')}  {report.events:,} new in {report.files:,} files")
+
+    hint("watching; stop with Ctrl-C")
+    started = time.monotonic()
+    _run_until_signal(library, changed)
+    library.close()
+    if as_json:
+        print_json({**totals, "seconds": round(time.monotonic() - started, 3)})
+    return 0
+
+
+def _run_until_signal(library: Library, changed: object) -> None:
+    """Watch in a thread: only the main thread hears signals, and it must not be inside native code then."""
+    stop = threading.Event()
+    failures: list[Exception] = []
+
+    def work() -> None:
+        try:
+            library.watch(stop, on_change=changed)
+        except Exception as error:
+            failures.append(error)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    thread = threading.Thread(target=work, name="backstory-watch", daemon=True)
+    thread.start()
+    thread.join()
+    if failures:
+        raise failures[0]

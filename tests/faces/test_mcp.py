@@ -1,0 +1,181 @@
+"""The MCP face, with made-up tools behind it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, cast
+
+import anyio
+import pytest
+from mcp import Client
+from mcp.shared.exceptions import MCPError
+
+from backstory.faces.mcp import build_server
+from backstory.toolsets.base import Arguments, Reply, Tool, Toolset
+
+if TYPE_CHECKING:
+    from backstory.library import Library
+
+ERAS = ("legacy", "auto", "2026-07-28")
+ANY_OBJECT = {"type": "object"}
+
+
+def echo(arguments: Arguments) -> Reply:
+    thread = threading.current_thread() is threading.main_thread()
+    return Reply.of({"given": dict(arguments), "nothing": None, "main_thread": thread})
+
+
+def refuse(arguments: Arguments) -> Reply:
+    return Reply.of({"error": {"code": "NOT_FOUND"}}, is_error=True)
+
+
+def crash(arguments: Arguments) -> Reply:
+    raise RuntimeError("an inner detail")
+
+
+TOOLSETS = {
+    "history": Toolset(
+        name="history",
+        instructions="Search before you ask.",
+        tools=(
+            Tool(
+                name="echo",
+                description="Gives back what it got.",
+                input_schema={"type": "object", "properties": {"word": {"type": ["string", "null"], "default": None}}},
+                output_schema={"anyOf": [{"required": ["given"]}, {"required": ["error"]}]},
+                handler=echo,
+                read_only=True,
+                aliases=("echo_alias",),
+            ),
+        ),
+    ),
+    "capsules": Toolset(
+        name="capsules",
+        instructions="Leave notes.",
+        tools=(
+            Tool(name="note.refuse", description="-", input_schema=ANY_OBJECT, handler=refuse, idempotent=True),
+            Tool(name="note.crash", description="-", input_schema=ANY_OBJECT, handler=crash, destructive=True),
+        ),
+    ),
+}
+
+
+class FakeLibrary:
+    def __init__(self) -> None:
+        self.patterns: list[str] = []
+
+    def toolset(self, name: str, pattern: str | None = None) -> Toolset:
+        if pattern is not None:
+            self.patterns.append(pattern)
+        return TOOLSETS["history" if name == "conversations" else name]
+
+
+def served(
+    use: Callable[[Client], Awaitable[Any]], *, era: str = "auto", names: tuple[str, ...] = ("history", "capsules")
+) -> Any:
+    async def main() -> Any:
+        async with Client(build_server(cast("Library", FakeLibrary()), names), mode=era) as client:
+            return await use(client)
+
+    return anyio.run(main)
+
+
+@pytest.mark.parametrize("era", ERAS)
+class TestBothEras:
+    def test_lists_the_tools_of_the_chosen_toolsets(self, era: str) -> None:
+        """With schemas whose root is an object, and hints that say what a tool does to the world."""
+
+        async def use(client: Client) -> Any:
+            return (await client.list_tools()).tools
+
+        tools = {tool.name: tool for tool in served(use, era=era)}
+
+        assert list(tools) == ["echo", "note.refuse", "note.crash"]
+        assert tools["echo"].input_schema["properties"]["word"] == {"type": ["string", "null"], "default": None}
+        assert tools["echo"].output_schema["type"] == "object"
+        assert tools["note.crash"].output_schema is None
+        hints = {name: tool.annotations.model_dump(exclude={"title"}) for name, tool in tools.items()}
+        assert list(hints["echo"].values()) == [True, False, False, False]
+        assert list(hints["note.refuse"].values()) == [False, False, True, False]
+        assert list(hints["note.crash"].values()) == [False, True, False, False]
+
+    def test_answers_with_the_object_and_its_text(self, era: str) -> None:
+        """Nulls stay, the two forms agree, and the event loop is not what runs the tool."""
+
+        async def use(client: Client) -> Any:
+            return await client.call_tool("echo", {"word": None})
+
+        result = served(use, era=era)
+
+        assert result.structured_content == {"given": {"word": None}, "nothing": None, "main_thread": False}
+        assert result.content[0].text == '{"given":{"word":null},"nothing":null,"main_thread":false}'
+        assert result.is_error is False
+
+    def test_calls_by_alias(self, era: str) -> None:
+        """A tool answers to its other names without listing them."""
+
+        async def use(client: Client) -> Any:
+            return (await client.call_tool("echo_alias", {})).structured_content["given"]
+
+        assert served(use, era=era) == {}
+
+    def test_flags_errors_of_tools(self, era: str) -> None:
+        """A tool's own error is a result, flagged if the tool says so."""
+
+        async def use(client: Client) -> Any:
+            return await client.call_tool("note.refuse", {})
+
+        result = served(use, era=era)
+
+        assert result.is_error is True
+        assert result.structured_content == {"error": {"code": "NOT_FOUND"}}
+
+    @pytest.mark.parametrize("name", ["nonsense", "echo_", ""])
+    def test_an_unknown_tool_is_a_protocol_error(self, era: str, name: str) -> None:
+        """And the error says which tools there are."""
+
+        async def use(client: Client) -> Any:
+            with pytest.raises(MCPError) as caught:
+                await client.call_tool(name, {})
+            return caught.value
+
+        error = served(use, era=era)
+
+        assert error.code == -32602
+        assert error.message == f"Unknown tool: {name}"
+        assert error.data == {"tools": ["echo", "note.refuse", "note.crash"]}
+
+    def test_a_crash_keeps_its_details(self, era: str) -> None:
+        """What a bug says stays in the log; the connection lives on."""
+
+        async def use(client: Client) -> Any:
+            with pytest.raises(MCPError) as caught:
+                await client.call_tool("note.crash", {})
+            await client.call_tool("echo", {})
+            return caught.value
+
+        error = served(use, era=era)
+
+        assert error.code == -32603
+        assert "inner detail" not in str(error.error)
+
+
+class TestBuildServer:
+    @pytest.mark.parametrize("era", ["legacy", "auto"])
+    def test_instructs(self, era: str) -> None:
+        """The instructions are those of the chosen toolsets."""
+
+        async def use(client: Client) -> Any:
+            return client.instructions
+
+        assert served(use, era=era).endswith("Search before you ask.\n\nLeave notes.")
+        assert "Leave notes" not in served(use, era=era, names=("history",))
+
+    def test_passes_the_pattern_to_conversations_only(self) -> None:
+        """Other toolsets have no use for it."""
+        library = FakeLibrary()
+
+        build_server(cast("Library", library), ("history", "conversations"), pattern="-home-*")
+
+        assert library.patterns == ["-home-*"]
