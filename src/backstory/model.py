@@ -166,7 +166,8 @@ def parse_id(text: str) -> Ref:
 def rfc3339(ms: int) -> str:
     """Milliseconds since the epoch as RFC 3339 in UTC with exactly three decimals."""
     seconds, millis = divmod(ms, 1000)
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{millis:03d}Z"
+    # Not strftime: it writes the year 1, which callers use for "ever since", with one digit.
+    return f"{datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None).isoformat()}.{millis:03d}Z"
 
 
 # Outside 2001..2100 a "time" is a counter, a duration or a broken clock. It also bounds what rfc3339 has to print.

@@ -1,0 +1,107 @@
+"""What surrounds every answer: the envelope, its measured time, and errors as answers."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from ...archive.base import ArchiveError, DeadlineExceeded
+from ..base import Arguments, Reply
+from .types import Envelope, ErrorBody, ErrorCode, ErrorEnvelope, Performance
+
+__all__ = ["Call", "Refusal", "handle"]
+
+_log = logging.getLogger(__name__)
+_MAX_REASON_CHARS = 300
+
+
+class Refusal(Exception):
+    """The request cannot be answered: the contract's code, and what the caller can do about it."""
+
+    def __init__(self, code: ErrorCode, message: str, **details: Any) -> None:
+        super().__init__(message)
+        self.code: ErrorCode = code
+        self.message = message
+        self.details = details
+
+
+class Call:
+    """One request on its way: what came in and when, the target that applies, and what to warn of."""
+
+    def __init__(self, tool: str, arguments: Arguments, sla_target_ms: int) -> None:
+        self.tool = tool
+        self.arguments = arguments
+        self.sla_target_ms = sla_target_ms
+        self.warnings: list[str] = []
+        self._started = time.monotonic()
+        self._seconds = math.inf
+
+    def deadline(self, seconds: float) -> float:
+        """From now on the answer is of no use when it takes longer than this; the moment on the monotonic clock."""
+        self._seconds = seconds
+        return self._started + seconds
+
+    def check_deadline(self) -> None:
+        if time.monotonic() > self._started + self._seconds:
+            raise DeadlineExceeded
+
+    def answer(self, request: msgspec.Struct, data: msgspec.Struct) -> Reply:
+        # The data is serialised before the clock is read, so that the time told includes it.
+        encoded = msgspec.Raw(msgspec.json.encode(data))
+        return Reply.of(
+            Envelope(f"moraine.mcp.{self.tool}.v1", self.tool, request, encoded, self.warnings, self._performance())
+        )
+
+    def error(self, refusal: Refusal) -> Reply:
+        body = ErrorBody(refusal.code, refusal.message, refusal.details)
+        request = _echo(self.arguments)
+        return Reply.of(
+            ErrorEnvelope("moraine.mcp.error.v1", self.tool, request, body, self.warnings, self._performance())
+        )
+
+    def too_late(self) -> Reply:
+        message = f"{self.tool} did not finish within {self._seconds:g} seconds; ask for less or try again"
+        return self.error(Refusal("deadline_exceeded", message, deadline_ms=round(self._seconds * 1000)))
+
+    def _performance(self) -> Performance:
+        elapsed = (time.monotonic() - self._started) * 1000
+        return Performance(math.ceil(elapsed), self.sla_target_ms, elapsed <= self.sla_target_ms)
+
+
+def handle(tool: str, arguments: Arguments, sla_target_ms: int, work: Callable[[Call], Reply]) -> Reply:
+    """Do the work; whatever goes wrong is an answer too. `sla_target_ms` holds until the work knows better."""
+    call = Call(tool, arguments, sla_target_ms)
+    try:
+        return work(call)
+    except Refusal as refusal:
+        return call.error(refusal)
+    except DeadlineExceeded:
+        return call.too_late()
+    except ArchiveError as error:
+        return call.error(Refusal("internal_error", f"{tool} failed: {str(error)[:_MAX_REASON_CHARS]}"))
+    except Exception:
+        _log.debug("%s failed", tool, exc_info=True)
+        return call.error(Refusal("internal_error", f"{tool} failed unexpectedly; `backstory doctor` may tell why"))
+
+
+def _echo(arguments: Any) -> dict[str, Any]:
+    """The request as given, as far as JSON can say it."""
+    if not isinstance(arguments, Mapping):
+        return {}
+    given = dict(arguments)
+    try:
+        msgspec.json.encode(given)
+    except (UnicodeEncodeError, TypeError, ValueError, RecursionError):
+        try:
+            text = json.dumps(given, default=repr, ensure_ascii=False, skipkeys=True)
+            plain: dict[str, Any] = msgspec.json.decode(text.encode("utf-8", "replace"))
+        except (ValueError, RecursionError):
+            return {}
+        return plain
+    return given

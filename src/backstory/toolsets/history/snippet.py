@@ -1,0 +1,152 @@
+"""Short excerpts of long texts: the part that matches best, or the beginning."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+from ...archive.query import Query, tokens
+from .types import Excerpt
+
+__all__ = ["HEAD_CHARS", "MAX_CHARS", "Egress", "head", "snippet"]
+
+Egress = Callable[[str], str]
+"""Makes a text fit to be shown."""
+
+MAX_CHARS = 320
+HEAD_CHARS = 512
+"""How much of a text its head is made from."""
+
+# Of a long text only the neighbourhood of the match is made fit to be shown. A private key is recognised by how it
+# begins, some thousand characters before the place that may have matched.
+_LONG_CHARS = 8192
+_NEAR_BEFORE = 4096
+_NEAR_AFTER = 1024
+_WORD_CHARS = 40
+_REGION_CHARS = MAX_CHARS - _WORD_CHARS
+_MAX_OCCURRENCES = 1000
+_MAX_GAP = 16
+
+Region = tuple[int, int]
+
+
+def snippet(text: str, query: Query, egress: Egress) -> Excerpt:
+    """The window of the text that has the most of what was looked for, on one line."""
+    start, end = 0, len(text)
+    if end > _LONG_CHARS:
+        first, last = _best_region(text, query)
+        start, end = max(first - _NEAR_BEFORE, 0), min(last + _NEAR_AFTER, end)
+    part = text[start:end]
+    if end < len(text):
+        part = _without_torn_end(part)
+    line = " ".join(egress(part).split())
+    return _cut(line, _best_region(line, query), more_before=start > 0, more_after=end < len(text))
+
+
+def head(text: str, egress: Egress, *, more: bool = False) -> Excerpt:
+    """The beginning of a text, on one line; `more`: the text given is itself only a beginning."""
+    more = more or len(text) > HEAD_CHARS
+    part = text[:HEAD_CHARS]
+    line = " ".join(egress(_without_torn_end(part) if more else part).split())
+    return _cut(line, (0, 0), more_before=False, more_after=more)
+
+
+def _without_torn_end(part: str) -> str:
+    """Without its last word, of which there may be more: half a secret would not be recognised as one."""
+    return part.rsplit(None, 1)[0] if len(part.split(None, 1)) > 1 else part
+
+
+def _cut(line: str, region: Region, *, more_before: bool, more_after: bool) -> Excerpt:
+    """At most MAX_CHARS of the line with the region in it, a third of the rest before it, cut between words."""
+    if len(line) <= MAX_CHARS and not (more_before or more_after):
+        return Excerpt(line, False)
+    first, last = region
+    room = MAX_CHARS - 2
+    start = max(first - (room - (last - first)) // 3, 0)
+    end = min(start + room, len(line))
+    start = max(end - room, 0)
+    if start > 0:
+        space = line.find(" ", start - 1, min(first, start + _WORD_CHARS))
+        start = start if space < 0 else space + 1
+    more_before = more_before or start > 0
+    if end < len(line):
+        space = line.rfind(" ", max(last, end - _WORD_CHARS), end + 1)
+        end = end if space < 0 else space
+    more_after = more_after or end < len(line)
+    return Excerpt(f"{'…' if more_before else ''}{line[start:end].strip()}{'…' if more_after else ''}", True)
+
+
+def _best_region(text: str, query: Query) -> Region:
+    """The shortest stretch with the most distinct things looked for; what is rare in this text counts a little more."""
+    marks: list[tuple[int, int, int]] = []
+    weights: list[float] = []
+    for weight, regions in _sightings(text, query):
+        marks += [(start, end, len(weights)) for start, end in regions]
+        weights.append(weight)
+    marks.sort()
+    best, best_worth = (0, 0), (0.0, 0)
+    inside: Counter[int] = Counter()
+    weight, left = 0.0, 0
+    for _, end, which in marks:
+        if not inside[which]:
+            weight += weights[which]
+        inside[which] += 1
+        while inside[marks[left][2]] > 1 or end - marks[left][0] > _REGION_CHARS:
+            leaving = marks[left][2]
+            inside[leaving] -= 1
+            if not inside[leaving]:
+                weight -= weights[leaving]
+            left += 1
+        start = marks[left][0]
+        worth = (round(weight, 6), start - end)
+        if worth > best_worth:
+            best, best_worth = (start, end), worth
+    return best
+
+
+def _sightings(text: str, query: Query) -> Iterator[tuple[float, list[Region]]]:
+    """Where each term and each phrase of the query is, with what seeing it is worth."""
+    # The one letter that gets longer in lower case, which would shift all positions after it.
+    lower = text.replace("İ", "i").lower()
+    places = {term: starts for term in query.terms if (starts := _occurrences(lower, term))}
+    # A term that is everywhere does not tell one place from another.
+    telling = {term: starts for term, starts in places.items() if len(starts) < _MAX_OCCURRENCES}
+    for term, starts in (telling or places).items():
+        yield 1 + 1 / len(starts), [(start, start + len(term)) for start in starts]
+    for phrase in {phrase for clause in query.clauses for phrase in clause.alternatives if len(phrase) > 1}:
+        ends = [(start, _phrase_end(lower, start, phrase)) for start in places.get(phrase[0], ())]
+        regions = [(start, min(end, start + _REGION_CHARS)) for start, end in ends if end is not None]
+        if regions:
+            yield len(phrase), regions
+
+
+def _occurrences(lower: str, term: str) -> list[int]:
+    """Where the term is a word; if nowhere, where it is part of one."""
+    words: list[int] = []
+    parts: list[int] = []
+    at = lower.find(term)
+    while at >= 0 and len(words) + len(parts) < _MAX_OCCURRENCES:
+        after = at + len(term)
+        alone = _apart(lower[at - 1 : at], term[0]) and _apart(term[-1], lower[after : after + 1])
+        (words if alone else parts).append(at)
+        at = lower.find(term, after)
+    return words or parts
+
+
+def _apart(left: str, right: str) -> bool:
+    """Whether a word ends between two characters; in scripts without spaces it does between any two."""
+    if not (left.isalnum() and right.isalnum()):
+        return True
+    return not (left.isascii() and right.isascii()) and len(tokens(left + right)) > 1
+
+
+def _phrase_end(lower: str, start: int, phrase: tuple[str, ...]) -> int | None:
+    at = start
+    for token in phrase:
+        gap = at + _MAX_GAP
+        while at < gap and at < len(lower) and not lower[at].isalnum():
+            at += 1
+        if not lower.startswith(token, at):
+            return None
+        at += len(token)
+    return at

@@ -1,0 +1,373 @@
+"""The shapes of the contract's answers; those of its requests are in `requests`."""
+
+from __future__ import annotations
+
+from typing import Any, Generic, Literal, TypeVar
+
+from msgspec import UNSET, Struct, UnsetType
+
+from ...archive.base import Mode
+from ...model import EventType
+
+__all__ = [
+    "CallContent",
+    "Envelope",
+    "ErrorBody",
+    "ErrorCode",
+    "ErrorEnvelope",
+    "EventHeader",
+    "EventLine",
+    "EventRefs",
+    "EventView",
+    "Excerpt",
+    "HitEvent",
+    "HitIds",
+    "HitSession",
+    "HitTurn",
+    "Links",
+    "ListedSession",
+    "Listing",
+    "ListingData",
+    "Page",
+    "Performance",
+    "Quote",
+    "ResponseContent",
+    "SearchData",
+    "SearchHit",
+    "SessionHead",
+    "SessionId",
+    "SessionName",
+    "SessionRefs",
+    "SessionView",
+    "TextContent",
+    "TurnHead",
+    "TurnIds",
+    "TurnLine",
+    "TurnName",
+    "TurnRefs",
+    "TurnSummary",
+    "TurnView",
+]
+
+R = TypeVar("R")
+D = TypeVar("D")
+
+ErrorCode = Literal[
+    "invalid_request", "invalid_id", "not_found", "unsupported_event_type", "deadline_exceeded", "internal_error"
+]
+
+
+# Envelopes.
+
+
+class Performance(Struct, frozen=True):
+    elapsed_ms: int
+    sla_target_ms: int
+    met_sla: bool
+
+
+class Envelope(Struct, Generic[R, D], frozen=True):
+    """A successful answer."""
+
+    schema_version: str
+    tool: str
+    request: R
+    data: D
+    warnings: list[str]
+    performance: Performance
+
+
+class ErrorBody(Struct, frozen=True):
+    code: ErrorCode
+    message: str
+    details: dict[str, Any]
+
+
+class ErrorEnvelope(Struct, frozen=True):
+    """A refused or failed request; `request` is what was given."""
+
+    schema_version: Literal["moraine.mcp.error.v1"]
+    tool: str
+    request: dict[str, Any]
+    error: ErrorBody
+    warnings: list[str]
+    performance: Performance
+
+
+# search_sessions.
+
+
+class HitEvent(Struct, frozen=True):
+    id: str
+    type: EventType
+    timestamp: str
+    ordinal: int
+    terminal: bool
+
+
+class HitTurn(Struct, frozen=True):
+    id: str
+    ordinal: int
+    completed: bool
+    event_count: int
+
+
+class HitSession(Struct, frozen=True):
+    id: str
+    title: str
+    source: str
+    started_at: str
+    updated_at: str
+    completed: bool
+
+
+class Excerpt(Struct, frozen=True):
+    text: str
+    truncated: bool
+
+
+class HitIds(Struct, frozen=True):
+    event_id: str
+    turn_id: str
+    session_id: str
+
+
+class SearchHit(Struct, frozen=True):
+    rank: int
+    score: float
+    id: str
+    event: HitEvent
+    turn: HitTurn
+    session: HitSession
+    snippet: Excerpt
+    open: HitIds
+
+
+class SearchData(Struct, frozen=True):
+    result_count: int
+    limit: int
+    truncated: bool
+    results: list[SearchHit]
+
+
+# list_sessions.
+
+
+class ListedSession(Struct, frozen=True):
+    id: str
+    title: str
+    source: str
+    started_at: str
+    updated_at: str
+    completed: bool
+    turn_count: int
+    event_count: int
+    mode: Mode
+    session_slug: str | None
+    session_summary: str | None
+
+
+class SessionId(Struct, frozen=True):
+    session_id: str
+
+
+class Listing(Struct, frozen=True):
+    rank: int
+    id: str
+    session: ListedSession
+    open: SessionId
+
+
+class ListingData(Struct, frozen=True):
+    result_count: int
+    limit: int
+    truncated: bool
+    sessions: list[Listing]
+    next_cursor: str | None
+
+
+# open.
+
+
+class Quote(Struct, frozen=True):
+    """The beginning of an event's text."""
+
+    event_id: str
+    text: str
+    truncated: bool
+
+
+class Page(Struct, frozen=True):
+    """Which part of the turns or events is listed, when a part was asked for."""
+
+    count: int
+    total: int
+    next_cursor: str | None
+
+
+class Links(Struct, frozen=True, omit_defaults=True):
+    """Sessions that started this one, or that it started (subagents)."""
+
+    parent_session_id: str | None = None
+    child_session_ids: list[str] = []
+
+
+class SessionHead(Struct, frozen=True):
+    id: str
+    title: str
+    source: str
+    started_at: str
+    updated_at: str
+    completed: bool
+    turn_count: int
+    event_count: int
+
+
+class SessionName(Struct, frozen=True):
+    id: str
+    title: str
+    source: str
+
+
+class SessionRefs(Struct, frozen=True):
+    previous_session_id: str | None
+    next_session_id: str | None
+
+
+class TurnIds(Struct, frozen=True):
+    turn_id: str
+    terminal_event_id: str | None
+
+
+class TurnLine(Struct, frozen=True):
+    """A turn in the list of its session."""
+
+    id: str
+    ordinal: int
+    completed: bool
+    terminal_event_id: str | None
+    event_count: int
+    started_at: str
+    updated_at: str
+    user_input: Quote | None
+    final_response: Quote | None
+    tools_called: list[str]
+    event_types: list[EventType]
+    open: TurnIds
+
+
+class SessionView(Struct, frozen=True, tag_field="kind", tag="session"):
+    session: SessionHead
+    turns: list[TurnLine]
+    traversal: SessionRefs
+    links: Links | UnsetType = UNSET
+    page: Page | UnsetType = UNSET
+
+
+class TurnHead(Struct, frozen=True):
+    id: str
+    session_id: str
+    ordinal: int
+    completed: bool
+    terminal_event_id: str | None
+    event_count: int
+    started_at: str
+    updated_at: str
+
+
+class TurnSummary(Struct, frozen=True):
+    user_input: Quote | None
+    final_response: Quote | None
+    tools_called: list[str]
+    event_types: list[EventType]
+
+
+class EventLine(Struct, frozen=True):
+    """An event in the list of its turn."""
+
+    id: str
+    ordinal: int
+    type: EventType
+    timestamp: str
+    terminal: bool
+    tool_name: str | None
+    model: str | None
+    summary: str
+    truncated: bool
+
+
+class TurnRefs(Struct, frozen=True):
+    session_id: str
+    previous_turn_id: str | None
+    next_turn_id: str | None
+    first_event_id: str | None
+    last_event_id: str | None
+
+
+class TurnView(Struct, frozen=True, tag_field="kind", tag="turn"):
+    turn: TurnHead
+    session: SessionName
+    summary: TurnSummary
+    events: list[EventLine]
+    traversal: TurnRefs
+    page: Page | UnsetType = UNSET
+
+
+class EventHeader(Struct, frozen=True):
+    id: str
+    session_id: str
+    turn_id: str
+    ordinal: int
+    type: EventType
+    timestamp: str
+    terminal: bool
+    model: str | None
+    originating_model: str | None
+    tool_name: str | None
+
+
+class TextContent(Struct, frozen=True, tag_field="format", tag="text"):
+    text: str
+    truncated: bool = False
+
+
+class CallContent(Struct, frozen=True, tag_field="format", tag="tool_call"):
+    tool_name: str | None
+    arguments: Any
+    text: str
+    truncated: bool = False
+
+
+class ResponseContent(Struct, frozen=True, tag_field="format", tag="tool_response"):
+    tool_name: str | None
+    exit_code: int | None
+    text: str
+    truncated: bool = False
+    failed: bool | UnsetType = UNSET
+    """Whether the agent recorded an error, when it recorded that."""
+
+
+class TurnName(Struct, frozen=True):
+    id: str
+    ordinal: int
+    completed: bool
+
+
+class EventRefs(Struct, frozen=True):
+    session_id: str
+    turn_id: str
+    previous_event_id: str | None
+    next_event_id: str | None
+    previous_turn_id: str | None
+    next_turn_id: str | None
+
+
+class EventView(Struct, frozen=True, tag_field="kind", tag="event"):
+    event: EventHeader
+    content: TextContent | CallContent | ResponseContent
+    session: SessionName
+    turn: TurnName
+    traversal: EventRefs
+    events: list[EventLine] | UnsetType = UNSET
+    """The events before and after it in its turn, and itself, when asked for."""
+    links: Links | UnsetType = UNSET

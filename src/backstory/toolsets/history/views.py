@@ -1,0 +1,245 @@
+"""Rows of the archive as the contract shows them. Whatever transcripts say passes `egress` on its way out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from msgspec import UNSET
+
+from ...archive.base import EventRow, Hit, SessionRow, TurnRow
+from ...archive.query import Query
+from ...archive.render import render_call
+from ...model import EventType, event_id, rfc3339, session_id, turn_id
+from ...redact import Mode, egress, egress_value
+from .snippet import head, snippet
+from .types import (
+    CallContent,
+    EventHeader,
+    EventLine,
+    Excerpt,
+    HitEvent,
+    HitIds,
+    HitSession,
+    HitTurn,
+    ListedSession,
+    Listing,
+    Quote,
+    ResponseContent,
+    SearchHit,
+    SessionHead,
+    SessionId,
+    SessionName,
+    TextContent,
+    TurnHead,
+    TurnIds,
+    TurnLine,
+    TurnName,
+    TurnSummary,
+)
+
+__all__ = ["Heads", "Views", "final_response"]
+
+Heads = Mapping[bytes, tuple[str, bool]]
+"""The first characters of events' texts, and whether there is more."""
+
+UNTITLED = "Untitled session"
+# Nobody nests arguments this deep, and not every reader of JSON could follow.
+_MAX_DEPTH = 64
+
+
+class Views:
+    def __init__(self, mode: Mode) -> None:
+        self._egress = partial(egress, mode=mode)
+        self._egress_value = partial(egress_value, mode=mode)
+
+    # Sessions
+
+    def title(self, row: SessionRow) -> str:
+        return self._line(row.title) or UNTITLED
+
+    def session_name(self, row: SessionRow) -> SessionName:
+        return SessionName(session_id(row.key), self.title(row), row.source)
+
+    def session_head(self, row: SessionRow) -> SessionHead:
+        return SessionHead(
+            session_id(row.key),
+            self.title(row),
+            row.source,
+            rfc3339(row.started_at),
+            rfc3339(row.updated_at),
+            row.completed,
+            row.turn_count,
+            row.event_count,
+        )
+
+    def listing(self, rank: int, row: SessionRow) -> Listing:
+        id = session_id(row.key)
+        session = ListedSession(
+            id,
+            self.title(row),
+            row.source,
+            rfc3339(row.started_at),
+            rfc3339(row.updated_at),
+            row.completed,
+            row.turn_count,
+            row.event_count,
+            row.mode,
+            self._line(row.slug),
+            self._line(row.summary),
+        )
+        return Listing(rank, id, session, SessionId(id))
+
+    # Turns
+
+    def turn_name(self, row: TurnRow) -> TurnName:
+        return TurnName(turn_id(row.session, row.ordinal), row.ordinal, row.completed)
+
+    def turn_head(self, row: TurnRow) -> TurnHead:
+        return TurnHead(
+            turn_id(row.session, row.ordinal),
+            session_id(row.session),
+            row.ordinal,
+            row.completed,
+            _event_id(row.terminal),
+            row.event_count,
+            rfc3339(row.started_at),
+            rfc3339(row.updated_at),
+        )
+
+    def turn_summary(self, row: TurnRow, heads: Heads) -> TurnSummary:
+        return TurnSummary(
+            self._quote(row.prompt, heads),
+            self._quote(final_response(row), heads),
+            [self._egress(tool) for tool in row.tools],
+            list(row.types),
+        )
+
+    def turn_line(self, row: TurnRow, heads: Heads) -> TurnLine:
+        head, summary = self.turn_head(row), self.turn_summary(row, heads)
+        return TurnLine(
+            head.id,
+            head.ordinal,
+            head.completed,
+            head.terminal_event_id,
+            head.event_count,
+            head.started_at,
+            head.updated_at,
+            summary.user_input,
+            summary.final_response,
+            summary.tools_called,
+            summary.event_types,
+            TurnIds(head.id, head.terminal_event_id),
+        )
+
+    def _quote(self, uid: bytes | None, heads: Heads) -> Quote | None:
+        if uid is None or uid not in heads:
+            return None
+        text, more = heads[uid]
+        excerpt = head(text, self._egress, more=more)
+        return Quote(event_id(uid), excerpt.text, excerpt.truncated)
+
+    # Events
+
+    def hit(self, rank: int, hit: Hit, query: Query) -> SearchHit:
+        event, turn, session = hit.event, hit.turn, hit.session
+        ids = HitIds(event_id(event.uid), turn_id(session.key, turn.ordinal), session_id(session.key))
+        return SearchHit(
+            rank,
+            hit.score,
+            ids.event_id,
+            HitEvent(ids.event_id, event.type, rfc3339(event.ts), event.ordinal, event.uid == turn.terminal),
+            HitTurn(ids.turn_id, turn.ordinal, turn.completed, turn.event_count),
+            HitSession(
+                ids.session_id,
+                self.title(session),
+                session.source,
+                rfc3339(session.started_at),
+                rfc3339(session.updated_at),
+                session.completed,
+            ),
+            snippet(_text(event), query, self._egress),
+            ids,
+        )
+
+    def event_line(self, row: EventRow, turn: TurnRow) -> EventLine:
+        summary = self._summary(row)
+        return EventLine(
+            event_id(row.uid),
+            row.ordinal,
+            row.type,
+            rfc3339(row.ts),
+            row.uid == turn.terminal,
+            self._word(row.tool),
+            self._word(row.model),
+            summary.text,
+            summary.truncated,
+        )
+
+    def event_header(self, row: EventRow, turn: TurnRow) -> EventHeader:
+        return EventHeader(
+            event_id(row.uid),
+            session_id(row.session),
+            turn_id(row.session, row.turn),
+            row.ordinal,
+            row.type,
+            rfc3339(row.ts),
+            row.uid == turn.terminal,
+            self._word(row.model),
+            self._word(row.originating_model),
+            self._word(row.tool),
+        )
+
+    def content(self, row: EventRow) -> TextContent | CallContent | ResponseContent:
+        tool = self._word(row.tool)
+        if row.type is EventType.TOOL_CALL:
+            arguments = self._egress_value(row.arguments)
+            text = render_call(tool, arguments)
+            return CallContent(tool, arguments if _is_shallow(arguments) else text, text)
+        text = self._egress(row.text)
+        if row.type is EventType.TOOL_RESPONSE:
+            return ResponseContent(tool, row.exit_code, text, failed=UNSET if row.failed is None else row.failed)
+        return TextContent(text)
+
+    def _summary(self, row: EventRow) -> Excerpt:
+        """What an event says; of a command, the command."""
+        return head(_command(row.arguments) or _text(row), self._egress)
+
+    def _word(self, text: str | None) -> str | None:
+        return None if text is None else self._egress(text)
+
+    def _line(self, text: str | None) -> str | None:
+        """One line, or nothing."""
+        return head(text, self._egress).text or None if text else None
+
+
+def final_response(turn: TurnRow) -> bytes | None:
+    """The answer a turn ended in; other endings have none."""
+    return turn.terminal if turn.terminal_type is EventType.ASSISTANT_RESPONSE else None
+
+
+def _event_id(uid: bytes | None) -> str | None:
+    return None if uid is None else event_id(uid)
+
+
+def _text(row: EventRow) -> str:
+    return row.text or (render_call(row.tool, row.arguments) if row.type is EventType.TOOL_CALL else "")
+
+
+def _command(arguments: Any) -> str | None:
+    """The shell command among a call's arguments, if that is what was called."""
+    if not isinstance(arguments, dict):
+        return None
+    command = arguments.get("cmd", arguments.get("command"))
+    if isinstance(command, list) and all(isinstance(word, str) for word in command):
+        command = " ".join(command)
+    return command if isinstance(command, str) and command.strip() else None
+
+
+def _is_shallow(value: Any, depth: int = _MAX_DEPTH) -> bool:
+    if isinstance(value, dict):
+        value = list(value.values())
+    if not isinstance(value, list):
+        return True
+    return depth > 0 and all(_is_shallow(item, depth - 1) for item in value)
