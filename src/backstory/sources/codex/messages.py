@@ -1,0 +1,218 @@
+"""What was said: prompts, answers, reasoning, context, messages between agents. Most of it is written twice or more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...model import EventType
+from ..base import Item
+from .outputs import as_mapping
+from .prompts import Prompt, block_texts, read_blocks, split
+from .session import EVENT, ITEM, TURN_ITEM, Session, fingerprint
+
+__all__ = [
+    "answer",
+    "compacted",
+    "context_compacted",
+    "inter_agent",
+    "item_agent_message",
+    "item_context_compaction",
+    "item_hook_prompt",
+    "item_plan",
+    "item_reasoning",
+    "item_user_message",
+    "message",
+    "reasoning",
+    "reasoning_event",
+    "response_agent_message",
+    "say_agent_message",
+    "say_user_message",
+]
+
+Payload = dict[str, Any]
+
+
+# What the user said
+
+
+def _user(session: Session, form: int, said: Prompt, turn: str | None = None) -> list[Item]:
+    items: list[Item] = list(_context(session, form, said.injected))
+    state = session.state
+    if form != ITEM:
+        state.has_user_events = True
+    if not said.typed or not session.unseen("prompt", form, [said.typed]):
+        return items
+    key = fingerprint(said.typed)
+    if form == ITEM and state.has_user_events and key == state.aborted_prompt:
+        # After an abort Codex may send the model the same prompt again. Where prompts come in two forms, the user
+        # repeated it only if the other form follows.
+        session.hold("prompt")
+        return items
+    state.last_prompt, state.aborted_prompt, state.answered = key, "", False
+    if turn:
+        session.begin_turn(turn)
+    elif state.over or state.turn is None or state.turn.startswith("prompts:"):
+        session.begin_unnamed_turn(said.typed)
+    items.append(session.event(EventType.USER_INPUT, said.typed, starts_turn=True))
+    return items
+
+
+def _context(session: Session, form: int, text: str) -> list[Item]:
+    """Instructions, environment, notices: kept as what they are, never a prompt."""
+    return [session.event(EventType.SYSTEM, part) for part in session.unseen("context", form, [text] if text else [])]
+
+
+def _turn_of(payload: Payload) -> str | None:
+    """The turn a response item names itself; most do not."""
+    for key in ("internal_chat_message_metadata_passthrough", "metadata"):
+        if isinstance(metadata := payload.get(key), dict) and isinstance(turn := metadata.get("turn_id"), str):
+            return turn
+    return None
+
+
+def say_user_message(session: Session, payload: Payload) -> list[Item]:
+    text = "".join(block_texts(payload.get("message")))
+    if payload.get("kind") in ("user_instructions", "environment_context"):  # 2025: some versions say so themselves
+        return _context(session, EVENT, text)
+    said = split(text)
+    if not said.typed and (payload.get("images") or payload.get("local_images")):
+        said = said._replace(typed="[image]")
+    return _user(session, EVENT, said)
+
+
+def item_user_message(session: Session, item: Payload) -> list[Item]:
+    return _user(session, TURN_ITEM, read_blocks(item.get("content")))
+
+
+def item_hook_prompt(session: Session, item: Payload) -> list[Item]:
+    return _context(session, TURN_ITEM, "\n\n".join(block_texts(item.get("fragments"))))
+
+
+# What the model said
+
+
+def answer(session: Session, form: int, texts: list[str], **fields: Any) -> list[Item]:
+    """An answer as the model wrote it holds elements that its other forms leave out: citations, which nobody misses,
+    and plans, which are also written on their own and are therefore compared on their own."""
+    parts = []
+    for text in texts:
+        text, _ = _take_out("oai-mem-citation", text)
+        text, plans = _take_out("proposed_plan", text)
+        parts += [text, *plans]
+    fresh = session.unseen("answer", form, [part for part in parts if part.strip()])
+    if not fresh:
+        return []
+    session.state.answered = True
+    event = session.event(
+        EventType.ASSISTANT_RESPONSE,
+        "\n\n".join(part.strip() for part in fresh),
+        model=session.state.model,
+        usage_key=session.usage_key,
+        **fields,
+    )
+    return [event]
+
+
+def _take_out(element: str, text: str) -> tuple[str, list[str]]:
+    """The text without the elements of a name, and what was in them."""
+    opening, closing = f"<{element}>", f"</{element}>"
+    if opening not in text:
+        return text, []
+    kept, taken = [], []
+    at = 0
+    while (start := text.find(opening, at)) >= 0 and (end := text.find(closing, start)) >= 0:
+        kept.append(text[at:start])
+        taken.append(text[start + len(opening) : end])
+        at = end + len(closing)
+    return "".join([*kept, text[at:]]), taken
+
+
+def say_agent_message(session: Session, payload: Payload) -> list[Item]:
+    return answer(session, EVENT, block_texts(payload.get("message")))
+
+
+def item_agent_message(session: Session, item: Payload) -> list[Item]:
+    return answer(session, TURN_ITEM, block_texts(item.get("content")))
+
+
+def item_plan(session: Session, item: Payload) -> list[Item]:
+    return answer(session, TURN_ITEM, block_texts(item.get("text")))
+
+
+def message(session: Session, payload: Payload) -> list[Item]:
+    role, content = payload.get("role"), payload.get("content")
+    if role == "user":
+        return _user(session, ITEM, read_blocks(content), _turn_of(payload))
+    texts = block_texts(content)
+    if role == "assistant":
+        if len(texts) == 1 and texts[0].startswith('{"author":') and (letter := as_mapping(texts[0])):
+            return inter_agent(session, letter)  # early multi-agent versions disguise messages between agents so
+        return answer(session, ITEM, texts)
+    return _context(session, ITEM, "\n\n".join(texts))  # developer, system
+
+
+def _think(session: Session, form: int, parts: list[str]) -> list[Item]:
+    fresh = session.unseen("reasoning", form, [part for part in parts if part.strip()])
+    if not fresh:
+        return []
+    state = session.state
+    text = "\n\n".join(part.strip() for part in fresh)
+    return [session.event(EventType.REASONING, text, model=state.model, usage_key=session.usage_key)]
+
+
+def reasoning(session: Session, payload: Payload) -> list[Item]:
+    """Mostly encrypted: then the summary is all there is, and often not even that."""
+    return _think(session, ITEM, block_texts(payload.get("summary")) + block_texts(payload.get("content")))
+
+
+def reasoning_event(session: Session, payload: Payload) -> list[Item]:
+    return _think(session, EVENT, block_texts(payload.get("text")))
+
+
+def item_reasoning(session: Session, item: Payload) -> list[Item]:
+    return _think(session, TURN_ITEM, block_texts(item.get("summary_text")) + block_texts(item.get("raw_content")))
+
+
+# What agents said to each other
+
+
+def inter_agent(session: Session, payload: Payload, form: int = EVENT) -> list[Item]:
+    """To an agent that another one started, what comes from above is what a prompt is to the first one. Reports that
+    come from below are context."""
+    text = "\n\n".join(block_texts(payload.get("content")))
+    if text.startswith("Message Type:"):
+        text = text.partition("Payload:")[2] or text
+    text = text.strip()
+    if not text or not session.unseen("letter", form, [text]):
+        return []
+    path, author = session.state.agent_path, str(payload.get("author"))
+    if session.state.about.get("parent") and not (path and author.startswith(f"{path}/")):
+        return _user(session, ITEM, Prompt("", text), _turn_of(payload))
+    return [session.event(EventType.SYSTEM, text)]
+
+
+def response_agent_message(session: Session, payload: Payload) -> list[Item]:
+    return inter_agent(session, payload, ITEM)
+
+
+# Compaction. The history that replaces the old one repeats events that are there already: it is not replayed.
+
+
+def _compaction(session: Session, form: int, summary: Any) -> list[Item]:
+    """The record and the notice of it are one event, unless the notice came first and only the record has a summary."""
+    text = summary.strip() if isinstance(summary, str) else ""
+    if not session.unseen("compaction", form, ["compaction"]) and not (text and form == ITEM):
+        return []
+    return [session.event(EventType.COMPACTION, text or "Context compacted.")]
+
+
+def compacted(session: Session, payload: Payload) -> list[Item]:
+    return _compaction(session, ITEM, payload.get("message"))
+
+
+def context_compacted(session: Session, payload: Payload) -> list[Item]:
+    return _compaction(session, EVENT, payload.get("last_agent_message"))
+
+
+def item_context_compaction(session: Session, item: Payload) -> list[Item]:
+    return _compaction(session, TURN_ITEM, None)

@@ -1,0 +1,218 @@
+"""What a parser remembers between two records of a rollout, and how it makes events from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from hashlib import blake2b
+from typing import Any, Final
+
+from msgspec import Struct, field
+
+from ...model import EventType, digest
+from ..base import About, Event, Lookup
+
+__all__ = ["CLOSING", "EVENT", "ITEM", "TURN_ITEM", "Call", "Session", "State", "fingerprint"]
+
+# The forms in which Codex writes the same message. Each message appears at most once in each form, in any order:
+# a message is new unless the same text, so far without this form, is already there in another one.
+ITEM: Final = 1  # response_item: what the model was sent and what it answered
+EVENT: Final = 2  # event_msg: what the user interface was told
+TURN_ITEM: Final = 4  # event_msg item_completed: the superset that newer versions write
+CLOSING: Final = 8  # task_complete repeats the last answer
+_HELD: Final = 16  # not yet an event: counts only if another form of it follows
+
+_RECENT_MESSAGES = 32
+_RECENT_CALLS = 128
+_COPY_MS = 10_000
+
+
+class Call(Struct):
+    """A tool call whose response, or whose report of how it went, may follow."""
+
+    tool: str
+    model: str | None = None
+    exit_code: int | None = None
+    failed: bool | None = None
+    extra: dict[str, Any] | None = None
+    answered: bool = False
+
+
+class Seen(Struct, array_like=True):
+    """A message that was seen, and in which forms."""
+
+    key: str
+    forms: int
+
+
+class State(Struct, omit_defaults=True):
+    """All of it, JSON-ready: a parser goes on from here as if it had never stopped."""
+
+    ts: int | None = None
+    started: int | None = None
+    stamp: str = ""
+    """The timestamp as written. The same thing twice in one timestamp is told apart by its count."""
+    counts: dict[str, int] = field(default_factory=dict)
+    model: str | None = None
+    about: dict[str, str] = field(default_factory=dict)
+    """What `About` items have said so far: only changes are said again."""
+
+    turn: str | None = None
+    over: bool = True
+    """The turn has ended: a prompt that names no turn opens a new one."""
+    chain: str = ""
+    """Stands in for the turn id where Codex wrote none: a digest of all prompts so far, the same in every copy."""
+    answered: bool = False
+    model_calls: int = 0
+    usage_total: tuple[int, ...] | None = None
+
+    seen: dict[str, list[Seen]] = field(default_factory=dict)
+    calls: dict[str, Call] = field(default_factory=dict)
+    has_user_events: bool = False
+    last_prompt: str = ""
+    aborted_prompt: str = ""
+    goal: str = ""
+
+    has_header: bool = False
+    agent_path: str | None = None
+    ancestors: list[str] = field(default_factory=list)
+    forked: bool = False
+    replaying: bool = True
+    """Still in the leading part of the file, which may be a copy of an ancestor's."""
+
+
+def fingerprint(text: str) -> str:
+    """The forms of one message differ in white space at the seams of their blocks, so that does not count."""
+    return blake2b("".join(text.split()).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+
+class Session:
+    """One rollout being read: its state, and the few operations all record handlers share."""
+
+    def __init__(self, session: str, state: State, lookup: Lookup) -> None:
+        self.id = session
+        self.state = state
+        self._lookup = lookup
+        self._inherited: frozenset[str] | None = None
+
+    # Events
+
+    def event(self, kind: EventType, text: str, identity: str | None = None, **fields: Any) -> Event:
+        """An event at the time of the current record. What identifies it is its text unless something better does."""
+        state = self.state
+        base = digest("codex", self.id, kind, state.stamp, text if identity is None else identity)
+        name = base.hex()
+        count = state.counts.get(name, 0)
+        state.counts[name] = count + 1
+        return Event(
+            uid=digest(name, str(count)) if count else base,
+            type=kind,
+            text=text,
+            ts=state.ts,
+            turn_key=state.turn,
+            cwd=state.about.get("cwd"),
+            **fields,
+        )
+
+    @property
+    def usage_key(self) -> bytes:
+        """The model call in progress: its token count is the next one of this turn."""
+        state = self.state
+        return digest("codex", self.id, "usage", state.turn or "", str(state.model_calls))
+
+    def about(self, **facts: str | None) -> list[About]:
+        """What is new among the facts."""
+        known = self.state.about
+        changed = {name: fact for name, fact in facts.items() if fact and known.get(name) != fact}
+        if not changed:
+            return []
+        known.update(changed)
+        rank = 3 if "title" in changed else 0  # a thread's name is only ever set on request
+        return [About(title_rank=rank, **changed)]
+
+    # Mirrored messages
+
+    def unseen(self, role: str, form: int, parts: Iterable[str]) -> list[str]:
+        """The parts that no other form of the same message has brought yet."""
+        recent = self.state.seen.setdefault(role, [])
+        fresh = []
+        for part in parts:
+            key = fingerprint(part)
+            for seen in recent:
+                if seen.key == key and not seen.forms & form:
+                    if seen.forms & _HELD:
+                        seen.forms ^= _HELD
+                        fresh.append(part)
+                    seen.forms |= form
+                    break
+            else:
+                recent.append(Seen(key, form))
+                fresh.append(part)
+        del recent[:-_RECENT_MESSAGES]
+        return fresh
+
+    def hold(self, role: str) -> None:
+        """Take the newest message back: it is one only if it also comes in another form."""
+        self.state.seen[role][-1].forms |= _HELD
+
+    def forget(self, *roles: str) -> None:
+        for role in roles:
+            self.state.seen.pop(role, None)
+
+    # Turns
+
+    def begin_turn(self, turn: str) -> None:
+        state = self.state
+        state.over = False
+        if turn == state.turn:
+            return
+        state.turn = turn
+        state.model_calls = 0
+        if state.replaying and turn not in self.inherited:
+            state.replaying = False
+
+    def begin_unnamed_turn(self, prompt: str) -> None:
+        """Old versions give turns no id. A copy starts with the same prompts, so their chain names the turn. Asking
+        the same again in a fork would too, but a copy is written in one go and the user takes a while."""
+        state = self.state
+        state.chain = fingerprint(state.chain + prompt)
+        if state.ts is not None and state.started is not None and state.ts > state.started + _COPY_MS:
+            state.replaying = False
+        self.begin_turn(f"prompts:{state.chain}")
+
+    def end_turn(self) -> None:
+        state = self.state
+        state.over = True
+        state.answered = False
+        state.calls = {call_id: call for call_id, call in state.calls.items() if not call.answered}
+        self.forget("answer", "reasoning")
+
+    # Forks
+
+    @property
+    def inherited(self) -> frozenset[str]:
+        """The turns that ancestors own."""
+        if self._inherited is None:
+            self._inherited = frozenset[str]().union(*map(self._lookup, self.state.ancestors))
+        return self._inherited
+
+    def descend_from(self, *sessions: str | None) -> None:
+        for session in sessions:
+            if session and session != self.id and session not in self.state.ancestors:
+                self.state.ancestors.append(session)
+                self._inherited = None
+
+    @property
+    def in_copy(self) -> bool:
+        """Whether the current record is a copy of one that an ancestor owns. Without the ancestor nothing is."""
+        state = self.state
+        if not state.replaying or not state.ancestors or not self.inherited:
+            return False
+        return state.forked if state.turn is None else state.turn in self.inherited
+
+    # Tool calls
+
+    def remember(self, call_id: str, tool: str) -> None:
+        calls = self.state.calls
+        calls[call_id] = Call(tool, self.state.model)
+        if len(calls) > _RECENT_CALLS:
+            del calls[next(iter(calls))]

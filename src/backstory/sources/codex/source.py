@@ -1,0 +1,148 @@
+"""Where Codex keeps its rollouts, and whose they are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ...model import parse_time
+from ..base import Lookup, Parser, Transcript
+from .legacy import is_bare_record, json_records, open_envelope
+from .lifecycle import parents
+from .parser import RolloutParser
+from .table import RECORDS
+
+__all__ = ["Codex"]
+
+_NOT_ROLLOUTS = {"history.jsonl", "session_index.jsonl"}
+_UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", re.IGNORECASE)
+_ROLLOUT_NAME = re.compile(r"rollout-\d{4}-\d\d-\d\d(?:T\d\d-\d\d-\d\d)?-")
+_ENVELOPES = {*RECORDS, "response_item", "event_msg"}
+# A header longer than the head of the file is cut off, but what matters stands at its beginning.
+_CUT_HEADER = re.compile(r'\s*\{[^{]{0,200}"type"\s*:\s*"session_meta"')
+_CUT_FIELD = re.compile(r'"(id|session_id|forked_from_id|parent_thread_id|timestamp)"\s*:\s*"([^"\\]{1,200})"')
+_HEADER_LINES = 20
+
+
+class Codex:
+    name = "codex"
+
+    def __init__(self) -> None:
+        self._titles: dict[Path, tuple[tuple[int, int], dict[str, str]]] = {}
+
+    def roots(self, home: Path, environ: Mapping[str, str]) -> list[Path]:
+        """Archived sessions are moved from one folder to the other. TRAE's CLI writes the same format."""
+        codex = Path(environ.get("CODEX_HOME") or home / ".codex").expanduser()
+        return [codex / "sessions", codex / "archived_sessions", home / ".trae" / "cli" / "sessions"]
+
+    def accepts(self, path: Path) -> bool:
+        name = path.name
+        if name.startswith(".") or name in _NOT_ROLLOUTS:
+            return False
+        return name.endswith((".jsonl", ".jsonl.zst")) or (name.startswith("rollout-") and name.endswith(".json"))
+
+    def describe(self, path: Path, head: bytes) -> Transcript | None:
+        header = _json_header(head) if path.suffix == ".json" else _header(head)
+        if header is None:
+            return None
+        session = header.get("id") or header.get("session_id")
+        if not isinstance(session, str) or not session:
+            session = _session_of(path)
+        parent, forked_from = parents(header)
+        after = tuple(dict.fromkeys(other for other in (forked_from, parent) if other and other != session))
+        return Transcript(
+            source=self.name,
+            path=path,
+            session=session,
+            parent=parent if parent != session else None,
+            family=after[0] if after else session,
+            rank=(parse_time(header.get("timestamp")) or 0, path.name),
+            after=after,
+        )
+
+    def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
+        return RolloutParser(transcript, state, lookup, self._title(transcript))
+
+    def records(self, path: Path) -> Iterator[Any] | None:
+        if path.suffix != ".json":
+            return None
+        try:
+            document = msgspec.json.decode(path.read_bytes())
+        except (msgspec.DecodeError, UnicodeError) as error:
+            raise ValueError(f"not valid JSON: {error}") from None
+        return json_records(document)
+
+    def _title(self, transcript: Transcript) -> str | None:
+        """The name the user gave the session, from the index beside the folder of sessions."""
+        folders = (folder for folder in transcript.path.parents if folder.name in ("sessions", "archived_sessions"))
+        if (folder := next(folders, None)) is None:
+            return None
+        index = folder.parent / "session_index.jsonl"
+        try:
+            status = index.stat()
+            version = (status.st_mtime_ns, status.st_size)
+            if self._titles.get(index, ((), {}))[0] != version:
+                self._titles[index] = (version, _read_titles(index))
+        except OSError:
+            return None
+        return self._titles[index][1].get(transcript.session)
+
+
+def _header(head: bytes) -> dict[str, Any] | None:
+    """What the first lines say of the session: {} when they are a rollout without a header, None when they are not."""
+    lines = head.split(b"\n", _HEADER_LINES)
+    for line in lines[:_HEADER_LINES]:
+        try:
+            record = msgspec.json.decode(line)
+            envelope = open_envelope(record)
+        except (ValueError, UnicodeError):
+            continue
+        if envelope.type == "session_meta":
+            return envelope.payload
+        if envelope.type not in _ENVELOPES or not (isinstance(record.get("payload"), dict) or is_bare_record(record)):
+            return None
+        return {}
+    text = lines[0].decode("utf-8", "replace")
+    if not _CUT_HEADER.match(text):
+        return None
+    fields: dict[str, Any] = {}
+    for name, value in _CUT_FIELD.findall(text[text.find('"payload"') :]):
+        fields.setdefault(name, value)
+    return fields
+
+
+def _json_header(head: bytes) -> dict[str, Any] | None:
+    """The one-file format begins with its session; the file is too long to be decoded from its head."""
+    text = head.decode("utf-8", "replace")
+    session = re.match(r'\s*\{\s*"session"\s*:\s*\{', text)
+    if not session:
+        return None
+    own, _, _ = text[session.end() :].partition('"items"')
+    fields: dict[str, Any] = {}
+    for name, value in _CUT_FIELD.findall(own):
+        fields.setdefault(name, value)
+    return fields
+
+
+def _session_of(path: Path) -> str:
+    """The id in a file's name, else the name itself."""
+    stem = path.name.removesuffix(".zst").removesuffix(".jsonl").removesuffix(".json")
+    found = _UUID.findall(stem)
+    return found[-1] if found else _ROLLOUT_NAME.sub("", stem) or stem
+
+
+def _read_titles(index: Path) -> dict[str, str]:
+    """Lines of {id, thread_name}; the last one for an id holds."""
+    titles = {}
+    for line in index.read_bytes().splitlines():
+        try:
+            entry = msgspec.json.decode(line)
+        except (msgspec.DecodeError, UnicodeError):
+            continue
+        if isinstance(entry, dict) and isinstance(name := entry.get("thread_name"), str) and name.strip():
+            titles[str(entry.get("id"))] = name.strip()
+    return titles

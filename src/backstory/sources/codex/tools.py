@@ -1,0 +1,382 @@
+"""What was done: tool calls, their responses, and the reports of how they went.
+
+A call and its response are response items joined on the call id. Codex also reports the end of many calls in events;
+those only add facts (exit code, failure, files, child session) to the response that follows. Calls that have no
+response item at all, because the model made them through another tool or the provider ran them, are told by their
+report alone: then it is the call and the response.
+
+MCP tools are named `mcp__<server>__<tool>` throughout, as the model knows them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...model import EventType
+from ..base import Event, Item
+from .outputs import Output, as_json, as_mapping, duration, integer, read_mcp, read_output
+from .session import EVENT, ITEM, TURN_ITEM, Session
+
+__all__ = [
+    "collab_end",
+    "custom_tool_call",
+    "dynamic_tool_call",
+    "exec_command_end",
+    "function_call",
+    "image_generation",
+    "image_generation_end",
+    "item_collab",
+    "item_command",
+    "item_dynamic_tool",
+    "item_extension",
+    "item_file_change",
+    "item_image_generation",
+    "item_image_view",
+    "item_mcp_tool",
+    "item_sub_agent",
+    "item_web_search",
+    "local_shell_call",
+    "mcp_tool_call_end",
+    "patch_apply_end",
+    "sub_agent_activity",
+    "tool_output",
+    "tool_search_call",
+    "tool_search_output",
+    "view_image",
+    "web_search_call",
+    "web_search_end",
+]
+
+Payload = dict[str, Any]
+
+
+def _call(session: Session, tool: str, arguments: Any, call_id: str | None) -> Event:
+    if call_id:
+        session.remember(call_id, tool)
+    model = session.state.model
+    return session.event(
+        EventType.TOOL_CALL,
+        "",
+        call_id or f"{tool} {as_json(arguments)}",
+        tool=tool,
+        call_id=call_id,
+        model=model,
+        originating_model=model,
+        arguments=arguments,
+        usage_key=session.usage_key,
+    )
+
+
+def _response(session: Session, call_id: str | None, output: Output, tool: str | None = None) -> Event:
+    call = session.state.calls.get(call_id) if call_id else None
+    extra = None
+    model = session.state.model
+    exit_code, failed = output.exit_code, output.failed
+    if call is not None:
+        tool, model, extra = call.tool, call.model, call.extra
+        exit_code = call.exit_code if exit_code is None else exit_code
+        failed = call.failed if failed is None else failed
+        call.answered = True
+    return session.event(
+        EventType.TOOL_RESPONSE,
+        output.text,
+        call_id,
+        tool=tool,
+        call_id=call_id,
+        originating_model=model,
+        exit_code=exit_code,
+        failed=failed,
+        extra=extra,
+    )
+
+
+def _report(
+    session: Session, call_id: str | None, tool: str, arguments: Any, output: Output, extra: Payload | None = None
+) -> list[Item]:
+    """Facts for the response to come; or, of a call nobody else tells of, the call and the response."""
+    call = session.state.calls.get(call_id) if call_id else None
+    if call is None:
+        items: list[Item] = [_call(session, tool, arguments, call_id)]
+        if call_id and extra:
+            session.state.calls[call_id].extra = extra
+        return [*items, _response(session, call_id, output, tool)]
+    if output.exit_code is not None:
+        call.exit_code = output.exit_code
+    if output.failed is not None:
+        call.failed = output.failed
+    if extra:
+        call.extra = {**(call.extra or {}), **extra}
+    return []
+
+
+def _text(payload: Payload, *keys: str) -> str | None:
+    return next((value for key in keys if isinstance(value := payload.get(key), str) and value), None)
+
+
+# Response items
+
+
+def function_call(session: Session, payload: Payload) -> list[Item]:
+    tool = _text(payload, "name") or "unknown"
+    if namespace := _text(payload, "namespace"):
+        tool = _qualified(namespace, tool)
+    arguments = payload.get("arguments")
+    mapping = as_mapping(arguments)
+    return [_call(session, tool, arguments if mapping is None else mapping, _text(payload, "call_id", "id"))]
+
+
+def _qualified(namespace: str, tool: str) -> str:
+    """Namespaces of MCP servers make the tool's full name; others only group tools."""
+    if not namespace.startswith("mcp__"):
+        return f"{namespace}.{tool}"
+    return namespace + tool if tool.startswith("_") or namespace.endswith("__") else f"{namespace}__{tool}"
+
+
+def custom_tool_call(session: Session, payload: Payload) -> list[Item]:
+    """Its input is free text, such as a patch."""
+    arguments = {"input": payload.get("input")}
+    return [_call(session, _text(payload, "name") or "unknown", arguments, _text(payload, "call_id", "id"))]
+
+
+def local_shell_call(session: Session, payload: Payload) -> list[Item]:
+    action = payload.get("action")
+    if isinstance(action, dict):
+        action = {key: value for key, value in action.items() if value and key not in ("type", "env")}
+    return [_call(session, "local_shell", action, _text(payload, "call_id", "id"))]
+
+
+def tool_search_call(session: Session, payload: Payload) -> list[Item]:
+    return [_call(session, "tool_search", payload.get("arguments"), _text(payload, "call_id", "id"))]
+
+
+def tool_search_output(session: Session, payload: Payload) -> list[Item]:
+    """Which tools were found; their schemas would only be noise."""
+    lines = []
+    tools = payload.get("tools")
+    for group in tools if isinstance(tools, list) else []:
+        if not isinstance(group, dict):
+            continue
+        members = group.get("tools")
+        for tool in members if isinstance(members, list) else [group]:
+            if isinstance(tool, dict) and (name := _text(tool, "name")):
+                name = name if tool is group else _qualified(_text(group, "name") or "", name)
+                lines.append(f"{name}: {_text(tool, 'description') or ''}")
+    return [_response(session, _text(payload, "call_id"), Output("\n".join(lines)), "tool_search")]
+
+
+def tool_output(session: Session, payload: Payload) -> list[Item]:
+    call_id = _text(payload, "call_id", "id")
+    raw = payload.get("output", payload.get("result"))
+    output = read_output(raw)
+    if stderr := _text(payload, "stderr"):
+        output = output._replace(text=f"{output.text}\n{stderr}")
+    tool = _text(payload, "name")
+    call = session.state.calls.get(call_id) if call_id else None
+    if call is not None and call.tool.endswith("spawn_agent"):
+        child = (as_mapping(raw) or {}).get("agent_id")
+        if isinstance(child, str):
+            call.extra = {**(call.extra or {}), "child_session": child}
+    return [_response(session, call_id, output, tool)]
+
+
+# Reports
+
+
+def exec_command_end(session: Session, payload: Payload) -> list[Item]:
+    if payload.get("source") == "user_shell":
+        return []  # the user's own command: the <user_shell_command> message tells of it
+    text = _text(payload, "aggregated_output", "formatted_output")
+    if text is None:
+        text = "\n".join(filter(None, (_text(payload, "stdout"), _text(payload, "stderr"))))
+    exit_code = integer(payload.get("exit_code"))
+    output = Output(text, exit_code, None if exit_code is None else exit_code != 0)
+    arguments = {key: payload[key] for key in ("command", "cwd") if payload.get(key)}
+    return _report(
+        session, _text(payload, "call_id"), "exec_command", arguments, output, duration(payload.get("duration"))
+    )
+
+
+def patch_apply_end(session: Session, payload: Payload) -> list[Item]:
+    changes = payload.get("changes")
+    success = payload.get("success")
+    if not isinstance(success, bool):
+        success = payload.get("status") in ("completed", "success")
+    text = "\n".join(filter(None, (_text(payload, "stdout"), _text(payload, "stderr"))))
+    extra = {"files": list(changes)} if isinstance(changes, dict) and changes else None
+    output = Output(text, failed=not success)
+    return _report(session, _text(payload, "call_id"), "apply_patch", {"changes": changes}, output, extra)
+
+
+def mcp_tool_call_end(session: Session, payload: Payload) -> list[Item]:
+    invocation = payload.get("invocation")
+    if not isinstance(invocation, dict):
+        invocation = {}
+    tool = f"mcp__{_text(invocation, 'server') or 'unknown'}__{_text(invocation, 'tool') or 'unknown'}"
+    output = read_mcp(payload.get("result"))
+    extra = duration(payload.get("duration"))
+    return _report(session, _text(payload, "call_id"), tool, invocation.get("arguments"), output, extra)
+
+
+def dynamic_tool_call(session: Session, payload: Payload) -> list[Item]:
+    """Tools of the client. The response repeats all of the request, which is therefore not needed."""
+    tool = _text(payload, "tool") or "unknown"
+    if namespace := _text(payload, "namespace"):
+        tool = _qualified(namespace, tool)
+    success = payload.get("success")
+    output = read_output(payload.get("content_items"))._replace(
+        failed=None if not isinstance(success, bool) else not success
+    )
+    if error := _text(payload, "error"):
+        output = Output(error, failed=True)
+    return _report(session, _text(payload, "call_id"), tool, payload.get("arguments"), output)
+
+
+def view_image(session: Session, payload: Payload) -> list[Item]:
+    arguments = {"path": payload.get("path")}
+    return _report(session, _text(payload, "call_id"), "view_image", arguments, Output("[image]"))
+
+
+# Searches of the provider: no call id joins the two forms, but what was asked for does.
+
+
+def web_search_call(session: Session, payload: Payload) -> list[Item]:
+    return _web_search(session, ITEM, payload, _text(payload, "id"))
+
+
+def web_search_end(session: Session, payload: Payload) -> list[Item]:
+    return _web_search(session, EVENT, payload, _text(payload, "call_id"))
+
+
+def _web_search(session: Session, form: int, payload: Payload, call_id: str | None) -> list[Item]:
+    action = payload.get("action")
+    arguments = {key: value for key, value in action.items() if value} if isinstance(action, dict) else {}
+    if not arguments.keys() - {"type"} and (query := _text(payload, "query")):
+        arguments["query"] = query
+    queries = arguments.get("queries") or [arguments.get("query", "")]
+    asked = as_json([queries, arguments.get("url"), arguments.get("pattern")])
+    items: list[Item] = []
+    if session.unseen("web_search", form, [asked]):
+        items.append(_call(session, "web_search", arguments, call_id))
+    results = payload.get("results")
+    if isinstance(results, list) and results:
+        lines = [
+            "\n".join(filter(None, (_text(result, "title"), _text(result, "url"), _text(result, "snippet"))))
+            for result in results
+            if isinstance(result, dict)
+        ]
+        items.append(_response(session, call_id, Output("\n\n".join(lines)), "web_search"))
+    return items
+
+
+def image_generation(session: Session, payload: Payload, form: int = ITEM) -> list[Item]:
+    """The image itself (base64) is not kept."""
+    call_id = _text(payload, "call_id", "id")
+    if not session.unseen("image", form, [call_id or _text(payload, "revised_prompt") or ""]):
+        return []
+    where = _text(payload, "saved_path") or _text(payload, "status") or ""
+    return [
+        _call(session, "image_generation", {"prompt": payload.get("revised_prompt")}, call_id),
+        _response(session, call_id, Output(where), "image_generation"),
+    ]
+
+
+def image_generation_end(session: Session, payload: Payload) -> list[Item]:
+    return image_generation(session, payload, EVENT)
+
+
+# Agents that start agents
+
+_COLLAB_TOOLS = {
+    "collab_agent_spawn_end": "spawn_agent",
+    "collab_agent_interaction_end": "send_input",
+    "collab_waiting_end": "wait_agent",
+    "collab_close_end": "close_agent",
+    "collab_resume_end": "resume_agent",
+}
+
+
+def collab_end(session: Session, payload: Payload) -> list[Item]:
+    kind = str(payload.get("type"))
+    arguments = {key: payload[key] for key in ("prompt", "receiver_thread_id") if payload.get(key)}
+    status = payload.get("status", payload.get("statuses"))
+    child = _text(payload, "new_thread_id")
+    return _report(
+        session,
+        _text(payload, "call_id"),
+        _COLLAB_TOOLS.get(kind, kind),
+        arguments,
+        Output(status if isinstance(status, str) else as_json(status)),
+        {"child_session": child} if child else None,
+    )
+
+
+def sub_agent_activity(session: Session, payload: Payload) -> list[Item]:
+    child, kind = _text(payload, "agent_thread_id"), _text(payload, "kind") or "active"
+    if not child:
+        return []
+    call = session.state.calls.get(_text(payload, "event_id") or "")
+    if call is not None and not call.answered:
+        call.extra = {**(call.extra or {}), "child_session": child}
+        return []
+    text = f"Agent {_text(payload, 'agent_path') or child} {kind}"
+    return [session.event(EventType.RUNTIME, text, extra={"child_session": child})]
+
+
+# The same as turn items, which call the call id `id`.
+
+
+def item_command(session: Session, item: Payload) -> list[Item]:
+    return exec_command_end(session, {**item, "call_id": item.get("id")})
+
+
+def item_file_change(session: Session, item: Payload) -> list[Item]:
+    return patch_apply_end(session, {**item, "call_id": item.get("id")})
+
+
+def item_mcp_tool(session: Session, item: Payload) -> list[Item]:
+    error = item.get("error")
+    result = {"Err": error.get("message")} if isinstance(error, dict) else item.get("result")
+    return mcp_tool_call_end(session, {**item, "call_id": item.get("id"), "invocation": item, "result": result})
+
+
+def item_dynamic_tool(session: Session, item: Payload) -> list[Item]:
+    return dynamic_tool_call(session, {**item, "call_id": item.get("id")})
+
+
+def item_image_view(session: Session, item: Payload) -> list[Item]:
+    return view_image(session, {**item, "call_id": item.get("id")})
+
+
+def item_image_generation(session: Session, item: Payload) -> list[Item]:
+    return image_generation(session, item, TURN_ITEM)
+
+
+def item_web_search(session: Session, item: Payload) -> list[Item]:
+    return _web_search(session, TURN_ITEM, item, _text(item, "id"))
+
+
+def item_extension(session: Session, item: Payload) -> list[Item]:
+    """Tools that extensions of Codex bring: so far, searching the web and waiting."""
+    if isinstance(item.get("action"), dict):
+        return item_web_search(session, item)
+    if "duration_ms" in item:
+        return []
+    return [session.event(EventType.UNKNOWN, as_json(item))]
+
+
+def item_collab(session: Session, item: Payload) -> list[Item]:
+    receivers = item.get("receiver_thread_ids")
+    child = receivers[0] if isinstance(receivers, list) and receivers and isinstance(receivers[0], str) else None
+    tool = {"spawnAgent": "spawn_agent", "sendInput": "send_input", "wait": "wait_agent"}.get(str(item.get("tool")))
+    return _report(
+        session,
+        _text(item, "id"),
+        tool or str(item.get("tool")),
+        {"prompt": item.get("prompt")},
+        Output(as_json(item.get("agents_states"))),
+        {"child_session": child} if child and tool == "spawn_agent" else None,
+    )
+
+
+def item_sub_agent(session: Session, item: Payload) -> list[Item]:
+    return sub_agent_activity(session, {**item, "event_id": item.get("id")})

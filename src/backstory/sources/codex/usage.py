@@ -1,0 +1,82 @@
+"""Tokens: one `Usage` for each model call, however often Codex repeats the count."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..base import Item, Usage
+from .outputs import integer
+from .session import Session
+
+__all__ = ["call_usage", "read_counts", "token_count"]
+
+Payload = dict[str, Any]
+Counts = tuple[int, ...]
+"""Input (with what was cached), cached, written to the cache, output (with reasoning), reasoning."""
+
+# A count goes by several names: of Codex today, and of versions before it had settled.
+_NAMES: tuple[tuple[str, ...], ...] = (
+    ("input_tokens", "prompt"),
+    ("cached_input_tokens", "cache_read_input_tokens"),
+    ("cache_write_input_tokens",),
+    ("output_tokens", "completion"),
+    ("reasoning_output_tokens",),
+)
+
+
+def read_counts(usage: Any) -> Counts | None:
+    if not isinstance(usage, dict):
+        return None
+    counts = tuple(
+        next((max(count, 0) for name in names if (count := integer(usage.get(name))) is not None), 0)
+        for names in _NAMES
+    )
+    details = usage.get("output_tokens_details")
+    if not counts[-1] and isinstance(details, dict):
+        counts = (*counts[:-1], max(integer(details.get("reasoning_tokens")) or 0, 0))
+    return counts
+
+
+def token_count(session: Session, payload: Payload) -> list[Item]:
+    """`last_token_usage` is the call's own count, `total_token_usage` the running total of the session. A record whose
+    total has not moved repeats an earlier one: Codex writes those whenever rate limits change or a turn begins."""
+    info = payload.get("info")
+    if not isinstance(info, dict):
+        info = payload
+    state = session.state
+    last, total = read_counts(info.get("last_token_usage")), read_counts(info.get("total_token_usage"))
+    if last is None and total is None:
+        last = read_counts(info)
+    before = state.usage_total
+    if total is not None:
+        state.usage_total = total
+        if total == before:
+            return []
+        if last is None:
+            last = _growth(before, total, inherits=bool(state.ancestors))
+    return call_usage(session, last)
+
+
+def _growth(before: Counts | None, total: Counts, *, inherits: bool) -> Counts | None:
+    if before is None:
+        return None if inherits else total  # a fork's first total holds its ancestor's tokens
+    if total < before:
+        return total  # the count began anew
+    return tuple(max(now - then, 0) for now, then in zip(total, before, strict=True))
+
+
+def call_usage(session: Session, counts: Counts | None) -> list[Item]:
+    if counts is None or not any(counts):
+        return []
+    usage = Usage(
+        key=session.usage_key,
+        model=session.state.model,
+        ts=session.state.ts,
+        input_tokens=counts[0],
+        cache_read_tokens=counts[1],
+        cache_write_5m_tokens=counts[2],
+        output_tokens=counts[3],
+        reasoning_tokens=counts[4],
+    )
+    session.state.model_calls += 1
+    return [usage]
