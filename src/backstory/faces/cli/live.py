@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .options import json_option
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["live"]
+
+
+@click.group()
+def live() -> None:
+    """Live sessions beyond `backstory serve`."""
+
+
+@live.command()
+@click.option("--url", required=True, metavar="ws://HOST:PORT", help="The iii engine to connect to.")
+@click.option("--token", envvar="III_TOKEN", show_envvar=True, help="Its token, where it asks for one.")
+@json_option
+def worker(url: str, token: str | None, as_json: bool) -> int:
+    """Serve the session functions at an existing iii engine, until stopped.
+
+    Needs the iii SDK: pip install 'backstory[iii]'.
+    """
+    import asyncio
+    from importlib.util import find_spec
+
+    from ...config import home_folder, make_private_folder
+    from ...toolsets.live import LiveError
+
+    if not url.startswith(("ws://", "wss://")):
+        raise click.UsageError(f"--url {url!r}: an engine's address begins with ws:// or wss://")
+    if find_spec("iii") is None:
+        raise click.ClickException("the iii SDK is not installed: pip install 'backstory[iii]'")
+    try:
+        asyncio.run(_work(make_private_folder(home_folder()), url, token, as_json))
+    except LiveError as error:
+        raise click.ClickException(str(error)) from None
+    return 0
+
+
+async def _work(home: Path, url: str, token: str | None, as_json: bool) -> None:
+    import asyncio
+    import logging
+    import signal
+
+    from ...toolsets.live import Live
+    from ..http.iii.worker import Worker
+    from .output import print_json, tell
+
+    logging.basicConfig(level=logging.WARNING, format="backstory: %(levelname)s: %(message)s")
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    async with Live(home, own_urls=[url]) as sessions:
+        engine = Worker(sessions, url, token)
+        connecting = asyncio.create_task(engine.connected())
+        ends: set[asyncio.Future[Any]] = {asyncio.create_task(stop.wait()), engine.failed}
+        try:
+            await asyncio.wait(ends | {connecting}, return_when=asyncio.FIRST_COMPLETED)
+            if connecting.done():
+                if as_json:
+                    print_json({"url": url})
+                else:
+                    click.echo(f"Serving live sessions at {url}")
+                    tell("Ctrl-C stops it.")
+                await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            if engine.failed.done():
+                raise click.ClickException(f"{url}: the engine refuses this worker; is another one connected?")
+        finally:
+            for task in ends | {connecting}:
+                task.cancel()
+            await engine.close()

@@ -1,0 +1,78 @@
+"""Every tool of every toolset as JSON over HTTP: `GET /api/tools`, `POST /api/tools/<name>`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import anyio
+from anyio.to_thread import run_sync
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from ...toolsets.base import Reply, Tool
+from .bodies import read_json
+from .errors import json_response
+
+if TYPE_CHECKING:
+    from ...library import Library
+
+__all__ = ["api_routes"]
+
+MAX_ARGUMENT_BYTES = 4 * 1024 * 1024
+_PARALLEL_CALLS = 8
+
+
+def api_routes(library: Library) -> Sequence[BaseRoute]:
+    limiter = anyio.CapacityLimiter(_PARALLEL_CALLS)
+
+    async def tools(request: Request) -> Response:
+        listing = await run_sync(_list_tools, library, limiter=limiter)
+        return json_response({"tools": listing})
+
+    async def call(request: Request) -> Response:
+        name = request.path_params["name"]
+        arguments = await read_json(request, MAX_ARGUMENT_BYTES)
+        if not isinstance(arguments, dict):
+            raise HTTPException(400, "the arguments are a JSON object")
+        try:
+            tool = await run_sync(library.tool, name, limiter=limiter)
+        except KeyError:
+            raise HTTPException(404, f"there is no tool {name!r}; GET /api/tools lists them") from None
+        reply = await run_sync(partial(tool.handler, arguments), limiter=limiter, abandon_on_cancel=True)
+        return Response(reply.text.encode(), _status(reply), media_type="application/json")
+
+    return [
+        Route("/api/tools", tools, methods=["GET"]),
+        Route("/api/tools/{name}", call, methods=["POST"]),
+    ]
+
+
+def _list_tools(library: Library) -> list[dict[str, Any]]:
+    from ...library import TOOLSETS
+
+    return [_describe(name, tool) for name in TOOLSETS for tool in library.toolset(name).tools]
+
+
+def _describe(toolset: str, tool: Tool) -> dict[str, Any]:
+    return {
+        "name": tool.name,
+        "toolset": toolset,
+        "description": tool.description,
+        "input_schema": tool.input_schema,
+        "output_schema": tool.output_schema,
+        "read_only": tool.read_only,
+        "destructive": tool.destructive,
+        "idempotent": tool.idempotent,
+    }
+
+
+def _status(reply: Reply) -> int:
+    error = reply.data.get("error")
+    if error is None and not reply.is_error:
+        return 200
+    code = error.get("code") if isinstance(error, dict) else error
+    return 404 if "not_found" in str(code).lower() else 400

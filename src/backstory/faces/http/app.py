@@ -1,0 +1,71 @@
+"""The one ASGI app of `backstory serve`, put together from its parts. A new part is one more line in `routes`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.routing import BaseRoute, Route, WebSocketRoute
+
+from ...toolsets.live import Live
+from .api import api_routes
+from .errors import HANDLERS
+from .home import home_routes
+from .iii import Engine, iii_socket
+from .mcp import McpEndpoint
+from .security import Access, Guard
+from .sessions import session_routes
+
+if TYPE_CHECKING:
+    from ...library import Library
+
+__all__ = ["DEFAULT_MCP_TOOLSETS", "create_app"]
+
+DEFAULT_MCP_TOOLSETS = ("history", "capsules", "traces")
+_CORS_HEADERS = ("Authorization", "Content-Type", "Last-Event-ID", "Mcp-Protocol-Version", "Mcp-Session-Id")
+
+
+def create_app(
+    library: Library,
+    live: Live,
+    *,
+    token: str | None = None,
+    hosts: Iterable[str] = (),
+    origins: Iterable[str] = (),
+    beyond_loopback: bool = False,
+    mcp_toolsets: Sequence[str] = DEFAULT_MCP_TOOLSETS,
+) -> Starlette:
+    """The app over an open library and started live sessions; both stay the caller's to close.
+
+    `hosts` are names this server is reached by beside `localhost`, `origins` foreign pages that may call it.
+    """
+    access = Access.of(token, hosts, origins, beyond_loopback=beyond_loopback)
+    mcp = McpEndpoint(library, mcp_toolsets)
+    routes: list[BaseRoute] = [
+        *home_routes(),
+        WebSocketRoute("/", iii_socket(Engine(live))),
+        *session_routes(live),
+        *api_routes(library),
+        Route("/mcp", mcp),
+    ]
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        yield
+        await mcp.close()
+
+    middleware = [Middleware(Guard, access=access)]
+    if access.origins:
+        cors = Middleware(
+            CORSMiddleware,
+            allow_origins=sorted(access.origins),
+            allow_methods=["GET", "POST", "DELETE"],
+            allow_headers=_CORS_HEADERS,
+            expose_headers=["Mcp-Session-Id"],
+        )
+        middleware.append(cors)
+    return Starlette(routes=routes, middleware=middleware, exception_handlers=HANDLERS, lifespan=lifespan)

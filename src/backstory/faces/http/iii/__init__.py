@@ -1,0 +1,8 @@
+"""Live sessions over the iii WebSocket protocol, on `/`: the engine's side of it, so any iii SDK is a client."""
+
+from __future__ import annotations
+
+from .engine import Engine
+from .socket import MAX_FRAME_BYTES, iii_socket
+
+__all__ = ["MAX_FRAME_BYTES", "Engine", "iii_socket"]

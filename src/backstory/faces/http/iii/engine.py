@@ -1,0 +1,202 @@
+"""The engine's side of the iii protocol: clients come, register, call each other and the live sessions, and go."""
+
+from __future__ import annotations
+
+import hmac
+import logging
+from typing import Any
+
+from ....toolsets.live import Live
+from .calls import Calls
+from .frames import (
+    BadFrame,
+    InvocationResult,
+    InvokeFunction,
+    Ping,
+    Pong,
+    Reattach,
+    RegisterFunction,
+    RegisterTrigger,
+    RegisterTriggerType,
+    TriggerRegistrationResult,
+    UnknownFrame,
+    UnregisterFunction,
+    UnregisterTrigger,
+    UnregisterTriggerType,
+    error_body,
+    given,
+    read_frame,
+    write_frame,
+)
+from .peer import Peer
+from .triggers import Triggers
+
+__all__ = ["Engine"]
+
+logger = logging.getLogger(__name__)
+
+OWN_NAME = "backstory"
+
+
+class Engine:
+    def __init__(self, live: Live) -> None:
+        self._live = live
+        self._peers: dict[str, Peer] = {}
+        self._calls = Calls()
+        self._triggers = Triggers(live, self._calls)
+        for function in live.functions():
+            self._calls.local[function.id] = self._live_function(function.id)
+        # What the SDKs ask of any engine. There is one namespace, and everyone is in it.
+        self._calls.local |= {
+            "engine::workers::register": self._register_worker,
+            "engine::workers::list": self._list_workers,
+            "engine::functions::list": self._list_functions,
+            "engine::triggers::list": self._list_trigger_types,
+            "engine::registered-triggers::list": self._list_bindings,
+        }
+
+    def attach(self) -> Peer:
+        peer = Peer()
+        self._peers[peer.id] = peer
+        peer.push(write_frame("workerregistered", worker_id=peer.id, reattach_token=peer.token))
+        return peer
+
+    def detach(self, peer: Peer) -> None:
+        """Forget everything of this client. Again is harmless."""
+        if self._peers.pop(peer.id, None) is not None:
+            peer.outbox.close()
+            self._triggers.drop(peer)
+            self._calls.drop(peer)
+
+    async def receive(self, peer: Peer, text: str) -> None:
+        """Handle one frame. Never raises: what cannot be understood is ignored, with a warning."""
+        try:
+            frame = read_frame(text)
+        except UnknownFrame as error:
+            peer.warn_once(f"type {error}", f"ignored a frame of unknown type {str(error)!r}")
+        except BadFrame as error:
+            peer.warn_once(str(error), f"ignored a malformed frame: {error}")
+            if error.invocation_id is not None:
+                body = error_body("invocation_failed", f"malformed frame: {error}")
+                ids = {"invocation_id": error.invocation_id, "function_id": error.function_id}
+                peer.push(write_frame("invocationresult", **ids, error=body))
+        else:
+            await self._handle(peer, frame)
+
+    async def _handle(self, peer: Peer, frame: object) -> None:
+        match frame:
+            case InvokeFunction():
+                await self._calls.invoke(peer, frame)
+            case InvocationResult():
+                self._calls.result(peer, frame)
+            case RegisterFunction():
+                self._calls.register(peer, frame)
+            case UnregisterFunction():
+                self._calls.unregister(peer, frame.id)
+            case RegisterTrigger():
+                self._triggers.bind(peer, frame)
+            case UnregisterTrigger():
+                self._triggers.unbind(peer, frame.id)
+            case RegisterTriggerType():
+                self._triggers.register_type(peer, frame, list(self._peers.values()))
+            case UnregisterTriggerType():
+                self._triggers.unregister_type(peer, frame.id)
+            case TriggerRegistrationResult():
+                self._triggers.result(peer, frame)
+            case Reattach():
+                self._reattach(peer, frame)
+            case Ping():
+                peer.push(write_frame("pong"))
+            case Pong():
+                pass
+
+    def _reattach(self, peer: Peer, frame: Reattach) -> None:
+        """A client is back before its old connection was seen to end: that one is retired, so nothing comes twice."""
+        old = self._peers.get(frame.previous_worker_id)
+        if old is None or old is peer:
+            return
+        if not hmac.compare_digest(old.token.encode(), (frame.reattach_token or "").encode()):
+            peer.warn_once("reattach", "reattach with a token that is not that worker's; ignored")
+            return
+        self.detach(old)
+        old.close(1000, "reattached on another connection")
+
+    def _live_function(self, function_id: str) -> Any:
+        async def call(_caller: Peer | None, data: Any) -> Any:
+            return await self._live.call(function_id, data)
+
+        return call
+
+    async def _register_worker(self, caller: Peer | None, data: Any) -> Any:
+        if caller is not None and isinstance(data, dict):
+            caller.about = data
+            return {"success": True, "worker_id": caller.id}
+        return {"success": False}
+
+    async def _list_workers(self, _caller: Peer | None, _data: Any) -> Any:
+        own = {"id": OWN_NAME, "name": OWN_NAME, "status": "connected", "functions": sorted(self._calls.local)}
+        return {
+            "workers": [
+                own,
+                *(
+                    {"id": p.id, "name": p.name, "status": "connected", "functions": sorted(p.functions)}
+                    for p in self._peers.values()
+                ),
+            ]
+        }
+
+    async def _list_functions(self, _caller: Peer | None, _data: Any) -> Any:
+        own = [
+            {
+                "function_id": f.id,
+                "worker_name": OWN_NAME,
+                "description": f.description,
+                "request_format": f.request_schema,
+                "response_format": f.response_schema,
+            }
+            for f in self._live.functions()
+        ]
+        clients = [
+            {
+                "function_id": f.id,
+                "worker_name": peer.name,
+                "description": f.description,
+                "request_format": f.request_format,
+                "response_format": f.response_format,
+                "metadata": f.metadata,
+            }
+            for peer, f in self._calls.registered()
+        ]
+        return {"functions": own + clients}
+
+    async def _list_trigger_types(self, _caller: Peer | None, _data: Any) -> Any:
+        own = [
+            {
+                "id": t.id,
+                "worker_name": OWN_NAME,
+                "description": t.description,
+                "trigger_request_format": t.config_schema,
+            }
+            for t in self._live.trigger_types()
+        ]
+        clients = [
+            {"id": t.id, "worker_name": peer.name, "description": t.description or ""}
+            for peer, t in self._triggers.types()
+        ]
+        return {"triggers": own + clients}
+
+    async def _list_bindings(self, _caller: Peer | None, _data: Any) -> Any:
+        return {
+            "registered_triggers": [
+                {
+                    "id": b.frame.id,
+                    "trigger_type": b.frame.trigger_type,
+                    "function_id": b.frame.function_id,
+                    "worker_name": peer.name,
+                    "config": b.frame.config,
+                    "metadata": given(b.frame.metadata),
+                }
+                for peer in self._peers.values()
+                for b in peer.bindings.values()
+            ]
+        }

@@ -1,0 +1,214 @@
+"""The frames of the iii WebSocket protocol: JSON objects whose lower-case `type` says what they are.
+
+What is only passed on (payloads, configs, schemas) stays raw JSON: nothing of it is lost or changed on the way through.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+__all__ = [
+    "BadFrame",
+    "Frame",
+    "InvocationResult",
+    "InvokeFunction",
+    "Ping",
+    "Pong",
+    "Reattach",
+    "RegisterFunction",
+    "RegisterTrigger",
+    "RegisterTriggerType",
+    "TriggerRegistrationResult",
+    "UnknownFrame",
+    "UnregisterFunction",
+    "UnregisterTrigger",
+    "UnregisterTriggerType",
+    "error_body",
+    "given",
+    "read_frame",
+    "write_frame",
+]
+
+NULL = Raw(b"null")
+
+
+class RegisterFunction(Struct, tag="registerfunction", tag_field="type"):
+    id: str
+    description: str | None = None
+    request_format: Raw = NULL
+    response_format: Raw = NULL
+    metadata: Raw = NULL
+    invocation: Raw = NULL
+
+
+class UnregisterFunction(Struct, tag="unregisterfunction", tag_field="type"):
+    id: str
+
+
+class RegisterTriggerType(Struct, tag="registertriggertype", tag_field="type"):
+    id: str
+    description: str | None = None
+    trigger_request_format: Raw = NULL
+    call_request_format: Raw = NULL
+
+
+class UnregisterTriggerType(Struct, tag="unregistertriggertype", tag_field="type"):
+    id: str
+
+
+class RegisterTrigger(Struct, tag="registertrigger", tag_field="type"):
+    id: str
+    trigger_type: str
+    function_id: str
+    config: Raw = NULL
+    metadata: Raw = NULL
+
+
+class UnregisterTrigger(Struct, tag="unregistertrigger", tag_field="type"):
+    id: str
+
+
+class TriggerRegistrationResult(Struct, tag="triggerregistrationresult", tag_field="type"):
+    id: str
+    error: Raw = NULL
+
+
+class Action(Struct):
+    type: str
+
+
+class InvokeFunction(Struct, tag="invokefunction", tag_field="type"):
+    function_id: str
+    data: Raw = NULL
+    invocation_id: str | None = None
+    action: Action | None = None
+    metadata: Raw = NULL
+    traceparent: str | None = None
+    baggage: str | None = None
+
+    @property
+    def wants_reply(self) -> bool:
+        return self.invocation_id is not None and not (self.action and self.action.type == "void")
+
+
+class InvocationResult(Struct, tag="invocationresult", tag_field="type"):
+    invocation_id: str
+    result: Raw = NULL
+    error: Raw = NULL
+    traceparent: str | None = None
+    baggage: str | None = None
+
+
+class Ping(Struct, tag="ping", tag_field="type"):
+    pass
+
+
+class Pong(Struct, tag="pong", tag_field="type"):
+    pass
+
+
+class Reattach(Struct, tag="reattach", tag_field="type"):
+    previous_worker_id: str
+    reattach_token: str | None = None
+
+
+Frame = (
+    RegisterFunction
+    | UnregisterFunction
+    | RegisterTriggerType
+    | UnregisterTriggerType
+    | RegisterTrigger
+    | UnregisterTrigger
+    | TriggerRegistrationResult
+    | InvokeFunction
+    | InvocationResult
+    | Ping
+    | Pong
+    | Reattach
+)
+
+_KNOWN_TYPES = frozenset(
+    str(kind.__struct_config__.tag)
+    for kind in (
+        RegisterFunction,
+        UnregisterFunction,
+        RegisterTriggerType,
+        UnregisterTriggerType,
+        RegisterTrigger,
+        UnregisterTrigger,
+        TriggerRegistrationResult,
+        InvokeFunction,
+        InvocationResult,
+        Ping,
+        Pong,
+        Reattach,
+    )
+)
+
+
+class UnknownFrame(Exception):
+    """A frame of a type this server does not speak; it is ignored."""
+
+
+class BadFrame(Exception):
+    """A frame that cannot be read. With `invocation_id` it was a call, and somebody waits for its answer."""
+
+    def __init__(self, message: str, invocation_id: str | None = None, function_id: str = "") -> None:
+        super().__init__(message)
+        self.invocation_id = invocation_id
+        self.function_id = function_id
+
+
+class _Head(Struct):
+    type: Any = None
+    invocation_id: Any = None
+    function_id: Any = None
+
+
+_frames: msgspec.json.Decoder[Frame] = msgspec.json.Decoder(Frame)
+_heads = msgspec.json.Decoder(_Head)
+_encoder = msgspec.json.Encoder()
+
+
+def read_frame(text: str) -> Frame:
+    try:
+        return _frames.decode(text)
+    except msgspec.ValidationError as error:
+        raise _why_not(text, str(error)) from None
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise BadFrame(f"not JSON that can be read: {error}") from None
+
+
+def _why_not(text: str, message: str) -> Exception:
+    try:
+        head = _heads.decode(text)
+    except msgspec.ValidationError:
+        return BadFrame("a frame is a JSON object")
+    if not isinstance(head.type, str):
+        return BadFrame("a frame has a `type` in lower case")
+    if head.type not in _KNOWN_TYPES:
+        return UnknownFrame(head.type[:80])
+    is_call = head.type == "invokefunction" and isinstance(head.invocation_id, str)
+    return BadFrame(
+        f"{head.type}: {message}",
+        head.invocation_id if is_call else None,
+        head.function_id if isinstance(head.function_id, str) else "",
+    )
+
+
+def write_frame(kind: str, **fields: Any) -> str:
+    """A frame as text. Fields that are None are left out: absent is how the protocol says "none"."""
+    frame = {"type": kind} | {name: value for name, value in fields.items() if value is not None}
+    return _encoder.encode(frame).decode()
+
+
+def given(raw: Raw) -> Raw | None:
+    """The value, or None where it is absent or JSON null."""
+    return None if bytes(raw) == b"null" else raw
+
+
+def error_body(code: str, message: str) -> dict[str, str]:
+    return {"code": code, "message": message}

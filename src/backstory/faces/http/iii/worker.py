@@ -1,0 +1,145 @@
+"""The live sessions as a worker of somebody else's iii engine, connected with the iii SDK.
+
+The SDK has a thread and an event loop of its own; the live sessions stay on ours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from iii import InitOptions, TriggerAction  # type: ignore[import-untyped]
+from iii.iii import III  # type: ignore[import-untyped]
+from iii.trigger import TriggerConfig, TriggerHandler  # type: ignore[import-untyped]
+
+from ....toolsets.live import Live, LiveError
+
+__all__ = ["Worker"]
+
+WORKER_NAME = "backstory"
+
+
+class Worker:
+    """Serves every function and trigger type of `live` at the engine behind `url`, and reconnects by itself."""
+
+    def __init__(self, live: Live, url: str, token: str | None = None) -> None:
+        self._live = live
+        self._loop = asyncio.get_running_loop()
+        self._bound: dict[str, tuple[TriggerConfig, Callable[[], None]]] = {}
+        self._connected = asyncio.Event()
+        self.failed: asyncio.Future[None] = self._loop.create_future()
+        """Done when the engine will not have this worker, which no retry would change."""
+        options = InitOptions(
+            worker_name=WORKER_NAME,
+            worker_description="Durable, reactive, branching sessions of typed messages.",
+            headers={"Authorization": f"Bearer {token}"} if token else None,
+            otel={"enabled": False},
+            enable_metrics_reporting=False,
+        )
+        logging.getLogger("iii.iii").addFilter(_is_news)
+        self._client = _Client(url, options)
+        self._register()
+        self._client.add_connection_state_listener(self._on_state)
+
+    async def connected(self) -> None:
+        """Returns when the engine has been reached."""
+        await self._connected.wait()
+
+    async def close(self) -> None:
+        for _, unbind in self._bound.values():
+            unbind()
+        self._bound.clear()
+        await asyncio.to_thread(self._client.shutdown)
+
+    def _register(self) -> None:
+        for function in self._live.functions():
+            self._client.register_function(
+                function.id,
+                self._handler(function.id),
+                description=function.description,
+                request_format=function.request_schema,
+                response_format=function.response_schema,
+            )
+        with warnings.catch_warnings():
+            # Engines before 0.25 know trigger types only, and later ones still do.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            for kind in self._live.trigger_types():
+                self._client.register_trigger_type(
+                    {"id": kind.id, "description": kind.description, "trigger_request_format": kind.config_schema},
+                    _Bindings(self, kind.id),
+                )
+
+    def _handler(self, function_id: str) -> Any:
+        async def call(data: Any) -> Any:
+            return await self.here(self._live.call(function_id, data))
+
+        return call
+
+    async def bind(self, trigger_type: str, config: TriggerConfig) -> None:
+        """On our loop. The engine says every binding again after a reconnect; one that did not change goes on."""
+        known = self._bound.get(config.id)
+        if known is not None and known[0] == config:
+            return
+
+        async def deliver(payload: dict[str, Any], seq: int) -> None:
+            await self._connected.wait()
+            request = {"function_id": config.function_id, "payload": payload, "action": TriggerAction.Void()}
+            if config.metadata is not None:
+                request["metadata"] = config.metadata
+            if config.namespace is not None:
+                request["namespace"] = config.namespace
+            await self._client.trigger_async(request)
+
+        self._bound[config.id] = (config, self._live.bind(config.id, trigger_type, config.config, deliver))
+
+    async def unbind(self, binding_id: str) -> None:
+        if known := self._bound.pop(binding_id, None):
+            known[1]()
+
+    def here(self, coroutine: Any) -> asyncio.Future[Any]:
+        """Run on our loop what is awaited on the SDK's."""
+        return asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, self._loop))
+
+    def _on_state(self, state: str) -> None:
+        self._loop.call_soon_threadsafe(self._set_state, state)
+
+    def _set_state(self, state: str) -> None:
+        if state == "connected":
+            self._connected.set()
+        else:
+            self._connected.clear()
+        if state == "failed" and not self.failed.done():
+            self.failed.set_result(None)
+
+
+class _Bindings(TriggerHandler):  # type: ignore[misc]
+    """What the engine tells the provider of one trigger type. An error raised here is what the binder is told."""
+
+    def __init__(self, worker: Worker, trigger_type: str) -> None:
+        self._worker = worker
+        self._trigger_type = trigger_type
+
+    async def register_trigger(self, config: TriggerConfig) -> None:
+        await self._worker.here(self._worker.bind(self._trigger_type, config))
+
+    async def unregister_trigger(self, config: TriggerConfig) -> None:
+        await self._worker.here(self._worker.unbind(config.id))
+
+
+class _Client(III):  # type: ignore[misc]
+    """The SDK's client, except that no stack trace leaves this process."""
+
+    def _to_dict(self, msg: Any) -> dict[str, Any]:
+        data: dict[str, Any] = super()._to_dict(msg)
+        if isinstance(data.get("error"), dict):
+            data["error"].pop("stacktrace", None)
+        return data
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """A refused call is the caller's to know, not the log's."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, LiveError) and not isinstance(getattr(error, "__cause__", None), LiveError)

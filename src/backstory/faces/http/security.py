@@ -1,0 +1,185 @@
+"""Who may talk to this server.
+
+A page in the user's browser can reach every port of this machine, and by DNS rebinding it can do so under a name of its
+own. So every request, WebSocket handshakes included, must name a host that is ours, and one that comes from a page must
+come from a page of ours. Beyond loopback the token decides.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+from collections.abc import Iterable
+from urllib.parse import urlencode
+
+from msgspec import Struct
+from starlette.datastructures import MutableHeaders
+from starlette.requests import HTTPConnection
+from starlette.responses import RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from .errors import error_response
+
+__all__ = ["TOKEN_SUBPROTOCOL", "Access", "Guard", "is_loopback"]
+
+TOKEN_SUBPROTOCOL = "backstory.token."
+"""A browser cannot set headers on a WebSocket; it can offer this subprotocol with the token behind the last dot."""
+
+_COOKIE = "backstory_token"
+_OPEN_PATHS = frozenset({"/healthz"})
+_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+
+def is_loopback(host: str) -> bool:
+    """Whether this address can be reached from this machine only. Any other name than `localhost` counts as beyond."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+class Access(Struct, frozen=True):
+    """What is let in. Without a token only loopback addresses are."""
+
+    token: str | None = None
+    hosts: frozenset[str] = frozenset()
+    """Names of this server beside `localhost`."""
+    origins: frozenset[str] = frozenset()
+    """Foreign pages that may call, e.g. `http://localhost:3000`."""
+    beyond_loopback: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        token: str | None = None,
+        hosts: Iterable[str] = (),
+        origins: Iterable[str] = (),
+        *,
+        beyond_loopback: bool = False,
+    ) -> Access:
+        if beyond_loopback and not token:
+            raise ValueError("a server beyond loopback needs a token")
+        return cls(
+            token or None,
+            frozenset(host.lower() for host in hosts),
+            frozenset(origin.lower().rstrip("/") for origin in origins),
+            beyond_loopback,
+        )
+
+    def knows_host(self, header: str) -> bool:
+        name = _host_name(header)
+        if name is None:
+            return False
+        try:
+            # An address cannot be rebound; a name can.
+            return ipaddress.ip_address(name).is_loopback or self.beyond_loopback
+        except ValueError:
+            return name == "localhost" or name in self.hosts
+
+    def knows_origin(self, origin: str, host: str) -> bool:
+        origin = origin.lower()
+        return origin in (f"http://{host.lower()}", f"https://{host.lower()}") or origin in self.origins
+
+    def accepts(self, offered: Iterable[str]) -> bool:
+        if self.token is None:
+            return True
+        expected = self.token.encode()
+        return any(hmac.compare_digest(expected, given.encode("utf-8", "surrogateescape")) for given in offered)
+
+
+class Guard:
+    """ASGI middleware that turns away whoever is not let in, before anything else sees the request."""
+
+    def __init__(self, app: ASGIApp, access: Access) -> None:
+        self.app = app
+        self.access = access
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self.app(scope, receive, send)
+            return
+        answer = self._answer(HTTPConnection(scope))
+        if answer is not None:
+            await answer(scope, receive, send)
+        else:
+            await self.app(scope, receive, _with_headers(send))
+
+    def _answer(self, connection: HTTPConnection) -> Response | None:
+        """What to say instead of going on."""
+        hosts = connection.headers.getlist("host")
+        if len(hosts) != 1 or not self.access.knows_host(hosts[0]):
+            return error_response(
+                403, "forbidden_host", "unknown Host header: use localhost, or start the server with --allow-host NAME"
+            )
+        origin = connection.headers.get("origin")
+        if origin is not None and not self.access.knows_origin(origin, hosts[0]):
+            return error_response(
+                403, "forbidden_origin", "requests from other sites are refused; --allow-origin lets one in"
+            )
+        scope = connection.scope
+        if scope["path"] in _OPEN_PATHS or (scope.get("method") == "OPTIONS" and origin is not None):
+            return None
+        if not self.access.accepts(_offered_tokens(connection)):
+            return error_response(
+                401,
+                "unauthorized",
+                "a token is needed: send `Authorization: Bearer <token>`",
+                headers={"WWW-Authenticate": "Bearer"},
+            )
+        return self._remember(connection)
+
+    def _remember(self, connection: HTTPConnection) -> Response | None:
+        """A person who opens a page with `?token=` gets a cookie and an address without it."""
+        query = connection.query_params
+        is_page = connection.scope.get("method") == "GET" and "text/html" in connection.headers.get("accept", "")
+        if self.access.token is None or not is_page or "token" not in query:
+            return None
+        rest = urlencode([(key, value) for key, value in query.multi_items() if key != "token"])
+        path = "/" + connection.scope["path"].lstrip("/")  # `//name` would lead to another site
+        response = RedirectResponse(path + (f"?{rest}" if rest else ""), status_code=303)
+        response.set_cookie(_COOKIE, self.access.token, httponly=True, samesite="strict")
+        return response
+
+
+def _host_name(header: str) -> str | None:
+    """`name` of `name`, `name:port`, `[v6]`, `[v6]:port`, in lower case."""
+    if header.startswith("["):
+        name, closed, port = header[1:].partition("]")
+        if not closed or (port and not port.startswith(":")):
+            return None
+        port = port[1:]
+    else:
+        name, _, port = header.partition(":")
+    return name.lower() if name and (not port or port.isdecimal()) else None
+
+
+def _offered_tokens(connection: HTTPConnection) -> list[str]:
+    offered = []
+    scheme, _, credentials = connection.headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer":
+        offered.append(credentials.strip())
+    # EventSource, WebSocket and links cannot send a header. None of them can do more than GET.
+    if connection.scope.get("method", "GET") in ("GET", "HEAD"):
+        offered += connection.query_params.getlist("token")
+    for name in connection.scope.get("subprotocols", ()):
+        if name.startswith(TOKEN_SUBPROTOCOL):
+            offered.append(name.removeprefix(TOKEN_SUBPROTOCOL))
+    if cookie := connection.cookies.get(_COOKIE):
+        offered.append(cookie)
+    return offered
+
+
+def _with_headers(send: Send) -> Send:
+    async def send_with_headers(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            for name, value in _HEADERS.items():
+                headers.setdefault(name, value)
+        await send(message)
+
+    return send_with_headers

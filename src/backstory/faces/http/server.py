@@ -1,0 +1,164 @@
+"""Serving: one port, the live sessions, and the archive kept up to date meanwhile."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from types import FrameType
+from typing import TYPE_CHECKING
+
+import uvicorn
+from msgspec import Struct
+
+from ...toolsets.live import Live
+from .app import create_app
+from .iii import MAX_FRAME_BYTES
+from .security import is_loopback
+
+if TYPE_CHECKING:
+    from ...library import Library
+
+__all__ = ["Address", "CannotServe", "Options", "listen", "serve"]
+
+logger = logging.getLogger(__name__)
+
+_STOP_SECONDS = 5
+
+
+class CannotServe(Exception):
+    """The server cannot start; the message says why and what to do."""
+
+
+class Options(Struct, frozen=True):
+    host: str = "127.0.0.1"
+    port: int = 7717
+    token: str | None = None
+    allow_hosts: Sequence[str] = ()
+    allow_origins: Sequence[str] = ()
+
+
+class Address(Struct, frozen=True):
+    """Where the server is reached."""
+
+    url: str
+    host: str
+    port: int
+
+
+def listen(options: Options) -> socket.socket:
+    """The listening socket. Refused beyond loopback without a token, and on a port somebody else has."""
+    _check_token(options)
+    try:
+        found = socket.getaddrinfo(options.host, options.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError) as error:
+        raise CannotServe(f"{options.host} is not an address of this machine: {error}") from None
+    # IPv4 first: that is where clients look for `localhost`.
+    family, kind, protocol, _, address = min(found, key=lambda entry: entry[0] != socket.AF_INET)
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(1024)
+    except OSError as error:
+        listener.close()
+        raise CannotServe(_why_not(error, options)) from None
+    return listener
+
+
+async def serve(
+    library: Library, live: Live, listener: socket.socket, options: Options, on_ready: Callable[[Address], None]
+) -> None:
+    """Serve until told to stop (SIGINT, SIGTERM). `live` is started and closed here, the library stays the caller's."""
+    host, port = listener.getsockname()[:2]
+    address = Address(f"http://{_authority(host, port)}", host, port)
+    live.own_urls = _own_urls(options.host, host, port)
+    app = create_app(
+        library,
+        live,
+        token=options.token,
+        hosts=[options.host, socket.gethostname(), *options.allow_hosts],
+        origins=options.allow_origins,
+        beyond_loopback=not is_loopback(options.host),
+    )
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,  # it would keep the tokens of browsers, which come in the address
+        proxy_headers=False,
+        server_header=False,
+        ws="websockets-sansio",
+        ws_max_size=MAX_FRAME_BYTES,
+        ws_per_message_deflate=False,
+        timeout_graceful_shutdown=_STOP_SECONDS,
+    )
+    stop = threading.Event()
+    watcher = threading.Thread(target=_watch, args=(library, stop), name="backstory-watch", daemon=True)
+    try:
+        async with live:
+            watcher.start()
+            await _Server(config, lambda: on_ready(address)).serve(sockets=[listener])
+    finally:
+        stop.set()
+        listener.close()
+    watcher.join(_STOP_SECONDS)
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_ready = on_ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._on_ready()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        # Unlike the original, the signal is not raised again at the end: to be told to stop is no failure.
+        self.force_exit = self.should_exit
+        self.should_exit = True
+
+
+def _watch(library: Library, stop: threading.Event) -> None:
+    try:
+        library.watch(stop)
+    except Exception:
+        # What is there is served on; only news would be missing, and `doctor` shows that.
+        logger.exception("watching transcripts stopped")
+
+
+def _check_token(options: Options) -> None:
+    token = options.token
+    if token is not None and not (token.isascii() and token.isprintable() and " " not in token and token):
+        raise CannotServe("the token must be printable ASCII without spaces")
+    if not is_loopback(options.host) and token is None:
+        from secrets import token_urlsafe
+
+        raise CannotServe(
+            f"refusing to listen on {options.host} without a token: whoever can reach this port could read every "
+            f"session. Set one with BACKSTORY_TOKEN or --token, for example {token_urlsafe(24)}"
+        )
+
+
+def _why_not(error: OSError, options: Options) -> str:
+    where = _authority(options.host, options.port)
+    if error.errno == errno.EADDRINUSE:
+        return f"{where} is taken, perhaps by another `backstory serve`; stop it or choose another --port"
+    if error.errno == errno.EACCES:
+        return f"{where}: not allowed; ports below 1024 are for administrators, choose another --port"
+    return f"cannot listen on {where}: {error.strerror}"
+
+
+def _authority(host: str, port: int) -> str:
+    if host in ("0.0.0.0", "::"):
+        host = "127.0.0.1" if host == "0.0.0.0" else "::1"
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _own_urls(given: str, bound: str, port: int) -> list[str]:
+    """Every address a bridge could name this very server by."""
+    names = dict.fromkeys([given, bound, "127.0.0.1", "::1", "localhost", socket.gethostname()])
+    return [f"ws://{_authority(name, port)}" for name in names]

@@ -1,0 +1,102 @@
+"""Live sessions over plain HTTP: `POST /session/<function>`, and their events as a stream (`GET /session/events`)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from ...toolsets.live import Event, Live, LiveError
+from .bodies import read_json
+from .errors import error_response, json_response
+
+__all__ = ["session_routes"]
+
+_STATUS = {
+    "not_found": 404,
+    "entry_not_found": 404,
+    "parent_not_found": 404,
+    "storage": 503,
+}
+_LIST_PARAMETERS = ("types", "roles")
+_PARAMETERS = frozenset({"types", "roles", "session_id", "metadata", "after", "token"})
+
+
+def session_routes(live: Live) -> Sequence[BaseRoute]:
+    functions = frozenset(function.id for function in live.functions())
+
+    async def call(request: Request) -> Response:
+        # `store/put-meta` is session::store::put-meta.
+        function_id = "::".join(["session", *request.path_params["function"].split("/")])
+        if function_id not in functions:
+            raise HTTPException(404, f"there is no function {function_id}")
+        data = await read_json(request)
+        try:
+            return json_response(await live.call(function_id, data))
+        except LiveError as error:
+            return _refused(error)
+
+    async def events(request: Request) -> Response:
+        from sse_starlette import EventSourceResponse
+
+        try:
+            types, config, after = _subscription(request)
+            after = live.last_seq if after is None else after
+            stream = live.follow(config, types=types, after=after)
+        except LiveError as error:
+            return _refused(error, invalid_cursor=410)
+        return EventSourceResponse(_event_stream(stream, after), sep="\n")
+
+    return [
+        Route("/session/events", events, methods=["GET"]),
+        Route("/session/{function:path}", call, methods=["POST"]),
+    ]
+
+
+def _refused(error: LiveError, *, invalid_cursor: int = 400) -> Response:
+    status = invalid_cursor if error.code == "invalid_cursor" else _STATUS.get(error.code, 400)
+    return error_response(status, error.code, str(error))
+
+
+def _subscription(request: Request) -> tuple[list[str] | None, dict[str, Any], int | None]:
+    """Types, filters and the position to go on after, from the query and `Last-Event-ID`."""
+    query = request.query_params
+    if unknown := set(query) - _PARAMETERS:
+        raise LiveError("invalid_request", f"unknown parameter {sorted(unknown)[0]!r}; known: {sorted(_PARAMETERS)}")
+    lists = {name: _list(query.getlist(name)) for name in _LIST_PARAMETERS if name in query}
+    config: dict[str, Any] = {}
+    if "session_id" in query:
+        config["session_id"] = query["session_id"]
+    if "roles" in lists:
+        config["roles"] = lists["roles"]
+    if "metadata" in query:
+        try:
+            config["metadata"] = msgspec.json.decode(query["metadata"])
+        except (msgspec.DecodeError, RecursionError):
+            raise LiveError("invalid_request", 'metadata: not JSON, e.g. metadata={"owner":"u_1"}') from None
+    position = request.headers.get("last-event-id") or query.get("after")
+    if position is None:
+        return lists.get("types"), config, None
+    if not (position.isascii() and position.isdecimal() and len(position) < 19):
+        raise LiveError("invalid_request", "after (or Last-Event-ID) is the number of the last event that was seen")
+    return lists.get("types"), config, int(position)
+
+
+def _list(values: list[str]) -> list[str]:
+    """`a,b` and `name=a&name=b` are the same."""
+    return [item for value in values for item in value.split(",") if item]
+
+
+async def _event_stream(stream: AsyncIterator[Event], after: int) -> AsyncIterator[Any]:
+    from sse_starlette import ServerSentEvent
+
+    # Without data this is no event to a client, but from now on it knows where to go on after a lost connection.
+    yield ServerSentEvent(id=str(after), comment="backstory", sep="\n")
+    async for event in stream:
+        data = msgspec.json.encode(event.payload).decode()
+        yield ServerSentEvent(data=data, event=event.trigger_type, id=str(event.seq), sep="\n")
