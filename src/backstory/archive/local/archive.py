@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from ...config import make_private_folder
-from ...model import SEARCHABLE_TYPES, session_id
+from ...model import session_id
 from ..base import (
     Counts,
     DeadlineExceeded,
@@ -127,10 +127,9 @@ class LocalArchive:
             projects = tuple(id for id, path in rows if part in path.casefold())
             if not projects:
                 return None
-        types = None if set(request.types) >= set(SEARCHABLE_TYPES) else tuple(kind.code for kind in request.types)
         in_turn = session is not None and request.turn is not None
         return Filters(
-            types=types,
+            types=tuple(kind.code for kind in request.types),
             session=None if in_turn else session,
             turn=turn_number(session, request.turn) if session is not None and request.turn is not None else None,
             projects=projects,

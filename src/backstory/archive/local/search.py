@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from typing import TYPE_CHECKING
@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from ..base import DeadlineExceeded
 from ..query import STOP_WORDS, Clause, Query
+from .index import FIELDS
 
 if TYPE_CHECKING:
     import tantivy
@@ -31,7 +32,7 @@ _threads = ThreadPoolExecutor(max_workers=4, thread_name_prefix="search")
 class Filters(Struct, frozen=True, kw_only=True):
     """Numbers, as in the index; None does not filter."""
 
-    types: tuple[int, ...] | None = None
+    types: tuple[int, ...]
     session: int | None = None
     turn: int | None = None
     projects: tuple[int, ...] | None = None
@@ -44,31 +45,6 @@ class Match(Struct, frozen=True):
     id: int
     score: float
     ts: int
-
-
-class _Searcher(Struct, frozen=True):
-    """A snapshot of the index and what is needed to ask it."""
-
-    schema: tantivy.Schema
-    snapshot: tantivy.Searcher
-
-    def idf(self, phrase: Sequence[str]) -> float:
-        total = self.snapshot.num_docs
-        frequencies = (self.snapshot.doc_freq("text", token) for token in phrase)
-        return sum(math.log1p((max(total - n, 0) + 0.5) / (n + 0.5)) for n in frequencies)
-
-    def phrase(self, phrase: Sequence[str]) -> tantivy.Query:
-        import tantivy
-
-        if len(phrase) == 1:
-            return tantivy.Query.term_query(self.schema, "text", phrase[0])
-        return tantivy.Query.phrase_query(self.schema, "text", list(phrase))
-
-    def clause(self, clause: Clause) -> tantivy.Query:
-        import tantivy
-
-        queries = [self.phrase(alternative) for alternative in clause.alternatives]
-        return queries[0] if len(queries) == 1 else tantivy.Query.disjunction_max_query(queries)
 
 
 def search(
@@ -85,46 +61,155 @@ def search(
     Order: score, then newest, then `tie_break` (the event ids of documents) ascending. With fewer than `limit`
     documents that have every term, those that have some of them follow.
     """
-    import tantivy
-
-    searcher = _Searcher(schema, snapshot)
     if not query.clauses:
         return [], False
-    restrictions = [
-        (tantivy.Occur.Must, tantivy.Query.const_score_query(q, 0.0)) for q in _restrictions(schema, filters)
-    ]
-    for plan in (_all_terms, _any_terms):
-        scored, bound = plan(searcher, query)
-        ranked = tantivy.Query.boolean_query([(tantivy.Occur.Must, scored), *restrictions]) if restrictions else scored
-        hits = _top(snapshot, ranked, limit, deadline)
-        if len(hits) > limit or (len(query.clauses) == 1 and not _has_parts(query)):
-            break
+    ask = _Question(schema, snapshot, query, filters, deadline)
+    everything, bound = ask.all_terms()
+    hits = ask.top(everything, limit)
+    if len(hits) <= limit and ask.can_relax:
+        # These are all the documents with every term. They come first: that is worth as much as the terms themselves.
+        complete = {id for _, id, _ in hits}
+        anything, any_bound = ask.any_terms()
+        others = (hit for hit in ask.top(anything, limit) if hit[1] not in complete)
+        hits = [(score + any_bound, id, ts) for score, id, ts in hits] + list(others)
+        bound = 2 * any_bound
     matches = [Match(id, min(max(score / bound, 1e-9), 1.0), ts) for score, id, ts in hits]
     return _order(matches, limit, tie_break), len(matches) > limit
 
 
-def _all_terms(searcher: _Searcher, query: Query) -> tuple[tantivy.Query, float]:
-    import tantivy
+class _Question:
+    """A query put to one snapshot of the index."""
 
-    bound = (_K1 + 1) * sum(max(map(searcher.idf, clause.alternatives)) for clause in query.clauses)
-    queries = [searcher.clause(clause) for clause in query.clauses]
-    return tantivy.Query.boolean_query([(tantivy.Occur.Must, q) for q in queries]), bound
+    def __init__(
+        self,
+        schema: tantivy.Schema,
+        snapshot: tantivy.Searcher,
+        query: Query,
+        filters: Filters,
+        deadline: float | None,
+    ) -> None:
+        self._schema = schema
+        self._snapshot = snapshot
+        self._clauses = query.clauses
+        self._deadline = deadline
+        self._fields = [name for name, types in FIELDS.items() if types & set(filters.types)]
+        self._restrictions = list(self._restrict(filters))
 
+    @property
+    def can_relax(self) -> bool:
+        """Whether asking for any of the terms is another question than asking for all of them."""
+        return len(self._clauses) > 1 or bool(_parts(self._clauses[0]))
 
-def _any_terms(searcher: _Searcher, query: Query) -> tuple[tantivy.Query, float]:
-    """Any clause, any part of one; quoted phrases stay required. Having every term is worth as much as the terms."""
-    import tantivy
+    def all_terms(self) -> tuple[tantivy.Query, float]:
+        """Every clause must match. With the best score it can give."""
+        import tantivy
 
-    everything, bound = _all_terms(searcher, query)
-    choices = [(tantivy.Occur.Should, tantivy.Query.const_score_query(everything, bound))]
-    bound *= 2
-    for clause in query.clauses:
-        occur = tantivy.Occur.Must if clause.quoted else tantivy.Occur.Should
-        choices.append((occur, searcher.clause(clause)))
-        for part in _parts(clause):
-            choices.append((tantivy.Occur.Should, tantivy.Query.boost_query(searcher.phrase((part,)), _PART_BOOST)))
-            bound += (_K1 + 1) * _PART_BOOST * searcher.idf((part,))
-    return tantivy.Query.boolean_query(choices), bound
+        bound = (_K1 + 1) * sum(max(map(self._idf, clause.alternatives)) for clause in self._clauses)
+        required = [(tantivy.Occur.Must, self._clause(clause)) for clause in self._clauses]
+        return tantivy.Query.boolean_query([*required, *self._restrictions]), bound
+
+    def any_terms(self) -> tuple[tantivy.Query, float]:
+        """Any single word will do, also the words of a path or an identifier; quoted phrases stay required.
+
+        Only plain terms and no filter: that is what tantivy can prune. Phrases have had their chance with all terms.
+        """
+        import tantivy
+
+        weights: dict[str, float] = {}
+        required = []
+        for clause in self._clauses:
+            if clause.quoted:
+                required.append((tantivy.Occur.Must, self._clause(clause)))
+            for token in clause.alternatives[0] if len(clause.alternatives[0]) == 1 and not clause.quoted else ():
+                weights[token] = 1.0
+            for token in _parts(clause):
+                weights.setdefault(token, _PART_BOOST)
+        bound = (_K1 + 1) * sum(weight * self._idf((token,)) for token, weight in weights.items())
+        bound += (_K1 + 1) * sum(self._idf(clause.alternatives[0]) for clause in self._clauses if clause.quoted)
+        wanted = [(tantivy.Occur.Should, self._weighted(token, weight)) for token, weight in weights.items()]
+        if not required and not self._restrictions:
+            return tantivy.Query.boolean_query(wanted), bound
+        if not required:
+            required = [(tantivy.Occur.Must, tantivy.Query.boolean_query(wanted))]
+            wanted = []
+        return tantivy.Query.boolean_query([*required, *wanted, *self._restrictions]), bound
+
+    def top(self, query: tantivy.Query, limit: int) -> list[tuple[float, int, int]]:
+        """(score, id, time) of at least the `limit` best and one more, and of all that share the score at the cut."""
+        wanted = limit + 1
+        while True:
+            hits = self._hits(query, wanted)
+            if len(hits) < wanted or hits[-1][0] < hits[limit - 1][0] or wanted >= _MAX_TIED:
+                break
+            wanted *= 8
+        addresses = [address for _, address in hits]
+        ids = self._snapshot.fast_field_values("id", addresses)
+        times = self._snapshot.fast_field_values("ts", addresses)
+        return [(float(score), int(id or 0), int(ts or 0)) for (score, _), id, ts in zip(hits, ids, times, strict=True)]
+
+    def _hits(self, query: tantivy.Query, limit: int) -> list[tuple[float, tantivy.DocAddress]]:
+        if self._deadline is None:
+            return self._snapshot.search(query, limit, count=False).hits
+        answer = _threads.submit(self._snapshot.search, query, limit, count=False)
+        try:
+            return answer.result(timeout=max(self._deadline - time.monotonic(), 0)).hits
+        except FutureTimeout:
+            raise DeadlineExceeded("the search took too long") from None
+
+    def _idf(self, phrase: Sequence[str]) -> float:
+        return max(sum(self._token_idf(field, token) for token in phrase) for field in self._fields)
+
+    def _token_idf(self, field: str, token: str) -> float:
+        total, having = self._snapshot.num_docs, self._snapshot.doc_freq(field, token)
+        return math.log1p((max(total - having, 0) + 0.5) / (having + 0.5))
+
+    def _clause(self, clause: Clause) -> tantivy.Query:
+        import tantivy
+
+        queries = [self._phrase(field, phrase) for phrase in clause.alternatives for field in self._fields]
+        return queries[0] if len(queries) == 1 else tantivy.Query.disjunction_max_query(queries)
+
+    def _weighted(self, token: str, weight: float) -> tantivy.Query:
+        import tantivy
+
+        query = self._clause(Clause(((token,),)))
+        return query if weight == 1.0 else tantivy.Query.boost_query(query, weight)
+
+    def _phrase(self, field: str, phrase: Sequence[str]) -> tantivy.Query:
+        import tantivy
+
+        if len(phrase) == 1:
+            return tantivy.Query.term_query(self._schema, field, phrase[0], "freq")
+        return tantivy.Query.phrase_query(self._schema, field, list(phrase))
+
+    def _restrict(self, filters: Filters) -> Iterator[tuple[tantivy.Occur, tantivy.Query]]:
+        """The filters as conditions that score nothing."""
+        import tantivy
+
+        asked = set(filters.types)
+        everything = set().union(*(FIELDS[name] for name in self._fields))
+        numbers = (
+            ("type", None if asked == everything else filters.types),
+            ("project", filters.projects),
+            ("source", None if filters.source is None else (filters.source,)),
+            ("session", None if filters.session is None else (filters.session,)),
+            ("turn", None if filters.turn is None else (filters.turn,)),
+        )
+        for field, values in numbers:
+            if values is not None:
+                terms = [tantivy.Query.term_query(self._schema, field, value, "basic") for value in values]
+                either = tantivy.Query.boolean_query([(tantivy.Occur.Should, term) for term in terms])
+                yield tantivy.Occur.Must, tantivy.Query.const_score_query(either, 0.0)
+        if filters.since is not None or filters.until is not None:
+            window = tantivy.Query.range_query(
+                self._schema,
+                "ts",
+                tantivy.FieldType.Integer,
+                lower_bound=filters.since,
+                upper_bound=filters.until,
+                include_upper=False,
+            )
+            yield tantivy.Occur.Must, tantivy.Query.const_score_query(window, 0.0)
 
 
 def _parts(clause: Clause) -> list[str]:
@@ -133,72 +218,6 @@ def _parts(clause: Clause) -> list[str]:
         return []
     parts = dict.fromkeys(token for phrase in clause.alternatives if len(phrase) > 1 for token in phrase)
     return [token for token in parts if token not in STOP_WORDS]
-
-
-def _has_parts(query: Query) -> bool:
-    return any(_parts(clause) for clause in query.clauses)
-
-
-def _restrictions(schema: tantivy.Schema, filters: Filters) -> list[tantivy.Query]:
-    import tantivy
-
-    found = []
-    for field, values in (
-        ("type", filters.types),
-        ("project", filters.projects),
-        ("source", None if filters.source is None else (filters.source,)),
-        ("session", None if filters.session is None else (filters.session,)),
-        ("turn", None if filters.turn is None else (filters.turn,)),
-    ):
-        if values is not None:
-            terms = [tantivy.Query.term_query(schema, field, value, "basic") for value in values]
-            found.append(terms[0] if len(terms) == 1 else _either(terms))
-    if filters.since is not None or filters.until is not None:
-        found.append(
-            tantivy.Query.range_query(
-                schema,
-                "ts",
-                tantivy.FieldType.Integer,
-                lower_bound=filters.since,
-                upper_bound=filters.until,
-                include_upper=False,
-            )
-        )
-    return found
-
-
-def _either(queries: list[tantivy.Query]) -> tantivy.Query:
-    import tantivy
-
-    return tantivy.Query.boolean_query([(tantivy.Occur.Should, query) for query in queries])
-
-
-def _top(
-    snapshot: tantivy.Searcher, query: tantivy.Query, limit: int, deadline: float | None
-) -> list[tuple[float, int, int]]:
-    """(score, id, time) of at least the `limit` best and one more, and of all that share the score at the cut."""
-    wanted = limit + 1
-    while True:
-        hits = _ask(snapshot, query, wanted, deadline)
-        if len(hits) < wanted or hits[-1][0] < hits[limit - 1][0] or wanted >= _MAX_TIED:
-            break
-        wanted *= 8
-    addresses = [address for _, address in hits]
-    ids = snapshot.fast_field_values("id", addresses)
-    times = snapshot.fast_field_values("ts", addresses)
-    return [(float(score), int(id or 0), int(ts or 0)) for (score, _), id, ts in zip(hits, ids, times, strict=True)]
-
-
-def _ask(
-    snapshot: tantivy.Searcher, query: tantivy.Query, limit: int, deadline: float | None
-) -> list[tuple[float, tantivy.DocAddress]]:
-    if deadline is None:
-        return snapshot.search(query, limit, count=False).hits
-    answer = _threads.submit(snapshot.search, query, limit, count=False)
-    try:
-        return answer.result(timeout=max(deadline - time.monotonic(), 0)).hits
-    except FutureTimeout:
-        raise DeadlineExceeded("the search took too long") from None
 
 
 def _order(matches: list[Match], limit: int, tie_break: Callable[[list[int]], dict[int, bytes]]) -> list[Match]:
