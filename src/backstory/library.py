@@ -102,7 +102,7 @@ class Library:
     @contextmanager
     def _ingest(self) -> Iterator[Ingest]:
         from .ingest.pipeline import Ingest
-        from .redact import redact_value
+        from .redact import egress_value
 
         writer = self.archive.writer()
         try:
@@ -113,7 +113,7 @@ class Library:
                 home=self._agents_home,
                 environ=self._environ,
                 extra_roots=self.settings.extra_roots,
-                redact=redact_value if self.settings.redact == "ingest" else None,
+                redact=egress_value if self.settings.redact == "ingest" else None,
             )
         finally:
             writer.close()

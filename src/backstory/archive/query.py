@@ -26,7 +26,11 @@ _UNSPACED = re.compile(
 )
 _TOKEN = re.compile(r"[^\W_]+")
 _QUOTED = re.compile(r'"([^"]+)"|“([^”]+)”')
-_CAMEL_WORD = re.compile(r"[A-Za-z0-9]*(?:[a-z0-9][A-Z]|[A-Z]{2}[a-z])[A-Za-z0-9]*")
+# The shape of a text: `a` for small letters and digits, `A` for capitals, a space for the rest. Looking for humps in
+# it is several times faster than any regular expression over the text.
+_SHAPE = bytes(97 if chr(c).islower() or chr(c).isdigit() else 65 if chr(c).isupper() else 32 for c in range(128))
+_SHAPE += b" " * 128
+_HUMPS = (b"aA", b"AAa")
 _CAMEL_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 
 STOP_WORDS = frozenset(
@@ -66,11 +70,25 @@ def tokens(text: str) -> list[str]:
 
 def index_text(text: str) -> tuple[str, str]:
     """What an index is given for a text: the text with every word separable, and the parts of its camelCase words."""
-    parts = ""
-    if not text.islower():
-        words = dict.fromkeys(_CAMEL_WORD.findall(text))
-        parts = " ".join(" ".join(_CAMEL_PART.findall(word)) for word in words if len(word) < MAX_TOKEN_CHARS)
-    return _space(text), parts
+    return _space(text), " ".join(" ".join(_CAMEL_PART.findall(word)) for word in _camel_words(text))
+
+
+def _camel_words(text: str) -> list[str]:
+    """Each word with a capital inside, once."""
+    data = text.encode()
+    shape = data.translate(_SHAPE)
+    words: dict[bytes, None] = {}
+    for hump in _HUMPS:
+        end = 0
+        at = shape.find(hump)
+        while at >= 0:
+            start = shape.rfind(b" ", end, at) + 1 or end
+            end = shape.find(b" ", at)
+            end = len(shape) if end < 0 else end
+            if end - start < MAX_TOKEN_CHARS:
+                words[data[start:end]] = None
+            at = shape.find(hump, end)
+    return [word.decode() for word in words]
 
 
 def parse_query(text: str, tokenize: Callable[[str], list[str]] = tokens) -> Query:
@@ -94,10 +112,9 @@ def _word_clause(word: str, tokenize: Callable[[str], list[str]]) -> Clause | No
     if not whole:
         return None
     alternatives = [tuple(whole[-_MAX_IMPLICIT_PHRASE:])]
-    camel = _CAMEL_WORD.search(word)
-    if camel and len(whole) == 1:
-        parts = tuple(part.lower() for part in _CAMEL_PART.findall(camel[0]))
-        if len(parts) > 1:
+    if len(whole) == 1:
+        for camel in _camel_words(word):
+            parts = tuple(part.lower() for part in _CAMEL_PART.findall(camel))
             alternatives.append(parts[-_MAX_IMPLICIT_PHRASE:])
     return Clause(tuple(alternatives))
 

@@ -138,15 +138,31 @@ def _look(source: Source, path: Path) -> _Seen | None:
 
 
 def family_order(changes: Iterable[Changed]) -> list[Changed]:
-    """Newest first, so that search is useful at once; but the members of a family by rank, the original first."""
+    """Newest first, so that search is useful at once; but the members of a family by rank, the original first, and
+    whatever a transcript copies from before it."""
     families: dict[tuple[str, str], list[Changed]] = {}
+    by_session: dict[tuple[str, str], list[Changed]] = {}
     for change in changes:
-        name = change.transcript.family or change.transcript.session
-        families.setdefault((change.source.name, name), []).append(change)
+        source, transcript = change.source.name, change.transcript
+        families.setdefault((source, transcript.family or transcript.session), []).append(change)
+        by_session.setdefault((source, transcript.session), []).append(change)
     groups = sorted(families.values(), key=lambda group: max(change.mtime_ns for change in group), reverse=True)
-    return [
-        change for group in groups for change in sorted(group, key=lambda c: (c.transcript.rank, os.fspath(c.path)))
-    ]
+    for group in groups:
+        group.sort(key=lambda change: (change.transcript.rank, os.fspath(change.path)))
+
+    ordered: dict[str, Changed] = {}
+    for change in (change for group in groups for change in group):
+        waiting, entered = [change], set[str]()
+        while waiting:
+            here = waiting[-1]
+            name = os.fspath(here.path)
+            if name in ordered or name in entered:
+                ordered.setdefault(name, waiting.pop())
+                continue
+            entered.add(name)
+            for session in here.transcript.after:
+                waiting += by_session.get((here.source.name, session), ())
+    return list(ordered.values())
 
 
 def open_transcript(path: Path) -> BinaryIO:
