@@ -9,7 +9,6 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -20,6 +19,7 @@ from mcp.server.lowlevel.server import Server
 from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
 
+from .. import __version__
 from ..toolsets.base import Tool, Toolset
 from .instructions import compose_instructions
 from .stdio import converse
@@ -62,7 +62,7 @@ def build_server(library: Library, names: Sequence[str], *, pattern: str | None 
 
     return Server(
         "backstory",
-        version=version("backstory"),
+        version=__version__,
         title="Backstory",
         instructions=compose_instructions(toolsets),
         cache_hints={"tools/list": CacheHint(ttl_ms=_TOOLS_FRESH_MS)},

@@ -64,9 +64,9 @@ class Program(click.Group):
 
 def _show_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     if value:
-        from importlib.metadata import version
+        from ... import __version__
 
-        click.echo(f"backstory {version('backstory')}")
+        click.echo(f"backstory {__version__}")
         ctx.exit()
 
 

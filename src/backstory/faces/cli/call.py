@@ -29,7 +29,9 @@ def call(tool: str, arguments: str | None, as_json: bool) -> int:
     except KeyError:
         from difflib import get_close_matches
 
-        names = [known.name for name in library.toolsets for known in library.toolset(name).tools]
+        from ...library import TOOLSETS
+
+        names = [known.name for name in TOOLSETS for known in library.toolset(name).tools]
         close = get_close_matches(tool, names, 1) or ["backstory tools shows them all"]
         raise click.UsageError(f"no tool {tool!r}; {close[0]}?", click.get_current_context()) from None
     library.catch_up()

@@ -6,12 +6,12 @@ from typing import Any
 
 import click
 
-from .times import parse_moment
+from .words import parse_moment
 
 __all__ = ["Moment", "json_option", "project_option", "since_option", "source_option", "until_option"]
 
 
-class Moment(click.ParamType):
+class Moment(click.ParamType[int]):
     """A point in time as people write it, as milliseconds since the epoch."""
 
     name = "time"

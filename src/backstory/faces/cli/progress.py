@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
     from ...archive.base import SyncState
-    from ...library import SyncProgress
+    from ...ingest.pipeline import SyncProgress
 
 __all__ = ["Progress"]
 

@@ -19,13 +19,12 @@ def reindex(as_json: bool) -> int:
     from ... import open_archive
     from .output import print_json
     from .progress import Progress
-    from .render import plural
-    from .times import duration
+    from .words import duration, plural
 
     library = open_archive()
     started = time.monotonic()
-    with Progress("Indexing") as progress:
-        events = library.reindex(progress=progress.update)
+    with Progress("Indexing"):
+        events = library.reindex()
     seconds = time.monotonic() - started
     if as_json:
         print_json({"events": events, "seconds": round(seconds, 3)})

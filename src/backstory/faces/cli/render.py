@@ -1,4 +1,4 @@
-"""How sessions, events and matches look to a person."""
+"""How the pieces look: who speaks, when it was, what matched."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from rich.text import Text
 
 from ...archive.query import parse_query
 from ...model import parse_time
-from .times import ago
+from .words import ago
 
-__all__ = ["SPEAKERS", "facts", "highlight", "moment", "plural", "put", "speaker"]
+__all__ = ["facts", "headline", "highlight", "moment", "put", "since", "speaker"]
 
-SPEAKERS = {
+_SPEAKERS = {
     "user_input": ("you", "bold green"),
     "assistant_response": ("agent", "bold cyan"),
     "reasoning": ("thought", "magenta"),
@@ -25,7 +25,6 @@ SPEAKERS = {
     "compaction": ("compacted", "blue"),
     "system": ("system", "blue"),
     "runtime": ("runtime", "blue"),
-    "unknown": ("other", "dim"),
 }
 
 
@@ -35,25 +34,35 @@ def put(console: Console, text: Text, *, indent: int = 0) -> None:
         for line in text.split("\n", allow_blank=True):
             console.print(Text(" " * indent) + line)
     else:
-        console.print(Padding(text, (0, 0, 0, indent)) if indent else text)
+        console.print(Padding(text, (0, 0, 0, indent), expand=False) if indent else text)
+
+
+def headline(console: Console, title: str, *, number: int | None = None) -> None:
+    """A title, on one line whatever the terminal's width."""
+    lead = Text(f"{number:>2}  ", "dim") if number is not None else Text()
+    line = lead + Text(" ".join(title.split()), "bold")
+    if console.soft_wrap:
+        console.print(line)
+    else:
+        console.print(line, no_wrap=True, overflow="ellipsis")
 
 
 def speaker(event_type: str) -> Text:
-    return Text(*SPEAKERS.get(event_type, (event_type, "dim")))
+    return Text(*_SPEAKERS.get(event_type, (event_type, "dim")))
 
 
 def moment(timestamp: str) -> str:
     """A tool's RFC 3339 time, relative to now."""
-    return ago(parse_time(timestamp) or 0, int(time.time() * 1000))
+    return since(parse_time(timestamp) or 0)
+
+
+def since(ms: int) -> str:
+    return ago(ms, int(time.time() * 1000))
 
 
 def facts(*parts: Any) -> Text:
     """What is said in passing: `codex · 3 days ago · 12 turns`."""
     return Text(" · ".join(str(part) for part in parts if part), style="dim")
-
-
-def plural(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def highlight(text: str, query: str) -> Text:

@@ -1,13 +1,8 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 import click
 
 from .options import json_option, project_option, since_option, source_option, until_option
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 __all__ = ["search"]
 
@@ -78,34 +73,7 @@ def search(
     if as_json:
         print_json(answer)
     elif "error" not in answer:
-        _show(answer)
+        from .show import show_hits
+
+        show_hits(answer)
     return exit_code(answer)
-
-
-def _show(answer: dict[str, Any]) -> None:
-    from .output import hint, stdout_console, warn
-
-    data = answer["data"]
-    console = stdout_console()
-    for result in data["results"]:
-        _show_hit(console, result, answer["request"]["query"])
-    warn(answer["warnings"])
-    if not data["results"]:
-        hint("No matches. Try fewer or other words, or --type tool_call to look into commands.")
-    else:
-        more = f" · more: -n {min(50, data['limit'] * 2)}" if data["truncated"] and data["limit"] < 50 else ""
-        first = data["results"][0]["open"]["event_id"]
-        hint(f"{answer['performance']['elapsed_ms']} ms{more} · read one: backstory open {first}")
-
-
-def _show_hit(console: Console, result: dict[str, Any], query: str) -> None:
-    from rich.text import Text
-
-    from .handles import handle
-    from .render import facts, highlight, moment, put, speaker
-
-    session, turn, event = result["session"], result["turn"], result["event"]
-    put(console, Text.assemble((f"{result['rank']:>2}", "dim"), "  ", (session["title"], "bold")))
-    put(console, facts(session["source"], moment(event["timestamp"]), handle(turn["id"]), event["id"]), indent=4)
-    put(console, speaker(event["type"]) + Text("  ") + highlight(result["snippet"]["text"], query), indent=4)
-    console.print()

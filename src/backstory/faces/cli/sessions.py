@@ -55,7 +55,9 @@ def sessions(
     if as_json:
         print_json(answer)
     elif "error" not in answer:
-        _show(answer, since)
+        from .show import show_sessions
+
+        show_sessions(answer)
     return exit_code(answer)
 
 
@@ -74,42 +76,3 @@ def _pages(library: Library, arguments: dict[str, Any], limit: int) -> dict[str,
             data["sessions"].append({**session, "rank": len(data["sessions"]) + 1})
         data["next_cursor"], data["truncated"] = following["data"]["next_cursor"], following["data"]["truncated"]
     return {**answer, "data": {**data, "result_count": len(data["sessions"]), "limit": limit}}
-
-
-def _show(answer: dict[str, Any], since: int) -> None:
-    from rich.text import Text
-
-    from .handles import handle
-    from .output import hint, stdout_console, warn
-    from .render import facts, moment, plural, put
-
-    console = stdout_console()
-    listed = answer["data"]["sessions"]
-    for entry in listed:
-        session = entry["session"]
-        put(console, Text(session["title"], "bold"))
-        put(
-            console,
-            facts(
-                handle(session["id"]),
-                session["source"],
-                moment(session["updated_at"]),
-                plural(session["turn_count"], "turn"),
-                plural(session["event_count"], "event"),
-                None if session["completed"] else "unfinished",
-            ),
-            indent=2,
-        )
-    warn(answer["warnings"])
-    if not listed:
-        hint(f"No sessions since {moment_of(since)}. Look further back: --since 1y")
-    elif answer["data"]["next_cursor"] is not None:
-        hint(f"There are more: --limit {answer['data']['limit'] * 2}")
-    if listed:
-        hint(f"read one: backstory open {handle(listed[0]['id'])}")
-
-
-def moment_of(ms: int) -> str:
-    from .times import ago
-
-    return ago(ms, int(time.time() * 1000))

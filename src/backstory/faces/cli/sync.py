@@ -8,7 +8,8 @@ import click
 from .options import json_option
 
 if TYPE_CHECKING:
-    from ...library import Library, SyncReport
+    from ...ingest.pipeline import SyncReport
+    from ...library import Library
 
 __all__ = ["sync"]
 
@@ -23,8 +24,7 @@ def sync(as_json: bool) -> int:
 
     from ... import open_archive
     from .output import hint, print_json
-    from .render import plural
-    from .times import duration
+    from .words import duration, megabytes, plural
 
     library = open_archive()
     report = _sync(library)
@@ -60,7 +60,3 @@ def _sync(library: Library) -> SyncReport | None:
                     return None
                 progress.of_state(state)
                 time.sleep(_POLL_SECONDS)
-
-
-def megabytes(count: int) -> str:
-    return f"{count / 1e6:,.1f} MB" if count < 1e9 else f"{count / 1e9:,.2f} GB"

@@ -3,6 +3,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
@@ -10,7 +11,8 @@ import click
 from .options import json_option
 
 if TYPE_CHECKING:
-    from ...library import Library, SyncReport
+    from ...ingest.pipeline import SyncReport
+    from ...library import Library
 
 __all__ = ["watch"]
 
@@ -44,7 +46,7 @@ def watch(as_json: bool) -> int:
     return 0
 
 
-def _run_until_signal(library: Library, changed: object) -> None:
+def _run_until_signal(library: Library, changed: Callable[[SyncReport], None]) -> None:
     """Watch in a thread: only the main thread hears signals, and it must not be inside native code then."""
     stop = threading.Event()
     failures: list[Exception] = []

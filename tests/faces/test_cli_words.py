@@ -1,4 +1,4 @@
-"""Times as people write and read them."""
+"""Times, sizes and counts as people write and read them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from backstory.faces.cli.times import ago, duration, parse_moment
+from backstory.faces.cli.words import ago, duration, megabytes, parse_moment, plural
 
 HOUR = 3_600_000
 DAY = 24 * HOUR
@@ -122,3 +122,17 @@ class TestDuration:
     def test_picks_a_unit(self, seconds: float, text: str) -> None:
         """One unit that fits the length."""
         assert duration(seconds) == text
+
+
+class TestMegabytes:
+    @pytest.mark.parametrize(("count", "text"), [(0, "0.0 MB"), (28_240_000, "28.2 MB"), (2_345_000_000, "2.35 GB")])
+    def test_picks_a_unit(self, count: int, text: str) -> None:
+        """Megabytes, or gigabytes from one on."""
+        assert megabytes(count) == text
+
+
+class TestPlural:
+    @pytest.mark.parametrize(("count", "text"), [(0, "0 turns"), (1, "1 turn"), (12_345, "12,345 turns")])
+    def test_agrees_with_the_count(self, count: int, text: str) -> None:
+        """One is singular, the rest is not."""
+        assert plural(count, "turn") == text

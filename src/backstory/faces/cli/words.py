@@ -1,11 +1,11 @@
-"""Times as people write and read them."""
+"""Times, sizes and counts as people write and read them."""
 
 from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
 
-__all__ = ["ago", "duration", "parse_moment"]
+__all__ = ["ago", "duration", "megabytes", "parse_moment", "plural"]
 
 _RELATIVE = re.compile(r"(\d{1,6})\s*([a-z]+)(?:\s+ago)?", re.ASCII | re.IGNORECASE)
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
@@ -61,13 +61,13 @@ def ago(ms: int, now_ms: int) -> str:
     if seconds < 60:
         return "just now"
     if seconds < _HOUR:
-        return _count(seconds / _MINUTE, "minute") + " ago"
+        return plural(int(seconds / _MINUTE), "minute") + " ago"
     if seconds < _DAY:
-        return _count(seconds / _HOUR, "hour") + " ago"
+        return plural(int(seconds / _HOUR), "hour") + " ago"
     if seconds < 2 * _DAY:
         return "yesterday"
     if seconds < 31 * _DAY:
-        return _count(seconds / _DAY, "day") + " ago"
+        return plural(int(seconds / _DAY), "day") + " ago"
     return _date(ms)
 
 
@@ -78,14 +78,18 @@ def duration(seconds: float) -> str:
     if seconds < 60:
         return f"{seconds:.1f} s"
     if seconds < _HOUR:
-        return _count(seconds / _MINUTE, "minute")
-    return _count(seconds / _HOUR, "hour") if seconds < 2 * _DAY else _count(seconds / _DAY, "day")
+        return plural(int(seconds / _MINUTE), "minute")
+    return plural(int(seconds / _HOUR), "hour") if seconds < 2 * _DAY else plural(int(seconds / _DAY), "day")
+
+
+def megabytes(count: int) -> str:
+    return f"{count / 1e6:,.1f} MB" if count < 1e9 else f"{count / 1e9:,.2f} GB"
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 event`, `12,345 events`."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def _date(ms: int) -> str:
     return (_EPOCH + timedelta(milliseconds=ms)).astimezone().strftime("%Y-%m-%d")
-
-
-def _count(amount: float, unit: str) -> str:
-    number = int(amount)
-    return f"{number} {unit}" if number == 1 else f"{number} {unit}s"

@@ -1,0 +1,197 @@
+"""What `backstory doctor` looks at: facts first, then what is wrong with them and how to fix it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+from msgspec import Struct
+
+from ... import __version__
+from ...archive.base import Counts, FileRow, SyncState
+from ...ingest.scan import existing_roots, stored_path, walk
+from ...library import Library
+from ...sources.base import Source
+
+__all__ = ["Agent", "Broken", "Diagnosis", "Problem", "Purge", "diagnose", "found_roots"]
+
+_DAY = 86_400
+# Claude Code's own default for `cleanupPeriodDays`.
+_CLAUDE_KEEPS_DAYS = 30
+_SOON_DAYS = 7
+_LITTLE_DISK = 1_000_000_000
+
+
+class Agent(Struct, kw_only=True):
+    """An agent whose folder is there, and what is in it."""
+
+    source: str
+    roots: list[str]
+    files: int = 0
+    bytes: int = 0
+    unread: int = 0
+    """Files that are new or have changed since they were read."""
+    sessions: int = 0
+
+
+class Broken(Struct, frozen=True):
+    path: str
+    errors: int
+    last_error: str | None
+
+
+class Purge(Struct, kw_only=True):
+    """Transcripts that Claude Code deletes within a week, or the next time it starts."""
+
+    after_days: int
+    settings_file: str
+    files: int = 0
+    unread: int = 0
+    first_at: float | None = None
+    """Seconds since the epoch."""
+
+
+class Problem(Struct, frozen=True):
+    level: Literal["error", "warning"]
+    message: str
+    fix: str
+
+
+class Diagnosis(Struct, kw_only=True):
+    version: str = __version__
+    home: str
+    agents: list[Agent] = []
+    not_found: list[str] = []
+    archive: Counts | None = None
+    sync: SyncState | None = None
+    disk: dict[str, int] = {}
+    broken: list[Broken] = []
+    missing: list[str] = []
+    """Files that are gone from disk; the archive keeps what was read of them."""
+    purge: Purge | None = None
+    problems: list[Problem] = []
+
+
+def found_roots(library: Library, source: Source) -> list[Path]:
+    return existing_roots(source, Path.home(), os.environ, library.settings.extra_roots.get(source.name, ()))
+
+
+def diagnose(library: Library) -> Diagnosis:
+    found = Diagnosis(home=str(library.home))
+    known: dict[str, FileRow] = {}
+    try:
+        known = {row.path: row for row in library.archive.files()}
+        found.archive, found.sync = library.archive.counts(), library.archive.sync_state()
+    except Exception as error:  # whatever is wrong with the archive, the rest is still worth knowing
+        fix = f"move {library.home / 'archive.db'} away and run backstory sync"
+        found.problems.append(Problem("error", f"the archive cannot be read: {error}", fix))
+    found.broken = [Broken(row.path, row.errors, row.last_error) for row in known.values() if row.errors]
+    found.missing = [row.path for row in known.values() if row.missing and row.session]
+    found.disk = {name: _size(library.home / name) for name in ("archive.db", "index", "capsules.db", "live")}
+    for source in library.sources:
+        _look_at_agent(found, library, source, known)
+    found.problems += [*_archive_problems(found), *_transcript_problems(found), *_folder_problems(library)]
+    return found
+
+
+def _look_at_agent(found: Diagnosis, library: Library, source: Source, known: dict[str, FileRow]) -> None:
+    roots = found_roots(library, source)
+    if not roots:
+        found.not_found.append(source.name)
+        return
+    agent = Agent(source=source.name, roots=[str(root) for root in roots])
+    agent.sessions = found.archive.by_source.get(source.name, 0) if found.archive else 0
+    found.agents.append(agent)
+    for root in roots:
+        purge = _claude_purge(root) if source.name == "claude-code" else None
+        for seen in walk(source, root):
+            row = known.get(stored_path(seen.path))
+            unread = row is None or (row.size, row.mtime_ns) != (seen.size, seen.mtime_ns)
+            agent.files += 1
+            agent.bytes += seen.size
+            agent.unread += unread
+            if purge is not None:
+                _count_purge(purge, seen.mtime_ns / 1e9, unread)
+        if purge is not None and purge.files:
+            found.purge = purge
+    found.problems += [
+        Problem("error", f"{root} cannot be read", f"check its permissions: ls -ld {root}")
+        for root in roots
+        if not os.access(root, os.R_OK | os.X_OK)
+    ]
+
+
+def _claude_purge(root: Path) -> Purge | None:
+    """How long Claude Code keeps the transcripts below one of its folders."""
+    if root.name != "projects":
+        return None
+    settings = root.parent / "settings.json"
+    try:
+        days = json.loads(settings.read_bytes()).get("cleanupPeriodDays", _CLAUDE_KEEPS_DAYS)
+    except (OSError, ValueError, AttributeError):
+        days = _CLAUDE_KEEPS_DAYS
+    if not isinstance(days, int | float) or isinstance(days, bool):
+        days = _CLAUDE_KEEPS_DAYS
+    return Purge(after_days=int(days), settings_file=str(settings))
+
+
+def _count_purge(purge: Purge, changed: float, unread: bool) -> None:
+    at = changed + purge.after_days * _DAY
+    if at < time.time() + _SOON_DAYS * _DAY:
+        purge.files += 1
+        purge.unread += unread
+        purge.first_at = at if purge.first_at is None else min(at, purge.first_at)
+
+
+def _archive_problems(found: Diagnosis) -> Iterator[Problem]:
+    if found.sync is None:
+        return
+    if found.sync.first_finished_at is None:
+        yield Problem("warning", "not everything has been read yet", "run backstory sync")
+    elif found.sync.index_behind:
+        yield Problem("error", "the search index is missing or of another version", "run backstory reindex")
+
+
+def _transcript_problems(found: Diagnosis) -> Iterator[Problem]:
+    if not found.agents:
+        yield Problem(
+            "warning",
+            f"no agent found: none of {', '.join(found.not_found)} has a folder here",
+            "use an agent once, or name other folders in extra_roots in config.toml",
+        )
+    if found.broken:
+        yield Problem(
+            "warning",
+            f"{len(found.broken)} transcripts have parts that cannot be understood; everything else in them was read",
+            "nothing, if an agent or the machine crashed while writing; otherwise please report them",
+        )
+    if found.purge is not None and found.purge.unread:
+        yield Problem(
+            "warning",
+            f"Claude Code is about to delete {found.purge.unread} transcripts that were not read yet",
+            "run backstory sync",
+        )
+
+
+def _folder_problems(library: Library) -> Iterator[Problem]:
+    home = library.home
+    for path in (home, home / "archive.db", home / "capsules.db", home / "config.toml"):
+        if path.exists() and path.stat().st_mode & 0o077:
+            yield Problem("warning", f"others on this machine can read {path}", f"chmod -R go-rwx {home}")
+            break
+    if not os.access(home, os.W_OK):
+        yield Problem("error", f"{home} cannot be written to", f"check its permissions: ls -ld {home}")
+    if shutil.disk_usage(home).free < _LITTLE_DISK:
+        yield Problem("warning", f"less than 1 GB is free where {home} is", "make room, or move it with BACKSTORY_HOME")
+
+
+def _size(path: Path) -> int:
+    """What a file, with its write-ahead log, or a folder takes."""
+    if path.is_dir():
+        return sum(_size(child) for child in path.iterdir())
+    return sum(part.stat().st_size for part in (path, Path(f"{path}-wal")) if part.is_file())
