@@ -1,0 +1,5 @@
+"""Claude Code: transcripts below `~/.claude/projects`, and those of Claude Desktop's agent mode (Cowork)."""
+
+from .source import ClaudeCode
+
+__all__ = ["ClaudeCode"]

@@ -1,0 +1,158 @@
+"""Assistant records. One API message is written as several records, mostly one per content block."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...model import EventType, digest
+from ..base import Event
+from .content import blocks_of, raw_text, readable, string
+from .entry import Entry
+from .state import Call, State, remember
+from .usage import read_usage, usage_key
+
+__all__ = ["AGENT_TOOLS", "read_answer"]
+
+AGENT_TOOLS = {"Task", "Agent"}
+_FINAL = {"end_turn", "stop_sequence", "max_tokens", "refusal"}
+_CALLS = {"tool_use", "server_tool_use", "mcp_tool_use"}
+_MEDIA = {"image", "document", "container_upload"}
+_MAX_CALLS = 256
+_SYNTHETIC = "<synthetic>"
+
+
+def read_answer(entry: Entry, message: dict[str, Any], state: State) -> None:
+    blocks = blocks_of(message.get("content"))
+    if blocks is None:
+        entry.add_unknown()
+    elif message.get("model") == _SYNTHETIC or entry.record.get("isApiErrorMessage") is True:
+        _read_synthetic(entry, blocks, message)
+    else:
+        _read_message(entry, blocks, message, state)
+
+
+def _read_synthetic(entry: Entry, blocks: list[Any], message: dict[str, Any]) -> None:
+    """Written by Claude Code in the model's name: an API error that ended the turn, or a stand-in for an answer."""
+    text = readable(blocks)
+    if entry.record.get("isApiErrorMessage") is True or string(message, "stop_reason") in _FINAL:
+        entry.add_stop("0", text)
+    else:
+        entry.add("0", EventType.RUNTIME, text)
+
+
+def _read_message(entry: Entry, blocks: list[Any], message: dict[str, Any], state: State) -> None:
+    thread = entry.thread
+    key = usage_key(message, entry.record, entry.identity)
+    if thread.message != (name := key.hex()):
+        thread.message, thread.blocks, thread.usage = name, [], []
+    _tell_usage(entry, message, key)
+    model = string(message, "model")
+    events = []
+    for number, block in enumerate(blocks):
+        event = _read_block(entry, str(number), block, model)
+        if event:
+            event.usage_key = key
+            events.append(event)
+    if events:
+        thread.answered, thread.ended = True, False
+    reason = string(message, "stop_reason")
+    if reason is not None:
+        state.stop_reasons = True
+    if reason in _FINAL:
+        if events:
+            events[-1].ends_turn = thread.ended = True
+        else:  # nothing readable in it: a thinking block that only has a signature
+            entry.end_turn()
+    elif reason is None and events and events[-1].type is EventType.ASSISTANT_RESPONSE:
+        events[-1].may_end_turn = all(event.type is not EventType.TOOL_CALL for event in events)
+
+
+def _tell_usage(entry: Entry, message: dict[str, Any], key: bytes) -> None:
+    """Tokens are repeated in every record of a message, and may grow: told when there is something new."""
+    usage = read_usage(message, entry.record, key)
+    if usage is None:
+        return
+    counts = [usage.input_tokens, usage.output_tokens, usage.reasoning_tokens, int(usage.stop_reason is not None)]
+    if counts != entry.thread.usage:
+        entry.thread.usage = counts
+        usage.session, usage.ts = entry.thread.session, entry.ts
+        entry.items.append(usage)
+
+
+def _read_block(entry: Entry, part: str, block: Any, model: str | None) -> Event | None:
+    if isinstance(block, str):
+        block = {"type": "text", "text": block}
+    if not isinstance(block, dict):
+        return entry.add(part, EventType.UNKNOWN, raw_text(block))
+    kind = str(block.get("type"))
+    if kind in _CALLS:
+        return _read_call(entry, part, block, model)
+    if kind.endswith("tool_result"):  # of tools that run on the server, in the same message
+        call_id = string(block, "tool_use_id")
+        call = entry.thread.calls.pop(call_id, None) if call_id else None
+        return entry.add(
+            part,
+            EventType.TOOL_RESPONSE,
+            readable(block.get("content")),
+            tool=call.tool if call else None,
+            call_id=call_id,
+            originating_model=model,
+            failed="error" in (string(block.get("content"), "type") or ""),
+        )
+    type_, text = _plain_block(kind, block)
+    # Since 2.1.100 or so every message begins with a thinking block that has a signature and no text; some models begin
+    # with an empty line. And what was told of this message is not told again.
+    if not text.strip() or not _is_new(entry, kind, text):
+        return None
+    return entry.add(part, type_, text, model=model)
+
+
+def _plain_block(kind: str, block: dict[str, Any]) -> tuple[EventType, str]:
+    if kind == "text":
+        return EventType.ASSISTANT_RESPONSE, readable(block.get("text"))
+    if kind == "thinking":
+        return EventType.REASONING, readable(block.get("thinking"))
+    if kind == "redacted_thinking":
+        return EventType.REASONING, "[redacted]"
+    if kind == "fallback":
+        models = [side.get("model") for name in ("from", "to") if isinstance(side := block.get(name), dict)]
+        return EventType.RUNTIME, f"model fallback: {' -> '.join(map(str, models))}"
+    if kind == "compaction":
+        return EventType.COMPACTION, readable(block.get("content"))
+    if kind in _MEDIA:
+        return EventType.ASSISTANT_RESPONSE, readable(block)
+    return EventType.UNKNOWN, raw_text(block)
+
+
+def _read_call(entry: Entry, part: str, block: dict[str, Any], model: str | None) -> Event | None:
+    call_id, tool, arguments = string(block, "id"), string(block, "name") or "", block.get("input")
+    if call_id:
+        if not _is_new(entry, "call", call_id):
+            return None
+        remember(entry.thread.calls, call_id, _call(tool, arguments, model), _MAX_CALLS)
+    return entry.add(
+        part,
+        EventType.TOOL_CALL,
+        "",
+        tool=tool,
+        call_id=call_id,
+        model=model,
+        originating_model=model,
+        arguments=arguments,
+    )
+
+
+def _call(tool: str, arguments: Any, model: str | None) -> Call:
+    if tool not in AGENT_TOOLS or not isinstance(arguments, dict):
+        return Call(tool, model)
+    prompt = string(arguments, "prompt")
+    return Call(tool, model, string(arguments, "description"), digest(prompt.strip()).hex() if prompt else None)
+
+
+def _is_new(entry: Entry, kind: str, content: str) -> bool:
+    """Whether this block of the message was not told yet. (Nothing else is ever taken for a repetition.)"""
+    mark = digest(kind, content).hex()
+    if mark in entry.thread.blocks:
+        return False
+    entry.thread.blocks.append(mark)
+    return True

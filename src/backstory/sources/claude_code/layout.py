@@ -1,0 +1,130 @@
+"""Where things are on disk, and which session a file belongs to by its place.
+
+    projects/<slug>/<session>.jsonl                                a session
+    projects/<slug>/<session>/subagents/**/agent-<id>.jsonl        its subagents (workflows nest folders)
+    projects/<slug>/<session>/subagents/**/agent-<id>.meta.json    what they are about
+    projects/<slug>/<session>/tool-results/                        tool output too long for the transcript
+    projects/<slug>/agent-<id>.jsonl                               subagents before 2.0.60 or so
+    local-agent-mode-sessions/**/local_<id>/.claude/projects/...   the same below each session of Claude Desktop
+    local-agent-mode-sessions/**/local_<id>.json                   with its title
+
+A subagent's session is `<session>/agent-<id>`: agent ids are short and only unique within their session.
+A session that changes its working directory goes on in the folder of the new one, under the same id.
+
+Left aside: `history.jsonl` keeps prompts of transcripts that were purged, but without answers, session by session
+duplicates of what was read from the transcripts while they were there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+__all__ = [
+    "agent_id",
+    "agent_session",
+    "desktop_session",
+    "find_agent",
+    "folders_of",
+    "is_helper",
+    "is_transcript_name",
+    "roots_of",
+    "session_folder",
+]
+
+DESKTOP = "local-agent-mode-sessions"
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+_AGENT_ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
+# Runs that Claude Code starts for itself: to summarise a conversation, to guess the next prompt.
+_HELPERS = ("agent-acompact-", "agent-aprompt_suggestion-")
+_NOT_TRANSCRIPTS = {"audit.jsonl", "history.jsonl", "journal.jsonl"}
+
+
+def roots_of(home: Path, environ: Mapping[str, str]) -> list[Path]:
+    settings = Path(environ.get("XDG_CONFIG_HOME") or home / ".config")
+    given = filter(None, map(str.strip, environ.get("CLAUDE_CONFIG_DIR", "").split(",")))
+    bases = [home / name[2:] if name.startswith("~/") else Path(name) for name in given]
+    bases += [home / ".claude", settings / "claude"]
+    roots = [base if base.name == "projects" else base / "projects" for base in bases]
+    desktops = [home / "Library" / "Application Support" / "Claude", settings / "Claude"]
+    if roaming := environ.get("APPDATA"):
+        desktops.append(Path(roaming) / "Claude")
+    if local := environ.get("LOCALAPPDATA"):
+        desktops += sorted(Path(local).glob("Packages/*Claude_*/LocalCache/Roaming/Claude"))
+    return list(dict.fromkeys([*roots, *(desktop / DESKTOP for desktop in desktops)]))
+
+
+def is_transcript_name(path: Path) -> bool:
+    """Whether a path may be a transcript, by its name alone."""
+    parts = path.parts
+    if "tool-results" in parts:
+        return False
+    if path.suffix == ".json":  # a session exported as one document; its beginning tells
+        return not path.name.endswith((".meta.json", "-index.json")) and DESKTOP not in parts
+    if path.suffix != ".jsonl" or path.name in _NOT_TRANSCRIPTS:
+        return False
+    if "subagents" in parts[:-1] and agent_id(path) is None:
+        return False
+    return DESKTOP not in parts or desktop_session(path) is not None
+
+
+def agent_id(path: Path) -> str | None:
+    return path.stem.removeprefix("agent-") if path.name.startswith("agent-") and path.suffix == ".jsonl" else None
+
+
+def agent_session(root: str, agent: str) -> str:
+    return f"{root}/agent-{agent}"
+
+
+def is_helper(path: Path) -> bool:
+    return path.name.startswith(_HELPERS)
+
+
+def is_session_id(name: str) -> bool:
+    return _UUID.fullmatch(name) is not None
+
+
+def desktop_session(path: Path) -> Path | None:
+    """The folder `local_<id>` of a Claude Desktop session that a transcript is in."""
+    folders = list(path.parents)
+    for projects, settings, folder in zip(folders, folders[1:], folders[2:], strict=False):
+        if folder.name.startswith("local_") and settings.name == ".claude" and projects.name == "projects":
+            return folder
+    return None
+
+
+def session_folder(path: Path) -> Path:
+    """The folder beside a session's transcript that holds what belongs to it, existing or not."""
+    for folder in path.parents:
+        if folder.name == "subagents":
+            return folder.parent
+    return path.with_suffix("")
+
+
+def folders_of(folder: Path) -> Iterator[Path]:
+    """The folders of the same session, this one and those below the other working directories it was in."""
+    yield folder
+    projects = folder.parent.parent
+    if projects.name == "projects":
+        try:
+            slugs = sorted(projects.iterdir())
+        except OSError:
+            return
+        for slug in slugs:
+            if slug != folder.parent and (slug / folder.name).is_dir():
+                yield slug / folder.name
+
+
+def find_agent(folder: Path, agent: str) -> Path | None:
+    """The transcript of a subagent, if it has one of its own."""
+    if not _AGENT_ID.fullmatch(agent):  # it comes from a record: it may not lead anywhere else
+        return None
+    name = f"agent-{agent}.jsonl"
+    for place in folders_of(folder):
+        for path in (place / "subagents" / name, place.parent / name):
+            if path.is_file():
+                return path
+        for path in (place / "subagents").glob(f"*/**/{name}"):
+            return path
+    return None

@@ -1,0 +1,311 @@
+"""Turns the records of one transcript into items."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from ...model import EventType, digest
+from ..base import About, Item, Transcript, TurnEnd
+from .answers import read_answer
+from .children import Children
+from .content import count_images, readable, string
+from .entry import Entry
+from .helpers import displaced_records
+from .inputs import add_pieces, add_prompt, read_input
+from .kinds import ATTACHMENTS, SKIPPED_ATTACHMENTS, SKIPPED_RECORDS, SKIPPED_SUBTYPES, SUBTYPES, TITLES, Reading
+from .layout import agent_id, session_folder
+from .prompts import is_notification, is_slash_command, split_prompt
+from .sidecars import read_sidecar
+from .state import State, Thread, remember
+
+__all__ = ["ClaudeCodeParser"]
+
+_MAX_SUMMARIES = 64
+_MAX_TWINS = 4096
+_LEAVES = 16
+_NO_BRANCH = {"", "HEAD"}
+_TURN_OVER = {"turn_duration", "stop_hook_summary"}
+_FACTS = {
+    "trigger": "trigger",
+    "preTokens": "tokens_before",
+    "postTokens": "tokens_after",
+    "tokensSaved": "tokens_saved",
+}
+
+
+class ClaudeCodeParser:
+    def __init__(self, transcript: Transcript, state: dict[str, Any] | None) -> None:
+        path, parent = transcript.path, transcript.parent
+        if state is None:
+            self._state = State(main=Thread(child=parent is not None))
+        else:
+            self._state = msgspec.convert(state, State)
+        self._path = path
+        self._session = transcript.session
+        self._folder = session_folder(path)
+        if agent_id(path) and parent and self._folder == path.with_suffix(""):
+            self._folder = path.with_name(parent)  # before 2.0.60 or so subagents lay beside their session
+        self._children = Children(self._state, transcript.session, parent or transcript.session, self._folder)
+        self._displaced = displaced_records(self._folder) if parent is None else {}
+        self._handlers = {
+            "queue-operation": self._read_queue,
+            "summary": self._read_summary,
+            "pr-link": self._read_link,
+            "frame-link": self._read_link,
+            "worktree-state": self._read_place,
+            "relocated": self._read_place,
+            **dict.fromkeys(TITLES, self._read_title),
+        }
+
+    def parse(self, record: Any) -> Iterable[Item]:
+        if type(record) is not dict:
+            raise ValueError(f"not a JSON object but {type(record).__name__}")
+        kind = string(record, "type") or ""
+        if kind == "progress":  # half of all records: ticks of hooks and commands, whose outcome is told elsewhere
+            data = record.get("data")
+            if type(data) is dict and data.get("type") == "agent_progress":
+                return self._read_nested(record, data)
+            return self._recover(record) if self._displaced else ()
+        if kind in SKIPPED_RECORDS:
+            return ()
+        if handler := self._handlers.get(kind):
+            return handler(record)
+        items: list[Item] = []
+        if self._displaced:
+            items += self._recover(record)
+        self._read(record, items)
+        return items
+
+    def finish(self) -> Iterable[Item]:
+        items: list[Item] = []
+        about = read_sidecar(self._path)
+        if about and self._is_news(about.title_rank, about.title or about.parent_call or ""):
+            items.append(about)
+        if not self._state.stop_reasons:
+            items.append(TurnEnd(provisional=True))
+        return items
+
+    def state(self) -> dict[str, Any]:
+        built: dict[str, Any] = msgspec.to_builtins(self._state)
+        return built
+
+    # ---- the conversation
+
+    def _recover(self, record: dict[str, Any]) -> list[Item]:
+        """What should stand before this record, and stands in another file (see `helpers`)."""
+        items: list[Item] = []
+        for name in ("parentUuid", "logicalParentUuid"):
+            lost = self._displaced.pop(string(record, name) or "", None)
+            if lost and lost["uuid"] not in self._state.recovered:
+                self._state.recovered.append(lost["uuid"])
+                items += self._recover(lost)
+                self._converse(lost, self._state.main, items)
+        return items
+
+    def _read(self, record: dict[str, Any], items: list[Item]) -> None:
+        self._converse(record, self._thread_of(record, items), items)
+
+    def _thread_of(self, record: dict[str, Any], items: list[Item]) -> Thread:
+        state = self._state
+        if record.get("isSidechain") is not True:
+            state.plain = True
+        elif state.plain and not state.main.child:
+            thread, about = self._children.of_sidechain(record, state.main)
+            if about:
+                items.append(about)
+            return thread
+        return state.main
+
+    def _converse(self, record: dict[str, Any], thread: Thread, items: list[Item]) -> None:
+        self._tell_about(record, thread, items)
+        entry = Entry(record, thread, self._identity(record, thread), items)
+        kind, message = record.get("type"), record.get("message")
+        if kind == "user" and isinstance(message, dict):
+            before = len(items)
+            read_input(entry, message, self._state.queue, self._children, self._folder)
+            if any(getattr(item, "starts_turn", False) for item in items[before:]) and thread is self._state.main:
+                items[before:before] = self._absorbed()
+        elif kind == "assistant" and isinstance(message, dict):
+            if thread is self._state.main:
+                items += self._absorbed()
+            read_answer(entry, message, self._state)
+        elif kind == "system":
+            self._read_system(entry)
+        elif kind == "attachment":
+            self._read_attachment(entry)
+        elif kind == "saved_hook_context":  # written again after each turn, under the same uuid
+            entry.add("0", EventType.SYSTEM, readable(record.get("content")))
+        else:
+            entry.add_unknown()
+
+    def _identity(self, record: dict[str, Any], thread: Thread) -> str:
+        """What names the record in every copy: its uuid, else all it says and the how-manieth it is to say so."""
+        state = self._state
+        if uuid := string(record, "uuid"):
+            if thread is state.main:
+                state.leaves.append(uuid)
+                if len(state.leaves) > 2 * _LEAVES:
+                    del state.leaves[:_LEAVES]
+            return uuid
+        said = {name: value for name, value in record.items() if name not in ("sessionId", "session_id")}
+        instant = string(record, "timestamp") or self._session
+        mark = digest(instant, json.dumps(said, sort_keys=True)).hex()
+        if instant != state.instant:
+            state.instant, state.twins = instant, {}
+        count = state.twins.get(mark, 0)
+        remember(state.twins, mark, count + 1, _MAX_TWINS)
+        return f"{mark} {count}"
+
+    def _tell_about(self, record: dict[str, Any], thread: Thread, items: list[Item]) -> None:
+        """Where and with what the session goes on, when that has changed."""
+        state = self._state
+        news: dict[str, Any] = {}
+        if (cwd := record.get("cwd")) != thread.cwd and isinstance(cwd, str) and cwd:
+            thread.cwd = news["cwd"] = cwd
+        if (
+            (branch := record.get("gitBranch")) != thread.branch
+            and isinstance(branch, str)
+            and branch not in _NO_BRANCH
+        ):
+            thread.branch = news["branch"] = branch
+        if (version := record.get("version")) != thread.version and isinstance(version, str) and version:
+            thread.version = news["version"] = version
+        if (slug := record.get("slug")) != thread.slug and isinstance(slug, str) and slug:
+            thread.slug = news["slug"] = slug
+        if "forkedFrom" in record and thread is state.main:
+            fork = string(record["forkedFrom"], "sessionId")
+            if fork and fork != state.forked_from:
+                state.forked_from = news["forked_from"] = fork
+        if news:
+            items.append(About(session=thread.session, **news))
+        if state.summaries and (summary := state.summaries.pop(string(record, "uuid") or "", None)):
+            items.append(About(title=summary, title_rank=1, summary=summary))
+
+    def _absorbed(self) -> list[Item]:
+        """Prompts that reached the agent without a record of their own (see `queue`)."""
+        items: list[Item] = []
+        for queued in self._state.queue.drain():
+            stamp = queued.absorbed or queued.typed
+            identity = digest("queued", queued.typed, queued.text).hex()
+            entry = Entry({"timestamp": stamp}, self._state.main, identity, items)
+            if is_notification(queued.text) or is_slash_command(queued.text):
+                entry.add("prompt", EventType.SYSTEM, queued.text)
+            else:
+                add_prompt(entry, queued.text, queued=True)
+        return items
+
+    def _read_system(self, entry: Entry) -> None:
+        record, subtype = entry.record, string(entry.record, "subtype") or ""
+        if subtype == "local_command":
+            add_pieces(entry, split_prompt(readable(record.get("content"))), typed=False, queued=False)
+        elif reading := SUBTYPES.get(subtype):
+            self._add_reading(entry, reading, record)
+        elif subtype not in SKIPPED_SUBTYPES:
+            entry.add_unknown()
+        if subtype in _TURN_OVER:
+            entry.end_turn()
+
+    def _read_attachment(self, entry: Entry) -> None:
+        attachment: Any = entry.record.get("attachment")
+        kind = string(attachment, "type") or ""
+        if kind == "queued_command":
+            self._read_queued(entry, attachment)
+        elif reading := ATTACHMENTS.get(kind):
+            self._add_reading(entry, reading, attachment)
+        elif kind not in SKIPPED_ATTACHMENTS:
+            entry.add_unknown()
+
+    def _read_queued(self, entry: Entry, attachment: dict[str, Any]) -> None:
+        prompt = attachment.get("prompt")
+        text = readable(prompt)
+        self._state.queue.claim(text)
+        typed = attachment.get("commandMode") in (None, "prompt") and attachment.get("isMeta") is not True
+        images = count_images(prompt)
+        add_pieces(entry, split_prompt(text), typed=typed, queued=True, images=images)
+
+    def _add_reading(self, entry: Entry, reading: Reading, table: dict[str, Any]) -> None:
+        text = reading.text(table)
+        if not text.strip():
+            return
+        if reading.ends_turn:
+            entry.add_stop("0", text)
+            return
+        details = table.get("compactMetadata") or table.get("microcompactMetadata")
+        known = details if isinstance(details, dict) else {}
+        facts = {fact: known[name] for name, fact in _FACTS.items() if isinstance(known.get(name), int | str)}
+        entry.add("0", reading.type, text, extra=facts or None)
+
+    def _read_nested(self, record: dict[str, Any], data: dict[str, Any]) -> Iterable[Item]:
+        """A subagent's record, repeated while it runs: the subagent's, not the session's."""
+        agent, inner = string(data, "agentId"), data.get("message")
+        if not agent or not isinstance(inner, dict):
+            return ()
+        items: list[Item] = []
+        session, call_id = self._children.session_of(agent), string(record, "parentToolUseID")
+        call = self._state.main.calls.get(call_id) if call_id else None
+        if about := self._children.link(session, call_id, call.title if call else None):
+            items.append(about)
+        if inner.get("type") in ("user", "assistant") and not self._children.has_transcript(agent):
+            place = {name: record.get(name) for name in ("cwd", "gitBranch", "version")}
+            self._converse({**place, **inner}, self._children.thread(session), items)
+        return items
+
+    # ---- about the session
+
+    def _read_title(self, record: dict[str, Any]) -> Iterable[Item]:
+        field, rank = TITLES[record["type"]]
+        title = (string(record, field) or "").strip()
+        return (About(title=title, title_rank=rank),) if title and self._is_news(rank, title) else ()
+
+    def _is_news(self, rank: int, title: str) -> bool:
+        """Titles are written again after each prompt."""
+        if self._state.titles.get(str(rank)) == title:
+            return False
+        self._state.titles[str(rank)] = title
+        return True
+
+    def _read_summary(self, record: dict[str, Any]) -> Iterable[Item]:
+        """The summary of a conversation, named by its last record. Old versions wrote those of other sessions, too."""
+        summary, leaf = string(record, "summary"), string(record, "leafUuid")
+        if isinstance(record.get("message"), dict):  # what a compaction left, in transcripts of other tools
+            items: list[Item] = []
+            entry = Entry(record, self._state.main, self._identity(record, self._state.main), items)
+            entry.add("prompt", EventType.COMPACTION, readable(record["message"].get("content")))
+            return items
+        if not summary or not leaf:
+            return ()
+        if leaf in self._state.leaves:
+            return (About(title=summary, title_rank=1, summary=summary),)
+        remember(self._state.summaries, leaf, summary, _MAX_SUMMARIES)
+        return ()
+
+    def _read_queue(self, record: dict[str, Any]) -> Iterable[Item]:
+        self._state.queue.apply(record)
+        return ()
+
+    def _read_link(self, record: dict[str, Any]) -> Iterable[Item]:
+        """A pull request or a published page. It is written again after each prompt."""
+        parts = ("prRepository", "prNumber", "prUrl", "title", "path", "frameUrl")
+        link = " ".join(str(record[name]) for name in parts if record.get(name))
+        if not link or link == self._state.link:
+            return ()
+        self._state.link = link
+        items: list[Item] = []
+        main = self._state.main
+        Entry(record, main, self._identity(record, main), items).add("0", EventType.SYSTEM, link)
+        return items
+
+    def _read_place(self, record: dict[str, Any]) -> Iterable[Item]:
+        worktree = record.get("worktreeSession")
+        place = worktree if isinstance(worktree, dict) else {}
+        moved = {
+            "cwd": record.get("relocatedCwd") or place.get("worktreePath"),
+            "gitBranch": place.get("worktreeBranch"),
+        }
+        items: list[Item] = []
+        self._tell_about(moved, self._state.main, items)
+        return items

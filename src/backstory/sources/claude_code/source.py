@@ -1,0 +1,246 @@
+"""The source: finds Claude Code's transcripts and tells what each is before it is read."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from ...model import parse_time
+from ..base import Lookup, Parser, Transcript
+from .content import readable
+from .helpers import HelperParser
+from .kinds import SKIPPED_RECORDS, TITLES
+from .layout import (
+    agent_id,
+    agent_session,
+    desktop_session,
+    is_helper,
+    is_session_id,
+    is_transcript_name,
+    roots_of,
+    session_folder,
+)
+from .parser import ClaudeCodeParser
+from .prompts import Part, split_prompt
+
+__all__ = ["ClaudeCode"]
+
+_NAME = "claude-code"
+# A first record of more than this (a pasted book) leaves a file without family, which only matters if it is forked.
+_MAX_LOOK_AHEAD = 8 << 20
+_TAIL = 64 << 10
+_TIMESTAMP = re.compile(rb'"timestamp":\s?"([0-9T:.+Z-]{19,35})"')
+_LATER = 1 << 50  # beyond any time in milliseconds
+_METADATA = {*SKIPPED_RECORDS, *TITLES, "queue-operation", "pr-link", "worktree-state", "relocated"}
+_PROBES = {"/usage", "/status", "/cost", "/exit", "/quit"}
+
+
+class ClaudeCode:
+    name = _NAME
+
+    def roots(self, home: Path, environ: Mapping[str, str]) -> list[Path]:
+        return roots_of(home, environ)
+
+    def accepts(self, path: Path) -> bool:
+        return is_transcript_name(path)
+
+    def describe(self, path: Path, head: bytes) -> Transcript | None:
+        if path.suffix == ".json":
+            return _describe_export(path, head)
+        first = _First(path, head)
+        if not first.ours or _is_foreign_helper(path, first.records, head):
+            return None
+        session, parent = _identity(path, first)
+        begun, ended = _time(first.opening), _last_time(path, head)
+        family = str(first.opening.get("uuid") or session)
+        if desktop_session(path):  # one conversation of the app goes on over several transcripts
+            family = session
+        elif parent is None and (earlier := _earliest_part(path)):
+            family = str(earlier.get("uuid") or session)
+        copied = first.forked_from is not None or first.opening.get("sessionKind") == "bg"
+        return Transcript(
+            source=_NAME,
+            path=path,
+            session=session,
+            parent=parent,
+            family=family,
+            # Copies share their first record, so they come in the order in which they ended: who forks a conversation
+            # goes on with the fork. Parts of one session come in the order in which they began.
+            rank=(begun + _LATER * copied, f"{ended:015d} {session}"),
+            after=(first.forked_from,) if first.forked_from else (),
+        )
+
+    def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
+        if is_helper(transcript.path):
+            return HelperParser()
+        return ClaudeCodeParser(transcript, state)
+
+    def records(self, path: Path) -> Iterator[Any] | None:
+        if path.suffix != ".json":
+            return None
+        return iter(msgspec.json.decode(path.read_bytes(), type=_Export).loglines)
+
+
+class _Export(Struct):
+    """A session downloaded from Claude Code on the web."""
+
+    loglines: list[Any]
+
+
+class _First:
+    """What the beginning of a transcript tells."""
+
+    def __init__(self, path: Path, head: bytes) -> None:
+        self.ours = False
+        self.opening: dict[str, Any] = {}
+        """The first record with a uuid: forks copy it, so it names the family."""
+        self.session: str | None = None
+        self.forked_from: str | None = None
+        self.records: list[dict[str, Any]] = []
+        for record in _leading(path, head):
+            if record.get("type") == "session_meta":  # Codex, Qoder: the rest may look alike
+                return
+            self.records.append(record)
+            self.ours = self.ours or _is_ours(record)
+            if self.session is None and isinstance(session := record.get("sessionId"), str) and session:
+                self.session = session
+            if not self.opening and isinstance(record.get("uuid"), str):
+                self.opening = record
+                origin = record.get("forkedFrom")
+                if isinstance(origin, dict) and isinstance(session := origin.get("sessionId"), str):
+                    self.forked_from = session
+            if self.ours and self.opening:
+                break
+
+
+def _leading(path: Path, head: bytes) -> Iterator[dict[str, Any]]:
+    """The records at the beginning, out of the head as far as it goes."""
+    end = head.rfind(b"\n") + 1
+    yield from _decoded(head[:end].splitlines())
+    try:
+        with path.open("rb") as file:
+            file.seek(end)
+            lines = file.read(_MAX_LOOK_AHEAD).splitlines()
+    except OSError:  # described from its head alone
+        lines = [head[end:]]
+    yield from _decoded(lines)
+
+
+def _decoded(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+    for line in lines:
+        try:
+            record = msgspec.json.decode(line)
+        except ValueError:
+            continue
+        if isinstance(record, dict):
+            yield record
+
+
+def _is_ours(record: dict[str, Any]) -> bool:
+    """Other agents write JSON lines too, some with the same types: what tells is how a message is written."""
+    kind = record.get("type")
+    if kind in ("user", "assistant"):
+        message = record.get("message")
+        return isinstance(message, dict) and "content" in message
+    if kind == "summary":
+        return "leafUuid" in record
+    if kind in ("system", "attachment", "progress"):
+        return "sessionId" in record and ("isSidechain" in record or "userType" in record)
+    return kind in _METADATA and ("sessionId" in record or "messageId" in record)
+
+
+def _identity(path: Path, first: _First) -> tuple[str, str | None]:
+    """The session a transcript belongs to, and the one that started it.
+
+    The name of the file decides, for forks carry records of other sessions. Helpers belong to the session they help.
+    """
+    desktop = desktop_session(path)
+    agent = agent_id(path)
+    if desktop:
+        root = desktop.name
+    elif "subagents" in path.parts[:-1]:
+        root = session_folder(path).name
+    elif agent is None and is_session_id(path.stem):
+        root = path.stem
+    else:
+        root = first.session or path.stem
+        if agent is None and first.opening.get("isSidechain") is True:
+            named = first.opening.get("agentId")  # a subagent's transcript under another name
+            agent = named if isinstance(named, str) else None
+    if agent is None or is_helper(path):
+        return root, None
+    return agent_session(root, agent), root
+
+
+def _earliest_part(path: Path) -> dict[str, Any] | None:
+    """The opening record of the part that began first, when the session stands in the folders of several projects."""
+    projects = path.parent.parent
+    if projects.name != "projects":
+        return None
+    parts = []
+    with os.scandir(projects) as slugs:
+        for slug in slugs:
+            part = os.path.join(slug.path, path.name)  # noqa: PTH118 - asked for every folder of every transcript
+            if slug.name != path.parent.name and os.path.exists(part):  # noqa: PTH110
+                parts.append(Path(part))
+    if not parts:
+        return None
+    openings = [_First(part, b"").opening for part in (path, *parts)]
+    return min(openings, key=lambda opening: (_time(opening), str(opening.get("uuid") or "")))
+
+
+def _time(record: dict[str, Any]) -> int:
+    return parse_time(record.get("timestamp")) or 0
+
+
+def _last_time(path: Path, head: bytes) -> int:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL))
+            tail = file.read(_TAIL)
+    except OSError:
+        tail = head
+    times = [moment for stamp in _TIMESTAMP.findall(tail) if (moment := parse_time(stamp.decode()))]
+    return times[-1] if times else 0
+
+
+def _is_foreign_helper(path: Path, records: list[dict[str, Any]], head: bytes) -> bool:
+    """Headless sessions other tools run for themselves: claude-mem's observers, which summarise what other sessions do
+    (thousands of them, with everything said twice), and probes that ask for `/usage` and leave."""
+    if any("claude-mem-observer-sessions" in folder.name for folder in path.parents):
+        return True
+    if any("/.claude-mem/observer-sessions" in str(record.get("cwd") or "").replace("\\", "/") for record in records):
+        return True
+    try:
+        whole = path.stat().st_size <= len(head)
+    except OSError:
+        whole = True
+    return whole and _only_probes(head)
+
+
+def _only_probes(head: bytes) -> bool:
+    asked = False
+    for record in _decoded(head.splitlines()):
+        message = record.get("message")
+        if not isinstance(message, dict):
+            continue
+        if record.get("type") == "assistant" and message.get("model") != "<synthetic>":
+            return False
+        if record.get("type") == "user" and not record.get("isMeta"):
+            for piece in split_prompt(readable(message.get("content"))):
+                if piece.part is Part.PROMPT or (piece.part is Part.COMMAND and piece.text not in _PROBES):
+                    return False
+                asked = asked or piece.text == "/usage"
+    return asked
+
+
+def _describe_export(path: Path, head: bytes) -> Transcript | None:
+    if not re.match(rb'\s*\{\s*"loglines"\s*:', head):
+        return None
+    return Transcript(source=_NAME, path=path, session=path.stem, family=path.stem)

@@ -1,0 +1,84 @@
+"""What the parser remembers between two reads of a growing transcript: everything bounded, all of it JSON."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from msgspec import Struct, field
+
+from .queue import PromptQueue
+
+__all__ = ["Call", "State", "Thread", "remember"]
+
+_V = TypeVar("_V")
+
+
+class Call(Struct, array_like=True):
+    """A tool call that waits for its response."""
+
+    tool: str
+    model: str | None = None
+    title: str | None = None
+    """Calls that start an agent: what it is to do, in a few words."""
+    prompt: str | None = None
+    """The same calls: the digest of the agent's prompt, by which old transcripts tell which agent it started."""
+
+
+class Thread(Struct, omit_defaults=True):
+    """One session's conversation. A transcript has one, and more when it also holds what its subagents did."""
+
+    session: str | None = None
+    """None: the session of the file."""
+    child: bool = False
+    cwd: str | None = None
+    branch: str | None = None
+    version: str | None = None
+    slug: str | None = None
+    started: bool = False
+    """The first prompt was seen."""
+    answered: bool = False
+    """The agent did something since the last prompt."""
+    ended: bool = False
+    """The turn is over and nothing has taken that back."""
+    message: str = ""
+    """The API message being written, which is spread over several records."""
+    blocks: list[str] = []
+    """Digests of its blocks so far."""
+    usage: list[int] = []
+    """Its tokens as last told."""
+    calls: dict[str, Call] = {}
+
+
+class State(Struct, omit_defaults=True):
+    main: Thread
+    children: dict[str, Thread] = {}
+    """Subagents whose records are part of this file."""
+    agents: dict[str, str] = {}
+    """Agents this session started, told once each, with their call."""
+    chains: dict[str, str] = {}
+    """Record uuids of subagents in old transcripts, which name no agent, with the first record of their chain."""
+    plain: bool = False
+    """The file has records of its own session: those marked as a subagent's are another's."""
+    stop_reasons: bool = False
+    """This version of Claude Code records why a message ended."""
+    queue: PromptQueue = field(default_factory=PromptQueue)
+    titles: dict[str, str] = {}
+    """The title last told, by rank."""
+    summaries: dict[str, str] = {}
+    """Summaries whose conversation has not been met, by the last record of it."""
+    leaves: list[str] = []
+    """The latest record uuids."""
+    recovered: list[str] = []
+    forked_from: str | None = None
+    link: str = ""
+    twins: dict[str, int] = {}
+    """How often a record without uuid was seen, by its digest, within the same instant."""
+    instant: str = ""
+
+
+def remember(table: dict[str, _V], key: str, value: _V, limit: int) -> None:
+    """Put it in as the newest entry; the oldest one goes when there are too many."""
+    table.pop(key, None)
+    table[key] = value
+    if len(table) > limit:
+        del table[next(iter(table))]
