@@ -36,7 +36,7 @@ Payload = dict[str, Any]
 
 
 def _user(session: Session, form: int, said: Prompt, turn: str | None = None) -> list[Item]:
-    items: list[Item] = list(_context(session, form, said.injected))
+    items: list[Item] = _context(session, form, said.injected)
     state = session.state
     if form != ITEM:
         state.has_user_events = True
@@ -57,9 +57,10 @@ def _user(session: Session, form: int, said: Prompt, turn: str | None = None) ->
     return items
 
 
-def _context(session: Session, form: int, text: str) -> list[Item]:
+def _context(session: Session, form: int, pieces: list[str]) -> list[Item]:
     """Instructions, environment, notices: kept as what they are, never a prompt."""
-    return [session.event(EventType.SYSTEM, part) for part in session.unseen("context", form, [text] if text else [])]
+    fresh = session.unseen("context", form, filter(None, pieces))
+    return [session.event(EventType.SYSTEM, "\n\n".join(fresh))] if fresh else []
 
 
 def _turn_of(payload: Payload) -> str | None:
@@ -73,7 +74,7 @@ def _turn_of(payload: Payload) -> str | None:
 def say_user_message(session: Session, payload: Payload) -> list[Item]:
     text = "".join(block_texts(payload.get("message")))
     if payload.get("kind") in ("user_instructions", "environment_context"):  # 2025: some versions say so themselves
-        return _context(session, EVENT, text)
+        return _context(session, EVENT, [text])
     said = split(text)
     if not said.typed and (payload.get("images") or payload.get("local_images")):
         said = said._replace(typed="[image]")
@@ -85,7 +86,7 @@ def item_user_message(session: Session, item: Payload) -> list[Item]:
 
 
 def item_hook_prompt(session: Session, item: Payload) -> list[Item]:
-    return _context(session, TURN_ITEM, "\n\n".join(block_texts(item.get("fragments"))))
+    return _context(session, TURN_ITEM, block_texts(item.get("fragments")))
 
 
 # What the model said
@@ -148,7 +149,7 @@ def message(session: Session, payload: Payload) -> list[Item]:
         if len(texts) == 1 and texts[0].startswith('{"author":') and (letter := as_mapping(texts[0])):
             return inter_agent(session, letter)  # early multi-agent versions disguise messages between agents so
         return answer(session, ITEM, texts)
-    return _context(session, ITEM, "\n\n".join(texts))  # developer, system
+    return _context(session, ITEM, texts)  # developer, system
 
 
 def _think(session: Session, form: int, parts: list[str]) -> list[Item]:
@@ -187,7 +188,7 @@ def inter_agent(session: Session, payload: Payload, form: int = EVENT) -> list[I
         return []
     path, author = session.state.agent_path, str(payload.get("author"))
     if session.state.about.get("parent") and not (path and author.startswith(f"{path}/")):
-        return _user(session, ITEM, Prompt("", text), _turn_of(payload))
+        return _user(session, ITEM, Prompt([], text), _turn_of(payload))
     return [session.event(EventType.SYSTEM, text)]
 
 

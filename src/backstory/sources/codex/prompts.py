@@ -54,7 +54,7 @@ _IMAGE_MARK = re.compile(r"</?image(?:\s[^>]*)?>")
 
 
 class Prompt(NamedTuple):
-    injected: str
+    injected: list[str]
     typed: str
 
 
@@ -70,7 +70,7 @@ def split(text: str) -> Prompt:
     if request and (request.start() == 0 or rest.startswith("# ")):
         injected.append(rest[: request.start()].rstrip())
         rest = rest[request.end() :].lstrip()
-    return Prompt("\n\n".join(filter(None, injected)), rest)
+    return Prompt(list(filter(None, injected)), rest)
 
 
 def _injected_end(text: str, at: int) -> int | None:
@@ -107,17 +107,18 @@ def block_texts(content: Any) -> list[str]:
 
 def read_blocks(content: Any) -> Prompt:
     """A user message. Each block is read on its own: context often is the first block and the prompt the next."""
-    injected, typed = [], []
+    injected: list[str] = []
+    typed: list[str] = []
     for text in block_texts(content):
         if _IMAGE_MARK.fullmatch(text.strip()):
             continue
         parts = split(text)
-        injected.append(parts.injected)
+        injected += parts.injected
         typed.append(parts.typed)
     prompt = "\n\n".join(filter(None, typed))
     if not prompt and isinstance(content, list) and any(map(_is_image, content)):
         prompt = "[image]"
-    return Prompt("\n\n".join(filter(None, injected)), prompt)
+    return Prompt(injected, prompt)
 
 
 def _is_image(block: Any) -> bool:
