@@ -30,19 +30,27 @@ def inherited(session: str) -> frozenset[str]:
     return frozenset()
 
 
-def plain(item: Item) -> dict[str, Any]:
-    """An item as JSON without the fields that say nothing."""
-    built = msgspec.to_builtins(item)
-    defaults = {field.name: field.default for field in msgspec.structs.fields(item)}
-    said = {name: value for name, value in built.items() if value != defaults[name]}
-    return {"item": type(item).__name__, **said}
+def plain(items: list[Item]) -> list[dict[str, Any]]:
+    """Items as JSON, without the fields that say nothing. Digests are numbered: which are the same is what counts."""
+    numbers: dict[bytes, int] = {}
+    written = []
+    for item in items:
+        said: dict[str, Any] = {"item": type(item).__name__}
+        for field in msgspec.structs.fields(item):
+            value = getattr(item, field.name)
+            if field.name in ("key", "usage_key") and value:
+                said[field.name] = numbers.setdefault(value, len(numbers) + 1)
+            elif field.name != "uid" and value != field.default:
+                said[field.name] = value
+        written.append(said)
+    return written
 
 
 @pytest.mark.parametrize("path", ROLLOUTS, ids=lambda path: path.parent.name + path.stem[-3:])
 class TestGolden:
     def test_items(self, path: Path) -> None:
         """A rollout gives exactly the items that were written down for it."""
-        items = [plain(item) for item in feed(load(path), describe(path), inherited)]
+        items = plain(feed(load(path), describe(path), inherited))
         golden = path.with_suffix(".golden.json")
         if os.environ.get("BACKSTORY_UPDATE_GOLDEN"):
             golden.write_bytes(msgspec.json.format(msgspec.json.encode(items), indent=1) + b"\n")

@@ -99,14 +99,15 @@ def task_started(session: Session, payload: Payload) -> list[Item]:
 
 
 def task_complete(session: Session, payload: Payload) -> list[Item]:
-    """The last answer ends the turn. Without one (an error, a compaction) the end is an event of its own."""
+    """The last answer ends the turn. Work that ends without one (by an error, say) has its end as an event of its own.
+    A task that did none, such as a compaction on request, leaves the turn before it as it was."""
     state = session.state
     error = _text(_inner(payload, "error"), "message") or _text(payload, "error")
     last = _text(payload, "last_agent_message")
     items: list[Item] = answer(session, CLOSING, [last] if last else [], ends_turn=not error)
-    if error or not state.answered:
+    if error or (state.working and not state.answered):
         text = f"Task failed: {error}" if error else "Task complete."
-        items.append(session.event(EventType.RUNTIME, text, ends_turn=True))
+        items.append(session.event(EventType.RUNTIME, text, ends_turn=state.working))
     elif not items:
         items.append(TurnEnd())
     session.end_turn()
@@ -121,7 +122,7 @@ def turn_completed(session: Session, payload: Payload) -> list[Item]:
 def turn_aborted(session: Session, payload: Payload) -> list[Item]:
     state = session.state
     reason = _text(payload, "reason") or "unknown"
-    event = session.event(EventType.RUNTIME, f"Turn aborted: {reason}", ends_turn=True)
+    event = session.event(EventType.RUNTIME, f"Turn aborted: {reason}", ends_turn=state.working)
     state.aborted_prompt = state.last_prompt
     session.end_turn()
     return [event]

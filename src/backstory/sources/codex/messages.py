@@ -51,7 +51,7 @@ def _user(session: Session, form: int, said: Prompt, turn: str | None = None) ->
     state.last_prompt, state.aborted_prompt, state.answered = key, "", False
     if turn:
         session.begin_turn(turn)
-    elif state.over or state.turn is None or state.turn.startswith("prompts:"):
+    elif session.needs_turn:
         session.begin_unnamed_turn(said.typed)
     items.append(session.event(EventType.USER_INPUT, said.typed, starts_turn=True))
     return items

@@ -19,11 +19,21 @@ ITEM: Final = 1  # response_item: what the model was sent and what it answered
 EVENT: Final = 2  # event_msg: what the user interface was told
 TURN_ITEM: Final = 4  # event_msg item_completed: the superset that newer versions write
 CLOSING: Final = 8  # task_complete repeats the last answer
+_UNNAMED: Final = "prompts:"
 _HELD: Final = 16  # not yet an event: counts only if another form of it follows
 
 _RECENT_MESSAGES = 32
 _RECENT_CALLS = 128
 _COPY_MS = 10_000
+_WORK = frozenset(
+    (
+        EventType.USER_INPUT,
+        EventType.ASSISTANT_RESPONSE,
+        EventType.REASONING,
+        EventType.TOOL_CALL,
+        EventType.TOOL_RESPONSE,
+    )
+)
 
 
 class Call(Struct):
@@ -61,6 +71,10 @@ class State(Struct, omit_defaults=True):
     """The turn has ended: a prompt that names no turn opens a new one."""
     chain: str = ""
     """Stands in for the turn id where Codex wrote none: a digest of all prompts so far, the same in every copy."""
+    alias: str | None = None
+    """The id Codex gave the turn after its prompt had already named it."""
+    just_prompted: bool = False
+    working: bool = False
     answered: bool = False
     model_calls: int = 0
     usage_total: tuple[int, ...] | None = None
@@ -99,6 +113,9 @@ class Session:
     def event(self, kind: EventType, text: str, identity: str | None = None, **fields: Any) -> Event:
         """An event at the time of the current record. What identifies it is its text unless something better does."""
         state = self.state
+        state.just_prompted = kind is EventType.USER_INPUT
+        if kind in _WORK:
+            state.working = True
         base = digest("codex", self.id, kind, state.stamp, text if identity is None else identity)
         name = base.hex()
         count = state.counts.get(name, 0)
@@ -162,13 +179,12 @@ class Session:
 
     def begin_turn(self, turn: str) -> None:
         state = self.state
-        state.over = False
-        if turn == state.turn:
+        if turn == state.alias:
             return
-        state.turn = turn
-        state.model_calls = 0
-        if state.replaying and turn not in self.inherited:
-            state.replaying = False
+        if state.just_prompted and state.turn is not None and state.turn.startswith(_UNNAMED):
+            state.alias = turn  # said after the prompt: the turn keeps the name under which it began
+            return
+        self._enter(turn)
 
     def begin_unnamed_turn(self, prompt: str) -> None:
         """Old versions give turns no id. A copy starts with the same prompts, so their chain names the turn. Asking
@@ -177,12 +193,26 @@ class Session:
         state.chain = fingerprint(state.chain + prompt)
         if state.ts is not None and state.started is not None and state.ts > state.started + _COPY_MS:
             state.replaying = False
-        self.begin_turn(f"prompts:{state.chain}")
+        self._enter(_UNNAMED + state.chain)
+
+    def _enter(self, turn: str) -> None:
+        state = self.state
+        state.over = False
+        if turn != state.turn:
+            state.turn, state.alias, state.model_calls = turn, None, 0
+            if state.replaying and turn not in self.inherited:
+                state.replaying = False
+
+    @property
+    def needs_turn(self) -> bool:
+        """Whether a prompt that names no turn opens one; else it was typed into the one that is running."""
+        state = self.state
+        return state.over or state.turn is None or (state.turn.startswith(_UNNAMED) and state.alias is None)
 
     def end_turn(self) -> None:
         state = self.state
         state.over = True
-        state.answered = False
+        state.working = state.answered = state.just_prompted = False
         state.calls = {call_id: call for call_id, call in state.calls.items() if not call.answered}
         self.forget("answer", "reasoning")
 
