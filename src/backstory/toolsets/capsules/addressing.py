@@ -1,0 +1,84 @@
+"""Which capsule is meant: by id, or by name in a workspace."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from ..base import BadArgument, decode_arguments
+from .capsule import Capsule
+from .errors import CapsuleError
+from .inputs import MAX_ITEMS, Address
+from .reader import Reader
+from .wording import normalise, workspace_or_default
+
+__all__ = ["Target", "refs_of", "target_of", "target_of_ref"]
+
+
+class Target(Struct, frozen=True):
+    """A checked address: an id, or a name with its workspace, both as given."""
+
+    id: str | None
+    workspace: str
+    name: str
+
+    def find(self, reader: Reader, *, include_deleted: bool = False) -> Capsule:
+        found = self._find(reader, include_deleted=include_deleted)
+        if found is None:
+            raise CapsuleError.not_found(self.identifier)
+        return found
+
+    def find_deleted(self, reader: Reader) -> Capsule:
+        if self.id is None:
+            found = reader.deleted_by_name(normalise(self.workspace), normalise(self.name))
+        else:
+            found = reader.by_id(self.id, include_deleted=True)
+        if found is None or found.deleted_us is None:
+            raise CapsuleError("NOT_FOUND", f"no deleted capsule: {self.identifier}", identifier=self.identifier)
+        return found
+
+    @property
+    def identifier(self) -> str:
+        return self.id or f"{self.workspace}/{self.name}"
+
+    def _find(self, reader: Reader, *, include_deleted: bool) -> Capsule | None:
+        if self.id is not None:
+            return reader.by_id(self.id, include_deleted=include_deleted)
+        workspace, name = normalise(self.workspace), normalise(self.name)
+        found = reader.by_name(workspace, name)
+        return reader.deleted_by_name(workspace, name) if found is None and include_deleted else found
+
+
+def target_of(address: Address) -> Target:
+    """Exactly one way to address. What is blank was not given: clients fill in fields they do not need."""
+    given_id, workspace, name = (_given(part) for part in (address.id, address.workspace, address.name))
+    if given_id is not None and (name is not None or workspace is not None):
+        raise CapsuleError.ambiguous()
+    if given_id is None and name is None:
+        raise CapsuleError.invalid("id", "Give the id or the name of a capsule")
+    return Target(given_id, workspace_or_default(workspace), name or "")
+
+
+def target_of_ref(ref: Any) -> Target:
+    """One reference of a list, as it came."""
+    if not isinstance(ref, Mapping):
+        raise CapsuleError.invalid("items", "A reference is an object: {id}, or {name, workspace}")
+    try:
+        return target_of(decode_arguments(Address, ref))
+    except BadArgument as error:
+        raise CapsuleError.invalid(error.field or "items", error.message) from None
+
+
+def refs_of(refs: list[Any] | None) -> list[Any]:
+    """The references of a batch, as they came, if there are not too many."""
+    if refs is None:
+        raise CapsuleError.invalid("items", "items is required")
+    if len(refs) > MAX_ITEMS:
+        raise CapsuleError.invalid("items", f"at most {MAX_ITEMS} items in one call, not {len(refs)}")
+    return refs
+
+
+def _given(part: str | None) -> str | None:
+    return part if part and part.strip() else None

@@ -1,0 +1,175 @@
+"""Where exports may be written and imports be read: what the settings allow, and nothing a symlink leads to."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+import tomllib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+from msgspec import Struct
+
+from .errors import CapsuleError
+
+__all__ = ["PROJECT_FILE", "AllowedFolders", "checked_path", "open_for_reading", "replacing"]
+
+# A project may narrow what is allowed for the agents that work in it.
+PROJECT_FILE = ".backstory.toml"
+
+
+class _ProjectCapsules(Struct, frozen=True, forbid_unknown_fields=True):
+    export_folders: tuple[str, ...] | None = None
+
+
+class _Project(Struct):
+    capsules: _ProjectCapsules = _ProjectCapsules()
+
+
+class AllowedFolders(Struct, frozen=True):
+    """`folders` are allowed; if `project` is set, a path must be in one of those as well."""
+
+    folders: tuple[Path, ...]
+    project: tuple[Path, ...] | None = None
+
+    @classmethod
+    def of(cls, home: Path, export_folders: Iterable[str], working_directory: Path) -> AllowedFolders:
+        configured = (_absolute(folder, home) for folder in export_folders)
+        return cls((home.absolute() / "exports", *configured), _project_folders(working_directory))
+
+    def base_of(self, path: Path) -> Path | None:
+        """The allowed folder that holds `path`, if it is allowed."""
+        if self.project is not None and not _containing(self.project, path):
+            return None
+        return _containing(self.folders, path)
+
+
+def checked_path(given: str, extensions: tuple[str, ...], allowed: AllowedFolders) -> Path:
+    """The absolute path, if it may be used; it need not exist."""
+    path = _expanded(given)
+    if path.suffix.lower() not in extensions:
+        raise CapsuleError.invalid("path", f"path must end in {' or '.join(extensions)}")
+    base = allowed.base_of(path)
+    if base is None:
+        folders = ", ".join(str(folder) for folder in allowed.folders if allowed.base_of(folder))
+        hint = f"allowed: {folders}" if folders else f"the project's {PROJECT_FILE} allows none"
+        raise CapsuleError.invalid(
+            "path", f"path is outside the allowed folders ({hint}); more can be set as capsules.export_folders"
+        )
+    below = path
+    while below != base:
+        if below.is_symlink():
+            raise CapsuleError.invalid("path", f"path must not be or go through a symlink: {below}")
+        below = below.parent
+    return path
+
+
+def open_for_reading(path: Path) -> BinaryIO:
+    """The file, which must be a regular one: not a symlink, and nothing that would block."""
+    try:
+        # Absent on Windows, where neither symlinks without rights nor named pipes in folders exist.
+        flags = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+        descriptor = os.open(path, os.O_RDONLY | flags)
+    except (FileNotFoundError, NotADirectoryError):
+        raise CapsuleError.file_not_found(str(path)) from None
+    except OSError as error:
+        raise _unusable(path, error) from None
+    file = os.fdopen(descriptor, "rb")
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        file.close()
+        raise CapsuleError.invalid("path", f"{path} is not a regular file")
+    return file
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """A file to write that takes the place of `path` when all is well and on the disk, and leaves no trace when not."""
+    part = path.with_name(f".{path.name}.{secrets.token_hex(6)}.part")
+    try:
+        _make_private_parents(path)
+        if path.is_dir():
+            raise CapsuleError.invalid("path", f"{path} is a folder")
+        descriptor = os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_BINARY", 0), 0o600)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                yield file
+                file.flush()
+                os.fsync(descriptor)
+            part.replace(path)
+        except BaseException:
+            with suppress(OSError):
+                part.unlink()
+            raise
+        _sync_folder(path.parent)
+    except OSError as error:
+        raise _unusable(path, error) from None
+
+
+def _make_private_parents(path: Path) -> None:
+    """The folders above `path`; those that are missing are made for their owner only."""
+    missing = []
+    folder = path.parent
+    while not folder.exists():
+        missing.append(folder)
+        folder = folder.parent
+    for folder in reversed(missing):
+        folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    """The new name is on the disk too. Where folders cannot be opened, as on Windows, that is left to the system."""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _unusable(path: Path, error: OSError) -> CapsuleError:
+    return CapsuleError.invalid("path", f"{path} cannot be used: {error.strerror}")
+
+
+def _expanded(given: str) -> Path:
+    if "\0" in given:
+        raise CapsuleError.invalid("path", "path must not contain a null character")
+    if ".." in given.replace("\\", "/").split("/"):
+        raise CapsuleError.invalid("path", "path must not contain `..`")
+    try:
+        return Path(given).expanduser().absolute()
+    except (RuntimeError, OSError):
+        raise CapsuleError.invalid("path", "path cannot be resolved") from None
+
+
+def _absolute(folder: str, base: Path) -> Path:
+    try:
+        return (base / Path(folder).expanduser()).absolute()
+    except RuntimeError:
+        raise CapsuleError.invalid("path", f"the allowed folder {folder} cannot be resolved") from None
+
+
+def _containing(folders: Iterable[Path], path: Path) -> Path | None:
+    """The folder that holds `path`. Each counts under its own name and under the one its symlinks resolve to."""
+    for folder in folders:
+        for name in (folder, folder.resolve()):
+            if path.is_relative_to(name):
+                return name
+    return None
+
+
+def _project_folders(working_directory: Path) -> tuple[Path, ...] | None:
+    file = working_directory / PROJECT_FILE
+    try:
+        project = msgspec.convert(tomllib.loads(file.read_text("utf-8")), _Project)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, msgspec.MsgspecError) as error:
+        # A restriction that cannot be read is not lifted.
+        raise CapsuleError.invalid("path", f"{file} cannot be read: {error}") from None
+    if project.capsules.export_folders is None:
+        return None
+    return tuple(_absolute(folder, working_directory) for folder in project.capsules.export_folders)

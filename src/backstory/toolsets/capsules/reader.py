@@ -1,0 +1,144 @@
+"""Reading capsules inside one transaction."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from .capsule import Capsule
+from .wording import prefix_end
+
+__all__ = ["Filters", "Reader"]
+
+_SUMMARY = """id, workspace_raw, name_raw, title, capsule_chars, tokens_estimate, tags_json, source, run_id, phase,
+    role, source_session, allow_thin, version, created_at, updated_us, deleted_us"""
+SUMMARY = f"{_SUMMARY}, ''"
+WHOLE = f"{_SUMMARY}, capsule_text"
+_NEWEST_FIRST = "ORDER BY updated_us DESC, id DESC"
+
+
+class Filters(Struct, frozen=True, kw_only=True):
+    """Which capsules; all that is set must hold."""
+
+    workspace_norm: str | None = None
+    tag: str | None = None
+    name_prefix: str | None = None
+    run_id: str | None = None
+    phase: str | None = None
+    role: str | None = None
+    include_deleted: bool = False
+
+    def where(self) -> tuple[str, list[Any]]:
+        clauses, values = ["TRUE" if self.include_deleted else "deleted_us IS NULL"], []
+        for column in ("workspace_norm", "run_id", "phase", "role"):
+            if (value := getattr(self, column)) is not None:
+                clauses.append(f"{column} = ?")
+                values.append(value)
+        if self.tag is not None:
+            clauses.append("row IN (SELECT row FROM tags WHERE tag = ?)")
+            values.append(self.tag)
+        if self.name_prefix:
+            clauses.append("name_norm >= ?")
+            values.append(self.name_prefix)
+            if end := prefix_end(self.name_prefix):
+                clauses.append("name_norm < ?")
+                values.append(end)
+        return " AND ".join(clauses), values
+
+
+class Reader:
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+
+    def by_id(self, capsule_id: str, *, include_deleted: bool = False) -> Capsule | None:
+        capsule = self._one("id = ?", [capsule_id])
+        return capsule if capsule and (include_deleted or capsule.deleted_us is None) else None
+
+    def by_name(self, workspace_norm: str, name_norm: str) -> Capsule | None:
+        return self._one("workspace_norm = ? AND name_norm = ? AND deleted_us IS NULL", [workspace_norm, name_norm])
+
+    def deleted_by_name(self, workspace_norm: str, name_norm: str) -> Capsule | None:
+        """Of several with this name, the one that was deleted last."""
+        return self._one(
+            "workspace_norm = ? AND name_norm = ? AND deleted_us IS NOT NULL ORDER BY deleted_us DESC, id DESC LIMIT 1",
+            [workspace_norm, name_norm],
+        )
+
+    def latest(self, filters: Filters, *, with_text: bool) -> Capsule | None:
+        where, values = filters.where()
+        return self._one(f"{where} {_NEWEST_FIRST} LIMIT 1", values, WHOLE if with_text else SUMMARY)
+
+    def page(self, filters: Filters, limit: int, offset: int) -> tuple[list[Capsule], int]:
+        """Summaries, newest first, and how many there are in all."""
+        where, values = filters.where()
+        total: int = self.connection.execute(f"SELECT count(*) FROM capsules WHERE {where}", values).fetchone()[0]
+        rows = self.connection.execute(
+            f"SELECT {SUMMARY} FROM capsules WHERE {where} {_NEWEST_FIRST} LIMIT ? OFFSET ?", [*values, limit, offset]
+        )
+        return [decode(row) for row in rows], total
+
+    def of_session(self, source_session: str) -> list[Capsule]:
+        rows = self.connection.execute(
+            f"SELECT {SUMMARY} FROM capsules WHERE source_session = ? AND deleted_us IS NULL {_NEWEST_FIRST}",
+            [source_session],
+        )
+        return [decode(row) for row in rows]
+
+    def oldest_first(self, filters: Filters) -> Iterator[Capsule]:
+        where, values = filters.where()
+        query = f"SELECT {WHOLE} FROM capsules WHERE {where} ORDER BY created_at, id"
+        return map(decode, self.connection.execute(query, values))
+
+    def past_versions(self, capsule_id: str) -> list[Capsule]:
+        """Versions before the current one, newest first."""
+        rows = self.connection.execute(
+            """SELECT capsule FROM versions WHERE row = (SELECT row FROM capsules WHERE id = ?)
+            ORDER BY version DESC""",
+            [capsule_id],
+        )
+        return [msgspec.json.decode(row[0], type=Capsule) for row in rows]
+
+    def previous_update(self, capsule: Capsule) -> int | None:
+        """When the version before this one was written, in microseconds."""
+        row = self.connection.execute(
+            "SELECT updated_us FROM versions WHERE row = (SELECT row FROM capsules WHERE id = ?) AND version = ?",
+            [capsule.id, capsule.version - 1],
+        ).fetchone()
+        return row[0] if row else None
+
+    def changes(self, after: int, limit: int) -> list[tuple[int, str, Capsule | None]]:
+        """The next changes by sequence number; None stands for a capsule that is deleted or purged."""
+        rows = self.connection.execute("SELECT seq, id FROM changes WHERE seq > ? ORDER BY seq LIMIT ?", [after, limit])
+        return [(seq, capsule_id, self.by_id(capsule_id)) for seq, capsule_id in rows]
+
+    def _one(self, condition: str, values: list[Any], columns: str = WHOLE) -> Capsule | None:
+        row = self.connection.execute(f"SELECT {columns} FROM capsules WHERE {condition}", values).fetchone()
+        return decode(row) if row else None
+
+
+def decode(row: tuple[Any, ...]) -> Capsule:
+    """A row of the columns SUMMARY or WHOLE."""
+    return Capsule(
+        id=row[0],
+        workspace=row[1],
+        name=row[2],
+        title=row[3],
+        chars=row[4],
+        tokens=row[5],
+        tags=msgspec.json.decode(row[6], type=tuple[str, ...]) if row[6] else (),
+        source=row[7],
+        run_id=row[8],
+        phase=row[9],
+        role=row[10],
+        source_session=row[11],
+        allow_thin=bool(row[12]),
+        version=row[13],
+        created_at=row[14],
+        updated_us=row[15],
+        deleted_us=row[16],
+        text=row[17],
+    )

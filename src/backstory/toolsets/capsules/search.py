@@ -1,0 +1,117 @@
+"""Finding capsules by words: names, titles, tags and text, in any script."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec import Struct
+
+from .capsule import Capsule
+from .reader import WHOLE, Filters, decode
+
+__all__ = ["Hit", "indexed", "search"]
+
+# Scripts that put no space between words: each character is a word of its own, and a word is a phrase of them.
+_UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
+    "\U00020000-\U0003ffff]"
+)
+_TERM = re.compile(r'"([^"]*)"|(\S+)')
+# The index keeps letters and digits only. In names like these the rest is what matters.
+_SYMBOLIC = re.compile(r"\w+(\+\+|#)")
+_MAX_TERMS = 32
+# A word that is in nearly every capsule says little: beyond so many hits only the newest are ranked.
+_RANKED = 3000
+# What a hit in the name, the title, the tags and the text is worth.
+_WEIGHTS = "8.0, 5.0, 4.0, 1.0"
+_SNIPPET_CHARS = 240
+_BEFORE_MATCH = 80
+
+
+class Hit(Struct, frozen=True):
+    capsule: Capsule
+    snippet: str
+
+
+class Hits(Struct, frozen=True):
+    """A page of hits. Of `total`, those beyond `ranked` cannot be paged to."""
+
+    hits: list[Hit]
+    total: int
+    ranked: int
+
+
+def indexed(capsule: Capsule) -> list[str]:
+    """What the index is given: name, title, tags, text. The same capsule must always give the same."""
+    return [_spaced(part) for part in (capsule.name or "", capsule.title or "", " ".join(capsule.tags), capsule.text)]
+
+
+def search(connection: sqlite3.Connection, query: str, filters: Filters, limit: int, offset: int) -> Hits:
+    """Best first. All words as typed; without a hit also as the beginnings of words; then any of them."""
+    terms = _terms(query)
+    for match, literals in _attempts(terms):
+        where, values = _conditions(match, filters, literals)
+        total: int = connection.execute(f"SELECT count(*) {where}", values).fetchone()[0]
+        if total:
+            rows = connection.execute(
+                f"""SELECT {WHOLE} FROM capsules JOIN (
+                    SELECT capsules.row AS hit, bm25(words, {_WEIGHTS}) AS score {where}
+                    ORDER BY words.rowid DESC LIMIT {_RANKED}
+                ) ON row = hit ORDER BY score, updated_us DESC, id DESC LIMIT ? OFFSET ?""",
+                [*values, limit, offset],
+            )
+            hits = [Hit(capsule, _snippet(capsule, terms)) for capsule in map(decode, rows)]
+            return Hits(hits, total, min(total, _RANKED))
+    return Hits([], 0, 0)
+
+
+def _terms(query: str) -> list[str]:
+    """The words and quoted phrases of a query, without those that hold nothing the index knows."""
+    found = (quoted or word for quoted, word in _TERM.findall(query.replace("\0", " ")))
+    bare = (term.strip(" \t.,;:!?()[]{}<>'\"") for term in found)
+    return list(dict.fromkeys(term for term in bare if any(map(str.isalnum, term))))[:_MAX_TERMS]
+
+
+def _attempts(terms: list[str]) -> Iterator[tuple[str, list[str]]]:
+    """Match expressions from strict to lax, each with the terms that must be there to the letter."""
+    if not terms:
+        return
+    phrases = ['"' + _spaced(term).replace('"', '""') + '"' for term in terms]
+    literals = [term for term in terms if _SYMBOLIC.fullmatch(term)]
+    yield " AND ".join(phrases), literals
+    yield " AND ".join(f"{phrase}*" for phrase in phrases), literals
+    if len(phrases) > 1:
+        yield " OR ".join(f"{phrase}*" for phrase in phrases), []
+
+
+def _conditions(match: str, filters: Filters, literals: list[str]) -> tuple[str, list[Any]]:
+    where, values = filters.where()
+    for literal in literals:
+        columns = ("capsule_text", "name_raw", "capsules.title", "tags_json")
+        where += f" AND ({' OR '.join(f'instr(lower({column}), ?)' for column in columns)})"
+        values += [literal.lower()] * len(columns)
+    return f"FROM words JOIN capsules ON capsules.row = words.rowid WHERE words MATCH ? AND {where}", [match, *values]
+
+
+def _snippet(capsule: Capsule, terms: list[str]) -> str:
+    """The part of the text around the longest term that is in it, on one line."""
+    at = 0
+    for term in sorted(terms, key=len, reverse=True):
+        if found := re.search(re.escape(term), capsule.text, re.IGNORECASE):
+            at = found.start()
+            break
+    start = max(0, at - _BEFORE_MATCH)
+    if start:
+        start = max(capsule.text.find(" ", start, at) + 1, start)
+    end = start + _SNIPPET_CHARS
+    if end < len(capsule.text):
+        end = max(capsule.text.rfind(" ", at + 1, end), start + _SNIPPET_CHARS // 2)
+    folded = " ".join(capsule.text[start:end].split())
+    return f"{'…' if start else ''}{folded}{'…' if end < len(capsule.text) else ''}"
+
+
+def _spaced(text: str) -> str:
+    return _UNSPACED.sub(r" \g<0> ", text)

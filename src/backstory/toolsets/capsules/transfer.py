@@ -1,0 +1,201 @@
+"""The export file: one JSON object per line, a header first. The same format Moss writes and reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, BinaryIO
+
+import msgspec
+from msgspec import Struct
+
+from .capsule import SECOND, Capsule, with_text
+from .errors import CapsuleError
+from .limits import check_fields
+from .types import ImportProblem
+from .wording import workspace_or_default
+
+__all__ = ["Entry", "Record", "read_export", "record_of", "to_capsule", "write_export"]
+
+_SCHEMA_VERSION = "1.0"
+# Longer than any capsule can be; a line beyond it is not read into memory.
+_MAX_LINE = 16 << 20
+_MAX_ID_CHARS = 128
+# The end of the year 9999.
+_MAX_TIME = 253_402_300_799
+_MILLISECOND = 1000
+
+
+class Record(Struct, kw_only=True):
+    """One capsule as it is read. The norms and counts beside it are not: they are computed anew."""
+
+    id: str
+    capsule_text: str
+    workspace_raw: str | None = None
+    name_raw: str | None = None
+    title: str | None = None
+    tags: list[str] | None = None
+    source: str | None = None
+    created_at: int | None = None
+    updated_at: int | None = None
+    deleted_at: int | None = None
+    allow_thin: bool | None = None
+    run_id: str | None = None
+    phase: str | None = None
+    role: str | None = None
+    source_session: str | None = None
+    # `updated_at` with its milliseconds, which give capsules of the same second their order.
+    updated_at_ms: int | None = None
+
+
+Entry = tuple[int, Record | ImportProblem]
+
+
+def write_export(file: BinaryIO, capsules: Iterable[Capsule], exported_at: int) -> int:
+    """Write the header and the capsules; how many there were."""
+    header = {"_moss_export": True, "schema_version": _SCHEMA_VERSION, "exported_at": exported_at}
+    file.write(msgspec.json.encode(header) + b"\n")
+    count = 0
+    for capsule in capsules:
+        file.write(msgspec.json.encode(_line(capsule)) + b"\n")
+        count += 1
+    return count
+
+
+def read_export(file: BinaryIO) -> Iterator[Entry]:
+    """The records with the numbers of their lines, or what is wrong with a line. Takes any bytes."""
+    for number, line in _lines(file):
+        if line is None:
+            yield number, _broken(number, f"line is longer than {_MAX_LINE} bytes")
+            continue
+        try:
+            content = msgspec.json.decode(line)
+        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+            yield number, _broken(number, f"not JSON: {error}")
+            continue
+        if isinstance(content, dict) and content.get("_moss_export"):
+            version = content.get("schema_version")
+            if not str(version).startswith("1."):
+                yield number, _broken(number, f"schema_version {version!r} is not known; this reads 1.x")
+            continue
+        yield number, record_of(number, content)
+
+
+def record_of(number: int, content: Any) -> Record | ImportProblem:
+    try:
+        return msgspec.convert(content, Record)
+    except msgspec.ValidationError as error:
+        given = content if isinstance(content, dict) else {}
+        named = {key: value for key in ("id", "name_raw") if isinstance(value := given.get(key), str)}
+        return ImportProblem(number, "INVALID_RECORD", str(error), named.get("id"), named.get("name_raw"))
+
+
+def to_capsule(record: Record, now: int) -> Capsule:
+    """The capsule a record stands for, norms and counts computed anew."""
+    if not record.id.strip() or len(record.id) > _MAX_ID_CHARS:
+        raise CapsuleError.invalid("id", f"id must have 1 to {_MAX_ID_CHARS} characters")
+    if not record.capsule_text.strip():
+        raise CapsuleError.invalid("capsule_text", "capsule_text is empty")
+    created_at = _time("created_at", record.created_at, now)
+    updated_at = _time("updated_at", record.updated_at, created_at)
+    deleted_at = _time("deleted_at", record.deleted_at, 0)
+    capsule = Capsule(
+        id=record.id,
+        workspace=workspace_or_default(record.workspace_raw),
+        name=record.name_raw if record.name_raw and record.name_raw.strip() else None,
+        title=record.title,
+        tags=tuple(record.tags or ()),
+        source=record.source,
+        run_id=record.run_id,
+        phase=record.phase,
+        role=record.role,
+        source_session=record.source_session,
+        allow_thin=bool(record.allow_thin),
+        created_at=created_at,
+        updated_us=_exact_update(record, created_at, updated_at),
+        deleted_us=None if record.deleted_at is None else deleted_at * SECOND,
+    )
+    check_fields(capsule)
+    return with_text(capsule, record.capsule_text)
+
+
+def _line(capsule: Capsule) -> dict[str, Any]:
+    """Every field of the format, null or not; after them what Backstory adds, each only when it is set."""
+    line = {
+        "id": capsule.id,
+        "workspace_raw": capsule.workspace,
+        "workspace_norm": capsule.workspace_norm,
+        "name_raw": capsule.name,
+        "name_norm": capsule.name_norm,
+        "title": capsule.title,
+        "capsule_text": capsule.text,
+        "capsule_chars": capsule.chars,
+        "tokens_estimate": capsule.tokens,
+        "tags": capsule.tags or None,
+        "source": capsule.source,
+        "created_at": capsule.created_at,
+        "updated_at": capsule.updated_at,
+        "deleted_at": capsule.deleted_at,
+    }
+    extras = {
+        "allow_thin": capsule.allow_thin or None,
+        "run_id": capsule.run_id,
+        "phase": capsule.phase,
+        "role": capsule.role,
+        "source_session": capsule.source_session,
+        "updated_at_ms": None if _implied_update(capsule) else capsule.updated_us // _MILLISECOND,
+    }
+    return line | {key: value for key, value in extras.items() if value is not None}
+
+
+def _implied_update(capsule: Capsule) -> bool:
+    """Whether the time of the last update can be told from the other fields."""
+    plain = Record(id=capsule.id, capsule_text="")
+    implied = _exact_update(plain, capsule.created_at, capsule.updated_at)
+    return implied // _MILLISECOND == capsule.updated_us // _MILLISECOND
+
+
+def _exact_update(record: Record, created_at: int, updated_at: int) -> int:
+    """Microseconds from the milliseconds a record brings; for a capsule never changed its id tells them."""
+    if record.updated_at_ms is not None and record.updated_at_ms // 1000 == updated_at:
+        return record.updated_at_ms * _MILLISECOND
+    if updated_at == created_at and (made := _milliseconds(record.id)) is not None and made // 1000 == created_at:
+        return made * _MILLISECOND
+    return updated_at * SECOND
+
+
+def _milliseconds(capsule_id: str) -> int | None:
+    from ulid import ULID
+
+    try:
+        return ULID.from_str(capsule_id).milliseconds
+    except ValueError:
+        return None
+
+
+def _time(field: str, given: int | None, otherwise: int) -> int:
+    if given is None:
+        return otherwise
+    if not 0 <= given <= _MAX_TIME:
+        raise CapsuleError.invalid(field, f"{field} is not a time in Unix seconds")
+    return given
+
+
+def _broken(number: int, message: str) -> ImportProblem:
+    return ImportProblem(number, "PARSE_ERROR", message)
+
+
+def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
+    """The lines that are not blank, numbered from 1; None for one that is too long."""
+    number = 0
+    while line := file.readline(_MAX_LINE):
+        number += 1
+        too_long = len(line) == _MAX_LINE and not line.endswith(b"\n")
+        if too_long:
+            while (rest := file.readline(_MAX_LINE)) and not rest.endswith(b"\n"):
+                continue
+            yield number, None
+            continue
+        if number == 1:
+            line = line.removeprefix(b"\xef\xbb\xbf")
+        if line.strip():
+            yield number, line
