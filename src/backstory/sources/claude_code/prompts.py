@@ -40,7 +40,6 @@ _INJECTED_TAGS = {
     _SHELL_INPUT,
     _MEMORY_INPUT,
     _BOILERPLATE,
-    "agent-notification",
     "bash-stderr",
     "bash-stdout",
     "ide_diagnostics",
@@ -49,12 +48,10 @@ _INJECTED_TAGS = {
     "local-command-stderr",
     "local-command-stdout",
     "system-reminder",
-    "task-notification",
-    "teammate-message",
     "user-prompt-submit-hook",
 } | _COMMAND_TAGS
-# Parsed by machines, so the tags inside tell more than the text between them.
-_NOTIFICATIONS = ("<task-notification>", "<agent-notification>")
+# Background tasks and other agents reporting: nothing in the text is a person's, also not what follows the tag.
+_NOTIFICATIONS = ("<task-notification", "<agent-notification", "<teammate-message")
 
 _INTERRUPT = "[Request interrupted by user"
 _SUMMARY = "This session is being continued from a previous conversation"
@@ -68,7 +65,7 @@ _REMINDER_END = "</system-reminder>"
 
 
 def is_notification(text: str) -> bool:
-    """A background task reporting back: queued like a prompt, but not typed by anyone."""
+    """Something reporting back: queued like a prompt, but not typed by anyone."""
     return text.lstrip().startswith(_NOTIFICATIONS)
 
 
@@ -85,7 +82,7 @@ def split_prompt(text: str) -> list[Piece]:
         return [Piece(Part.INTERRUPT, start.rstrip())]
     if start.startswith(_SUMMARY):
         return [Piece(Part.SUMMARY, text)]
-    if start.startswith(_FEEDBACK):
+    if start.startswith((*_NOTIFICATIONS, *_FEEDBACK)):
         return [Piece(Part.INJECTED, text)]
     if start.startswith(_CAVEAT):
         return []
@@ -102,7 +99,7 @@ def _prompt(text: str) -> list[Piece]:
         begin = stripped.rfind("<system-reminder>")
         if begin >= 0:
             reminder = stripped[begin + len("<system-reminder>") : -len(_REMINDER_END)].strip()
-            pieces.append(Piece(Part.INJECTED, reminder))
+            pieces += [Piece(Part.INJECTED, reminder)] if reminder else []
             stripped = stripped[:begin].rstrip()
     if stripped.strip():
         pieces.insert(0, Piece(Part.PROMPT, stripped))
@@ -122,19 +119,16 @@ def _split_tags(text: str) -> list[Piece]:
         if tag[1] in _COMMAND_TAGS:
             command[tag[1]] = inner
         elif inner and tag[1] != _BOILERPLATE:
-            pieces.append(Piece(Part.INJECTED, _readable(tag[1], tag[0].strip(), inner)))
+            pieces.append(Piece(Part.INJECTED, _readable(tag[1], inner)))
     if name := command.get("command-name"):
         arguments = command.get("command-args", "")
         pieces.insert(0, Piece(Part.COMMAND, f"/{name.lstrip('/')} {arguments}".rstrip()))
     elif command.get("command-message"):
         pieces.insert(0, Piece(Part.COMMAND, f"/{command['command-message']}"))
-    rest = text[position:]
-    return pieces + (_prompt(rest) if rest.strip() else [])
+    return pieces + _prompt(text[position:].strip())
 
 
-def _readable(tag: str, opening: str, inner: str) -> str:
-    if tag == _SHELL_INPUT:
-        return f"! {inner}"
-    if tag == _MEMORY_INPUT:
-        return f"# {inner}"
-    return f"{opening}\n{inner}" if tag == "teammate-message" else inner
+def _readable(tag: str, inner: str) -> str:
+    """What was typed with its sign, everything else as it is."""
+    sign = {_SHELL_INPUT: "! ", _MEMORY_INPUT: "# "}.get(tag, "")
+    return f"{sign}{inner}"
