@@ -98,12 +98,12 @@ _MAX_ID_CHARS = 4096
 
 def digest(*parts: str) -> bytes:
     """A 16-byte digest of the parts; each is framed by its length, so ("ab", "c") and ("a", "bc") differ."""
-    hasher = hashlib.blake2b(digest_size=_UID_BYTES)
+    framed = bytearray()
     for part in parts:
         data = part.encode("utf-8", "surrogatepass")
-        hasher.update(len(data).to_bytes(8, "little"))
-        hasher.update(data)
-    return hasher.digest()
+        framed += b"%d:" % len(data)
+        framed += data
+    return hashlib.blake2b(framed, digest_size=_UID_BYTES).digest()
 
 
 def _encode(data: bytes) -> str:

@@ -24,6 +24,8 @@ _MAX_CLAUSES = 48
 _UNSPACED = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003134f]"
 )
+# The first bytes of these characters in UTF-8. Accents, arrows and box drawings begin with others.
+_UNSPACED_LEADS = bytes((0xE0, 0xE1, *range(0xE3, 0xEA), 0xEF, 0xF0))
 _TOKEN = re.compile(r"[^\W_]+")
 _QUOTED = re.compile(r'"([^"]+)"|“([^”]+)”')
 # The shape of a text: `a` for small letters and digits, `A` for capitals, a space for the rest. Looking for humps in
@@ -121,4 +123,9 @@ def _word_clause(word: str, tokenize: Callable[[str], list[str]]) -> Clause | No
 
 def _space(text: str) -> str:
     """Put spaces around the characters of scripts that have none."""
-    return text if text.isascii() else _UNSPACED.sub(r" \g<0> ", text)
+    if text.isascii():
+        return text
+    data = text.encode()
+    if len(data.translate(None, _UNSPACED_LEADS)) == len(data):
+        return text
+    return _UNSPACED.sub(r" \g<0> ", text)

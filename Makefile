@@ -1,0 +1,35 @@
+# `make run` and `make test` set up everything they need in .venv; Python 3.11 or newer is all that must be there.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: run test test-slow check bench clean
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed") if sys.version_info < (3, 11) else None'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+run: $(READY) ## read this machine's agents (or a small sample when there are none) and answer a search
+	$(BIN)/python -m backstory demo
+
+test: check ## everything that is fast, and short forms of the slow tests
+	$(BIN)/python -m pytest -n 2
+
+test-slow: $(READY) ## load, crash and scale
+	$(BIN)/python -m pytest -m slow
+
+check: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(READY) ## the numbers of docs/performance.md; EVENTS=1000000 for the full size
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt '.[bench]'
+	$(BIN)/python -m bench.run --events $(or $(EVENTS),100000)
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

@@ -1,0 +1,76 @@
+"""How a question is read."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backstory.archive.query import Clause, index_text, parse_query, tokens
+
+
+def phrases(text: str) -> list[tuple[str, ...]]:
+    return [phrase for clause in parse_query(text).clauses for phrase in clause.alternatives]
+
+
+class TestParseQuery:
+    """Words are clauses, words of several parts are phrases, stop words never decide."""
+
+    def test_words(self) -> None:
+        assert phrases("ClickHouse migration") == [("clickhouse",), ("click", "house"), ("migration",)]
+
+    def test_stop_words_are_dropped(self) -> None:
+        assert phrases("how do I fix the build") == [("fix",), ("build",)]
+
+    def test_only_stop_words_are_kept(self) -> None:
+        assert phrases("to be or not to be") == [("to",), ("be",), ("or",), ("not",)]
+
+    def test_paths_are_phrases(self) -> None:
+        assert phrases("src/auth/token.py") == [("src", "auth", "token", "py")]
+
+    def test_snake_case_is_a_phrase(self) -> None:
+        assert phrases("user_name") == [("user", "name")]
+
+    def test_camel_case_is_whole_and_in_parts(self) -> None:
+        assert phrases("getUserName") == [("getusername",), ("get", "user", "name")]
+
+    def test_capitals_in_a_row(self) -> None:
+        assert phrases("HTTPServerError") == [("httpservererror",), ("http", "server", "error")]
+
+    def test_quotes_are_exact(self) -> None:
+        assert parse_query('"to be" token').clauses == (Clause((("to", "be"),), quoted=True), Clause((("token",),)))
+
+    def test_an_unclosed_quote_is_punctuation(self) -> None:
+        assert phrases('say "hello') == [("say",), ("hello",)]
+
+    def test_scripts_without_spaces_are_phrases_of_characters(self) -> None:
+        assert phrases("数据库 エラー") == [("数", "据", "库"), ("エ", "ラ", "ー")]
+
+    def test_nothing_but_punctuation(self) -> None:
+        assert parse_query("?!… --").clauses == ()
+
+    @given(st.text())
+    def test_any_text(self, text: str) -> None:
+        query = parse_query(text)
+        assert all(phrase for clause in query.clauses for phrase in clause.alternatives)
+        assert len(query.clauses) <= 48
+
+
+class TestIndexText:
+    """The index gets the text, separable, and the parts of its camelCase words."""
+
+    def test_parts(self) -> None:
+        assert index_text("call getUserName(x) or parseURLPath")[1] == "get User Name parse URL Path"
+
+    def test_plain_words_have_no_parts(self) -> None:
+        assert index_text("Plain words ALL CAPS snake_case") == ("Plain words ALL CAPS snake_case", "")
+
+    def test_each_word_once(self) -> None:
+        assert index_text("fooBar fooBar")[1] == "foo Bar"
+
+    def test_characters_without_spaces_are_separated(self) -> None:
+        assert tokens("错误x") == ["错", "误", "x"]
+
+    @given(st.text())
+    def test_any_text(self, text: str) -> None:
+        spaced, _ = index_text(text.encode("utf-8", "replace").decode())
+        assert isinstance(spaced, str)

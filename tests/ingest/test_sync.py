@@ -1,0 +1,391 @@
+"""Sync: what is read from transcripts that grow, tear, shrink, move and vanish."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from backstory.library import Library
+from backstory.model import EventType
+from tests.transcripts import Transcript
+
+
+class Machine:
+    """A machine with agents on it, and Backstory."""
+
+    def __init__(self, folder: Path, environ: dict[str, str] | None = None) -> None:
+        self.home = folder / "home"
+        self.home.mkdir()
+        self._folder = folder
+        self._environ = environ or {}
+        self.library = self._open("backstory")
+
+    def _open(self, name: str) -> Library:
+        return Library(self._folder / name, agents_home=self.home, environ=self._environ)
+
+    def sync_from_nothing(self, name: str) -> Library:
+        library = self._open(name)
+        library.sync()
+        return library
+
+    def texts(self, transcript: Transcript, library: Library | None = None) -> list[list[str]]:
+        """The texts of a session, turn by turn."""
+        archive = (library or self.library).archive
+        key = f"claude-code/{transcript.id}"
+        return [[event.text for event in archive.events(key, turn.ordinal)] for turn in archive.turns(key)]
+
+    def uids(self, transcript: Transcript, library: Library | None = None) -> list[bytes]:
+        archive = (library or self.library).archive
+        key = f"claude-code/{transcript.id}"
+        return [event.uid for turn in archive.turns(key) for event in archive.events(key, turn.ordinal)]
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    machine = Machine(tmp_path)
+    yield machine
+    machine.library.close()
+
+
+def talk(name: str = "one", turns: int = 2) -> Transcript:
+    transcript = Transcript(name)
+    for number in range(1, turns + 1):
+        transcript.prompt(f"question {number} of {name}").answer(f"answer {number} of {name}")
+    return transcript
+
+
+class TestGrowing:
+    """A transcript that grows is read on from where reading stopped."""
+
+    def test_first_sync(self, machine: Machine) -> None:
+        transcript = talk()
+        transcript.write(machine.home)
+        report = machine.library.sync()
+        assert (report.files, report.sessions, report.events, report.errors) == (1, 1, 4, 0)
+        assert machine.texts(transcript) == [
+            ["question 1 of one", "answer 1 of one"],
+            ["question 2 of one", "answer 2 of one"],
+        ]
+
+    def test_an_unchanged_home_is_not_read_again(self, machine: Machine) -> None:
+        talk().write(machine.home)
+        machine.library.sync()
+        report = machine.library.sync()
+        assert (report.files, report.bytes, report.events) == (0, 0, 0)
+
+    def test_appended_records(self, machine: Machine) -> None:
+        transcript = talk()
+        path = transcript.write(machine.home)
+        machine.library.sync()
+        size = path.stat().st_size
+        transcript.prompt("one more thing").answer("done")
+        with path.open("a") as file:
+            file.write(transcript.text(start=4))
+        report = machine.library.sync()
+        assert (report.events, report.bytes) == (2, path.stat().st_size - size)
+        assert machine.texts(transcript)[2] == ["one more thing", "done"]
+
+    def test_byte_by_byte(self, machine: Machine) -> None:
+        """Wherever the writer is when we look, nothing is lost and nothing doubled."""
+        transcript = talk()
+        path = transcript.path(machine.home)
+        path.parent.mkdir(parents=True)
+        data = transcript.text().encode()
+        for cut in range(0, len(data) + 1, 97):
+            path.write_bytes(data[:cut])
+            machine.library.sync()
+        path.write_bytes(data)
+        machine.library.sync()
+        assert [len(turn) for turn in machine.texts(transcript)] == [2, 2]
+        assert machine.library.archive.counts().files_with_errors == 0
+
+    def test_an_answer_that_is_still_coming_leaves_the_turn_open(self, machine: Machine) -> None:
+        transcript = Transcript("one").prompt("do it").call("Bash", {"command": "ls"}, "a.txt")
+        path = transcript.write(machine.home)
+        machine.library.sync()
+        session = machine.library.archive.session(f"claude-code/{transcript.id}")
+        assert session is not None
+        assert not session.completed
+        transcript.answer("done")
+        path.write_text(transcript.text())
+        machine.library.sync()
+        session = machine.library.archive.session(session.key)
+        assert session is not None
+        assert session.completed
+
+
+class TestDamage:
+    """A broken transcript costs that transcript's broken part only."""
+
+    def test_a_broken_line_costs_itself(self, machine: Machine) -> None:
+        transcript = talk()
+        rows = transcript.text().splitlines()
+        rows.insert(1, '{"type": "user", "message": ')
+        path = transcript.path(machine.home)
+        path.parent.mkdir(parents=True)
+        path.write_text("\n".join(rows) + "\n")
+        report = machine.library.sync()
+        assert report.errors == 1
+        assert [len(turn) for turn in machine.texts(transcript)] == [2, 2]
+        (broken,) = (file for file in machine.library.archive.files() if file.errors)
+        assert broken.last_error is not None
+        assert "not JSON" in broken.last_error
+
+    def test_glued_lines_are_two_records(self, machine: Machine) -> None:
+        transcript = talk()
+        rows = transcript.text().splitlines()
+        path = transcript.path(machine.home)
+        path.parent.mkdir(parents=True)
+        path.write_text(rows[0] + rows[1] + "\n" + "\n".join(rows[2:]))
+        machine.library.sync()
+        assert [len(turn) for turn in machine.texts(transcript)] == [2, 2]
+
+    def test_one_bad_file_does_not_stop_the_rest(self, machine: Machine) -> None:
+        good = talk("good")
+        path = good.write(machine.home)
+        bad = path.with_name("6f0c2f5e-8f1a-4b7e-9a55-0d3c1a2b4c5d.jsonl")
+        bad.write_bytes(os.urandom(4096))
+        gone = path.with_name("6f0c2f5e-8f1a-4b7e-9a55-0d3c1a2b4c5e.jsonl")
+        gone.symlink_to(path.with_name("nowhere"))
+        machine.library.sync()
+        assert len(machine.texts(good)) == 2
+
+    def test_wild_values_do_not_break_the_archive(self, machine: Machine) -> None:
+        transcript = Transcript("wild")
+        transcript.prompt("nul \0 bell \a surrogate").answer("ok")
+        text = transcript.text().replace("surrogate", "\\ud800")
+        path = transcript.path(machine.home)
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
+        assert machine.library.sync().errors == 0
+        assert machine.texts(transcript)[0][0] == "nul \0 bell \a \ufffd"
+
+    def test_a_huge_line(self, machine: Machine) -> None:
+        transcript = Transcript("huge").prompt("read it").call("Read", {"file_path": "/x"}, "needle " * 1_500_000)
+        transcript.answer("read")
+        transcript.write(machine.home)
+        machine.library.sync()
+        (turn,) = machine.texts(transcript)
+        assert turn[2] == "needle " * 1_500_000
+
+
+class TestRewriting:
+    """Truncated, rewritten, replaced, copied and deleted files: nothing twice, nothing lost."""
+
+    def test_rewound_and_grown_again(self, machine: Machine) -> None:
+        transcript = talk(turns=3)
+        path = transcript.write(machine.home)
+        machine.library.sync()
+        kept = transcript.records[:2]
+        other = talk(turns=1)
+        other.records = list(kept)
+        other.prompt("another way").answer("fine")
+        other.records[2]["uuid"], other.records[3]["uuid"] = "b" * 8, "c" * 8
+        path.write_text(other.text())
+        machine.library.sync()
+        texts = machine.texts(transcript)
+        assert [turn[0] for turn in texts] == [
+            "question 1 of one",
+            "question 2 of one",
+            "question 3 of one",
+            "another way",
+        ]
+
+    def test_rewritten_with_the_same_records(self, machine: Machine) -> None:
+        transcript = talk()
+        path = transcript.write(machine.home)
+        machine.library.sync()
+        path.write_text(
+            "".join(json.dumps(record, indent=None, sort_keys=True) + "\n" for record in transcript.records)
+        )
+        machine.library.sync()
+        assert [len(turn) for turn in machine.texts(transcript)] == [2, 2]
+
+    def test_replaced_by_another_file_of_the_same_size(self, machine: Machine) -> None:
+        transcript = talk("one")
+        path = transcript.write(machine.home)
+        machine.library.sync()
+        text = transcript.text().replace("question 2", "QUESTION 2")
+        for record in transcript.records[2:]:
+            text = text.replace(record["uuid"], record["uuid"][::-1])
+        path.write_text(text)
+        machine.library.sync()
+        assert [turn[0] for turn in machine.texts(transcript)][-1] == "QUESTION 2 of one"
+
+    def test_copied_to_another_folder(self, machine: Machine) -> None:
+        transcript = talk()
+        path = transcript.write(machine.home)
+        machine.library.sync()
+        copy = path.parent.with_name("-home-dev-elsewhere") / path.name
+        copy.parent.mkdir()
+        shutil.copy(path, copy)
+        machine.library.sync()
+        assert [len(turn) for turn in machine.texts(transcript)] == [2, 2]
+        assert machine.library.archive.counts().sessions == 1
+
+    def test_deleted_files_stay_in_the_archive(self, machine: Machine) -> None:
+        transcript = talk()
+        path = transcript.write(machine.home)
+        machine.library.sync()
+        path.unlink()
+        machine.library.sync()
+        assert len(machine.texts(transcript)) == 2
+        assert machine.library.archive.counts().files_missing == 1
+        transcript.write(machine.home)
+        machine.library.sync()
+        assert machine.library.archive.counts().files_missing == 0
+
+    def test_a_fork_owns_only_what_it_adds(self, machine: Machine) -> None:
+        """A resumed copy repeats the records of the original under a new session id."""
+        original, fork = talk("original"), Transcript("fork", start_ms=1_780_000_060_000)
+        fork.records = [{**record, "sessionId": fork.id} for record in original.records]
+        fork.prompt("and now?").answer("something new")
+        for transcript in (fork, original):
+            transcript.write(machine.home)
+        machine.library.sync()
+        assert [len(turn) for turn in machine.texts(original)] == [2, 2]
+        assert machine.texts(fork) == [["and now?", "something new"]]
+
+
+class TestIdentity:
+    """The same transcripts give the same ids, on any machine and in any order of arrival."""
+
+    def test_indexed_again_from_nothing(self, machine: Machine) -> None:
+        transcripts = [talk(name, turns=3) for name in ("a", "b", "c")]
+        for transcript in transcripts:
+            path = transcript.path(machine.home)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            for line in transcript.text().splitlines():
+                with path.open("a") as file:
+                    file.write(line + "\n")
+                machine.library.sync()
+        again = machine.sync_from_nothing("again")
+        for transcript in transcripts:
+            assert machine.uids(transcript) == machine.uids(transcript, again)
+            assert machine.texts(transcript) == machine.texts(transcript, again)
+        again.close()
+
+    def test_the_same_prompt_twice_is_two_events(self, machine: Machine) -> None:
+        transcript = Transcript("twice").prompt("continue").answer("ok").prompt("continue").answer("ok")
+        transcript.write(machine.home)
+        machine.library.sync()
+        assert machine.texts(transcript) == [["continue", "ok"], ["continue", "ok"]]
+        assert len(set(machine.uids(transcript))) == 4
+
+
+class TestSessions:
+    """Session rows are kept up to date as events arrive."""
+
+    def test_facts(self, machine: Machine) -> None:
+        transcript = Transcript("facts").prompt("Fix the build\nplease").call("Bash", {"command": "make"}, "ok")
+        transcript.answer("fixed")
+        transcript.write(machine.home)
+        machine.library.sync()
+        session = machine.library.archive.session(f"claude-code/{transcript.id}")
+        assert session is not None
+        assert (session.title, session.turn_count, session.event_count) == ("Fix the build please", 1, 4)
+        assert (session.cwd, session.branch, session.mode) == ("/home/dev/shop", "main", "tool_calling")
+        (turn,) = machine.library.archive.turns(session.key)
+        assert turn.tools == ("Bash",)
+        assert turn.types == (
+            EventType.USER_INPUT,
+            EventType.TOOL_CALL,
+            EventType.TOOL_RESPONSE,
+            EventType.ASSISTANT_RESPONSE,
+        )
+
+    @pytest.mark.parametrize(
+        ("tool", "mode"),
+        [
+            (None, "chat"),
+            ("Bash", "tool_calling"),
+            ("mcp__backstory__open", "mcp_internal"),
+            ("mcp__moraine__search_sessions", "mcp_internal"),
+            ("WebFetch", "web_search"),
+        ],
+    )
+    def test_mode(self, machine: Machine, tool: str | None, mode: str) -> None:
+        transcript = Transcript("mode").prompt("go")
+        if tool:
+            transcript.call(tool, {}, "out")
+        transcript.answer("done").write(machine.home)
+        machine.library.sync()
+        session = machine.library.archive.session(f"claude-code/{transcript.id}")
+        assert session is not None
+        assert session.mode == mode
+
+    def test_usage_counts_once_per_message(self, machine: Machine) -> None:
+        transcript = talk()
+        transcript.write(machine.home)
+        machine.library.sync()
+        usage = machine.library.archive.usage(f"claude-code/{transcript.id}")
+        assert [(row.turn, row.input_tokens, row.output_tokens, row.cache_read_tokens) for row in usage] == [
+            (1, 110, 5, 100),
+            (2, 110, 5, 100),
+        ]
+
+
+class TestRedaction:
+    """With `redact = "ingest"` secrets never reach the disk."""
+
+    def test_at_ingest(self, tmp_path: Path) -> None:
+        machine = Machine(tmp_path, {"BACKSTORY_REDACT": "ingest"})
+        secret = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+        transcript = Transcript("secret").prompt(f"use {secret}").call("Bash", {"command": f"curl -u {secret}"}, secret)
+        transcript.write(machine.home)
+        machine.library.sync()
+        assert secret not in json.dumps(machine.texts(transcript))
+        machine.library.close()
+        for path in machine.library.home.rglob("*"):
+            assert path.is_dir() or secret.encode() not in path.read_bytes()
+
+
+class TestBudget:
+    """A sync that must be quick leaves the rest for the next one."""
+
+    def test_time_is_up(self, machine: Machine) -> None:
+        for number in range(5):
+            talk(str(number)).write(machine.home)
+        report = machine.library.sync(budget=-1)
+        assert (report.files, report.skipped) == (0, 5)
+        assert machine.library.archive.sync_state().first_finished_at is None
+        assert machine.library.sync().files == 5
+        assert machine.library.archive.sync_state().first_finished_at is not None
+
+    def test_newest_first(self, machine: Machine) -> None:
+        seen: list[str | None] = []
+        for number, age in ((1, 500), (2, 100), (3, 900)):
+            path = talk(str(number)).write(machine.home)
+            os.utime(path, (1_780_000_000 - age, 1_780_000_000 - age))
+        machine.library.sync(progress=lambda now: seen.append(now.current) if now.current not in seen else None)
+        names = [Path(path).stem for path in seen if path]
+        assert names == [talk(str(number)).id for number in (2, 1, 3)]
+
+
+class TestPermissions:
+    """What Backstory keeps is readable by its owner only."""
+
+    def test_files_and_folders(self, machine: Machine) -> None:
+        talk().write(machine.home)
+        machine.library.sync()
+        machine.library.search("question")
+        folder = machine.library.home
+        assert folder.stat().st_mode & 0o777 == 0o700
+        for path in folder.iterdir():
+            # The index' files are made by tantivy; their folder keeps others out.
+            assert path.stat().st_mode & 0o077 == 0, path
+
+
+class TestAgentsFolders:
+    """Nothing of the agents' is ever written."""
+
+    def test_untouched(self, machine: Machine) -> None:
+        talk().write(machine.home)
+        before = {path: path.stat().st_mtime_ns for path in machine.home.rglob("*")}
+        machine.library.sync()
+        assert {path: path.stat().st_mtime_ns for path in machine.home.rglob("*")} == before
