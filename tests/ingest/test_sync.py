@@ -200,9 +200,7 @@ class TestRewriting:
         transcript = talk()
         path = transcript.write(machine.home)
         machine.library.sync()
-        path.write_text(
-            "".join(json.dumps(record, indent=None, sort_keys=True) + "\n" for record in transcript.records)
-        )
+        path.write_text("".join(json.dumps(record, sort_keys=True) + "\n" for record in transcript.records))
         machine.library.sync()
         assert [len(turn) for turn in machine.texts(transcript)] == [2, 2]
 
