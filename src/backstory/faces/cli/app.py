@@ -45,9 +45,11 @@ class Program(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if name not in COMMANDS and not name.startswith("-"):
-            raise click.NoSuchCommand(
-                name, f"no command {name!r}; to look for it: backstory search {name}", possibilities=COMMANDS, ctx=ctx
-            )
+            from difflib import get_close_matches
+
+            close = get_close_matches(name, COMMANDS, 1)
+            hint = f"did you mean {close[0]}?" if close else f"to look for it: backstory search {name}"
+            raise click.UsageError(f"no command {name!r}; {hint}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -98,7 +100,7 @@ def program(ctx: click.Context, as_json: bool) -> int | None:
 def run(arguments: Sequence[str]) -> int:
     """Run the program and give its exit code: 0 ok, 1 failed or not found, 2 wrong usage, 130 interrupted."""
     try:
-        result = program.main(list(arguments), prog_name="backstory", standalone_mode=False)
+        result = program.main(list(arguments), prog_name="backstory", standalone_mode=False, color=_color())
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except BrokenPipeError:
@@ -147,8 +149,13 @@ def _where_to_report() -> str:
 
 
 def _say(message: str) -> None:
-    click.secho("error: ", fg="red", nl=False, err=True)
+    click.secho("error: ", fg="red", nl=False, err=True, color=_color())
     click.echo(" ".join(message.split()), err=True)
+
+
+def _color() -> bool | None:
+    """Never with NO_COLOR, else where there is a terminal."""
+    return False if os.environ.get("NO_COLOR") else None
 
 
 def _discard_stdout() -> None:

@@ -32,8 +32,9 @@ def call(tool: str, arguments: str | None, as_json: bool) -> int:
         from ...library import TOOLSETS
 
         names = [known.name for name in TOOLSETS for known in library.toolset(name).tools]
-        close = get_close_matches(tool, names, 1) or ["backstory tools shows them all"]
-        raise click.UsageError(f"no tool {tool!r}; {close[0]}?", click.get_current_context()) from None
+        close = get_close_matches(tool, names, 1)
+        hint = f"did you mean {close[0]}?" if close else "backstory tools shows them all"
+        raise click.UsageError(f"no tool {tool!r}; {hint}", click.get_current_context()) from None
     library.catch_up()
     reply = found.handler(given)
     print_json(reply.data)

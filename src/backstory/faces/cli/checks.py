@@ -167,13 +167,13 @@ def _transcript_problems(found: Diagnosis) -> Iterator[Problem]:
     if found.broken:
         yield Problem(
             "warning",
-            f"{len(found.broken)} transcripts have parts that cannot be understood; everything else in them was read",
+            f"{_transcripts(len(found.broken), 'has', 'have')} parts that cannot be understood; all else was read",
             "nothing, if an agent or the machine crashed while writing; otherwise please report them",
         )
     if found.purge is not None and found.purge.unread:
         yield Problem(
             "warning",
-            f"Claude Code is about to delete {found.purge.unread} transcripts that were not read yet",
+            f"Claude Code is about to delete {_transcripts(found.purge.unread, 'that was', 'that were')} not read yet",
             "run backstory sync",
         )
 
@@ -188,6 +188,10 @@ def _folder_problems(library: Library) -> Iterator[Problem]:
         yield Problem("error", f"{home} cannot be written to", f"check its permissions: ls -ld {home}")
     if shutil.disk_usage(home).free < _LITTLE_DISK:
         yield Problem("warning", f"less than 1 GB is free where {home} is", "make room, or move it with BACKSTORY_HOME")
+
+
+def _transcripts(count: int, singular: str, plural: str) -> str:
+    return f"1 transcript {singular}" if count == 1 else f"{count:,} transcripts {plural}"
 
 
 def _size(path: Path) -> int:

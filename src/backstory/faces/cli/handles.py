@@ -1,6 +1,7 @@
-"""Short handles for sessions: the first characters of the agent's own session id, as people copy them.
+"""Short handles for sessions and turns: the first characters of the agent's own session id, as people copy them.
 
-`6f0c1a2b` is a session, `6f0c1a2b:3` its third turn, `codex/6f0c1a2b` says whose. The tools know full ids only.
+`6f0c1a2b` is a session, `6f0c1a2b:3` its third turn, `6f0c1a2b/agent-a1` a subagent's session, and `codex/6f0c1a2b`
+says whose. The tools themselves know full ids only.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ if TYPE_CHECKING:
 
 __all__ = ["find_id", "handle"]
 
-_HANDLE = re.compile(r"(?:(?P<source>[a-z][a-z0-9-]*)/)?(?P<native>[\w./@+-]{3,200}?)(?::(?P<turn>[1-9]\d{0,6}))?")
+_TURN = re.compile(r"(.+):([1-9]\d{0,6})")
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-([0-9a-f])[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
-_ALL_TIME = 1 << 53
-_MANY = 1 << 20
+_EVER = 1 << 53
+_ALL = 1 << 31
 
 
 def handle(full_id: str) -> str:
-    """A short form of a session's or turn's id that `find_id` takes back; other ids are short enough as they are."""
+    """A short form of a session's or turn's id that `find_id` takes back; events' ids are short as they are."""
     ref = parse_id(full_id)
     if isinstance(ref, SessionRef):
         return _shorten(ref.key)
@@ -35,35 +36,48 @@ def handle(full_id: str) -> str:
 
 
 def find_id(archive: Archive, text: str) -> str:
-    """The full id a person meant; what is neither an id nor a known handle comes back as it is, or fails if it
-    fits several sessions."""
+    """The full id somebody meant. What is neither an id nor fits a session comes back as it is; what fits several
+    sessions is an error."""
     try:
         parse_id(text)
         return text
     except InvalidId:
-        match = _HANDLE.fullmatch(text)
-    if match is None:
-        return text
-    keys = [key for key in _keys(archive, match["source"]) if key.partition("/")[2].startswith(match["native"])]
-    exact = [key for key in keys if key.partition("/")[2] == match["native"]]
-    keys = exact or keys
+        turn = _TURN.fullmatch(text)
+    given = turn[1] if turn else text
+    keys = _fitting(archive, given)
     if len(keys) > 1:
-        some = ", ".join(sorted(keys)[:5])
-        raise click.ClickException(f"{match['native']!r} fits {len(keys)} sessions: {some}; use more characters")
+        some = ", ".join(keys[:4]) + (", ..." if len(keys) > 4 else "")
+        raise click.ClickException(f"{given!r} fits {len(keys)} sessions: {some}")
     if not keys:
         return text
-    return turn_id(keys[0], int(match["turn"])) if match["turn"] else session_id(keys[0])
+    return turn_id(keys[0], int(turn[2])) if turn else session_id(keys[0])
 
 
-def _keys(archive: Archive, source: str | None) -> list[str]:
-    request = SessionsRequest(start=-_ALL_TIME, end=_ALL_TIME, limit=_MANY, source=source)
-    return [session.key for session in archive.sessions(request)]
+def _fitting(archive: Archive, given: str) -> list[str]:
+    parts = given.split("/")
+    fitting: list[str] = []
+    if not all(parts):
+        return fitting
+    for session in archive.sessions(SessionsRequest(start=-_EVER, end=_EVER, limit=_ALL)):
+        source, *native = session.key.split("/")
+        if given in (session.key, "/".join(native)):
+            return [session.key]
+        if _fits(parts, native) or (parts[0] == source and _fits(parts[1:], native)):
+            fitting.append(session.key)
+    return sorted(fitting)
+
+
+def _fits(parts: list[str], native: list[str]) -> bool:
+    return len(parts) == len(native) and all(full.startswith(part) for part, full in zip(parts, native, strict=True))
 
 
 def _shorten(key: str) -> str:
+    return "/".join(_shorten_part(part) for part in key.split("/")[1:])
+
+
+def _shorten_part(part: str) -> str:
     """Eight characters of a random UUID tell sessions apart; one that begins with the time needs all of the time."""
-    native = key.partition("/")[2]
-    uuid = _UUID.fullmatch(native)
+    uuid = _UUID.fullmatch(part)
     if uuid is None:
-        return native
-    return native[:13] if uuid[1] == "7" else native[:8]
+        return part
+    return part[:13] if uuid[1] == "7" else part[:8]

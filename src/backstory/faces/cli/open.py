@@ -25,6 +25,8 @@ def open_(id_: str, as_json: bool) -> int:
     answer = library.call("open", {"id": find_id(library.archive, id_)})
     if as_json:
         print_json(answer)
+    elif "error" in answer and answer["error"]["code"] == "invalid_id":
+        raise click.ClickException(f"nothing is called {id_!r}; backstory search and backstory sessions show ids")
     elif "error" not in answer:
         from .show import show_opened
 

@@ -7,7 +7,6 @@ import time
 from typing import Any
 
 from rich.console import Console
-from rich.padding import Padding
 from rich.text import Text
 
 from ...archive.query import parse_query
@@ -28,23 +27,21 @@ _SPEAKERS = {
 }
 
 
-def put(console: Console, text: Text, *, indent: int = 0) -> None:
-    """Print text with every line indented, also the folded ones."""
-    if console.soft_wrap:
-        for line in text.split("\n", allow_blank=True):
-            console.print(Text(" " * indent) + line)
-    else:
-        console.print(Padding(text, (0, 0, 0, indent), expand=False) if indent else text)
+def put(console: Console, *parts: Text | str | tuple[str, str], indent: int = 0) -> None:
+    """Print text (or text with its style) with every line indented, also the folded ones."""
+    text = Text.assemble(*parts)
+    lines = text.split("\n", allow_blank=True) if console.soft_wrap else text.wrap(console, console.width - indent)
+    for line in lines:
+        line.rstrip()
+        console.print(Text.assemble(" " * indent, line))
 
 
 def headline(console: Console, title: str, *, number: int | None = None) -> None:
     """A title, on one line whatever the terminal's width."""
-    lead = Text(f"{number:>2}  ", "dim") if number is not None else Text()
-    line = lead + Text(" ".join(title.split()), "bold")
-    if console.soft_wrap:
-        console.print(line)
-    else:
-        console.print(line, no_wrap=True, overflow="ellipsis")
+    line = Text.assemble((f"{number:>2}  " if number is not None else "", "dim"), (" ".join(title.split()), "bold"))
+    if not console.soft_wrap:
+        line.truncate(console.width, overflow="ellipsis")
+    console.print(line)
 
 
 def speaker(event_type: str) -> Text:

@@ -6,7 +6,6 @@ import time
 from typing import Any
 
 from rich.console import Console
-from rich.text import Text
 
 from .checks import Diagnosis
 from .output import stdout_console, warn
@@ -25,9 +24,9 @@ def show_diagnosis(found: Diagnosis) -> None:
 
 
 def _show_agents(console: Console, found: Diagnosis) -> None:
-    put(console, Text("Agents", "bold"))
+    put(console, ("Agents", "bold"))
     for agent in found.agents:
-        put(console, Text(agent.source, "cyan") + Text(f"  {plural(agent.sessions, 'session')}"), indent=2)
+        put(console, (agent.source, "cyan"), f"  {plural(agent.sessions, 'session')}", indent=2)
         unread = f"{agent.unread:,} not read yet" if agent.unread else None
         put(console, facts(plural(agent.files, "file"), megabytes(agent.bytes), unread, *agent.roots), indent=4)
     if found.not_found:
@@ -35,44 +34,44 @@ def _show_agents(console: Console, found: Diagnosis) -> None:
 
 
 def _show_archive(console: Console, found: Diagnosis) -> None:
-    put(console, Text("\nArchive", "bold"))
+    put(console, ("\nArchive", "bold"))
     sizes = (f"{name} {megabytes(size)}" for name, size in found.disk.items() if size)
     put(console, facts(found.home, *sizes), indent=2)
     if found.archive is not None and found.sync is not None:
         counts = found.archive
         numbers = ((counts.sessions, "session"), (counts.turns, "turn"), (counts.events, "event"))
-        put(console, Text(", ".join(plural(count, noun) for count, noun in numbers)), indent=2)
+        put(console, ", ".join(plural(count, noun) for count, noun in numbers), indent=2)
         last = found.sync.finished_at
         put(console, facts(f"last complete sync: {since(last) if last else 'never'}"), indent=2)
 
 
 def _show_files(console: Console, found: Diagnosis) -> None:
     if found.broken:
-        put(console, Text("\nBroken transcripts", "bold"))
+        put(console, ("\nBroken transcripts", "bold"))
         for broken in found.broken[:_SHOWN]:
-            put(console, Text(broken.path), indent=2)
+            put(console, broken.path, indent=2)
             put(console, facts(plural(broken.errors, "error"), broken.last_error), indent=4)
         if len(found.broken) > _SHOWN:
             put(console, facts(f"and {len(found.broken) - _SHOWN:,} more: backstory doctor --json"), indent=2)
     if found.missing:
-        put(console, Text("\nGone from disk, kept in the archive", "bold"))
-        put(console, Text(plural(len(found.missing), "transcript")), indent=2)
+        put(console, ("\nGone from disk, kept in the archive", "bold"))
+        put(console, plural(len(found.missing), "transcript"), indent=2)
     if found.purge is not None:
         purge = found.purge
-        put(console, Text("\nAbout to be deleted by Claude Code", "bold"))
+        put(console, ("\nAbout to be deleted by Claude Code", "bold"))
         read = purge.files - purge.unread
         soon = plural(purge.files, "transcript")
-        put(console, Text(f"{soon} within a week; {read:,} of them are in the archive"), indent=2)
+        put(console, f"{soon} within a week; {read:,} of them {'is' if read == 1 else 'are'} in the archive", indent=2)
         keep = f'{{"cleanupPeriodDays": 3650}} in {purge.settings_file} keeps the files'
         put(console, facts(f"after {purge.after_days} days, the first {_due(purge.first_at or 0)}", keep), indent=2)
 
 
 def _show_problems(console: Console, found: Diagnosis) -> None:
-    put(console, Text("\nProblems" if found.problems else "\nNo problems.", "bold"))
+    put(console, ("\nProblems" if found.problems else "\nNo problems.", "bold"))
     for problem in found.problems:
-        mark = Text("✗ ", "bold red") if problem.level == "error" else Text("! ", "bold yellow")
-        put(console, mark + Text(problem.message), indent=2)
-        put(console, Text.assemble(("fix: ", "dim"), (problem.fix, "green")), indent=4)
+        mark = ("✗ ", "bold red") if problem.level == "error" else ("! ", "bold yellow")
+        put(console, mark, problem.message, indent=2)
+        put(console, ("fix: ", "dim"), (problem.fix, "green"), indent=4)
 
 
 def _due(at: float) -> str:
@@ -82,14 +81,14 @@ def _due(at: float) -> str:
 
 def show_status(summary: dict[str, Any]) -> None:
     console = stdout_console()
-    put(console, Text.assemble(("Backstory", "bold"), (f" {summary['version']}  ", "dim"), (summary["home"], "dim")))
+    put(console, ("Backstory", "bold"), (f" {summary['version']}  ", "dim"), (summary["home"], "dim"))
     if summary["sessions"]:
-        put(console, Text(f"{plural(summary['sessions'], 'session')}, {plural(summary['events'], 'event')}"))
+        put(console, f"{plural(summary['sessions'], 'session')}, {plural(summary['events'], 'event')}")
     for agent in summary["agents"]:
         sessions = summary["sessions_by_agent"].get(agent, 0)
-        put(console, Text.assemble((f"{agent:<14}", "cyan"), plural(sessions, "session")), indent=2)
+        put(console, (f"{agent:<14}", "cyan"), plural(sessions, "session"), indent=2)
     if not summary["agents"]:
-        put(console, Text("No coding agent found on this machine yet."))
+        put(console, "No coding agent found on this machine yet.")
     last = moment(summary["last_sync"]) if summary["last_sync"] else "never"
     put(console, facts(f"last sync: {last}"))
     warn(summary["warnings"])
@@ -102,4 +101,4 @@ def show_status(summary: dict[str, Any]) -> None:
             ("claude mcp add backstory -- backstory mcp", "let an agent remember"),
         ]
     for command, why in [*next_steps, ("backstory --help", "everything else")]:
-        put(console, Text.assemble((command, "green"), (f"  {why}", "dim")), indent=2)
+        put(console, (command, "green"), (f"  {why}", "dim"), indent=2)

@@ -25,7 +25,7 @@ def show_hits(answer: dict[str, Any]) -> None:
         headline(console, session["title"], number=result["rank"])
         when, turn = moment(event["timestamp"]), handle(result["turn"]["id"])
         put(console, facts(session["source"], when, turn, event["id"]), indent=4)
-        put(console, speaker(event["type"]) + Text("  ") + highlight(result["snippet"]["text"], query), indent=4)
+        put(console, speaker(event["type"]), "  ", highlight(result["snippet"]["text"], query), indent=4)
         console.print()
     warn(answer["warnings"])
     if not data["results"]:
@@ -65,11 +65,11 @@ def _show_session(console: Console, data: dict[str, Any]) -> None:
     for turn in data["turns"]:
         asked, answered = turn["user_input"], turn["final_response"]
         console.print()
-        put(console, Text(f"{turn['ordinal']:>3} ", "dim") + _said("user_input", asked))
-        if answered is not None:
-            put(console, _said("assistant_response", answered), indent=4)
         events = plural(turn["event_count"], "event")
-        put(console, facts(moment(turn["started_at"]), handle(turn["id"]), events, _tools(turn)), indent=4)
+        put(console, facts(handle(turn["id"]), moment(turn["started_at"]), events, _tools(turn)))
+        put(console, *_said("user_input", asked), indent=2)
+        if answered is not None:
+            put(console, *_said("assistant_response", answered), indent=2)
     if data["turns"]:
         hint(f"read a turn: backstory open {handle(data['turns'][0]['id'])}")
 
@@ -82,9 +82,8 @@ def _show_turn(console: Console, data: dict[str, Any]) -> None:
     put(console, facts(turn["id"]))
     for event in data["events"]:
         console.print()
-        number = Text(f"{event['ordinal']:>3} ", "dim")
-        put(console, number + _heading(event) + Text("  ") + facts(event["id"]))
-        put(console, Text(event["summary"]), indent=4)
+        put(console, facts(f"{event['ordinal']:>3} "), *_heading(event), "  ", facts(event["id"]))
+        put(console, event["summary"], indent=4)
     for name in ("previous", "next"):
         if around[f"{name}_turn_id"]:
             hint(f"{name} turn: backstory open {handle(around[f'{name}_turn_id'])}")
@@ -100,8 +99,8 @@ def _show_event(console: Console, data: dict[str, Any]) -> None:
     status = content.get("exit_code")
     ended = Text(f"  exit code {status}" if status is not None else "", "red" if status else "dim")
     model = Text(f"  {event['model']}" if event["model"] else "", "dim")
-    put(console, _heading(event) + ended + model)
-    put(console, Text(content["text"]))
+    put(console, *_heading(event), ended, model)
+    put(console, content["text"])
     for name in ("previous", "next"):
         if around[f"{name}_event_id"]:
             hint(f"{name} event: backstory open {around[f'{name}_event_id']}")
@@ -119,12 +118,12 @@ def _session_facts(session: dict[str, Any], *first: str, when: str) -> Text:
     )
 
 
-def _heading(event: dict[str, Any]) -> Text:
-    return speaker(event["type"]) + Text(f" {event['tool_name']}" if event["tool_name"] else "", "bold")
+def _heading(event: dict[str, Any]) -> tuple[Text, Text]:
+    return speaker(event["type"]), Text(f" {event['tool_name']}" if event["tool_name"] else "", "bold")
 
 
-def _said(event_type: str, said: dict[str, Any] | None) -> Text:
-    return speaker(event_type) + Text("  " + (" ".join(said["text"].split()) if said is not None else "(nothing)"))
+def _said(event_type: str, said: dict[str, Any] | None) -> tuple[Text, str]:
+    return speaker(event_type), "  " + (" ".join(said["text"].split()) if said is not None else "(nothing)")
 
 
 def _tools(turn: dict[str, Any]) -> str:

@@ -39,7 +39,7 @@ def sync(as_json: bool) -> int:
         f"from {plural(report.files, 'file')}, {megabytes(report.bytes)} in {duration(report.seconds)}."
     )
     if report.errors:
-        click.echo(f"{plural(report.errors, 'file')} had parts that could not be read.")
+        click.echo(f"{plural(report.errors, 'part')} could not be understood.")
         hint("which ones and why: backstory doctor")
     hint("now: backstory search anything")
     return 0

@@ -25,13 +25,11 @@ def tools(as_json: bool) -> int:
     if as_json:
         print_json({"tools": [_describe(toolset.name, tool) for toolset in toolsets for tool in toolset.tools]})
         return 0
-    from rich.text import Text
-
     from .render import put
 
     console = stdout_console()
     for toolset in toolsets:
-        put(console, Text(toolset.name, "bold underline"))
+        put(console, (toolset.name, "bold underline"))
         console.print()
         for tool in toolset.tools:
             _show(console, tool)
@@ -54,18 +52,16 @@ def _describe(toolset: str, tool: Tool) -> dict[str, Any]:
 
 
 def _show(console: Any, tool: Tool) -> None:
-    from rich.text import Text
-
     from .render import put
 
     mark = " (destructive)" if tool.destructive else "" if tool.read_only else " (writes)"
-    put(console, Text.assemble((tool.name, "bold cyan"), (mark, "yellow")), indent=2)
-    put(console, Text(tool.description.strip()), indent=4)
+    put(console, (tool.name, "bold cyan"), (mark, "yellow"), indent=2)
+    put(console, tool.description.strip(), indent=4)
     required = tool.input_schema.get("required", ())
     for name, schema in tool.input_schema.get("properties", {}).items():
         about = schema.get("description", "")
         kind = _kind(schema) + (", required" if name in required else "")
-        put(console, Text.assemble((name, "green"), (f" {kind}", "dim"), f"  {about}" if about else ""), indent=6)
+        put(console, (name, "green"), (f" {kind}", "dim"), f"  {about}" if about else "", indent=6)
     console.print()
 
 

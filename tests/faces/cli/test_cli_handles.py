@@ -1,0 +1,70 @@
+"""Short handles for sessions and turns."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import click
+import pytest
+
+from backstory.archive.base import Archive, SessionRow, SessionsRequest
+from backstory.faces.cli.handles import find_id, handle
+from backstory.model import event_id, session_id, turn_id
+
+RANDOM = "claude-code/6f0c1a2b-1111-4222-8333-444455556666"
+HELPER = f"{RANDOM}/agent-a1b2c3"
+OTHER = "claude-code/6f0caaaa-1111-4222-8333-444455556666"
+TIMED = "codex/019f1d64-a048-7e10-8a4d-fd6b9e9d7b34"
+NAMED = "goose/20260131_2"
+
+
+class FakeArchive:
+    def sessions(self, request: SessionsRequest) -> list[SessionRow]:
+        return [SessionRow(key=key, source=key.split("/")[0]) for key in (RANDOM, HELPER, OTHER, TIMED, NAMED)]
+
+
+ARCHIVE = cast(Archive, FakeArchive())
+
+
+class TestHandle:
+    @pytest.mark.parametrize(
+        ("key", "short"),
+        [
+            (RANDOM, "6f0c1a2b"),
+            (HELPER, "6f0c1a2b/agent-a1b2c3"),
+            (TIMED, "019f1d64-a048"),
+            (NAMED, "20260131_2"),
+        ],
+    )
+    def test_is_short_and_finds_its_way_back(self, key: str, short: str) -> None:
+        """As many characters as tell sessions apart, for every way agents name sessions."""
+        assert handle(session_id(key)) == short
+        assert find_id(ARCHIVE, short) == session_id(key)
+        assert handle(turn_id(key, 12)) == f"{short}:12"
+        assert find_id(ARCHIVE, f"{short}:12") == turn_id(key, 12)
+
+    def test_leaves_events_as_they_are(self) -> None:
+        """Their ids are short already."""
+        assert handle(event_id(bytes(16))) == event_id(bytes(16))
+
+
+class TestFindId:
+    @pytest.mark.parametrize("full", [session_id(RANDOM), turn_id(TIMED, 3), event_id(bytes(16)), session_id("x/y")])
+    def test_full_ids_pass(self, full: str) -> None:
+        """Known or not: the tool decides."""
+        assert find_id(ARCHIVE, full) == full
+
+    @pytest.mark.parametrize("given", [RANDOM, RANDOM.split("/")[1], "claude-code/6f0c1", "6f0c1", "6f0c1a2b-1111"])
+    def test_takes_any_unique_beginning(self, given: str) -> None:
+        """With or without the agent's name; a subagent's session never stands in the way of its parent's."""
+        assert find_id(ARCHIVE, given) == session_id(RANDOM)
+
+    def test_ambiguous(self) -> None:
+        """Nothing is guessed; the sessions are named."""
+        with pytest.raises(click.ClickException, match=r"'6f0c' fits 2 sessions: claude-code/6f0c1a2b.*6f0caaaa"):
+            find_id(ARCHIVE, "6f0c:1")
+
+    @pytest.mark.parametrize("given", ["", "/", "codex/", "none", "codex/6f0c1", "6f0c1a2b/agent-a1b2c3/x", "6f0c1:0"])
+    def test_unknown_comes_back_as_it_is(self, given: str) -> None:
+        """So that the tool says what it says of any bad id."""
+        assert find_id(ARCHIVE, given) == given

@@ -1,0 +1,211 @@
+"""`search`, `open` and `sessions`."""
+
+from __future__ import annotations
+
+import re
+from typing import get_args
+
+import pytest
+
+from backstory.archive.base import Mode
+from backstory.faces.cli.search import DEFAULT_TYPES, TYPES
+from backstory.faces.cli.sessions import MODES
+from backstory.model import DEFAULT_TYPES as MODEL_DEFAULT_TYPES
+from backstory.model import SEARCHABLE_TYPES, session_id, turn_id
+
+from .conftest import Program, World
+
+
+class TestSearch:
+    def test_shows_hits(self, world: World, backstory: Program) -> None:
+        """Title, source, age, a handle for the turn, the event's id, who said it, and the words."""
+        result = backstory("search", "clock", "hour", "behind")
+
+        title, facts, snippet = result.out.splitlines()[:3]
+        assert title == " 1  The login test is flaky, find out why"
+        assert re.fullmatch(rf"    claude-code · 2 hours ago · {world.login.id[:8]}:1 · event:[\w-]{{22}}", facts)
+        assert snippet.startswith("    agent  The clock of the token")
+        assert (result.code, result.err) == (0, "")
+
+    def test_ids_it_shows_can_be_opened(self, world: World, backstory: Program) -> None:
+        """Both the turn's handle and the event's id."""
+        facts = backstory("search", "clock", "behind").out.splitlines()[1].split(" · ")
+
+        assert "turn 1" in backstory("open", facts[2]).out
+        assert "src/auth/token.py" in backstory("open", facts[3]).out
+
+    def test_json_is_the_tools_answer(self, world: World, backstory: Program) -> None:
+        """One document, with the options as the tool's arguments."""
+        options = ["-n", "3", "--type", "tool_call", "--type", "user_input", "--project", "shop"]
+        result = backstory("search", "login", *options, "--source", "claude-code", "--since", "3d", "--json")
+
+        assert result.err == ""
+        request = result.json["request"]
+        assert (request["query"], request["n_hits"]) == ("login", 3)
+        assert request["event_types"] == ["user_input", "tool_call"]
+        assert (request["project"], request["source"]) == ("shop", "claude-code")
+        assert {hit["event"]["type"] for hit in result.json["data"]["results"]} == {"user_input", "tool_call"}
+
+    def test_within_takes_handles(self, world: World, backstory: Program) -> None:
+        """A session or one of its turns."""
+        short = world.login.id[:8]
+
+        assert backstory("search", "docs", "--within", short, "--json").json["data"]["result_count"] == 2
+        assert backstory("search", "docs", "--within", f"{short}:1", "--json").json["data"]["result_count"] == 0
+
+    def test_within_an_event_is_wrong(self, world: World, backstory: Program) -> None:
+        """The tool says so, and the request was the mistake."""
+        event = backstory("search", "docs", "--json").json["data"]["results"][0]["id"]
+
+        result = backstory("search", "docs", "--within", event)
+
+        assert (result.code, result.out) == (2, "")
+        assert result.err == "error: within_id accepts session and turn IDs, not event IDs\n"
+
+    def test_times_limit(self, world: World, backstory: Program) -> None:
+        """Since and until, in words."""
+        assert backstory("search", "old", "--until", "1y", "--json").json["data"]["result_count"] == 2
+        assert backstory("search", "old", "--since", "1y", "--json").json["data"]["result_count"] == 0
+
+    def test_nothing_found_is_no_failure(self, world: World, backstory: Program) -> None:
+        """An empty answer is an answer."""
+        assert backstory("search", "zyzzyva") == (0, "", "")
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            ([], "Missing argument 'WORDS...'"),
+            (["x", "-n", "0"], "Invalid value for '-n'"),
+            (["x", "-n", "51"], "Invalid value for '-n'"),
+            (["x", "--type", "unknown"], "Invalid value for '--type'"),
+            (["x", "--since", "soon"], "'soon' is not a time"),
+            (["x", "--colour"], "No such option '--colour'"),
+            (["  "], "query must be a non-empty string"),
+        ],
+    )
+    def test_wrong_usage(self, world: World, backstory: Program, arguments: list[str], message: str) -> None:
+        """One line on stderr that says what is wrong, exit code 2."""
+        result = backstory("search", *arguments)
+
+        assert (result.code, result.out) == (2, "")
+        assert message in result.err
+        assert result.err.count("\n") == 1
+
+    def test_types_are_those_of_the_model(self) -> None:
+        """They are written out for the sake of a fast start, and must not drift."""
+        assert tuple(map(str, SEARCHABLE_TYPES)) == TYPES
+        assert tuple(map(str, MODEL_DEFAULT_TYPES)) == DEFAULT_TYPES
+
+
+class TestOpen:
+    def test_a_session(self, world: World, backstory: Program) -> None:
+        """Each turn with its handle, what was asked and what was answered."""
+        lines = backstory("open", session_id(f"claude-code/{world.login.id}")).out.splitlines()
+
+        assert lines[0] == "The login test is flaky, find out why"
+        assert lines[1] == "claude-code · 2 hours ago · 2 turns · 6 events"
+        short = world.login.id[:8]
+        assert f"{short}:1 · 2 hours ago · 4 events · Bash" in lines
+        assert "  you  And the docs?" in lines
+        assert "  agent  The docs mention the clock now." in lines
+
+    def test_a_turn(self, world: World, backstory: Program) -> None:
+        """Each event with its id and a line of its content."""
+        out = backstory("open", turn_id(f"claude-code/{world.login.id}", 1)).out
+
+        assert re.search(r"^  2 call Bash  event:[\w-]{22}$", out, re.MULTILINE)
+        assert "FAILED test_login: token expired" in out
+
+    def test_an_event(self, world: World, backstory: Program) -> None:
+        """Its whole text."""
+        event = backstory("search", "pytest", "--type", "tool_call", "--json").json["data"]["results"][0]["id"]
+
+        out = backstory("open", event).out
+
+        assert "call Bash" in out
+        assert "pytest tests/test_login.py" in out
+
+    def test_by_prefix(self, world: World, backstory: Program) -> None:
+        """The start of the agent's own id, with or without its source, and a turn's number."""
+        expected = backstory("open", session_id(f"claude-code/{world.cache.id}")).out
+
+        for given in (world.cache.id, world.cache.id[:6], f"claude-code/{world.cache.id[:6]}"):
+            assert backstory("open", given).out == expected
+        assert "turn 1" in backstory("open", f"{world.cache.id[:6]}:1").out
+
+    @pytest.mark.parametrize(
+        ("given", "message"),
+        [
+            ("nonsense", "nothing is called 'nonsense'; backstory search and backstory sessions show ids"),
+            ("event:nonsense", "nothing is called 'event:nonsense'; backstory search and backstory sessions show ids"),
+            ("event:AAAAAAAAAAAAAAAAAAAAAA", "event not found"),
+            (session_id("codex/none"), "session not found"),
+            (turn_id("codex/none", 1), "turn not found"),
+        ],
+    )
+    def test_what_is_not_there(self, world: World, backstory: Program, given: str, message: str) -> None:
+        """Exit code 1 and one line that says so."""
+        assert backstory("open", given) == (1, "", f"error: {message}\n")
+
+    def test_json_has_the_tools_error(self, world: World, backstory: Program) -> None:
+        """A script gets the same document an agent gets."""
+        result = backstory("open", "nonsense", "--json")
+
+        assert result.code == 1
+        assert result.json["error"]["code"] == "invalid_id"
+
+    def test_json_is_the_tools_answer(self, world: World, backstory: Program) -> None:
+        """With all turns."""
+        opened = backstory("--json", "open", world.login.id[:8]).json
+
+        assert opened["schema_version"] == "moraine.mcp.open.v1"
+        assert [turn["ordinal"] for turn in opened["data"]["turns"]] == [1, 2]
+
+
+class TestSessions:
+    def test_lists_the_last_30_days(self, world: World, backstory: Program) -> None:
+        """Newest first, each with a handle that can be opened."""
+        lines = backstory("sessions").out.splitlines()
+
+        assert lines[0] == "The login test is flaky, find out why"
+        assert lines[1] == f"  {world.login.id[:8]} · claude-code · 2 hours ago · 2 turns · 6 events"
+        assert lines[2] == "Make the cache faster"
+        assert len(lines) == 4
+
+    def test_options(self, world: World, backstory: Program) -> None:
+        """Window, mode, order, project and source are the tool's."""
+
+        def titles(*options: str) -> list[str]:
+            listed = backstory("sessions", "--json", *options).json["data"]["sessions"]
+            return [entry["session"]["title"].split()[0] for entry in listed]
+
+        assert titles("--since", "2y") == ["The", "Make", "An"]
+        assert titles("--since", "2y", "--sort", "asc") == ["An", "Make", "The"]
+        assert titles("--since", "2y", "--until", "1y") == ["An"]
+        assert titles("--since", "2y", "--limit", "2") == ["The", "Make"]
+        assert titles("--mode", "web_search") == ["Make"]
+        assert titles("--project", "engine") == ["Make"]
+        assert titles("--source", "codex") == []
+
+    def test_joins_pages(self, world: World, backstory: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+        """More than the tool gives at once is still one list."""
+        monkeypatch.setattr("backstory.faces.cli.sessions._PAGE", 1)
+
+        data = backstory("sessions", "--since", "2y", "--json").json["data"]
+
+        assert [entry["rank"] for entry in data["sessions"]] == [1, 2, 3]
+        assert (data["result_count"], data["limit"], data["next_cursor"], data["truncated"]) == (3, 20, None, False)
+
+    @pytest.mark.parametrize(
+        "options",
+        [["--since", "1d", "--until", "2d"], ["--mode", "x"], ["--sort", "up"], ["--limit", "0"], ["--until", "?"]],
+    )
+    def test_wrong_usage(self, world: World, backstory: Program, options: list[str]) -> None:
+        """Refused before anything is asked."""
+        result = backstory("sessions", *options)
+
+        assert (result.code, result.out, result.err.count("\n")) == (2, "", 1)
+
+    def test_modes_are_those_of_the_archive(self) -> None:
+        """They are written out for the sake of a fast start, and must not drift."""
+        assert get_args(Mode) == MODES

@@ -1,0 +1,221 @@
+"""`sync`, `reindex`, `doctor`: keeping the archive, and looking after it."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from backstory import open_archive
+from tests.transcripts import Transcript
+
+from .conftest import Program
+
+DAY = 86_400
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home of its own for each test, with one transcript that nobody has read."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    Transcript("one").prompt("Which port?").answer("Port 7717.").write(tmp_path)
+    return tmp_path
+
+
+class TestSync:
+    def test_reads_what_is_new(self, home: Path, backstory: Program) -> None:
+        """Ends with counts, bytes and seconds; the second time there is nothing."""
+        first, second = backstory("sync"), backstory("sync")
+
+        assert first.out.startswith("Read 2 events of 1 session from 1 file, 0.0 MB in ")
+        assert second.out.startswith("Read 0 events of 0 sessions from 0 files, ")
+        assert (first.code, first.err) == (0, "")
+
+    def test_json(self, home: Path, backstory: Program) -> None:
+        """The report as one document."""
+        report = backstory("sync", "--json").json
+
+        assert (report["events"], report["sessions"], report["files"], report["errors"]) == (2, 1, 1, 0)
+        assert report["by_another_process"] is False
+        assert report["bytes"] > 0
+
+    def test_says_what_could_not_be_read(self, home: Path, backstory: Program) -> None:
+        """The rest was read nevertheless."""
+        with Transcript("one").path(home).open("a") as stream:
+            stream.write("{broken}\n")
+
+        assert "1 part could not be understood." in backstory("sync").out
+
+    def test_while_another_process_reads(self, home: Path, backstory: Program) -> None:
+        """Once that one is through everything is read, and that is what was asked for."""
+        backstory("sync")
+        library = open_archive()
+        writer = library.archive.writer()
+        try:
+            assert backstory("sync").out.startswith("Up to date: another Backstory process")
+            assert backstory("sync", "--json").json == {"by_another_process": True}
+            assert backstory("search", "port").code == 0
+        finally:
+            writer.close()
+            library.close()
+
+
+class TestReindex:
+    def test_builds_the_index_anew(self, home: Path, backstory: Program) -> None:
+        """Counts what it indexed, and everything is found afterwards."""
+        backstory("sync")
+
+        assert backstory("reindex").out.startswith("Indexed 2 events in ")
+        assert backstory("reindex", "--json").json["events"] == 2
+        assert backstory("search", "port", "--json").json["data"]["result_count"] == 2
+
+    def test_while_another_process_writes(self, home: Path, backstory: Program) -> None:
+        """Only one can: a clear failure."""
+        library = open_archive()
+        writer = library.archive.writer()
+        try:
+            result = backstory("reindex")
+        finally:
+            writer.close()
+            library.close()
+
+        assert result.code == 1
+        assert "another Backstory process is writing" in result.err
+
+
+class TestDoctor:
+    def test_a_healthy_archive(self, home: Path, backstory: Program) -> None:
+        """Agents, counts, disk use, and no problems."""
+        backstory("sync")
+
+        result = backstory("doctor")
+
+        assert result.code == 0
+        assert "  claude-code  1 session\n    1 file · 0.0 MB · " in result.out
+        assert "\n  not on this machine: codex" in result.out
+        assert "1 session, 1 turn, 2 events" in result.out
+        assert "last complete sync: just now" in result.out
+        assert result.out.endswith("\nNo problems.\n")
+
+    def test_json(self, home: Path, backstory: Program) -> None:
+        """All of it as one document."""
+        backstory("sync")
+
+        found = backstory("doctor", "--json").json
+
+        assert found["agents"][0]["files"] == 1
+        assert found["archive"]["events"] == 2
+        assert found["disk"]["archive.db"] > 0
+        assert found["problems"] == []
+
+    def test_before_the_first_sync(self, home: Path, backstory: Program) -> None:
+        """What to do is said, and it is not an error."""
+        result = backstory("doctor")
+
+        assert result.code == 0
+        assert "1 not read yet" in result.out
+        assert "! not everything has been read yet\n    fix: run backstory sync" in result.out
+
+    def test_no_agents(self, backstory: Program) -> None:
+        """A machine without agents has nothing to remember yet."""
+        assert "no agent found: none of claude-code," in backstory("doctor").out
+
+    def test_broken_files(self, home: Path, backstory: Program) -> None:
+        """Each with its last error."""
+        path = Transcript("one").path(home)
+        with path.open("a") as stream:
+            stream.write("{broken}\n")
+        backstory("sync")
+
+        result = backstory("doctor")
+
+        assert str(path) in result.out
+        assert "1 error · " in result.out
+        assert "1 transcript has parts that cannot be understood" in result.out
+
+    def test_gone_files(self, home: Path, backstory: Program) -> None:
+        """What an agent deleted is kept, and said to be."""
+        backstory("sync")
+        Transcript("one").path(home).unlink()
+        backstory("sync")
+
+        assert "Gone from disk, kept in the archive\n  1 transcript" in backstory("doctor").out
+        assert backstory("search", "port", "--json").json["data"]["result_count"] == 2
+
+    @pytest.mark.parametrize(
+        ("settings", "age", "says"),
+        [
+            (None, 1, None),
+            (None, 25, "after 30 days, the first in 5 days"),
+            (None, 40, "after 30 days, the first the next time it starts"),
+            ({"cleanupPeriodDays": 26}, 25, "after 26 days, the first tomorrow"),
+            ({"cleanupPeriodDays": 3650}, 400, None),
+            ({"cleanupPeriodDays": "x"}, 25, "after 30 days"),
+            ([], 25, "after 30 days"),
+        ],
+    )
+    def test_what_claude_code_is_about_to_delete(
+        self, home: Path, backstory: Program, settings: object, age: int, says: str | None
+    ) -> None:
+        """By Claude Code's own setting, and whether the archive has it."""
+        then = time.time() - age * DAY
+        os.utime(Transcript("one").path(home), (then, then))
+        if settings is not None:
+            (home / ".claude" / "settings.json").write_text(json.dumps(settings))
+
+        before = backstory("doctor").out
+        backstory("sync")
+        after = backstory("doctor").out
+
+        if says is None:
+            assert "About to be deleted" not in after
+        else:
+            assert says in after
+            assert "is about to delete 1 transcript that was not read yet" in before
+            assert "1 transcript within a week; 1 of them is in the archive" in after
+            assert "about to delete" not in after.partition("Problems")[2]
+
+    def test_open_permissions(self, home: Path, backstory: Program) -> None:
+        """Others must not read what agents were told."""
+        backstory("sync")
+        (home / ".backstory").chmod(0o755)
+
+        assert f"fix: chmod -R go-rwx {home}/.backstory" in backstory("doctor").out
+
+    def test_broken_settings(self, home: Path, backstory: Program) -> None:
+        """An error to fix, not a crash."""
+        backstory("sync")
+        (home / ".backstory" / "config.toml").write_text("redact = 'maybe'\n")
+
+        result = backstory("doctor")
+
+        assert result.code == 1
+        assert "✗ " in result.out
+        assert f"fix: edit {home}/.backstory/config.toml" in result.out
+
+    def test_a_broken_archive(self, home: Path, backstory: Program) -> None:
+        """Said, with what to do; the rest is still shown."""
+        backstory("sync")
+        for path in (home / ".backstory").glob("archive.db*"):
+            path.write_bytes(b"not a database " * 1000)
+
+        result = backstory("doctor")
+
+        assert result.code == 1
+        assert "✗ the archive cannot be read: " in result.out
+        assert "claude-code" in result.out
+
+    def test_a_missing_index(self, home: Path, backstory: Program) -> None:
+        """The index can be made again."""
+        backstory("sync")
+        (home / ".backstory" / "index" / "current").unlink()
+
+        result = backstory("doctor")
+
+        assert result.code == 1
+        assert "fix: run backstory reindex" in result.out
+        assert backstory("reindex").code == 0
+        assert backstory("doctor").code == 0

@@ -1,0 +1,135 @@
+"""The program as a whole: its help, its commands, and what becomes of errors."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+import pytest
+
+from backstory import __version__
+from backstory.archive.base import ArchiveBusy
+from backstory.faces.cli.app import COMMANDS, program
+
+from .conftest import Program, World
+
+
+class TestHelp:
+    def test_lists_every_command(self, backstory: Program) -> None:
+        """With the same words the command itself begins its help with."""
+        out = " ".join(backstory("--help").out.split())
+
+        for name, (_, text) in COMMANDS.items():
+            assert f" {name} {text}" in out
+
+    @pytest.mark.parametrize("name", COMMANDS)
+    def test_every_command_has_help_and_json(self, backstory: Program, name: str) -> None:
+        """`--json` is on every command."""
+        command = program.get_command(click.Context(program), name)
+        assert command is not None
+        commands = command.commands.values() if isinstance(command, click.Group) else [command]
+
+        assert backstory(name, "--help").code == 0
+        for each in commands:
+            assert any("--json" in parameter.opts for parameter in each.params), each.name
+
+    def test_bare_in_a_pipe(self, backstory: Program) -> None:
+        """Help, and not a status nobody asked for."""
+        assert backstory() == backstory("--help")
+
+    def test_version(self, backstory: Program) -> None:
+        """Name and version."""
+        assert backstory("--version") == (0, f"backstory {__version__}\n", "")
+
+
+class TestErrors:
+    @pytest.mark.parametrize(
+        ("name", "hint"),
+        [("serch", "did you mean search?"), ("kubernetes", "to look for it: backstory search kubernetes")],
+    )
+    def test_unknown_command(self, backstory: Program, name: str, hint: str) -> None:
+        """Wrong usage, with what to do instead."""
+        assert backstory(name) == (2, "", f"error: no command {name!r}; {hint} (see backstory --help)\n")
+
+    def test_broken_settings(
+        self, world: World, backstory: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """One line that names the setting; the same in JSON for scripts."""
+        monkeypatch.setenv("BACKSTORY_HOME", str(tmp_path))
+        (tmp_path / "config.toml").write_text("colour = 1\n")
+
+        result = backstory("search", "x", "--json")
+
+        assert result.code == 1
+        assert "unknown field `colour`" in result.err
+        assert result.err.count("\n") == 1
+        assert result.json["error"]["message"] in result.err
+
+    @pytest.mark.parametrize(
+        ("error", "message"),
+        [
+            (ArchiveBusy("another process writes"), "another process writes"),
+            (PermissionError(13, "Permission denied", "/x/archive.db"), "Permission denied: /x/archive.db"),
+            (
+                ZeroDivisionError("two\nlines"),
+                "unexpected ZeroDivisionError: two lines; please report this "
+                "with the details that BACKSTORY_DEBUG=1 shows",
+            ),
+        ],
+    )
+    def test_no_traceback(
+        self, world: World, backstory: Program, monkeypatch: pytest.MonkeyPatch, error: Exception, message: str
+    ) -> None:
+        """Whatever is raised is one line, and exit code 1."""
+
+        def fail(*_: object) -> None:
+            raise error
+
+        monkeypatch.setattr("backstory.library.Library.call", fail)
+
+        assert backstory("search", "x") == (1, "", f"error: {message}\n")
+        assert json.loads(backstory("search", "x", "--json").out) == {
+            "error": {"message": message.replace("two lines", "two\nlines")}
+        }
+
+    def test_debugging_shows_it(self, world: World, backstory: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+        """With BACKSTORY_DEBUG the error itself comes through."""
+        monkeypatch.setenv("BACKSTORY_DEBUG", "1")
+        monkeypatch.setattr("backstory.library.Library.call", lambda *_: 1 / 0)
+
+        with pytest.raises(ZeroDivisionError):
+            backstory("search", "x")
+
+    def test_interrupted(self, world: World, backstory: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Ctrl-C is 130, as shells expect, and no noise."""
+
+        def interrupt(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr("backstory.library.Library.call", interrupt)
+
+        assert backstory("search", "x") == (130, "", "\n")
+
+
+class TestStatus:
+    def test_json(self, world: World, backstory: Program) -> None:
+        """What the archive has, and a search that finds something."""
+        status = backstory("--json").json
+
+        assert status["agents"] == ["claude-code"]
+        assert (status["sessions"], status["warnings"]) == (3, [])
+        assert status["sessions_by_agent"] == {"claude-code": 3}
+        assert status["last_sync"].endswith("Z")
+        assert "login" in backstory("search", *status["sample_query"].split()).out
+
+    def test_a_fresh_machine(self, backstory: Program) -> None:
+        """Nothing there is a status too."""
+        status = backstory("--json").json
+
+        assert (status["agents"], status["sessions"], status["last_sync"], status["sample_query"]) == (
+            [],
+            0,
+            None,
+            None,
+        )

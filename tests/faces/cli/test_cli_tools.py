@@ -1,0 +1,155 @@
+"""`tools`, `call` and what `mcp` makes of its arguments."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pytest
+
+from backstory.library import TOOLSETS
+
+from .conftest import Program, World
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> list[tuple[tuple[str, ...], str | None]]:
+    """What would have been served: toolsets and pattern."""
+    calls: list[tuple[tuple[str, ...], str | None]] = []
+
+    def serve(library: object, names: tuple[str, ...], *, pattern: str | None = None) -> None:
+        calls.append((names, pattern))
+
+    monkeypatch.setattr("backstory.faces.mcp.serve_stdio", serve)
+    return calls
+
+
+class TestTools:
+    def test_shows_names_and_arguments(self, world: World, backstory: Program) -> None:
+        """Each tool with what it takes."""
+        out = backstory("tools").out
+
+        assert "  search_sessions\n" in out
+        assert "      query string, required" in out
+        assert "      n_hits integer or null" in out
+
+    def test_json_has_the_schemas(self, world: World, backstory: Program) -> None:
+        """Everything an MCP client is told, and the toolset."""
+        tools = {tool["name"]: tool for tool in backstory("tools", "--json").json["tools"]}
+
+        assert {tool["toolset"] for tool in tools.values()} == set(TOOLSETS)
+        assert tools["open"]["read_only"] is True
+        assert tools["open"]["input_schema"]["required"] == ["id"]
+        assert tools["open"]["output_schema"]["type"] == "object"
+
+
+class TestCall:
+    def test_with_an_argument(self, world: World, backstory: Program) -> None:
+        """Prints the structured result, which is JSON anyway."""
+        result = backstory("call", "search_sessions", '{"query": "login", "n_hits": 1}')
+
+        assert (result.code, result.err) == (0, "")
+        assert result.json["request"]["n_hits"] == 1
+        assert result.json["data"]["result_count"] == 1
+
+    @pytest.mark.parametrize("arguments", [[], ["-"]])
+    def test_with_stdin(
+        self, world: World, backstory: Program, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+    ) -> None:
+        """The arguments may come through a pipe."""
+        monkeypatch.setattr("sys.stdin", io.StringIO('{"query": "login"}'))
+
+        assert backstory("call", "search_sessions", *arguments).json["request"]["query"] == "login"
+
+    def test_without_arguments(self, world: World, backstory: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Nothing on stdin is an empty object, and the tool says what is missing."""
+        monkeypatch.setattr("sys.stdin", io.StringIO(""))
+
+        result = backstory("call", "open")
+
+        assert result.code == 2
+        assert result.json["error"]["code"] == "invalid_request"
+
+    def test_not_found(self, world: World, backstory: Program) -> None:
+        """The tool's error is the output, and the exit code tells."""
+        result = backstory("call", "open", json.dumps({"id": "event:AAAAAAAAAAAAAAAAAAAAAA"}))
+
+        assert (result.code, result.json["error"]["code"]) == (1, "not_found")
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (["open", "{"], "the arguments are not JSON"),
+            (["open", "[1]"], "the arguments must be a JSON object"),
+            (["open", '{"id": "\\ud800"}'], "the arguments are not JSON"),
+            (["open_", "{}"], "no tool 'open_'; did you mean open?"),
+            (["zzz", "{}"], "no tool 'zzz'; backstory tools shows them all"),
+        ],
+    )
+    def test_wrong_usage(self, world: World, backstory: Program, arguments: list[str], message: str) -> None:
+        """What cannot be a call is refused before it is one."""
+        result = backstory("call", *arguments)
+
+        assert (result.code, result.out, result.err.count("\n")) == (2, "", 1)
+        assert message in result.err
+
+
+class TestMcp:
+    DEFAULT = tuple(name for name in ("history", "capsules", "traces") if name in TOOLSETS)
+
+    @pytest.mark.parametrize(
+        ("arguments", "names"),
+        [
+            ([], DEFAULT),
+            (["--tools", "history"], ("history",)),
+            (["--tools", "capsules, history,history"], ("capsules", "history")),
+            (["--tools=all"], TOOLSETS),
+        ],
+    )
+    def test_chooses_toolsets(
+        self, world: World, backstory: Program, served: list[Any], arguments: list[str], names: tuple[str, ...]
+    ) -> None:
+        """By name, in the order given, each once; or all of them."""
+        assert backstory("mcp", *arguments) == (0, "", "")
+        assert served == [(names, None)]
+
+    @pytest.mark.parametrize("pattern", ["*", "-home-me-work*", "--home--x", "-t", "-home-json"])
+    def test_passes_the_pattern(
+        self,
+        world: World,
+        backstory: Program,
+        served: list[Any],
+        monkeypatch: pytest.MonkeyPatch,
+        pattern: str,
+    ) -> None:
+        """Also one that looks like an option."""
+        monkeypatch.setattr("backstory.library.TOOLSETS", ("history", "conversations"))
+
+        assert backstory("mcp", "--tools", "conversations", pattern).code == 0
+        assert served == [(("conversations",), pattern)]
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (["--tools", "histry"], "no toolset 'histry'; there are history"),
+            (["--tools", ","], "no toolset named; there are history"),
+            (["*"], "unexpected '*': a PATTERN goes with --tools conversations"),
+            (["--tool", "history"], "unexpected"),
+        ],
+    )
+    def test_wrong_usage(
+        self, world: World, backstory: Program, served: list[Any], arguments: list[str], message: str
+    ) -> None:
+        """Nothing is served."""
+        result = backstory("mcp", *arguments)
+
+        assert (result.code, result.out, served) == (2, "", [])
+        assert message in result.err
+
+    def test_json_is_a_clients_configuration(self, world: World, backstory: Program, served: list[Any]) -> None:
+        """Ready to be pasted."""
+        server = backstory("mcp", "--json", "--tools", "history").json["mcpServers"]["backstory"]
+
+        assert server == {"command": "backstory", "args": ["mcp", "--tools", "history"]}
+        assert served == []
