@@ -1,20 +1,39 @@
-"""The live sessions of one process: the public functions, bindings and configuration, over whichever store is configured."""
+"""The live sessions of one process: functions, bindings and configuration, over whichever store is configured."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
-from .events import Deliver, Event, TriggerType
-from .functions import Function
+import msgspec
+
+from ...config import ConfigError, load_settings
+from ..base import BadArgument, decode_arguments
+from .adapters import Adapter, FsAdapter
+from .bridge import BridgeAdapter
+from .errors import LiveError
+from .events import FEED, PUBLIC_TYPES, Deliver, Event
+from .feed import Feed, Subscription
+from .filters import Filter, TriggerType, parse_filter, trigger_types
+from .functions import Function, functions
+from .requests import REQUESTS
+from .resync import Metas, tell_state
+from .settings import BridgeSettings, LiveSettings, is_own_url, parse_settings
 
 __all__ = ["Live"]
 
+_log = logging.getLogger("backstory.live")
+_WATCH_SECONDS = 0.5
+
 
 class Live:
-    """Everything runs on the event loop that called `start`. Use as `async with Live(home) as live`, or start and close it."""
+    """Runs on the event loop that called `start`. Use as `async with Live(home) as live`, or start and close it."""
 
     def __init__(
         self,
@@ -27,16 +46,44 @@ class Live:
         """`fetch_config` gives the `[live]` table whenever it is asked; by default that of `home/config.toml`, which is
         also watched. `own_urls` are the WebSocket URLs this instance is reached at (also in `self.own_urls`, may be set
         until `start`): a bridge to one of them is refused."""
-        raise NotImplementedError
+        self.own_urls = list(own_urls)
+        self._home = home
+        self._environ = environ
+        self._fetch = fetch_config or self._fetch_file
+        self._watch = fetch_config is None
+        self._feed = Feed()
+        self._bindings: dict[str, asyncio.Task[None]] = {}
+        self._reloading = asyncio.Lock()
+        self._rejected = 0
+        self._error: str | None = None
+        self._watcher: asyncio.Task[None] | None = None
+        self._users: Counter[Adapter] = Counter()
+        self._idle = asyncio.Event()
+
+    # --- starting and closing
 
     async def start(self) -> None:
         """Open the configured store. Raises ConfigError for a configuration that cannot be used, LiveError (`storage`)
         for a store that cannot be opened (another process holds its lock, ...)."""
-        raise NotImplementedError
+        settings = await self._load()
+        self._feed.settled = False
+        self._adapter = self._make(settings, self._feed.settle)
+        await self._adapter.start()
+        self._feed.attach(self._adapter.read_events)
+        if isinstance(self._adapter, FsAdapter):
+            self._feed.settle(self._adapter.head)
+        if self._watch:
+            self._watcher = asyncio.create_task(self._watch_file())
 
     async def close(self) -> None:
         """Finish what is under way, make everything durable, end all bindings."""
-        raise NotImplementedError
+        if self._watcher is not None:
+            self._watcher.cancel()
+        for binding in self._bindings.values():
+            binding.cancel()
+        await asyncio.gather(*self._bindings.values(), return_exceptions=True)
+        async with self._reloading:
+            await self._retire(self._adapter)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -45,55 +92,220 @@ class Live:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
+    # --- functions
+
     def functions(self) -> tuple[Function, ...]:
         """All functions, `session::store::*` included; those answer only while the adapter is `fs`."""
-        raise NotImplementedError
+        return functions()
+
+    async def call(self, function_id: str, data: Any) -> Any:
+        """Call a function with a JSON value and get a JSON value. Raises LiveError and nothing else; but KeyError for an
+        unknown function id (a face answers that with its own "no such function")."""
+        kind = REQUESTS[function_id]
+        try:
+            if data is not None and not isinstance(data, dict):
+                raise LiveError("invalid_request", "the request must be an object")
+            request = decode_arguments(kind, data or {})
+            if function_id == "session::config-status":
+                return self._config_status()
+            if function_id == "session::on-config-change":
+                return {"ok": await self.reload()}
+            with self._in_use(self._adapter) as adapter:
+                return await adapter.call(function_id, request)
+        except LiveError:
+            raise
+        except BadArgument as error:
+            raise LiveError("invalid_request", error.message) from None
+        except (UnicodeEncodeError, RecursionError) as error:
+            raise LiveError("invalid_request", f"the request cannot be written as JSON: {error}") from None
+        except Exception:
+            _log.exception("%s failed", function_id)
+            raise LiveError("storage", "an unexpected error, which is in the log of the server") from None
+
+    # --- events
 
     def trigger_types(self) -> tuple[TriggerType, ...]:
         """The six public types and the internal `session::store::events`."""
-        raise NotImplementedError
-
-    async def call(self, function_id: str, data: Any) -> Any:
-        """Call a function with a JSON value and get a JSON value. Raises LiveError and nothing else; an unknown function
-        id is KeyError (a face answers with its own "no such function")."""
-        raise NotImplementedError
+        return trigger_types()
 
     def bind(self, binding_id: str, trigger_type: str, config: Any, deliver: Deliver) -> Callable[[], None]:
         """Deliver every matching event, in order, one at a time. Returns `unbind`.
 
         `config` is the binding's filter and may hold `after` (a sequence number): then everything later than that is
-        delivered first. A bad config or trigger type raises LiveError (`invalid_request`); an `after` too old to be
-        replayed raises `invalid_cursor`. A binding id that is bound already is replaced. A `deliver` that raises skips
-        that event for that binding only. One that is slow falls behind: its queue is bounded, what does not fit is read
-        back from the store's log, others are not affected.
+        delivered first. A bad config or trigger type raises LiveError (`invalid_request`), an `after` that cannot be
+        replayed `invalid_cursor`. A binding id that is bound already is replaced. A `deliver` that raises skips that
+        event for that binding only. One that is slow falls behind: its queue is bounded, what does not fit is read back
+        from the store's log, others are not affected.
         """
-        raise NotImplementedError
+        subscription = self._subscribe(parse_filter([trigger_type], config))
+        task = asyncio.create_task(self._deliver(binding_id, subscription, deliver, envelope=trigger_type == FEED))
+        if replaced := self._bindings.get(binding_id):
+            replaced.cancel()
+        self._bindings[binding_id] = task
+
+        def unbind() -> None:
+            task.cancel()
+            if self._bindings.get(binding_id) is task:
+                del self._bindings[binding_id]
+
+        return unbind
+
+    async def _deliver(self, binding_id: str, subscription: Subscription, deliver: Deliver, *, envelope: bool) -> None:
+        try:
+            async for event in subscription:
+                payload = msgspec.to_builtins(event) if envelope else event.payload
+                try:
+                    await deliver(payload, event.seq)
+                except Exception as error:
+                    _log.warning("binding %s did not take event %d: %s", binding_id, event.seq, error)
+        finally:
+            self._feed.drop(subscription)
 
     def follow(
         self, config: Any = None, *, types: Iterable[str] | None = None, after: int | None = None
     ) -> AsyncIterator[Event]:
-        """The same as an async iterator over several types (default: the six public ones), for SSE and Python. A filter
-        in `config` that a type does not have excludes nothing of that type. Checked at the call, not at the first event."""
-        raise NotImplementedError
+        """The same as an async iterator over several types (default: the six public ones), for SSE and Python.
+        `session_id` applies to all types, `roles` to messages. The past starts at the call, not at the first event."""
+        wanted = parse_filter(PUBLIC_TYPES if types is None else types, config, lenient=True)
+        if after is not None:
+            wanted = msgspec.structs.replace(wanted, after=after)
+        return self._iterate(self._subscribe(wanted))
+
+    async def _iterate(self, subscription: Subscription) -> AsyncIterator[Event]:
+        try:
+            async for event in subscription:
+                yield event
+        finally:
+            self._feed.drop(subscription)
+
+    def _subscribe(self, wanted: Filter) -> Subscription:
+        oldest = self._adapter.oldest
+        if wanted.after is not None and wanted.after < oldest:
+            raise LiveError("invalid_cursor", f"events up to {oldest} are not kept any more; read the sessions instead")
+        return self._feed.subscribe(wanted)
 
     async def replay(self, after: int, limit: int = 500, *, types: Iterable[str] | None = None) -> list[Event]:
         """Up to `limit` events later than `after`, oldest first, without waiting."""
-        raise NotImplementedError
+        wanted = parse_filter(PUBLIC_TYPES if types is None else types, None, lenient=True)
+        return [event for event in await self._feed.read(after, limit) if wanted.matches(event)]
 
     @property
     def last_seq(self) -> int:
         """The sequence number of the newest event."""
-        raise NotImplementedError
+        return self._feed.head
+
+    # --- configuration
 
     @property
     def adapter(self) -> str:
         """`fs` or `bridge`."""
-        raise NotImplementedError
+        return self._adapter.name
 
     async def reload(self) -> bool:
         """Read the configuration again now (also `session::on-config-change`); False when it was rejected."""
-        raise NotImplementedError
+        async with self._reloading:
+            try:
+                settings = await self._load()
+                if not self._adapter.configure(settings):
+                    await self._exchange(settings)
+            except Exception as error:
+                self._rejected += 1
+                self._error = str(error)
+                _log.warning("the configuration of live sessions was not taken: %s", error)
+                return False
+            self._error = None
+            return True
 
     def status(self) -> dict[str, Any]:
         """For health pages: adapter, where it stores, files that could not be read, bindings, bridge connection."""
-        raise NotImplementedError
+        about = {"adapter": self._adapter.name, "bindings": len(self._feed), "config": self._config_status()}
+        return about | self._adapter.status()
+
+    def _config_status(self) -> dict[str, Any]:
+        outcome = "applied" if self._error is None else "rejected"
+        return {"last_outcome": outcome, "last_error": self._error, "rejected_reloads": self._rejected}
+
+    async def _load(self) -> LiveSettings:
+        settings = parse_settings(await self._fetch(), self._home, self._environ)
+        if isinstance(settings.adapter, BridgeSettings) and is_own_url(settings.adapter.url, self.own_urls):
+            raise ConfigError(f"[live] adapter.config.url: {settings.adapter.url} is this very server")
+        return settings
+
+    def _make(self, settings: LiveSettings, settle: Callable[[int], None]) -> Adapter:
+        """An adapter. What it tells reaches subscribers while it is the current one."""
+        adapter: Adapter
+
+        def publish(head: int, events: Callable[[], list[Event]], size: int) -> None:
+            if adapter is self._adapter:
+                self._feed.publish(head, events, size)
+
+        if isinstance(settings.adapter, BridgeSettings):
+            adapter = BridgeAdapter(settings, publish, settle, lambda: self._tell_state({}))
+        else:
+            adapter = FsAdapter(settings, publish, next(iter(self.own_urls), ""))
+        return adapter
+
+    async def _exchange(self, settings: LiveSettings) -> None:
+        """Put another store in the place of the current one, and tell subscribers what is in it."""
+        old = self._adapter
+        before: Metas = {}
+        with suppress(LiveError):
+            before = await old.metas()
+        new = self._make(settings, lambda _: self._tell_state(before))
+        await new.start()
+        self._adapter = new
+        self._feed.attach(new.read_events)
+        if isinstance(new, FsAdapter):
+            self._tell_state(before)
+        await self._retire(old)
+
+    def _tell_state(self, before: Metas) -> None:
+        """Start over with the current adapter: its state, then what happens."""
+        adapter, head = self._adapter, self._adapter.head
+
+        async def tell() -> None:
+            metas: Metas = {}
+            try:
+                metas = await adapter.metas()
+            except LiveError as error:
+                _log.warning("the state of live sessions could not be told: %s", error)
+            if adapter is self._adapter:
+                self._feed.restart(head, lambda wanted: tell_state(wanted, head, before, metas, adapter.entries))
+
+        self._telling = asyncio.create_task(tell())
+
+    @contextmanager
+    def _in_use(self, adapter: Adapter) -> Iterator[Adapter]:
+        self._users[adapter] += 1
+        try:
+            yield adapter
+        finally:
+            self._users[adapter] -= 1
+            self._idle.set()
+
+    async def _retire(self, adapter: Adapter) -> None:
+        """Close an adapter once the calls it has are answered."""
+        while self._users[adapter]:
+            self._idle.clear()
+            await self._idle.wait()
+        await adapter.close()
+        del self._users[adapter]
+
+    async def _fetch_file(self) -> Mapping[str, Any]:
+        return load_settings(self._home, self._environ).live
+
+    async def _watch_file(self) -> None:
+        path = self._home / "config.toml"
+        seen = _version(path)
+        while True:
+            await asyncio.sleep(_WATCH_SECONDS)
+            if seen != (seen := _version(path)):
+                await self.reload()
+
+
+def _version(path: Path) -> tuple[int, int, int] | None:
+    try:
+        stat = path.stat()
+    except OSError:
+        return None
+    return stat.st_mtime_ns, stat.st_size, stat.st_ino

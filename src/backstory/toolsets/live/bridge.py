@@ -1,0 +1,249 @@
+"""Sessions kept by another instance, the main: it stores, decides and tells; this one checks requests, applies its own
+limits and tells its own subscribers what the main tells it, each event once.
+
+Events have numbers without gaps. After a lost connection, or when a number is missing, the rest is asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import uuid
+from collections import deque
+from collections.abc import Callable
+from typing import Any, get_args
+
+import msgspec
+
+from . import requests as ask
+from .adapters import Publish
+from .errors import Code, LiveError
+from .events import FEED, Event, event
+from .requests import STORE_PREFIX
+from .resync import Json, Metas
+from .service import encode
+from .settings import BridgeSettings, LiveSettings
+from .wire_client import RemoteError, WireClient
+
+__all__ = ["BridgeAdapter"]
+
+_log = logging.getLogger("backstory.live")
+_ERROR = re.compile(r"session/(\w+): (.*)", re.DOTALL)
+_PAGE = 500
+_RECENT_EVENTS = 1024
+_EARLY_EVENTS = 10_000
+_AFTER_ALL = 2**53
+
+
+class BridgeAdapter:
+    name = "bridge"
+    oldest = 0
+
+    def __init__(
+        self, settings: LiveSettings, publish: Publish, settle: Callable[[int], None], restart: Callable[[], None]
+    ) -> None:
+        """`settle` is told the number to go on from once that is known; `restart` is called when the main's events
+        cannot be continued later: its state has to be told instead."""
+        assert isinstance(settings.adapter, BridgeSettings)
+        self.head = 0
+        self._settings = settings
+        self._bridge = settings.adapter
+        self._publish = publish
+        self._settle = settle
+        self._restart = restart
+        self._relay = f"session::bridge::{uuid.uuid4().hex}"
+        self._ready = asyncio.Event()
+        self._client = WireClient(
+            self._bridge.url, self._bridge.token, self._greet, self._ready.clear, {self._relay: self._told}
+        )
+        self._store: str | None = None
+        self._recent: deque[Event] = deque(maxlen=_RECENT_EVENTS)
+        self._early: deque[Event] = deque(maxlen=_EARLY_EVENTS)
+        self._catching_up: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        self._client.start()
+
+    async def close(self) -> None:
+        await self._client.close()
+        if self._catching_up is not None:
+            self._catching_up.cancel()
+
+    def configure(self, settings: LiveSettings) -> bool:
+        bridge = settings.adapter
+        if not isinstance(bridge, BridgeSettings):
+            return False
+        if (bridge.url, bridge.token) != (self._bridge.url, self._bridge.token):
+            return False
+        self._settings, self._bridge = settings, bridge
+        return True
+
+    def status(self) -> dict[str, Any]:
+        return {"url": self._bridge.url, "connected": self._ready.is_set(), "error": self._client.failure}
+
+    # --- calls
+
+    async def call(self, function_id: str, request: Any) -> Any:
+        if function_id.startswith(STORE_PREFIX):
+            raise LiveError("storage", f"{function_id} is answered where the sessions are kept: {self._bridge.url}")
+        if isinstance(request, ask.List | ask.Messages):
+            request.limit = self._settings.limit(request.limit)
+        encode(request)
+        return await self._ask(function_id, request)
+
+    async def _ask(self, function_id: str, data: Any) -> Any:
+        """Call the main, waiting for a connection if need be, within the time a call may take."""
+        try:
+            async with asyncio.timeout(self._bridge.timeout_ms / 1000):
+                await self._ready.wait()
+                return await self._client.call(function_id, data)
+        except TimeoutError:
+            why = self._client.failure or f"no answer within {self._bridge.timeout_ms} ms"
+        except ConnectionError as error:
+            why = str(error)
+        except RemoteError as error:
+            raise _as_live_error(error, self._bridge.url) from None
+        raise LiveError("storage", f"the main at {self._bridge.url} cannot be reached: {why}")
+
+    # --- events
+
+    async def _greet(self) -> None:
+        """On every new connection: make sure it is a main, follow its events, catch up."""
+        self._ready.clear()
+        async with asyncio.timeout(max(30, self._bridge.timeout_ms / 1000)):
+            try:
+                await self._client.call(f"{STORE_PREFIX}get-active-leaf", {"session_id": "-"})
+            except RemoteError as error:
+                raise ConnectionError(f"it does not keep sessions itself ({error})") from None
+            self._early.clear()
+            await self._client.send({"type": "registerfunction", "id": self._relay})
+            await self._client.send(
+                {
+                    "type": "registertrigger",
+                    "id": uuid.uuid4().hex,
+                    "trigger_type": FEED,
+                    "function_id": self._relay,
+                    "config": {},
+                }
+            )
+            await self._catch_up()
+        self._go_on()
+
+    def _go_on(self) -> None:
+        self._ready.set()
+        while self._early and self._ready.is_set():
+            self._take(self._early.popleft())
+
+    async def _catch_up(self) -> None:
+        """Tell what happened since the last event that was told; at first there is nothing to tell."""
+        while True:
+            known = self._store is not None
+            try:
+                answer = await self._client.call(
+                    f"{STORE_PREFIX}replay-events", {"after": self.head if known else _AFTER_ALL, "limit": _PAGE}
+                )
+            except RemoteError as error:
+                if "session/invalid_cursor" not in str(error):
+                    return  # a main that cannot replay: what was missed stays missed
+                self._store = ""
+                continue
+            if self._store != answer["store"] or answer["head"] < self.head:
+                self._start_over(answer["store"], answer["head"])
+                return
+            for envelope in answer["events"]:
+                self._tell(_event_of(envelope, self.head))
+            if self.head >= answer["head"]:
+                return
+
+    def _start_over(self, store: str, head: int) -> None:
+        first = self._store is None
+        self._store, self.head = store, head
+        self._recent.clear()
+        if first:
+            self._settle(head)
+        else:
+            self._restart()
+
+    def _told(self, envelope: Any) -> None:
+        """The main invoked our relay function."""
+        try:
+            found = _event_of(envelope, self.head)
+        except (msgspec.ValidationError, TypeError) as error:
+            _log.warning("%s sent what is not an event: %s", self._bridge.url, error)
+            return
+        if self._ready.is_set():
+            self._take(found)
+        else:
+            self._early.append(found)
+
+    def _take(self, found: Event) -> None:
+        if found.seq == self.head + 1:
+            self._tell(found)
+        elif found.seq > self.head:
+            self._ready.clear()
+            self._early.append(found)
+            self._catching_up = asyncio.create_task(self._fill_gap())
+
+    async def _fill_gap(self) -> None:
+        try:
+            await self._catch_up()
+        except (RemoteError, ConnectionError, LookupError, TypeError, msgspec.MsgspecError) as error:
+            await self._client.drop(f"catching up failed: {error}")
+        else:
+            self._go_on()
+
+    def _tell(self, found: Event) -> None:
+        self.head = found.seq
+        self._recent.append(found)
+        self._publish(found.seq, lambda: [found], 0)
+
+    async def read_events(self, after: int, limit: int) -> list[Event]:
+        if self._recent and self._recent[0].seq <= after + 1:
+            return [found for found in self._recent if found.seq > after][:limit]
+        answer = await self._ask(f"{STORE_PREFIX}replay-events", {"after": after, "limit": limit})
+        return [_event_of(envelope, 0) for envelope in answer["events"]]
+
+    # --- state
+
+    async def metas(self) -> Metas:
+        answer = await self._ask(f"{STORE_PREFIX}list-metas", {})
+        return {meta["session_id"]: meta for meta in answer["metas"]}
+
+    async def entries(self, session_id: str) -> list[Json]:
+        answer = await self._ask(f"{STORE_PREFIX}list-entries", {"session_id": session_id})
+        return _in_order(answer["entries"])
+
+
+class _Envelope(msgspec.Struct):
+    trigger_type: str
+    payload: dict[str, Any]
+    session_metadata: dict[str, Any] | None = None
+    seq: int | None = None
+
+
+def _event_of(envelope: Any, head: int) -> Event:
+    """The event in an envelope; one from a main that does not count them gets the next number here."""
+    read = msgspec.convert(envelope, _Envelope)
+    return event(read.seq or head + 1, read.trigger_type, read.payload, read.session_metadata)
+
+
+def _in_order(entries: list[Json]) -> list[Json]:
+    """Parents before their children, whatever order the main has them in."""
+    waiting = {entry["id"]: entry for entry in entries}
+    ordered: list[Json] = []
+    while waiting:
+        chain = [waiting.pop(next(iter(waiting)))]
+        while parent := waiting.pop(chain[-1].get("parent_id") or "", None):
+            chain.append(parent)
+        ordered += reversed(chain)
+    return ordered
+
+
+def _as_live_error(error: RemoteError, url: str) -> LiveError:
+    """The main's own error; anything else is a failure of the storage behind this instance."""
+    found = _ERROR.search(str(error))
+    if found and found[1] in get_args(Code):
+        code: Code = found[1]  # type: ignore[assignment]
+        return LiveError(code, found[2])
+    return LiveError("storage", f"the main at {url} answered: {error}")

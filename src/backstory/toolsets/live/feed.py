@@ -1,0 +1,177 @@
+"""Who is told of what happens.
+
+Every subscriber has a short queue and a position in the log: one that is slow, or that was away, reads what it missed
+from the log and holds up nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from weakref import WeakSet
+
+from .errors import LiveError
+from .events import Event
+from .filters import Filter
+
+__all__ = ["Feed", "ReadEvents", "Snapshot", "Subscription"]
+
+_log = logging.getLogger("backstory.live")
+_QUEUE_EVENTS = 256
+_QUEUE_BYTES = 1 << 20
+_PAGE = 256
+
+ReadEvents = Callable[[int, int], Awaitable[list[Event]]]
+"""Up to so many events later than a number; `invalid_cursor` when they are not kept any more."""
+Snapshot = Callable[[Filter], AsyncIterator[Event]]
+
+
+class Feed:
+    def __init__(self) -> None:
+        self.head = 0
+        self.settled = False
+        """Whether `head` is known: a main may not have been reached yet."""
+        # Weak, so that an iterator nobody holds any more costs nothing.
+        self._subscriptions: WeakSet[Subscription] = WeakSet()
+        self._read: ReadEvents | None = None
+
+    def __len__(self) -> int:
+        return len(self._subscriptions)
+
+    def attach(self, read: ReadEvents) -> None:
+        """Read the past of another store from now on; `settle` or `restart` says where it stands."""
+        self._read = read
+        self.settled = False
+
+    def restart(self, head: int, snapshot: Snapshot) -> None:
+        """Go on from a number that has nothing to do with those before; subscribers are first told the state."""
+        self.settle(head)
+        for subscription in self._subscriptions:
+            subscription.restart(head, snapshot)
+
+    def settle(self, head: int) -> None:
+        """The number of the newest event is known now."""
+        self.head, self.settled = head, True
+        for subscription in self._subscriptions:
+            subscription.wake()
+
+    def publish(self, head: int, events: Callable[[], list[Event]], size: int) -> None:
+        """Tell everyone: the number of the newest event, how to get the new ones, about how many bytes each is."""
+        self.head = head
+        if not self._subscriptions:
+            return
+        try:
+            told = events()
+        except Exception:
+            _log.exception("events up to %d could not be told", head)
+            return
+        for event in told:
+            for subscription in self._subscriptions:
+                subscription.offer(event, size)
+
+    def subscribe(self, wanted: Filter) -> Subscription:
+        if self.settled and wanted.after is not None and wanted.after > self.head:
+            raise LiveError("invalid_cursor", f"there is no event {wanted.after} yet; the newest is {self.head}")
+        subscription = Subscription(self, wanted)
+        self._subscriptions.add(subscription)
+        return subscription
+
+    def drop(self, subscription: Subscription) -> None:
+        self._subscriptions.discard(subscription)
+
+    async def read(self, after: int, limit: int) -> list[Event]:
+        """What was already told, later than a number."""
+        if self._read is None:
+            return []
+        return [event for event in await self._read(after, limit) if event.seq <= self.head]
+
+
+class Subscription:
+    """An async iterator over the events a filter lets through, in their order, without end."""
+
+    def __init__(self, feed: Feed, wanted: Filter) -> None:
+        self.wanted = wanted
+        self._feed = feed
+        self._queue: deque[tuple[Event, int]] = deque()
+        self._queued_bytes = 0
+        self._wake = asyncio.Event()
+        self._position = feed.head if wanted.after is None else wanted.after
+        self._behind = wanted.after is not None
+        self._page: deque[Event] = deque()
+        self._state: AsyncIterator[Event] | None = None
+
+    def offer(self, event: Event, size: int) -> None:
+        if self._behind or not self.wanted.matches(event):
+            return
+        full = len(self._queue) >= _QUEUE_EVENTS or self._queued_bytes + size > _QUEUE_BYTES
+        if full and self._queue:
+            self._behind = True
+        else:
+            self._queue.append((event, size))
+            self._queued_bytes += size
+        self._wake.set()
+
+    def wake(self) -> None:
+        self._wake.set()
+
+    def restart(self, head: int, snapshot: Snapshot) -> None:
+        self._queue.clear()
+        self._page.clear()
+        self._queued_bytes, self._position, self._behind = 0, head, True
+        self._state = snapshot(self.wanted)
+        self._wake.set()
+
+    def __aiter__(self) -> Subscription:
+        return self
+
+    async def __anext__(self) -> Event:
+        while True:
+            event = await self._next()
+            if event is not None and self.wanted.matches(event):
+                return event
+
+    async def _next(self) -> Event | None:
+        """The next event there is, wanted or not; None when there may be one by now."""
+        if self._state is not None:
+            state = self._state
+            event = await anext(state, None)
+            if event is None and self._state is state:
+                self._state = None
+            return event
+        if self._queue:
+            event, size = self._queue.popleft()
+            self._queued_bytes -= size
+            self._position = event.seq
+            return event
+        if self._page:
+            event = self._page.popleft()
+            self._position = event.seq
+            return event
+        if self._behind and self._feed.settled:
+            await self._catch_up()
+        else:
+            self._wake.clear()
+            await self._wake.wait()
+        return None
+
+    async def _catch_up(self) -> None:
+        position = self._position
+        if position >= self._feed.head:
+            self._behind = False
+            return
+        try:
+            page = await self._feed.read(position, _PAGE)
+        except LiveError as error:
+            if error.code != "invalid_cursor":
+                _log.warning("a subscriber of live sessions cannot catch up: %s", error)
+                await asyncio.sleep(1)
+                return
+            _log.warning("a subscriber of live sessions was away too long and missed events: %s", error)
+            self._position = max(self._position, self._feed.head)
+            return
+        if position == self._position and self._behind:  # else the store was exchanged meanwhile
+            self._page.extend(page)
+            if not page:
+                self._position = self._feed.head

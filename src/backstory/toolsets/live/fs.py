@@ -1,0 +1,426 @@
+"""The store on disk: one file per session, a journal, an index, one writer.
+
+Everything happens on one event loop, and a mutation has no `await` between its decision and its writes: mutations need
+no locks. What takes long (replacing a big file) runs in a thread, and holds the session meanwhile (`hold`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sqlite3
+import time
+import uuid
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from filelock import FileLock, Timeout
+from msgspec import UNSET, Raw
+
+from ...config import make_private_folder
+from .branches import Branch, Place
+from .errors import LiveError
+from .files import Files
+from .index import Index, Session
+from .journal import Change, Journal
+from .records import EntryLine
+from .recovery import read_file, reconcile, redo
+from .rewrite import NewFile, raw_entries, write_file
+from .settings import FsSettings
+from .sync import GroupSync
+from .types import SessionMeta
+
+__all__ = ["FsStore", "Transform", "now"]
+
+_log = logging.getLogger("backstory.live")
+_decode = msgspec.json.Decoder().decode
+_STATE = ".backstory"
+_COMPACT_FROM = 1 << 20
+_UPKEEP_SECONDS = 0.5
+_CHECKPOINT_SECONDS = 30.0
+_CHECKPOINT_BYTES = 4 << 20
+_SLICE = 2000
+
+Transform = Callable[[Iterable[bytes]], Iterable[bytes]]
+
+
+def now() -> int:
+    """Milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+class FsStore:
+    def __init__(self, folder: Path, settings: FsSettings, publish: Callable[[Change], None], url: str = "") -> None:
+        """`publish` is told of every change once it is durable. `url` is where others can reach this store."""
+        self.folder = folder
+        self.settings = settings
+        self.problems: dict[str, str] = {}
+        """Files that could not be used, or not all of them, by name."""
+        self._publish = publish
+        self._url = url
+        self._state = folder / _STATE
+        self._scratch = self._state / "new"
+        self._failed: str | None = None
+        self._closed = False
+        self._held: dict[str, asyncio.Event] = {}
+        self._tried: dict[str, int] = {}
+        self._dirty: set[str] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._pool = ThreadPoolExecutor(1, "live-sync")
+
+    # --- opening and closing
+
+    def open(self) -> None:
+        """Take the folder and read what is needed of it. Blocks; raises LiveError when it cannot be used."""
+        self._lock = FileLock(self._state / "lock", thread_local=False)
+        with self._disk(f"use {self.folder}"):
+            for folder in (self.folder, self._state, self._scratch):
+                make_private_folder(folder)
+            try:
+                self._lock.acquire(blocking=False)
+            except Timeout:
+                raise LiveError("storage", self._who_has_it()) from None
+        try:
+            with self._disk(f"open {self.folder}"):
+                (self._state / "owner").write_bytes(msgspec.json.encode({"pid": os.getpid(), "url": self._url}))
+                self.files = Files(self.folder)
+                self.journal = Journal(self._state / "journal")
+                self.index = Index(self._state / "index.db")
+                redo(self.journal, self.index, self.files, self._scratch, self.problems)
+                reconcile(self.index, self.files, self.problems)
+        except LiveError:
+            self._lock.release()
+            raise
+        for name, problem in self.problems.items():
+            _log.warning("%s: %s", self.folder / name, problem)
+        self._checkpoint = self.journal.position
+        self._checkpoint_time = time.monotonic()
+
+    def start(self) -> None:
+        """Begin looking after the store, on the running event loop."""
+        self._syncs = GroupSync(self.journal.sync, self._pool, self._synced)
+        self._spawn(self._keep_up())
+        self._spawn(self._sync_at_intervals())
+
+    async def close(self) -> None:
+        while self._held:
+            await next(iter(self._held.values())).wait()
+        self._closed = True
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._syncs.request()
+        await self._syncs.wait()
+        await self._save()
+        self.index.close()
+        self.journal.close()
+        self.files.close()
+        self._pool.shutdown()
+        self._lock.release()
+
+    def _who_has_it(self) -> str:
+        try:
+            owner = _decode((self._state / "owner").read_bytes())
+            who = f"process {owner['pid']}" + (f", which serves it at {owner['url']}" if owner["url"] else "")
+        except (OSError, msgspec.MsgspecError, KeyError, TypeError):
+            who = "another process"
+        return f"{self.folder} is in use by {who}; stop that process, or go through it with the bridge adapter"
+
+    @contextmanager
+    def _disk(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, sqlite3.Error) as error:
+            raise LiveError("storage", f"cannot {what}: {getattr(error, 'strerror', None) or error}") from None
+
+    # --- reading
+
+    def session(self, session_id: str) -> Session | None:
+        """The session, if there is one: a file with entries alone is not."""
+        session = self.index.session(session_id)
+        return session if session and session.meta else None
+
+    def read(self, session: Session, places: Iterable[Place]) -> list[dict[str, Any]]:
+        """Entries as JSON objects."""
+        with self._disk(f"read session {session.id}"):
+            return [self._entry(self.files.read(session.id, place.offset, place.length)) for place in places]
+
+    @staticmethod
+    def _entry(data: bytes) -> dict[str, Any]:
+        try:
+            entry: dict[str, Any] = _decode(data)
+        except msgspec.DecodeError:
+            raise OSError("its file was changed by another program") from None
+        entry.setdefault("parent_id", None)
+        entry.setdefault("revision", 0)
+        return entry
+
+    # --- writing
+
+    def write(self, change: Change, lines: Sequence[EntryLine], meta: SessionMeta | None) -> None:
+        """Carry out a change: journal, file, index. All of it or, with a LiveError, nothing."""
+        session = self.index.session(change.session_id)
+        change.at = at = session.size if session else 0
+        data, starts = change.lines()
+        self._log_and(change, lambda: self.files.append(change.session_id, data, at))
+        for line, start in zip(lines, starts, strict=True):
+            line.offset = at + start
+        self._dirty.add(change.session_id)
+        with self._indexing():
+            session = session or self.index.add_session(change.session_id)
+            self._apply(session, change, lines, meta, len(data))
+        self._written(change)
+
+    def delete(self, change: Change) -> None:
+        """Remove a session and its file."""
+        self._log_and(change, lambda: self.files.remove(change.session_id))
+        with self._indexing():
+            if session := self.index.session(change.session_id):
+                self.index.remove(session)
+        self._written(change)
+
+    def note(self, change: Change) -> None:
+        """Put events in the journal that come with no change of a file."""
+        self._log_and(change, lambda: None)
+        self._written(change)
+
+    def _log_and(self, change: Change, act: Callable[[], None]) -> None:
+        """Write the journal, then the file; when that fails, nothing has happened."""
+        if self._failed or self._closed:
+            raise LiveError("storage", self._failed or f"{self.folder} is closed")
+        try:
+            self.journal.append(change)
+            try:
+                act()
+            except OSError:
+                self.journal.take_back()
+                raise
+        except FileExistsError:
+            path = self.files.path(change.session_id)
+            raise LiveError("storage", f"{path} exists and holds no session; move it away") from None
+        except OSError as error:
+            raise LiveError("storage", f"cannot write session {change.session_id}: {error.strerror}") from None
+
+    def _apply(
+        self, session: Session, change: Change, lines: Sequence[EntryLine], meta: SessionMeta | None, size: int
+    ) -> None:
+        astray = False
+        for line in lines:
+            place = self.index.find(session, line.id) if change.cause in ("updated", "stored") else None
+            if place is None:
+                self.index.place(session, line)
+                astray |= bool(session.orphans)
+            else:
+                astray |= place.parent != line.parent
+                self.index.move(session, place, line)
+        if change.leaf is not UNSET:
+            session.leaf = change.leaf
+        session.size += size
+        self.index.save(session, meta)
+        if astray and change.cause == "stored":
+            read_file(self.index, self.files, session.id, self.problems)
+        self._compact_if_due(session)
+
+    @contextmanager
+    def _indexing(self) -> Iterator[None]:
+        """What is on disk but not in the index would be there for some and not for others. That cannot go on."""
+        try:
+            yield
+        except (sqlite3.Error, OSError) as error:
+            self._failed = f"the index of {self.folder} failed ({error}); restart to rebuild it"
+            raise LiveError("storage", self._failed) from None
+
+    def _written(self, change: Change) -> None:
+        if self.settings.fsync == "always":
+            self._syncs.request(change)
+        else:
+            self._publish(change)
+
+    async def durable(self) -> None:
+        """Wait until everything written so far is as safe as the settings ask for."""
+        if self.settings.fsync == "always":
+            await self._syncs.wait()
+        if self._failed:
+            raise LiveError("storage", self._failed)
+
+    def _synced(self, changes: list[Change], failure: OSError | None) -> None:
+        """What a sync covered is told to subscribers, in order. After a failed one nothing can be promised any more."""
+        if failure is not None:
+            self._failed = f"{self.folder} could not be synced to disk ({failure.strerror}); restart to go on"
+            return
+        for change in changes:
+            self._publish(change)
+        self._rotate()
+
+    def _rotate(self) -> None:
+        """Only while no sync is under way: it has the old segment's descriptor."""
+        try:
+            self.journal.rotate()
+        except OSError as error:
+            self._failed = f"{self.folder} could not be synced to disk ({error.strerror}); restart to go on"
+
+    # --- replacing whole files
+
+    @contextmanager
+    def hold(self, session_id: str) -> Iterator[None]:
+        """Keep others from changing a session while a thread works on its file."""
+        self._held[session_id] = done = asyncio.Event()
+        try:
+            yield
+        finally:
+            del self._held[session_id]
+            done.set()
+
+    async def ready(self, session_id: str) -> None:
+        """Wait until nobody holds the session."""
+        while done := self._held.get(session_id):
+            await done.wait()
+
+    def _compact_if_due(self, session: Session) -> None:
+        """When two thirds of a file are superseded; after a failure not before it has grown some more."""
+        if session.current * 3 < session.size and session.size - self._tried.get(session.id, 0) >= _COMPACT_FROM:
+            self._tried[session.id] = session.size
+            self._spawn(self.compact(session.id))
+
+    async def compact(self, session_id: str) -> None:
+        """Drop what newer records have superseded."""
+        await self.ready(session_id)
+        if session := self.index.session(session_id):
+            await self.rewrite(session, self.index.all_places(session), session.leaf, session.meta)
+            self._tried.pop(session_id, None)
+
+    async def rewrite(
+        self, session: Session, places: Sequence[Place], leaf: str | None, meta: SessionMeta | None
+    ) -> None:
+        """Replace a session's file by one that holds these entries (all or none), leaf and meta, and nothing else."""
+        with self.hold(session.id), self._disk(f"rewrite session {session.id}"):
+            branches = self.index.branches(session) if places else []
+            new = await self._copy(session, places, lambda entries: entries, leaf, meta)
+            key = self.index.new_key()
+            for place, (offset, length) in zip(places, new.spans, strict=True):
+                place.offset, place.length = offset, length
+            await self._prepare(key, places, branches)
+            self.journal.append(Change(cause="rewritten", session_id=session.id, time=now(), file=new.path.name))
+            self._syncs.request()
+            await self._syncs.wait()
+            self.files.replace(session.id, new.path)
+            with self._indexing():
+                self.index.rekey(session, key)
+                session.size, session.leaf, session.branches = new.size, leaf, len(branches)
+                session.current = sum(place.length for place in places)
+                self.index.save(session, meta)
+
+    async def fork(
+        self, source: Session, places: Sequence[Place], ids: Sequence[str], transform: Transform, meta: SessionMeta
+    ) -> None:
+        """A new session with copies, under new ids, of a path of another. Nobody sees it before it is complete."""
+        session = self.index.add_session(meta.session_id)
+        try:
+            with self._disk(f"fork session {source.id}"):
+                new = await self._copy(source, places, transform, ids[-1], meta)
+            copies = [
+                Place(ids[depth], ids[depth - 1] if depth else None, place.role, 0, *new.spans[depth], 0, depth)
+                for depth, place in enumerate(places)
+            ]
+            await self._prepare(session.key, copies, [Branch(0, None, None)])
+            raw = Raw(msgspec.json.encode(meta))
+            change = Change(
+                cause="created", events=1, session_id=session.id, time=meta.created_at, file=new.path.name, meta=raw
+            )
+            self._log_and(change, lambda: self.files.replace(session.id, new.path))
+        except BaseException:
+            self.index.remove(session)
+            raise
+        with self._indexing():
+            session.size, session.leaf, session.branches = new.size, ids[-1], 1
+            session.current = sum(place.length for place in copies)
+            self.index.save(session, meta)
+        self._written(change)
+
+    async def _copy(
+        self, source: Session, places: Sequence[Place], transform: Transform, leaf: str | None, meta: SessionMeta | None
+    ) -> NewFile:
+        path = self._scratch / uuid.uuid4().hex
+        fd = self.files.duplicate(source.id)
+        try:
+            entries = transform(raw_entries(fd, places))
+            raw = None if meta is None else msgspec.json.encode(meta)
+            return await asyncio.to_thread(write_file, path, raw, entries, leaf)
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+        finally:
+            os.close(fd)
+
+    async def _prepare(self, key: int, places: Sequence[Place], branches: Sequence[Branch]) -> None:
+        """Index entries under a key that no session has yet, a slice at a time."""
+        for start in range(0, len(places), _SLICE):
+            self.index.add_entries(key, places[start : start + _SLICE])
+            await asyncio.sleep(0)
+        self.index.add_branches(key, branches)
+
+    # --- upkeep
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()):
+            _log.warning("%s: %s", self.folder, error)
+
+    async def _keep_up(self) -> None:
+        while True:
+            await asyncio.sleep(_UPKEEP_SECONDS)
+            while self.index.collect():
+                await asyncio.sleep(0)
+            if self.settings.fsync == "off":
+                self._rotate()
+            self._commit_index()
+            position = self.journal.position
+            moved = position != self._checkpoint
+            far = (
+                position.segment != self._checkpoint.segment
+                or position.offset - self._checkpoint.offset > _CHECKPOINT_BYTES
+            )
+            if far or (moved and time.monotonic() - self._checkpoint_time > _CHECKPOINT_SECONDS):
+                await self._save()
+
+    async def _sync_at_intervals(self) -> None:
+        synced = self.journal.position
+        while True:
+            await asyncio.sleep(self.settings.fsync_interval_ms / 1000)
+            if self.settings.fsync == "interval" and synced != self.journal.position:
+                synced = self.journal.position
+                self._syncs.request()
+
+    async def _save(self) -> None:
+        """A checkpoint: from here on recovery needs nothing of the journal before it."""
+        position, dirty, self._dirty = self.journal.position, self._dirty, set()
+        if self.settings.fsync != "off":
+            try:
+                await asyncio.to_thread(self.files.sync, dirty)
+                await asyncio.to_thread(self.index.write_back)
+            except (OSError, sqlite3.Error) as error:
+                self._dirty |= dirty
+                _log.warning("%s: %s", self.folder, error)
+                return
+        self.index.set_checkpoint(position)
+        if self._commit_index():
+            self._checkpoint, self._checkpoint_time = position, time.monotonic()
+            self.journal.trim(self.settings.replay_mb << 20, position)
+
+    def _commit_index(self) -> bool:
+        if not self.index.pending:
+            return True
+        for session in self.index.touched():
+            if stat := self.files.stat(session.id):
+                self.index.stamp(session, stat.st_ino, stat.st_mtime_ns)
+        return self.index.commit()

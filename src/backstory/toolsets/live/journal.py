@@ -1,0 +1,246 @@
+"""The store-wide log of changes: what makes a mutation durable with one sync, gives every event its number, and lets
+subscribers read what they missed.
+
+A change is written here first, then to its session's file. After a crash whatever did not reach a file is written there
+again from here (see `recovery`). Segments are dropped, oldest first, once their files are safe and the log is too long.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType, field
+
+from ...config import make_private_folder
+from .records import write_lines
+
+__all__ = ["Change", "Journal", "Position"]
+
+Cause = Literal["created", "added", "updated", "status", "meta", "deleted", "stored", "published", "rewritten"]
+SEGMENT_BYTES = 8 << 20
+_encode = msgspec.json.encode
+_sync_data = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
+
+
+class Change(Struct, omit_defaults=True, kw_only=True):
+    """One mutation of one session."""
+
+    head: int = field(default_factory=int)
+    """The number of its last event, or of the last event before it when it has none. First, so that a search through
+    the log needs no more of a line than its beginning."""
+    events: int = 0
+    cause: Cause
+    session_id: str
+    time: int
+    at: int | UnsetType = UNSET
+    """Where in the session's file it was written; absent when the file was replaced or removed as a whole."""
+    file: str | None = None
+    """A complete file that takes the place of the session's."""
+    entries: list[Raw] = []
+    leaf: str | UnsetType | None = UNSET
+    meta: Raw | UnsetType = UNSET
+    metadata: dict[str, Any] | None = None
+    """Of a session that is deleted; otherwise it is in `meta`."""
+    origin: dict[str, Any] | None = None
+    previous_status: str | None = None
+    envelopes: list[Any] = []
+    """Events published by another instance, which stored their change itself."""
+
+    def lines(self) -> tuple[bytes, list[int]]:
+        """What it writes to the session's file, and where in that the entries' JSON starts."""
+        meta = None if self.meta is UNSET else bytes(self.meta)
+        return write_lines([bytes(entry) for entry in self.entries], self.leaf, meta)
+
+
+class Position(Struct, frozen=True):
+    """A place between two changes: a segment, by the number of the last event before it, and an offset in it."""
+
+    segment: int
+    offset: int
+
+
+class _Header(Struct):
+    store: str
+    head: int
+
+
+_decode_change = msgspec.json.Decoder(Change).decode
+_decode_header = msgspec.json.Decoder(_Header).decode
+
+
+class Journal:
+    """Segments are named by the number of the last event before them. One writer; reading is for the same thread."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = make_private_folder(folder)
+        self._segments = sorted(int(path.stem) for path in folder.glob("*.jsonl") if path.stem.isdecimal())
+        self.head = 0
+        self.store = uuid.uuid4().hex
+        """Names this sequence of events: another store, or the same one after its log was lost, has another."""
+        self._size = 0
+        self._undo: tuple[int, int] = (0, 0)
+        while self._segments and not self._resume(self._segments[-1]):
+            self._path(self._segments.pop()).unlink()
+        if not self._segments:
+            self._start_segment()
+
+    @property
+    def position(self) -> Position:
+        return Position(self._segments[-1], self._size)
+
+    @property
+    def oldest(self) -> int:
+        """Everything after this number can be read back."""
+        return self._segments[0]
+
+    def append(self, change: Change) -> None:
+        """Number the change and write it, whole or not at all. OSError: nothing happened."""
+        change.head = self.head + change.events
+        line = _encode(change) + b"\n"
+        write_whole(self._fd, line, self._size)
+        self._undo = (self._size, self.head)
+        self._size += len(line)
+        self.head = change.head
+
+    def take_back(self) -> None:
+        """Undo the last append: its session file could not be written."""
+        self._size, self.head = self._undo
+        os.ftruncate(self._fd, self._size)
+
+    def sync(self) -> None:
+        """Make everything appended so far survive a power failure. May run in another thread than the rest."""
+        _sync_data(self._fd)
+
+    def rotate(self) -> None:
+        """Go on in a new segment when the current one is long enough. OSError: the current one could not be synced."""
+        if self._size < SEGMENT_BYTES or self.head == self._segments[-1]:
+            return
+        old = self._fd
+        os.fsync(old)
+        with suppress(OSError):  # no room for another: this one grows on
+            self._start_segment()
+            os.close(old)
+
+    def trim(self, keep_bytes: int, done: Position) -> None:
+        """Drop the oldest segments beyond the size to keep; never one that recovery would need."""
+        sizes = [self._path(segment).stat().st_size for segment in self._segments]
+        while len(self._segments) > 1 and sum(sizes) > keep_bytes and self._segments[1] <= done.segment:
+            self._path(self._segments.pop(0)).unlink()
+            sizes.pop(0)
+
+    def changes(self, start: Position | None) -> Iterator[Change]:
+        """All changes from a position on; from the oldest kept when there is none."""
+        for segment in self._segments:
+            if start is None or segment >= start.segment:
+                offset = start.offset if start and segment == start.segment else 0
+                yield from self._read(segment, offset)
+
+    def after(self, number: int) -> Iterator[Change]:
+        """The changes with events later than a number, oldest first."""
+        first = max((segment for segment in self._segments if segment <= number), default=self._segments[0])
+        for segment in self._segments:
+            if segment >= first:
+                offset = self._seek(segment, number) if segment == first else 0
+                yield from (change for change in self._read(segment, offset) if change.head > number and change.events)
+
+    def close(self) -> None:
+        os.fsync(self._fd)
+        os.close(self._fd)
+
+    def _path(self, segment: int) -> Path:
+        return self._folder / f"{segment:016d}.jsonl"
+
+    def _start_segment(self) -> None:
+        path = self._path(self.head)
+        header = _encode(_Header(self.store, self.head)) + b"\n"
+        fd = os.open(path, os.O_CREAT | os.O_RDWR | os.O_APPEND | os.O_TRUNC, 0o600)
+        try:
+            write_whole(fd, header, 0)
+            os.fsync(fd)
+            sync_folder(self._folder)
+        except OSError:
+            os.close(fd)
+            path.unlink()
+            raise
+        self._fd, self._size = fd, len(header)
+        self._segments.append(self.head)
+
+    def _resume(self, segment: int) -> bool:
+        """Open the last segment for more, without what was cut short at its end; False when nothing of it is left."""
+        with self._path(segment).open("rb") as file:
+            try:
+                header = _decode_header(file.readline())
+            except msgspec.MsgspecError:
+                return False
+            size, head = file.tell(), header.head
+            for line in file:
+                try:
+                    head = _decode_change(line).head
+                except (msgspec.MsgspecError, UnicodeDecodeError):
+                    break
+                if not line.endswith(b"\n"):
+                    break
+                size += len(line)
+        self.store, self.head, self._size = header.store, head, size
+        self._fd = os.open(self._path(segment), os.O_RDWR | os.O_APPEND)
+        os.ftruncate(self._fd, size)
+        return True
+
+    def _read(self, segment: int, offset: int) -> Iterator[Change]:
+        limit = self._size if segment == self._segments[-1] else None
+        with self._path(segment).open("rb") as file:
+            file.seek(offset)
+            for line in file:
+                offset += len(line)
+                if limit is not None and offset > limit:
+                    return
+                with suppress(msgspec.MsgspecError, UnicodeDecodeError):  # the header, or a line the disk has spoilt
+                    yield _decode_change(line)
+
+    def _seek(self, segment: int, number: int) -> int:
+        """An offset shortly before the first change later than a number, by bisection over the bytes."""
+        low, high = 0, self._path(segment).stat().st_size
+        with self._path(segment).open("rb") as file:
+            while high - low > 1 << 16:
+                middle = (low + high) // 2
+                file.seek(middle)
+                file.readline()
+                start = file.tell()
+                head = _head_of(file.read(32))
+                if start >= high or head is None or head > number:
+                    high = middle
+                else:
+                    low = start
+        return low
+
+
+def _head_of(beginning: bytes) -> int | None:
+    name, _, rest = beginning.partition(b":")
+    digits = rest.partition(b",")[0]
+    return int(digits) if name == b'{"head"' and digits.isdigit() else None
+
+
+def write_whole(fd: int, data: bytes, size: int) -> None:
+    """Append all of it or none: a write that fails half way (a full disk) is cut off again."""
+    view = memoryview(data)
+    try:
+        while view:
+            view = view[os.write(fd, view) :]
+    except OSError:
+        os.ftruncate(fd, size)
+        raise
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder survive a power failure."""
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

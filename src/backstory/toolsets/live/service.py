@@ -1,0 +1,359 @@
+"""The rules of the public functions over a store on disk: what is checked in which order, what is written and told.
+
+A mutation first waits until nobody holds its session; from then on to its write nothing else runs in between.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from ...livefiles import file_name
+from . import requests as ask
+from .branches import Place
+from .cursors import decode_list_cursor, decode_page_cursor, encode_list_cursor, encode_page_cursor
+from .errors import LiveError
+from .filters import has_metadata
+from .fs import FsStore, now
+from .index import Run, Session, tokens_of
+from .journal import Change
+from .records import ROLES, EntryLine
+from .settings import LiveSettings
+from .types import CustomEntry, Entry, MessageEntry, SessionMeta
+
+__all__ = ["Service"]
+
+_CUSTOM_ENTRY = ROLES.index("")
+_decode = msgspec.json.Decoder().decode
+# What is nested deeper than this cannot be told apart from an attempt to exhaust the stack of whoever reads it.
+_DEEPEST = 400
+_LONGEST_NAME = 255
+Json = dict[str, Any]
+
+
+class Service:
+    def __init__(self, store: FsStore, settings: LiveSettings) -> None:
+        self._store = store
+        self.settings = settings
+
+    # --- sessions
+
+    async def create(self, request: ask.Create) -> Json:
+        meta = await self._create(f"s_{uuid.uuid4().hex}", request)
+        return {"session_id": meta.session_id, "meta": _plain(meta)}
+
+    async def ensure(self, request: ask.Ensure) -> Json:
+        if not request.session_id:
+            raise LiveError("invalid_request", "session_id must not be empty")
+        if len(file_name(request.session_id)) > _LONGEST_NAME:
+            raise LiveError("invalid_request", "session_id is too long to name a file")
+        await self._store.ready(request.session_id)
+        session = self._store.session(request.session_id)
+        if session is not None and session.meta is not None:
+            await self._store.durable()
+            meta = session.meta
+        else:
+            meta = await self._create(request.session_id, request)
+        return {"session_id": request.session_id, "created": session is None, "meta": _plain(meta)}
+
+    async def _create(self, session_id: str, request: ask.Create) -> SessionMeta:
+        time = now()
+        meta = SessionMeta(
+            session_id=session_id,
+            title=request.title or "",
+            description=request.description or "",
+            status="idle",
+            metadata=request.metadata,
+            created_at=time,
+            updated_at=time,
+            message_count=0,
+        )
+        await self._write(Change(cause="created", events=1, session_id=session_id, time=time), meta)
+        return meta
+
+    async def get(self, request: ask.SessionOf) -> Json | None:
+        session = self._store.session(request.session_id)
+        return {"meta": _plain(session.meta)} if session else None
+
+    async def list(self, request: ask.List) -> Json:
+        order = request.order or "updated_desc"
+        after = None if request.cursor is None else decode_list_cursor(request.cursor, order)
+        limit = self.settings.limit(request.limit)
+        encode(request.metadata)
+        tokens = tokens_of(request.status, request.metadata)
+        found: list[tuple[int, SessionMeta]] = []
+        for key, meta in self._store.index.ordered(order, after, tokens):
+            if request.metadata is None or has_metadata(meta.metadata, request.metadata):
+                found.append((key, meta))
+                if len(found) > limit:
+                    break
+        page: Json = {"sessions": [_plain(meta) for _, meta in found[:limit]]}
+        if len(found) > limit:
+            key, meta = found[limit - 1]
+            page["next_cursor"] = encode_list_cursor(order, key, meta.session_id)
+        return page
+
+    async def set_meta(self, request: ask.SetMeta) -> Json:
+        session, meta = await self._existing(request.session_id)
+        given = {
+            name: value
+            for name in ("title", "description", "metadata")
+            if (value := getattr(request, name)) is not None
+        }
+        if given:
+            time = now()
+            meta = msgspec.structs.replace(meta, updated_at=time, **given)
+            await self._write(Change(cause="meta", events=1, session_id=session.id, time=time), meta)
+        return {"meta": _plain(meta)}
+
+    async def set_status(self, request: ask.SetStatus) -> Json:
+        session, meta = await self._existing(request.session_id)
+        previous = meta.status
+        if request.status != previous:
+            time = now()
+            reason = request.reason if request.status == "error" else None
+            meta = msgspec.structs.replace(meta, updated_at=time, status=request.status, status_reason=reason)
+            change = Change(cause="status", events=1, session_id=session.id, time=time, previous_status=previous)
+            await self._write(change, meta)
+        return {"status": request.status, "previous_status": previous}
+
+    async def delete(self, request: ask.SessionOf) -> Json:
+        await self._store.ready(request.session_id)
+        session = self._store.session(request.session_id)
+        if session is None or session.meta is None:
+            return {"deleted": False}
+        self._store.delete(
+            Change(cause="deleted", events=1, session_id=session.id, time=now(), metadata=session.meta.metadata)
+        )
+        await self._store.durable()
+        return {"deleted": True}
+
+    # --- messages
+
+    async def append(self, request: ask.Append) -> Json:
+        session, meta = await self._existing(request.session_id)
+        if (request.message is None) == (request.custom is None):
+            raise LiveError("invalid_request", "give exactly one of message and custom")
+        if request.entry_id is not None and (place := self._store.index.find(session, request.entry_id)):
+            (stored,) = self._store.read(session, [place])
+            await self._store.durable()
+            return {"entry_id": stored["id"], "parent_id": stored["parent_id"], "timestamp": stored["timestamp"]}
+        parent = self._parent(session, request.parent_id)
+        time = now()
+        entry_id = request.entry_id if request.entry_id is not None else _entry_id()
+        entry: Entry
+        if request.message is not None:
+            entry = MessageEntry(
+                id=entry_id, parent_id=parent, timestamp=time, origin=request.origin, message=request.message
+            )
+        else:
+            assert request.custom is not None
+            entry = CustomEntry(
+                id=entry_id,
+                parent_id=parent,
+                timestamp=time,
+                origin=request.origin,
+                custom_type=request.custom.custom_type,
+                data=request.custom.data,
+            )
+        await self._add(session, meta, [entry], time)
+        return {"entry_id": entry_id, "parent_id": parent, "timestamp": time}
+
+    async def append_many(self, request: ask.AppendMany) -> Json:
+        session, meta = await self._existing(request.session_id)
+        if not request.messages:
+            raise LiveError("empty_batch", "messages must not be empty")
+        parent = self._parent(session, request.parent_id)
+        time = now()
+        entries: list[Entry] = []
+        for message in request.messages:
+            entries.append(
+                MessageEntry(id=_entry_id(), parent_id=parent, timestamp=time, origin=request.origin, message=message)
+            )
+            parent = entries[-1].id
+        await self._add(session, meta, entries, time)
+        return {"entry_ids": [entry.id for entry in entries], "last_entry_id": entries[-1].id}
+
+    def _parent(self, session: Session, given: str | None) -> str | None:
+        if given is None:
+            return session.leaf
+        if self._store.index.find(session, given) is None:
+            raise LiveError("parent_not_found", f"session {session.id} has no entry {given}")
+        return given
+
+    async def _add(self, session: Session, meta: SessionMeta, entries: Sequence[Entry], time: int) -> None:
+        messages = sum(isinstance(entry, MessageEntry) for entry in entries)
+        meta = msgspec.structs.replace(meta, updated_at=time, message_count=meta.message_count + messages)
+        change = Change(cause="added", events=len(entries), session_id=session.id, time=time, leaf=entries[-1].id)
+        await self._write(change, meta, entries)
+
+    async def update_message(self, request: ask.UpdateMessage) -> Json:
+        session, meta = await self._existing(request.session_id)
+        place = self._entry(session, request.entry_id)
+        if place.role == _CUSTOM_ENTRY:
+            raise LiveError("invalid_entry_kind", f"entry {place.id} is a custom entry, not a message")
+        if request.expected_revision is not None and request.expected_revision != place.revision:
+            return {"updated": False, "revision": place.revision}
+        if request.details is not None and ROLES[place.role] not in ("function_result", "custom"):
+            raise LiveError("details_not_supported", f"a message of role {ROLES[place.role]} has no details")
+        (entry,) = self._store.read(session, [place])
+        entry["revision"] = revision = place.revision + 1
+        entry["message"]["content"] = request.content
+        if request.details is not None:
+            entry["message"]["details"] = request.details
+        time = now()
+        change = Change(cause="updated", events=1, session_id=session.id, time=time, origin=request.origin)
+        line = EntryLine(place.id, place.parent, place.role, revision, 0, 0)
+        meta = msgspec.structs.replace(meta, updated_at=time)
+        self._commit(change, [(line, entry)], meta)
+        await self._store.durable()
+        return {"updated": True, "revision": revision}
+
+    async def get_message(self, request: ask.EntryOf) -> Json | None:
+        session = self._store.session(request.session_id)
+        place = self._store.index.find(session, request.entry_id) if session else None
+        if session is None or place is None:
+            return None
+        return {"entry": self._store.read(session, [place])[0]}
+
+    async def messages(self, request: ask.Messages) -> Json:
+        session = self._session(request.session_id)
+        if request.from_entry_id is not None:
+            end: Place | None = self._entry(session, request.from_entry_id)
+        else:
+            end = self._store.index.find(session, session.leaf) if session.leaf is not None else None
+        runs: Sequence[Run] = self._store.index.path(session, end) if end else ()
+        if request.roles is not None:
+            roles = [ROLES.index(role) for role in set(request.roles)]
+        else:
+            roles = list(range(_CUSTOM_ENTRY + bool(request.include_custom)))
+        if request.cursor is not None:
+            runs = self._after(session, runs, roles, request.cursor)
+        limit = self.settings.limit(request.limit)
+        places = self._store.index.places(session, runs, roles, limit + 1)
+        page: Json = {"messages": [_item(entry) for entry in self._store.read(session, places[:limit])]}
+        if len(places) > limit:
+            page["next_cursor"] = encode_page_cursor(places[limit - 1].id)
+        return page
+
+    def _after(self, session: Session, runs: Sequence[Run], roles: Sequence[int], cursor: str) -> Sequence[Run]:
+        """What of a path follows the entry a cursor names, which must be on it."""
+        place = self._store.index.find(session, decode_page_cursor(cursor))
+        for number, run in enumerate(runs):
+            if place and place.branch == run.branch and run.first <= place.depth <= run.last and place.role in roles:
+                return [Run(run.branch, place.depth + 1, run.last), *runs[number + 1 :]]
+        raise LiveError("invalid_cursor", "the cursor does not belong to this path and these filters")
+
+    # --- branches
+
+    async def fork(self, request: ask.Fork) -> Json:
+        session, source = await self._existing(request.session_id)
+        end = self._entry(session, request.entry_id)
+        path = self._store.index.path(session, end)
+        places = self._store.index.places(session, path, range(len(ROLES)))
+        time = now()
+        meta = SessionMeta(
+            session_id=f"s_{uuid.uuid4().hex}",
+            title=source.title if request.title is None else request.title,
+            description=source.description,
+            status="idle",
+            metadata=source.metadata,
+            forked_from=session.id,
+            created_at=time,
+            updated_at=time,
+            message_count=sum(place.role != _CUSTOM_ENTRY for place in places),
+        )
+        ids = [_entry_id() for _ in places]
+        await self._store.fork(session, places, ids, lambda entries: _renamed(entries, ids), meta)
+        await self._store.durable()
+        return {"session_id": meta.session_id, "meta": _plain(meta)}
+
+    async def set_active_leaf(self, request: ask.EntryOf) -> Json:
+        session, meta = await self._existing(request.session_id)
+        place = self._entry(session, request.entry_id)
+        if session.leaf != place.id:
+            change = Change(cause="stored", session_id=session.id, time=now(), leaf=place.id)
+            self._store.write(change, [], meta)
+        await self._store.durable()
+        return {"active_leaf": place.id}
+
+    # --- shared
+
+    async def _existing(self, session_id: str) -> tuple[Session, SessionMeta]:
+        """The session a mutation is for, once nobody holds it."""
+        await self._store.ready(session_id)
+        session = self._session(session_id)
+        assert session.meta is not None
+        return session, session.meta
+
+    def _session(self, session_id: str) -> Session:
+        session = self._store.session(session_id)
+        if session is None:
+            raise LiveError("not_found", f"there is no session {session_id}")
+        return session
+
+    def _entry(self, session: Session, entry_id: str) -> Place:
+        place = self._store.index.find(session, entry_id)
+        if place is None:
+            raise LiveError("entry_not_found", f"session {session.id} has no entry {entry_id}")
+        return place
+
+    async def _write(self, change: Change, meta: SessionMeta, entries: Sequence[Entry] = ()) -> None:
+        lines = [
+            (EntryLine(entry.id, entry.parent_id, _role(entry), entry.revision or 0, 0, 0), entry) for entry in entries
+        ]
+        self._commit(change, lines, meta)
+        await self._store.durable()
+
+    def _commit(self, change: Change, entries: Iterable[tuple[EntryLine, Entry | Json]], meta: SessionMeta) -> None:
+        lines = []
+        for line, entry in entries:
+            raw = encode(entry)
+            line.length = len(raw)
+            change.entries.append(Raw(raw))
+            lines.append(line)
+        change.meta = Raw(encode(meta))
+        self._store.write(change, lines, meta)
+
+
+def encode(value: Any) -> bytes:
+    """JSON that can be read again; LiveError (`invalid_request`) for what has no JSON form."""
+    try:
+        raw = msgspec.json.encode(value)
+        if raw.count(b"[") + raw.count(b"{") > _DEEPEST:
+            _decode(b"[" * _DEEPEST + raw + b"]" * _DEEPEST)
+    except RecursionError:
+        raise LiveError("invalid_request", "the content is nested too deeply") from None
+    except (TypeError, ValueError, OverflowError) as error:
+        raise LiveError("invalid_request", f"the content cannot be written as JSON: {error}") from None
+    return raw
+
+
+def _plain(value: Any) -> Any:
+    return msgspec.to_builtins(value)
+
+
+def _entry_id() -> str:
+    return f"e_{uuid.uuid4().hex}"
+
+
+def _role(entry: Entry) -> int:
+    return ROLES.index(entry.message.__struct_config__.tag) if isinstance(entry, MessageEntry) else _CUSTOM_ENTRY
+
+
+def _item(entry: Json) -> Json:
+    if entry["kind"] == "message":
+        return {"entry_id": entry["id"], "message": entry["message"]}
+    return {"entry_id": entry["id"], "custom": {"custom_type": entry["custom_type"], "data": entry.get("data")}}
+
+
+def _renamed(entries: Iterable[bytes], ids: Sequence[str]) -> Iterable[bytes]:
+    """Copies of the entries of a path under new ids."""
+    for number, raw in enumerate(entries):
+        entry = _decode(raw)
+        entry |= {"id": ids[number], "parent_id": ids[number - 1] if number else None, "revision": 0}
+        yield msgspec.json.encode(entry)

@@ -1,0 +1,173 @@
+"""The shapes of the contract: messages, entries, sessions.
+
+JSON `null` equals an omitted field, and what was omitted is not written, with the exceptions the contract names: those
+fields have a default factory, which `omit_defaults` always writes.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Struct, field
+
+__all__ = [
+    "AssistantMessage",
+    "Content",
+    "CustomEntry",
+    "CustomMessage",
+    "CustomPayload",
+    "Entry",
+    "FunctionResultMessage",
+    "Message",
+    "MessageEntry",
+    "Millis",
+    "Role",
+    "SessionMeta",
+    "Status",
+    "Unsigned",
+    "UserMessage",
+    "decode_entry",
+    "decode_meta",
+]
+
+Millis = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+Unsigned = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Role = Literal["user", "assistant", "function_result", "custom"]
+Status = Literal["idle", "working", "done", "error"]
+Object = dict[str, Any]
+
+
+def _null() -> None:
+    return None
+
+
+class Text(Struct, tag_field="type", tag="text"):
+    text: str
+
+
+class Image(Struct, tag_field="type", tag="image"):
+    mime: str
+    data: str
+
+
+class Thinking(Struct, tag_field="type", tag="thinking", omit_defaults=True):
+    text: str
+    signature: str | None = None
+
+
+class FunctionCall(Struct, tag_field="type", tag="function_call"):
+    id: str
+    function_id: str
+    arguments: Any = None
+
+
+class FunctionResult(Struct, tag_field="type", tag="function_result", omit_defaults=True):
+    function_call_id: str
+    content: list[Content]
+    is_error: bool | None = None
+
+
+Content = Text | Image | Thinking | FunctionCall | FunctionResult
+
+
+class Usage(Struct, omit_defaults=True):
+    input: Unsigned | None = None
+    output: Unsigned | None = None
+    cache_read: Unsigned | None = None
+    cache_write: Unsigned | None = None
+    reasoning: Unsigned | None = None
+    cost_usd: float | None = None
+
+
+class UserMessage(Struct, tag_field="role", tag="user"):
+    content: list[Content]
+    timestamp: Millis
+
+
+class AssistantMessage(Struct, tag_field="role", tag="assistant", omit_defaults=True, kw_only=True):
+    content: list[Content]
+    stop_reason: Literal["end", "length", "function_call", "aborted", "error"]
+    native_stop_reason: str | None = None
+    error_message: str | None = None
+    error_kind: Literal["auth_expired", "rate_limited", "context_overflow", "transient", "permanent"] | None = None
+    warnings: list[str] | None = None
+    usage: Usage | None = None
+    model: str
+    provider: str
+    timestamp: Millis
+
+
+class FunctionResultMessage(Struct, tag_field="role", tag="function_result", kw_only=True):
+    function_call_id: str
+    function_id: str
+    content: list[Content]
+    details: Any = None
+    is_error: bool | None = False
+    timestamp: Millis
+
+    def __post_init__(self) -> None:
+        self.is_error = bool(self.is_error)
+
+
+class CustomMessage(Struct, tag_field="role", tag="custom", omit_defaults=True, kw_only=True):
+    custom_type: str
+    content: list[Content]
+    display: str | None = None
+    details: Any = None
+    timestamp: Millis
+
+
+Message = UserMessage | AssistantMessage | FunctionResultMessage | CustomMessage
+
+
+class CustomPayload(Struct):
+    """Bookkeeping about the conversation, not part of it."""
+
+    custom_type: str
+    data: Any = None
+
+
+class MessageEntry(Struct, tag_field="kind", tag="message", omit_defaults=True, kw_only=True):
+    id: str
+    parent_id: str | None = field(default_factory=_null)
+    timestamp: Millis
+    revision: Unsigned | None = field(default_factory=int)
+    origin: Object | None = None
+    message: Message
+
+    def __post_init__(self) -> None:
+        self.revision = self.revision or 0
+
+
+class CustomEntry(Struct, tag_field="kind", tag="custom", omit_defaults=True, kw_only=True):
+    id: str
+    parent_id: str | None = field(default_factory=_null)
+    timestamp: Millis
+    revision: Unsigned | None = field(default_factory=int)
+    origin: Object | None = None
+    custom_type: str
+    data: Any = field(default_factory=_null)
+
+    def __post_init__(self) -> None:
+        self.revision = self.revision or 0
+
+
+Entry = MessageEntry | CustomEntry
+
+
+class SessionMeta(Struct, omit_defaults=True, kw_only=True):
+    session_id: str
+    title: str
+    description: str
+    status: Status
+    status_reason: str | None = None
+    metadata: Object | None = None
+    forked_from: str | None = None
+    created_at: Millis
+    updated_at: Millis
+    message_count: Unsigned
+
+
+decode_entry = msgspec.json.Decoder(Entry).decode
+decode_meta = msgspec.json.Decoder(SessionMeta).decode
