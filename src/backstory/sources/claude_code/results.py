@@ -68,9 +68,10 @@ def _spilled(folder: Path | None, recorded: str) -> str | None:
             return None
         with path.open("rb") as file:
             data = file.read(MAX_SPILLED_BYTES)
+            rest = len(file.read(1))
     except (OSError, ValueError):  # gone, unreadable, or a name no file can have
         return None
-    return _decoded(path, data) or None
+    return _decoded(path, data) + ("\n[cut here: the output is longer than 8 MiB]" if rest else "") or None
 
 
 def _decoded(path: Path, data: bytes) -> str:

@@ -1,0 +1,210 @@
+"""Which records start turns, and what becomes of the others that come in the user's name."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from claude_code_transcript import SESSION, Records, call, events, feed, prompts, titles, transcript
+
+from backstory.model import EventType
+
+REMINDER = "<system-reminder>\nToday is Sunday.\n</system-reminder>"
+IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aWNvbg=="}}
+
+
+class TestPrompts:
+    @pytest.mark.parametrize(
+        ("content", "prompt"),
+        [
+            ("fix the build", "fix the build"),
+            ([{"type": "text", "text": "fix the build"}], "fix the build"),
+            (
+                [{"type": "text", "text": "what is"}, IMAGE, {"type": "text", "text": "this?"}],
+                "what is\n[image]\nthis?",
+            ),
+            ([IMAGE], "[image]"),
+            (["fix", "it"], "fix\nit"),
+            (f"{REMINDER}\nfix the build", "fix the build"),
+            (f"fix the build\n\n{REMINDER}", "fix the build"),
+            ("<ide_selection>lines 1 to 3 of a.py</ide_selection>\nexplain this", "explain this"),
+            ("<div>why is this not centred?</div>", "<div>why is this not centred?</div>"),
+            ("<command-name> is a tag, isn't it?", "<command-name> is a tag, isn't it?"),
+            ("[WIP] finish this", "[WIP] finish this"),
+            ("Caveat emptor: check the prices", "Caveat emptor: check the prices"),
+            ("Это работает?", "Это работает?"),
+        ],
+    )
+    def test_typed_text_starts_a_turn(self, content: object, prompt: str) -> None:
+        """What a person typed starts a turn, without what was put around it."""
+        assert prompts(feed([Records().user(content)])) == [prompt]
+
+    def test_injected_text_is_kept_apart(self) -> None:
+        """Context beside a prompt is an event of its own, in the turn the prompt opens."""
+        items = feed([Records().user(f"{REMINDER}<ide_opened_file>a.py is open</ide_opened_file> go on")])
+        told = [(event.type, event.text, event.starts_turn) for event in events(items)]
+        assert told == [
+            (EventType.USER_INPUT, "go on", True),
+            (EventType.SYSTEM, "Today is Sunday.", False),
+            (EventType.SYSTEM, "a.py is open", False),
+        ]
+
+    def test_images_are_counted(self) -> None:
+        """A prompt tells how many pictures came with it."""
+        assert events(feed([Records().user([IMAGE, IMAGE])]))[0].extra == {"images": 2}
+
+    def test_text_beside_a_tool_result(self) -> None:
+        """A person can answer in the record that brings a tool's response; that belongs to the turn before."""
+        result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "done"}
+        items = feed([Records().user([result, {"type": "text", "text": "why?"}])])
+        assert [(e.type, e.starts_turn) for e in events(items)] == [
+            (EventType.TOOL_RESPONSE, False),
+            (EventType.USER_INPUT, True),
+        ]
+
+    def test_the_same_words_twice(self) -> None:
+        """Identical prompts are two events."""
+        records = Records()
+        first, second = events(feed([records.user("continue"), records.user("continue")]))
+        assert first.uid != second.uid
+
+
+class TestNotPrompts:
+    @pytest.mark.parametrize(
+        ("content", "text"),
+        [
+            (
+                "<command-message>review</command-message>\n<command-name>/review</command-name>\n<command-args>it</command-args>",
+                "/review it",
+            ),
+            ("<command-name>/clear</command-name><command-args></command-args>", "/clear"),
+            ("<local-command-stdout>Bye!</local-command-stdout>", "Bye!"),
+            ("<bash-input>git pull</bash-input>", "! git pull"),
+            ("<user-memory-input>use tabs</user-memory-input>", "# use tabs"),
+            ("<bash-stdout>ok</bash-stdout><bash-stderr></bash-stderr>", "ok"),
+            (REMINDER, "Today is Sunday."),
+            ("<ide_opened_file>a.py is open</ide_opened_file>", "a.py is open"),
+            ("Stop hook feedback:\nrun the tests", "Stop hook feedback:\nrun the tests"),
+            (
+                "<task-notification>\n<task-id>b1</task-id>\n</task-notification>\nRead the output file",
+                "<task-notification>\n<task-id>b1</task-id>\n</task-notification>\nRead the output file",
+            ),
+        ],
+    )
+    def test_what_claude_code_says_is_system(self, content: str, text: str) -> None:
+        """Commands, their output and notifications are told as system events and start no turn."""
+        told = events(feed([Records().user(content)]))
+        assert [(event.type, event.text, event.starts_turn) for event in told] == [(EventType.SYSTEM, text, False)]
+
+    @pytest.mark.parametrize(
+        "content",
+        [
+            "<local-command-caveat>Caveat: The messages below were generated by the user.</local-command-caveat>",
+            "Caveat: The messages below were generated by the user while running local commands. DO NOT respond.",
+            "<local-command-stdout></local-command-stdout>",
+            "  \n ",
+        ],
+    )
+    def test_boilerplate_says_nothing(self, content: str) -> None:
+        """Fixed sentences and empty output are left out."""
+        assert events(feed([Records().user(content)])) == []
+
+    def test_meta_records(self) -> None:
+        """What is marked as meta was not typed, whatever it looks like."""
+        items = feed([Records().user("# Skill\nDo this.", isMeta=True)])
+        assert [(event.type, event.text) for event in events(items)] == [(EventType.SYSTEM, "# Skill\nDo this.")]
+
+    @pytest.mark.parametrize("fields", [{"promptSource": "system"}, {"origin": {"kind": "task-notification"}}])
+    def test_the_record_says_that_nobody_typed_it(self, fields: dict[str, object]) -> None:
+        """Where a record tells its origin, that decides."""
+        items = feed([Records().user("List files", **fields)])
+        assert prompts(items) == []
+        assert [event.type for event in events(items)] == [EventType.SYSTEM]
+
+    @pytest.mark.parametrize("text", ["[Request interrupted by user]", "[Request interrupted by user for tool use]"])
+    def test_interrupts_end_the_turn(self, text: str) -> None:
+        """An interrupt is the terminal event of its turn."""
+        records = Records()
+        items = feed(
+            [records.user("go"), records.assistant(call("Bash")), records.user([{"type": "text", "text": text}])]
+        )
+        last = events(items)[-1]
+        assert (last.type, last.ends_turn, last.starts_turn) == (EventType.RUNTIME, True, False)
+
+    def test_an_interrupt_after_the_answer_changes_nothing(self) -> None:
+        """A turn that had ended with an answer keeps it as its end."""
+        records = Records()
+        items = feed(
+            [
+                records.user("go"),
+                records.assistant("Done.", stop="end_turn"),
+                records.user("[Request interrupted by user]"),
+            ]
+        )
+        assert [event.ends_turn for event in events(items)] == [False, True, False]
+
+    def test_rename_gives_a_title(self) -> None:
+        """`/rename` is an explicit title."""
+        content = "<command-name>/rename</command-name><command-args>Cart totals</command-args>"
+        assert titles(feed([Records().user(content)])) == [("Cart totals", 3)]
+
+    def test_hostile_text_is_split_in_linear_time(self) -> None:
+        """Megabytes of tags that never close, or close one by one, cost no more than they are long."""
+        hostile = [
+            "<system-reminder>" * 100_000,
+            "<bash-stdout></bash-stdout>" * 60_000,
+            " " * 2_000_000 + "<",
+            "<a " * 500_000,
+        ]
+        began = time.perf_counter()
+        for text in hostile:
+            feed([Records().user(text)])
+        assert time.perf_counter() - began < 5
+
+
+class TestCompaction:
+    def test_boundary_and_summary(self) -> None:
+        """A compaction is told by its boundary and by what it kept; neither starts a turn."""
+        records = Records()
+        boundary = records.system(
+            "compact_boundary", content="Conversation compacted", compactMetadata={"trigger": "manual", "preTokens": 9}
+        )
+        summary = records.user(
+            "This session is being continued from a previous conversation ...", isCompactSummary=True
+        )
+        told = events(feed([boundary, summary]))
+        assert [event.type for event in told] == [EventType.COMPACTION] * 2
+        assert told[0].extra == {"trigger": "manual", "tokens_before": 9}
+        assert not any(event.starts_turn for event in told)
+
+    def test_summary_without_mark(self) -> None:
+        """Old versions did not mark the summary: its beginning tells."""
+        items = feed(
+            [Records().user("This session is being continued from a previous conversation that ran out of context.")]
+        )
+        assert [event.type for event in events(items)] == [EventType.COMPACTION]
+
+    def test_microcompaction(self) -> None:
+        """Clearing old tool results is a compaction too."""
+        record = Records().system(
+            "microcompact_boundary", content="Context microcompacted", microcompactMetadata={"tokensSaved": 5}
+        )
+        assert events(feed([record]))[0].type is EventType.COMPACTION
+
+
+class TestSubagentPrompt:
+    def test_the_task_starts_turn_one(self) -> None:
+        """The first thing a subagent is told is its prompt, whatever it looks like."""
+        child = transcript(session=f"{SESSION}/agent-a1", parent=SESSION)
+        records = Records(isSidechain=True, agentId="a1")
+        hook = records.user(REMINDER, isMeta=True)
+        items = feed([hook, records.user("<task-notification>check this</task-notification>")], child)
+        assert prompts(items) == ["<task-notification>check this</task-notification>"]
+
+    def test_messages_of_other_agents(self) -> None:
+        """Another agent's message is what a subagent acts on; in a person's session it is context."""
+        records = Records()
+        message = records.user("please also check b.py", origin={"kind": "peer", "from": "lead"})
+        assert prompts(feed([message])) == []
+        child = transcript(session=f"{SESSION}/agent-a1", parent=SESSION)
+        assert prompts(feed([records.user("check a.py"), message], child)) == ["check a.py", "please also check b.py"]
