@@ -384,6 +384,14 @@ class TestClientsTriggerTypes:
         assert answer["type"] == "triggerregistrationresult"
         assert "error" not in answer
 
+    def test_a_silent_provider_is_asked_again_until_it_answers(self, client: Client, other: Client) -> None:
+        self.provide(client)
+        client.sync()
+        self.bind(other)
+        assert client.receive() == client.receive()
+        client.send("triggerregistrationresult", id="t")
+        assert other.receive()["id"] == "t"
+
     def test_a_refusal_reaches_the_binder(self, client: Client, other: Client) -> None:
         self.provide(client)
         client.sync()

@@ -24,6 +24,8 @@ _STATUS = {
     "storage": 503,
 }
 _LIST_PARAMETERS = ("types", "roles")
+# Many clients take these for the end of a line, as Unicode does and event streams do not. They only occur in strings.
+_LINE_BREAKS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
 _PARAMETERS = frozenset({"types", "roles", "session_id", "metadata", "after", "token"})
 
 
@@ -98,5 +100,5 @@ async def _event_stream(stream: AsyncIterator[Event], after: int) -> AsyncIterat
     # Without data this is no event to a client, but from now on it knows where to go on after a lost connection.
     yield ServerSentEvent(id=str(after), comment="backstory", sep="\n")
     async for event in stream:
-        data = msgspec.json.encode(event.payload).decode()
+        data = msgspec.json.encode(event.payload).decode().translate(_LINE_BREAKS)
         yield ServerSentEvent(data=data, event=event.trigger_type, id=str(event.seq), sep="\n")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hmac
-import logging
 from typing import Any
 
 from ....toolsets.live import Live
@@ -32,8 +31,6 @@ from .peer import Peer
 from .triggers import Triggers
 
 __all__ = ["Engine"]
-
-logger = logging.getLogger(__name__)
 
 OWN_NAME = "backstory"
 

@@ -5,7 +5,7 @@ A binding to a type nobody provides yet is parked; it becomes active when its pr
 
 from __future__ import annotations
 
-import logging
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -18,9 +18,10 @@ from .peer import Peer
 
 __all__ = ["Binding", "Triggers"]
 
-logger = logging.getLogger(__name__)
-
 MAX_BINDINGS = 10_000
+# An SDK that is asked about a binding right after it registered a trigger type may not have stored its handler yet,
+# and then says nothing. So a provider that does not answer is asked again.
+REMINDERS = (1.0, 5.0)
 
 
 class Binding:
@@ -30,6 +31,7 @@ class Binding:
         self.provider: Peer | None = None
         self.hosted_id = ""
         """The id the provider knows it by."""
+        self.answered = False
         self.unbind: Callable[[], None] | None = None
         """Ends it, where this process provides the type."""
 
@@ -85,6 +87,7 @@ class Triggers:
         binding = provider.hosted.get(frame.id)
         if binding is None:
             return
+        binding.answered = True
         error = given(frame.error)
         if error is not None:
             del provider.hosted[frame.id]
@@ -118,9 +121,17 @@ class Triggers:
         frame = binding.frame
         taken = frame.id in provider.hosted
         binding.hosted_id = f"{frame.id}@{binding.peer.id}" if taken else frame.id
-        binding.provider = provider
+        binding.provider, binding.answered = provider, False
         provider.hosted[binding.hosted_id] = binding
+        self._ask(binding, provider, REMINDERS)
+
+    def _ask(self, binding: Binding, provider: Peer, reminders: tuple[float, ...]) -> None:
+        if binding.answered or provider.hosted.get(binding.hosted_id) is not binding:
+            return
         provider.push(_trigger_frame("registertrigger", binding))
+        if reminders:
+            loop = asyncio.get_running_loop()
+            loop.call_later(reminders[0], self._ask, binding, provider, reminders[1:])
 
     def _withdraw(self, binding: Binding) -> None:
         if binding.unbind is not None:

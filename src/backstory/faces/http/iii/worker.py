@@ -130,7 +130,11 @@ class _Bindings(TriggerHandler):  # type: ignore[misc]
 
 
 class _Client(III):  # type: ignore[misc]
-    """The SDK's client, except that no stack trace leaves this process."""
+    """The SDK's client, except that no stack trace leaves this process, and that it leaves nothing open."""
+
+    def shutdown(self) -> None:
+        super().shutdown()
+        self._loop.close()
 
     def _to_dict(self, msg: Any) -> dict[str, Any]:
         data: dict[str, Any] = super()._to_dict(msg)
