@@ -31,7 +31,9 @@ __all__ = [
     "SessionRow",
     "SessionsRequest",
     "SyncState",
+    "TurnHit",
     "TurnRow",
+    "TurnsRequest",
     "UsageRow",
     "Writer",
 ]
@@ -60,6 +62,8 @@ class SessionRow(Struct, kw_only=True):
     title_rank: int = 0
     summary: str | None = None
     slug: str | None = None
+    folder: str | None = None
+    """The agent's name for the project: the folder it keeps the project's transcripts in."""
     cwd: str | None = None
     """Where it started; `last_cwd` is where it was last. The project of a session is its `cwd`."""
     last_cwd: str | None = None
@@ -225,6 +229,22 @@ class SessionsRequest(Struct, frozen=True, kw_only=True):
     deadline: float | None = None
 
 
+class TurnsRequest(Struct, frozen=True, kw_only=True):
+    """Looking for whole turns of top-level sessions that are kept in project folders (Claude Code's)."""
+
+    query: str
+    limit: int
+    folders: tuple[str, ...]
+    session: str | None = None
+
+
+class TurnHit(Struct, kw_only=True):
+    score: float
+    """BM25, as the engine computes it."""
+    session: SessionRow
+    turn: TurnRow
+
+
 class SyncState(Struct, kw_only=True):
     """How the latest sync went, or how far it is; written by whoever syncs, read by everyone."""
 
@@ -283,6 +303,13 @@ class Archive(Protocol):
     def search(self, request: SearchRequest) -> Found: ...
     def session(self, key: str) -> SessionRow | None: ...
     def sessions(self, request: SessionsRequest) -> list[SessionRow]: ...
+    def search_turns(self, request: TurnsRequest) -> list[TurnHit]: ...
+    def folders(self) -> list[str]:
+        """Every project folder of which a top-level session was read."""
+
+    def sessions_in(self, folders: Sequence[str], limit: int) -> list[SessionRow]:
+        """The top-level sessions of these project folders, the most recent first."""
+
     def neighbours(self, session: SessionRow) -> tuple[str | None, str | None]:
         """Keys of the sessions before and after it by start, in the same project and source."""
 

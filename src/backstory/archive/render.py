@@ -8,6 +8,9 @@ import msgspec
 
 __all__ = ["render_call"]
 
+# Nobody nests arguments deeper; what does is left to the encoder, which needs less of the stack.
+_MAX_DEPTH = 64
+
 
 def render_call(tool: str | None, arguments: Any) -> str:
     """`exec_command(cmd="cargo test", workdir="/x")`.
@@ -25,11 +28,11 @@ def render_call(tool: str | None, arguments: Any) -> str:
         return f"{name}(…)"
 
 
-def _value(value: Any) -> str:
+def _value(value: Any, depth: int = _MAX_DEPTH) -> str:
     if isinstance(value, str):
         return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
-    if isinstance(value, dict):
-        return "{" + ", ".join([f"{key}: {_value(item)}" for key, item in value.items()]) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join([_value(item) for item in value]) + "]"
+    if depth and isinstance(value, dict):
+        return "{" + ", ".join([f"{key}: {_value(item, depth - 1)}" for key, item in value.items()]) + "}"
+    if depth and isinstance(value, list | tuple):
+        return "[" + ", ".join([_value(item, depth - 1) for item in value]) + "]"
     return msgspec.json.encode(value).decode()

@@ -107,6 +107,9 @@ class Assembly:
             if parent and not session.row.parent:
                 session.row.parent = f"{transcript.source}/{parent}"
                 session.changed = row is not None
+            if transcript.folder and not native and not session.row.folder:
+                session.row.folder = transcript.folder
+                session.changed = row is not None
             self._open[key] = session
         return session
 

@@ -30,6 +30,8 @@ class Transcript(Struct, frozen=True, kw_only=True):
     """The agent's own session id; `<source>/<session>` is the session's key."""
     parent: str | None = None
     """The agent's own id of the session that started this one (subagents)."""
+    folder: str | None = None
+    """The agent's own folder for the project this session is about, by name, where it has such folders."""
     family: str = ""
     rank: tuple[int, str] = (0, "")
     after: tuple[str, ...] = ()

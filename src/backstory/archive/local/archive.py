@@ -25,13 +25,15 @@ from ..base import (
     SessionRow,
     SessionsRequest,
     SyncState,
+    TurnHit,
     TurnRow,
+    TurnsRequest,
     UsageRow,
 )
 from ..query import parse_query
 from .bodies import Bodies
 from .database import connect, migrate
-from .index import Index, turn_number
+from .index import Index, split_turn_number, turn_number
 from .rows import (
     EVENT_COLUMNS,
     FILE_COLUMNS,
@@ -44,7 +46,7 @@ from .rows import (
     read_turn,
     read_usage,
 )
-from .search import Filters, search
+from .search import Filters, rank_turns, search
 from .writer import LocalWriter, take_lock
 
 __all__ = ["LocalArchive"]
@@ -91,8 +93,10 @@ class LocalArchive:
         query = parse_query(request.query, self.index.analyzer.analyze)
         snapshot = self.index.searcher()
         filters = self._filters(request)
+        # Events are numbered from one and never deleted.
+        documents = self._db.execute("SELECT max(id) FROM event").fetchone()[0] or 0
         if snapshot is None or filters is None:
-            return Found(query=query, hits=[], more=False, documents=snapshot.num_docs if snapshot else 0)
+            return Found(query=query, hits=[], more=False, documents=documents)
         with self._until(request.deadline) as db:
             matches, more = search(
                 self.index.schema,
@@ -104,7 +108,32 @@ class LocalArchive:
                 lambda ids: dict(self._in(db, "SELECT id, uid FROM event WHERE id IN ({})", ids)),
             )
             hits = self._hits(db, {match.id: match.score for match in matches})
-        return Found(query=query, hits=hits, more=more, documents=snapshot.num_docs)
+        return Found(query=query, hits=hits, more=more, documents=documents)
+
+    def search_turns(self, request: TurnsRequest) -> list[TurnHit]:
+        snapshot = self.index.searcher()
+        if snapshot is None or not request.folders:
+            return []
+        query = parse_query(request.query, self.index.analyzer.analyze)
+        db = self._db
+        folders = [id for (id,) in self._in(db, "SELECT id FROM project WHERE path IN ({})", request.folders)]
+        session = None
+        if request.session is not None:
+            row = db.execute("SELECT id FROM session WHERE key = ?", (request.session,)).fetchone()
+            session = row[0] if row else 0
+        ranked = rank_turns(self.index.schema, snapshot, query, tuple(folders), session, request.limit)
+        hits = []
+        for number, score in ranked:
+            row = db.execute(
+                f"SELECT {_TURN}, {_SESSION} FROM turn t JOIN session s ON s.id = t.session "
+                "WHERE t.session = ? AND t.ordinal = ?",
+                split_turn_number(number),
+            ).fetchone()
+            if row is not None:
+                session_row = read_session(row[len(TURN_COLUMNS) :])
+                turn = read_turn(session_row.key, row[: len(TURN_COLUMNS)])
+                hits.append(TurnHit(score=score, session=session_row, turn=turn))
+        return hits
 
     def _filters(self, request: SearchRequest) -> Filters | None:
         """The request in the index's numbers; None when nothing can match."""
@@ -185,6 +214,21 @@ class LocalArchive:
                 f"ORDER BY s.updated_at {order}, s.public_id {order} LIMIT ?",
                 (*parameters, request.limit),
             ).fetchall()
+        return [read_session(row) for row in rows]
+
+    def folders(self) -> list[str]:
+        rows = self._db.execute(
+            "SELECT DISTINCT folder FROM session WHERE event_count > 0 AND folder IS NOT NULL AND parent IS NULL"
+        )
+        return sorted(folder for (folder,) in rows)
+
+    def sessions_in(self, folders: Sequence[str], limit: int) -> list[SessionRow]:
+        rows = self._db.execute(
+            f"SELECT {_SESSION} FROM session s JOIN json_each(?) f ON f.value = s.folder "
+            "WHERE s.event_count > 0 AND s.folder IS NOT NULL AND s.parent IS NULL "
+            "ORDER BY s.updated_at DESC, s.public_id DESC LIMIT ?",
+            (msgspec.json.encode(folders).decode(), limit),
+        )
         return [read_session(row) for row in rows]
 
     def neighbours(self, session: SessionRow) -> tuple[str | None, str | None]:

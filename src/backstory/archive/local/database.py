@@ -21,7 +21,7 @@ CREATE TABLE session (
     public_id TEXT NOT NULL,
     source TEXT NOT NULL,
     title TEXT NOT NULL, title_rank INTEGER NOT NULL,
-    summary TEXT, slug TEXT, cwd TEXT, last_cwd TEXT, branch TEXT, version TEXT,
+    summary TEXT, slug TEXT, folder TEXT, cwd TEXT, last_cwd TEXT, branch TEXT, version TEXT,
     parent TEXT, parent_call TEXT, forked_from TEXT,
     started_at INTEGER NOT NULL, updated_at INTEGER NOT NULL,
     turn_count INTEGER NOT NULL, event_count INTEGER NOT NULL,
@@ -29,6 +29,7 @@ CREATE TABLE session (
 ) STRICT;
 CREATE INDEX session_window ON session (updated_at, public_id, started_at, mode, source) WHERE event_count > 0;
 CREATE INDEX session_neighbours ON session (source, cwd, started_at, public_id) WHERE event_count > 0;
+CREATE INDEX session_folder ON session (source, folder, updated_at) WHERE event_count > 0 AND folder IS NOT NULL;
 CREATE INDEX session_parent ON session (parent) WHERE parent IS NOT NULL;
 
 CREATE TABLE turn (

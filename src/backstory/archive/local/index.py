@@ -21,10 +21,10 @@ from ..query import MAX_TOKEN_CHARS, index_text
 if TYPE_CHECKING:
     import tantivy
 
-__all__ = ["FIELDS", "Document", "Index", "IndexWriter", "turn_number"]
+__all__ = ["FIELDS", "Document", "Index", "IndexWriter", "TurnDocument", "split_turn_number", "turn_number"]
 
 # Change it with the schema, the tokenizer or what is fed: an index of another version is rebuilt.
-INDEX_VERSION = 1
+INDEX_VERSION = 2
 # What is searched by default has a field of its own, so that the common search needs no filter by type: tantivy skips
 # documents that cannot make the page only while nothing but terms is asked for (3 times faster at a million events).
 FIELDS: dict[str, set[int]] = {
@@ -41,6 +41,10 @@ def turn_number(session: int, turn: int) -> int:
     return session << 20 | turn
 
 
+def split_turn_number(number: int) -> tuple[int, int]:
+    return number >> 20, number & (1 << 20) - 1
+
+
 class Document(Struct, frozen=True):
     """One event as the index sees it; all names are already numbers."""
 
@@ -51,6 +55,17 @@ class Document(Struct, frozen=True):
     type: int
     project: int
     source: int
+    ts: int
+
+
+class TurnDocument(Struct, frozen=True):
+    """A whole turn as the index sees it: found by words spread over its prompt, its answers and its tools."""
+
+    session: int
+    turn: int
+    change: int
+    text: str
+    folder: int
     ts: int
 
 
@@ -87,15 +102,16 @@ class Index:
             assert self._index is not None
             return self._index.searcher()
 
-    def last_id(self) -> int:
-        """The highest event id that was committed; 0 for an empty index."""
+    def last(self, field: str) -> int:
+        """The highest `id` of an event, or `change` of a turn, that was committed; 0 when there is none."""
         import tantivy
 
         searcher = self.searcher()
-        if searcher is None or not searcher.num_docs:
+        if searcher is None:
             return 0
-        hits = searcher.search(tantivy.Query.all_query(), 1, count=False, order_by_field="id").hits
-        return int(searcher.fast_field_values("id", [hits[0][1]])[0] or 0)
+        having = tantivy.Query.exists_query(field)
+        hits = searcher.search(having, 1, count=False, order_by_field=field).hits
+        return int(searcher.fast_field_values(field, [hits[0][1]])[0] or 0) if hits else 0
 
     @property
     def schema(self) -> tantivy.Schema:
@@ -121,13 +137,14 @@ class Index:
         assert folder is not None
         return IndexWriter(_open(folder))
 
-    def build(self, documents: Iterable[Document]) -> int:
-        """A new index from all documents, beside the old one, then swapped in. Gives the number of documents."""
+    def build(self, documents: Iterable[Document], turns: Iterable[TurnDocument]) -> int:
+        """A new index from all documents, beside the old one, then swapped in. Gives the number of events."""
         make_private_folder(self.folder)
         number = 1 + max((_number_of(path) for path in self.folder.iterdir() if path.is_dir()), default=0)
         folder = make_private_folder(self.folder / f"v{INDEX_VERSION}-{number}")
         writer = IndexWriter(_create(folder))
         count = writer.add(documents)
+        writer.replace_turns(turns)
         writer.commit()
         writer.close()
         pointer = self.folder / f"{_POINTER}.new"
@@ -176,6 +193,25 @@ class IndexWriter:
             count += 1
         return count
 
+    def replace_turns(self, turns: Iterable[TurnDocument]) -> None:
+        """Turns grow: each takes the place of what was known of it."""
+        import tantivy
+
+        for turn in turns:
+            number = turn_number(turn.session, turn.turn)
+            text, parts = index_text(turn.text)
+            entry = tantivy.Document()
+            entry.add_unsigned("whole_turn", number)
+            entry.add_unsigned("change", turn.change)
+            entry.add_text("talk", text)
+            if parts:
+                entry.add_text("talk", parts)
+            entry.add_unsigned("session", turn.session)
+            entry.add_unsigned("project", turn.folder)
+            entry.add_integer("ts", turn.ts)
+            self._writer.delete_documents_by_term("whole_turn", number)
+            self._writer.add_document(entry)
+
     def commit(self) -> None:
         self._writer.commit()
 
@@ -208,6 +244,9 @@ def _create(folder: Path) -> tantivy.Index:
     for name in ("session", "turn", "type", "project", "source"):
         builder.add_unsigned_field(name, indexed=True)
     builder.add_integer_field("ts", fast=True)
+    builder.add_text_field("talk", tokenizer_name="words", index_option="position")
+    builder.add_unsigned_field("whole_turn", indexed=True, fast=True)
+    builder.add_unsigned_field("change", fast=True)
     index = tantivy.Index(builder.build(), str(folder), reuse=False)
     index.register_tokenizer("words", _analyzer())
     return index

@@ -18,7 +18,7 @@ from .index import FIELDS
 if TYPE_CHECKING:
     import tantivy
 
-__all__ = ["Filters", "Match", "search"]
+__all__ = ["Filters", "Match", "rank_turns", "search"]
 
 _K1 = 1.2  # tantivy's BM25
 # A part of a path or an identifier says less than the whole.
@@ -75,6 +75,38 @@ def search(
         bound = 2 * any_bound
     matches = [Match(id, min(max(score / bound, 1e-9), 1.0), ts) for score, id, ts in hits]
     return _order(matches, limit, tie_break), len(matches) > limit
+
+
+def rank_turns(
+    schema: tantivy.Schema,
+    snapshot: tantivy.Searcher,
+    query: Query,
+    folders: tuple[int, ...],
+    session: int | None,
+    limit: int,
+) -> list[tuple[int, float]]:
+    """The best whole turns by plain BM25 over any of the words, with their scores."""
+    import tantivy
+
+    if not query.clauses:
+        return []
+    words = {token for clause in query.clauses for token in clause.alternatives[0]}
+    terms = [(tantivy.Occur.Should, tantivy.Query.term_query(schema, "talk", word, "freq")) for word in sorted(words)]
+    conditions = [(tantivy.Occur.Must, tantivy.Query.boolean_query(terms))]
+    # A phrase in quotes is wanted as it stands.
+    conditions += [
+        (tantivy.Occur.Must, tantivy.Query.phrase_query(schema, "talk", list(clause.alternatives[0])))
+        for clause in query.clauses
+        if clause.quoted and len(clause.alternatives[0]) > 1
+    ]
+    for field, numbers in (("project", folders), ("session", None if session is None else (session,))):
+        if numbers is not None:
+            either = [(tantivy.Occur.Should, tantivy.Query.term_query(schema, field, n, "basic")) for n in numbers]
+            only = tantivy.Query.const_score_query(tantivy.Query.boolean_query(either), 0.0)
+            conditions.append((tantivy.Occur.Must, only))
+    hits = snapshot.search(tantivy.Query.boolean_query(conditions), limit, count=False).hits
+    turns = snapshot.fast_field_values("whole_turn", [address for _, address in hits])
+    return [(int(turn or 0), float(score)) for turn, (score, _) in zip(turns, hits, strict=True)]
 
 
 class _Question:
@@ -150,9 +182,10 @@ class _Question:
     def _hits(self, query: tantivy.Query, limit: int) -> list[tuple[float, tantivy.DocAddress]]:
         if self._deadline is None:
             return self._snapshot.search(query, limit, count=False).hits
-        answer = _threads.submit(self._snapshot.search, query, limit, count=False)
         try:
-            return answer.result(timeout=max(self._deadline - time.monotonic(), 0)).hits
+            if (seconds := self._deadline - time.monotonic()) <= 0:
+                raise FutureTimeout
+            return _threads.submit(self._snapshot.search, query, limit, count=False).result(timeout=seconds).hits
         except FutureTimeout:
             raise DeadlineExceeded("the search took too long") from None
 

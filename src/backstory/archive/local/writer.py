@@ -13,7 +13,7 @@ from ...model import EVENT_TYPES, EventType
 from ..base import ArchiveBusy, Batch, EventRow, FileRow, Place, SessionRow, SyncState, TurnRow
 from ..render import render_call
 from .bodies import Bodies, train_dictionary
-from .index import Document, Index, IndexWriter
+from .index import Document, Index, IndexWriter, TurnDocument
 from .rows import (
     EVENT_COLUMNS,
     FILE_COLUMNS,
@@ -85,7 +85,7 @@ class LocalWriter:
         self._session_ids: dict[str, int] = {}
         self._numbers: dict[tuple[str, str], int] = {}
         self._next_event = 1 + self._scalar("SELECT max(id) FROM event")
-        self._change = self._scalar("SELECT max(change) FROM turn")
+        self._change = self._indexed_change = self._scalar("SELECT max(change) FROM turn")
         self._index_writer: IndexWriter | None = None
         self._unflushed = False
 
@@ -144,6 +144,7 @@ class LocalWriter:
             raise
         if batch.events:
             self._feed(batch.events, first_event)
+        self._unflushed |= bool(batch.events or batch.turns)
 
     def _write_rows(self, batch: Batch) -> None:
         db = self._db
@@ -182,11 +183,13 @@ class LocalWriter:
             for id, row in enumerate(events, first_id)
             if row.type is not EventType.UNKNOWN
         )
-        self._unflushed = True
 
     def flush(self) -> None:
-        if self._unflushed and self._index_writer:
-            self._index_writer.commit()
+        if self._unflushed:
+            writer = self._open_index()
+            writer.replace_turns(self._turn_documents(self._indexed_change))
+            writer.commit()
+            self._indexed_change = self._change
             self._unflushed = False
 
     def recover(self) -> bool:
@@ -197,14 +200,16 @@ class LocalWriter:
         last_event = self._db.execute(
             "SELECT id FROM event WHERE type <> ? ORDER BY id DESC LIMIT 1", (EventType.UNKNOWN.code,)
         ).fetchone()
-        committed, indexed = last_event[0] if last_event else 0, self._index.last_id()
+        committed, indexed = last_event[0] if last_event else 0, self._index.last("id")
+        self._indexed_change = self._index.last("change")
         if indexed > committed:  # the index outlived a power cut that the record's last commits did not
             self._open_index().delete_above(committed)
         elif indexed < committed:
             self._open_index().add(self._documents(indexed))
-        self._unflushed = indexed != committed
+        behind = indexed != committed or any(True for _ in self._turn_documents(self._indexed_change))
+        self._unflushed = behind
         self.flush()
-        return indexed != committed
+        return behind
 
     def _open_index(self) -> IndexWriter:
         if self._index_writer is None:
@@ -216,7 +221,8 @@ class LocalWriter:
             self._index_writer.close()
             self._index_writer = None
         self._unflushed = False
-        return self._index.build(self._documents(0))
+        self._indexed_change = self._change
+        return self._index.build(self._documents(0), self._turn_documents(0))
 
     def _documents(self, after: int) -> Iterator[Document]:
         """The searchable events above an id, in order, read in pages so that no transaction stays open."""
@@ -236,6 +242,23 @@ class LocalWriter:
                 number = self._number("source", "name", source)
                 yield Document(id, row.text, session, row.turn, row.type.code, project or 0, number, row.ts)
             after = rows[-1][0]
+
+    def _turn_documents(self, after: int) -> Iterator[TurnDocument]:
+        """The turns that changed after `after`, of the sessions that are read turn by turn."""
+        rows = self._db.execute(
+            "SELECT t.session, t.ordinal, t.change, t.tools, t.updated_at, s.folder FROM turn t "
+            "JOIN session s ON s.id = t.session "
+            "WHERE t.change > ? AND t.prompt IS NOT NULL AND s.folder IS NOT NULL AND s.parent IS NULL",
+            (after,),
+        ).fetchall()
+        for session, ordinal, change, tools, ts, folder in rows:
+            bodies = self._db.execute(
+                "SELECT body FROM event WHERE session = ? AND turn = ? AND type IN (?, ?) ORDER BY type, ordinal",
+                (session, ordinal, EventType.USER_INPUT.code, EventType.ASSISTANT_RESPONSE.code),
+            )
+            texts = [self._bodies.unpack(body) for (body,) in bodies]
+            texts.append("tools: " + " ".join(sorted(msgspec.json.decode(tools))))
+            yield TurnDocument(session, ordinal, change, "\n".join(texts), self._number("project", "path", folder), ts)
 
     def sync_state(self) -> SyncState:
         row = self._db.execute("SELECT value FROM meta WHERE name = 'sync'").fetchone()
