@@ -76,18 +76,18 @@ class Rollout:
     def __init__(self) -> None:
         self.seconds = 0
 
-    def record(self, kind: str, **payload: Any) -> dict[str, Any]:
+    def record(self, kind: str, /, **payload: Any) -> dict[str, Any]:
         self.seconds += 1
         minutes, seconds = divmod(self.seconds, 60)
         return {"timestamp": f"2026-06-18T09:{minutes:02d}:{seconds:02d}.000Z", "type": kind, "payload": payload}
 
-    def item(self, kind: str, **payload: Any) -> dict[str, Any]:
+    def item(self, kind: str, /, **payload: Any) -> dict[str, Any]:
         return self.record("response_item", type=kind, **payload)
 
-    def event(self, kind: str, **payload: Any) -> dict[str, Any]:
+    def event(self, kind: str, /, **payload: Any) -> dict[str, Any]:
         return self.record("event_msg", type=kind, **payload)
 
-    def turn_item(self, kind: str, **item: Any) -> dict[str, Any]:
+    def turn_item(self, kind: str, /, **item: Any) -> dict[str, Any]:
         return self.event("item_completed", thread_id=SESSION, turn_id="turn-1", item={"type": kind, **item})
 
     def meta(self, session: str = SESSION, **payload: Any) -> dict[str, Any]:

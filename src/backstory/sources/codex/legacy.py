@@ -66,7 +66,8 @@ def _is_header(record: Payload) -> bool:
 
 
 def _response_item(record: Payload) -> Payload:
-    item = {**record, "type": _BARE_TYPES[record.get("type", "message")]}
+    kind = record.get("type")
+    item = {**record, "type": _BARE_TYPES[kind] if isinstance(kind, str) else "message"}
     if "content" not in item and "message" in item:
         item["content"] = item["message"]
     function = item.get("function")
