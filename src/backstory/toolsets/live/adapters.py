@@ -21,8 +21,8 @@ from .store_protocol import StoreProtocol
 
 __all__ = ["Adapter", "FsAdapter", "Publish"]
 
-Publish = Callable[[int, Callable[[], list[Event]], int], None]
-"""Tells subscribers: the number of the newest event, how to get the new ones, about how many bytes each is."""
+Publish = Callable[[int, Callable[[], list[Event]]], None]
+"""Tells subscribers: the number of the newest event, and how to get the new ones."""
 
 
 class Adapter(Protocol):
@@ -111,8 +111,7 @@ class FsAdapter:
     def _publish(self, change: Change) -> None:
         self.head = change.head
         if change.events:
-            size = sum(len(bytes(entry)) for entry in change.entries) // change.events
-            self._tell(change.head, lambda: events_of(change), size)
+            self._tell(change.head, lambda: events_of(change))
 
     async def metas(self) -> Metas:
         return {meta.session_id: msgspec.to_builtins(meta) for meta in self._store.index.metas()}

@@ -196,7 +196,7 @@ class BridgeAdapter:
     def _tell(self, found: Event) -> None:
         self.head = found.seq
         self._recent.append(found)
-        self._publish(found.seq, lambda: [found], 0)
+        self._publish(found.seq, lambda: [found])
 
     async def read_events(self, after: int, limit: int) -> list[Event]:
         if self._recent and self._recent[0].seq <= after + 1:

@@ -12,6 +12,8 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from weakref import WeakSet
 
+import msgspec
+
 from .errors import LiveError
 from .events import Event
 from .filters import Filter
@@ -57,17 +59,17 @@ class Feed:
         for subscription in self._subscriptions:
             subscription.wake()
 
-    def publish(self, head: int, events: Callable[[], list[Event]], size: int) -> None:
-        """Tell everyone: the number of the newest event, how to get the new ones, about how many bytes each is."""
+    def publish(self, head: int, events: Callable[[], list[Event]]) -> None:
+        """Tell everyone: the number of the newest event, and how to get the new ones."""
         self.head = head
         if not self._subscriptions:
             return
         try:
-            told = events()
+            told = [(event, len(msgspec.json.encode(event.payload))) for event in events()]
         except Exception:
             _log.exception("events up to %d could not be told", head)
             return
-        for event in told:
+        for event, size in told:
             for subscription in self._subscriptions:
                 subscription.offer(event, size)
 

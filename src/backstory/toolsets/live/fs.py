@@ -117,7 +117,7 @@ class FsStore:
         self._syncs.request()
         await self._syncs.wait()
         await self._save()
-        self.index.close()
+        self.index.database.close()
         self.journal.close()
         self.files.close()
         self._pool.shutdown()
@@ -407,7 +407,7 @@ class FsStore:
         if self.settings.fsync != "off":
             try:
                 await asyncio.to_thread(self.files.sync, dirty)
-                await asyncio.to_thread(self.index.write_back)
+                await asyncio.to_thread(self.index.database.write_back)
             except (OSError, sqlite3.Error) as error:
                 self._dirty |= dirty
                 _log.warning("%s: %s", self.folder, error)
@@ -418,7 +418,7 @@ class FsStore:
             self.journal.trim(self.settings.replay_mb << 20, position)
 
     def _commit_index(self) -> bool:
-        if not self.index.pending:
+        if not self.index.database.uncommitted:
             return True
         for session in self.index.touched():
             if stat := self.files.stat(session.id):

@@ -2,18 +2,12 @@
 
 Entries are placed on branches: an entry continues its parent's branch when it is the first to, else it starts another.
 So the path from a root to any entry is a few runs of (branch, depth), and a page of it is a range of rows.
-
-Statements run at once in an open transaction, which is committed now and then: a commit that fails (a full disk) costs
-nothing, because what it would have written is kept and done again.
 """
 
 from __future__ import annotations
 
 import hashlib
-import logging
-import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from .branches import Branch, Place
+from .database import Database
 from .journal import Position
 from .records import EntryLine
 from .requests import Order
@@ -28,7 +23,6 @@ from .types import SessionMeta, decode_meta
 
 __all__ = ["Index", "Run", "Session", "tokens_of"]
 
-_log = logging.getLogger("backstory.live")
 _VERSION = 1
 _CACHED_SESSIONS = 4096
 _RARE = 1000
@@ -91,46 +85,26 @@ class Run(Struct, frozen=True):
 
 class Index:
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.database = Database(path, _SCHEMA, _VERSION)
+        self._ask = self.database.query
+        self._write = self.database.write
         self._cache: dict[str, Session] = {}
         self._touched: dict[int, Session] = {}
-        self._undone: list[tuple[str, Sequence[Any]]] = []
-        self.failure: str | None = None
-        """Why the last commit failed; nothing is lost by that."""
-        try:
-            self._open()
-        except sqlite3.DatabaseError:
-            self._db.close()
-            for suffix in ("", "-wal", "-shm"):
-                path.with_name(path.name + suffix).unlink(missing_ok=True)
-            self._open()
-
-    def _open(self) -> None:
-        self._db = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
-        self._db.executescript(
-            "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA cache_size=-65536; "
-            "PRAGMA cache_spill=OFF; PRAGMA temp_store=MEMORY; PRAGMA wal_autocheckpoint=0;"
-        )
-        if self._db.execute("PRAGMA user_version").fetchone()[0] != _VERSION:
-            if self._db.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone():
-                raise sqlite3.DatabaseError("an index of another version")
-            self._db.executescript(f"{_SCHEMA} PRAGMA user_version={_VERSION};")
-        self._db.execute("BEGIN")
-        self._last_key: int = self._db.execute(
+        self._last_key: int = self._ask(
             "SELECT max((SELECT coalesce(max(key), 0) FROM session), (SELECT coalesce(max(key), 0) FROM garbage))"
         ).fetchone()[0]
-        while row := self._db.execute("SELECT session FROM entry WHERE session > ?", (self._last_key,)).fetchone():
+        while row := self._ask("SELECT session FROM entry WHERE session > ?", self._last_key).fetchone():
             self._last_key = row[0]
-            self._write("INSERT INTO garbage VALUES (?)", row)
+            self._write("INSERT INTO garbage VALUES (?)", self._last_key)
 
-    # --- what is there -------------------------------------------------------------------------------------------
+    # --- what is there
 
     def session(self, session_id: str) -> Session | None:
         session = self._cache.get(session_id)
         if session is None:
-            row = self._db.execute(
+            row = self._ask(
                 "SELECT key, id, meta, leaf, size, inode, mtime, current, branches, orphans FROM session WHERE id = ?",
-                (session_id,),
+                session_id,
             ).fetchone()
             if row is None:
                 return None
@@ -148,21 +122,19 @@ class Index:
 
     def files(self) -> Iterator[tuple[str, int, int, int]]:
         """Session id, size, inode and time of every file as it was indexed."""
-        return self._db.execute("SELECT id, size, inode, mtime FROM session")
+        return self._ask("SELECT id, size, inode, mtime FROM session")
 
     def find(self, session: Session, entry_id: str) -> Place | None:
         if session.tip is not None and session.tip.id == entry_id:
             return session.tip
-        row = self._db.execute(
-            f"SELECT {_PLACE} FROM entry WHERE session = ? AND id = ?", (session.key, entry_id)
-        ).fetchone()
+        row = self._ask(f"SELECT {_PLACE} FROM entry WHERE session = ? AND id = ?", session.key, entry_id).fetchone()
         return Place(*row) if row else None
 
     def path(self, session: Session, end: Place) -> list[Run]:
         """The runs from the root to an entry."""
         runs = [Run(end.branch, 0, end.depth)]
-        while row := self._db.execute(
-            "SELECT parent, depth FROM branch WHERE session = ? AND number = ?", (session.key, runs[-1].branch)
+        while row := self._ask(
+            "SELECT parent, depth FROM branch WHERE session = ? AND number = ?", session.key, runs[-1].branch
         ).fetchone():
             parent, depth = row
             if parent is None:
@@ -178,17 +150,21 @@ class Index:
         for run in runs:
             if limit >= 0 and len(found) >= limit:
                 break
-            rows = self._db.execute(
+            rows = self._ask(
                 f"SELECT {_PLACE} FROM entry WHERE session = ? AND branch = ? AND depth BETWEEN ? AND ? "
                 f"AND role IN ({wanted}) ORDER BY depth LIMIT ?",
-                (session.key, run.branch, run.first, run.last, limit - len(found) if limit >= 0 else -1),
+                session.key,
+                run.branch,
+                run.first,
+                run.last,
+                limit - len(found) if limit >= 0 else -1,
             )
             found += [Place(*row) for row in rows]
         return found
 
     def all_places(self, session: Session) -> list[Place]:
         """Every entry, parents before their children (a branch is numbered after the one it leaves)."""
-        rows = self._db.execute(f"SELECT {_PLACE} FROM entry WHERE session = ? ORDER BY branch, depth", (session.key,))
+        rows = self._ask(f"SELECT {_PLACE} FROM entry WHERE session = ? ORDER BY branch, depth", session.key)
         return [Place(*row) for row in rows]
 
     def ordered(
@@ -210,34 +186,28 @@ class Index:
                 values.append(token)
         # The unary plus keeps SQLite from walking the whole order when few sessions can match.
         sort = f"+{column}" if rare is not None else column
-        rows = self._db.execute(
+        rows = self._ask(
             f"SELECT {column}, meta FROM session WHERE {' AND '.join(where)} "
             f"ORDER BY {sort} {direction}, id {direction}",
-            values,
+            *values,
         )
         return ((key, decode_meta(meta)) for key, meta in rows)
 
     def _rare(self, tokens: Sequence[int]) -> int | None:
         for token in tokens:
             query = "SELECT count(*) FROM (SELECT 1 FROM tag WHERE token = ? LIMIT ?)"
-            if self._db.execute(query, (token, _RARE + 1)).fetchone()[0] <= _RARE:
+            if self._ask(query, token, _RARE + 1).fetchone()[0] <= _RARE:
                 return token
         return None
 
-    def session_ids(self) -> list[str]:
-        """Sessions in the order they were created."""
-        return [
-            row[0] for row in self._db.execute("SELECT id FROM session WHERE meta IS NOT NULL ORDER BY created, id")
-        ]
-
     def metas(self) -> list[SessionMeta]:
-        rows = self._db.execute("SELECT meta FROM session WHERE meta IS NOT NULL ORDER BY created, id")
+        rows = self._ask("SELECT meta FROM session WHERE meta IS NOT NULL ORDER BY created, id")
         return [decode_meta(row[0]) for row in rows]
 
     def count(self) -> int:
-        return int(self._db.execute("SELECT count(*) FROM session WHERE meta IS NOT NULL").fetchone()[0])
+        return int(self._ask("SELECT count(*) FROM session WHERE meta IS NOT NULL").fetchone()[0])
 
-    # --- what changes --------------------------------------------------------------------------------------------
+    # --- what changes
 
     def new_key(self) -> int:
         """A number under which entries can be prepared that nobody sees yet."""
@@ -249,7 +219,8 @@ class Index:
         self._write(
             "INSERT INTO session (key, id, size, inode, mtime, current, branches, orphans) "
             "VALUES (?, ?, 0, 0, 0, 0, 0, 0)",
-            (session.key, session_id),
+            session.key,
+            session_id,
         )
         self._cache[session_id] = session
         return session
@@ -265,23 +236,26 @@ class Index:
             session.orphans += parent is None and line.parent is not None
             self._write(
                 "INSERT INTO branch VALUES (?, ?, ?, ?)",
-                (session.key, branch, parent and parent.branch, parent and parent.depth),
+                session.key,
+                branch,
+                parent and parent.branch,
+                parent and parent.depth,
             )
         place = Place(line.id, line.parent, line.role, line.revision, line.offset, line.length, branch, depth)
         self._write(
             "INSERT INTO entry VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                session.key, branch, depth, line.id, line.parent, line.role, line.revision, line.offset, line.length,
-            ),
+            session.key, branch, depth, line.id, line.parent, line.role, line.revision, line.offset, line.length,
         )  # fmt: skip
         session.current += line.length
         session.tip = place
         return place
 
     def _continued(self, session: Session, place: Place) -> bool:
-        row = self._db.execute(
+        row = self._ask(
             "SELECT 1 FROM entry WHERE session = ? AND branch = ? AND depth = ?",
-            (session.key, place.branch, place.depth + 1),
+            session.key,
+            place.branch,
+            place.depth + 1,
         ).fetchone()
         return row is not None
 
@@ -290,7 +264,13 @@ class Index:
         self._write(
             "UPDATE entry SET role = ?, revision = ?, offset = ?, length = ? "
             "WHERE session = ? AND branch = ? AND depth = ?",
-            (line.role, line.revision, line.offset, line.length, session.key, place.branch, place.depth),
+            line.role,
+            line.revision,
+            line.offset,
+            line.length,
+            session.key,
+            place.branch,
+            place.depth,
         )
         session.current += line.length - place.length
         place.role, place.revision, place.offset, place.length = line.role, line.revision, line.offset, line.length
@@ -303,10 +283,8 @@ class Index:
         self._write(
             "UPDATE session SET meta = ?, created = ?, updated = ?, leaf = ?, size = ?, current = ?, branches = ?, "
             "orphans = ? WHERE key = ?",
-            (
-                _encode(meta) if meta else None, meta and meta.created_at, meta and meta.updated_at, session.leaf,
-                session.size, session.current, session.branches, session.orphans, session.key,
-            ),
+            _encode(meta) if meta else None, meta and meta.created_at, meta and meta.updated_at, session.leaf,
+            session.size, session.current, session.branches, session.orphans, session.key, key=("session", session.key),
         )  # fmt: skip
         self._touched[session.key] = session
 
@@ -316,60 +294,60 @@ class Index:
         old = set(tokens_of(before.status, before.metadata)) if before else set()
         new = set(tokens_of(after.status, after.metadata)) if after else set()
         for token in old - new:
-            self._write("DELETE FROM tag WHERE token = ? AND session = ?", (token, key))
+            self._write("DELETE FROM tag WHERE token = ? AND session = ?", token, key)
         for token in new - old:
-            self._write("INSERT OR IGNORE INTO tag VALUES (?, ?)", (token, key))
+            self._write("INSERT OR IGNORE INTO tag VALUES (?, ?)", token, key)
 
     def add_entries(self, key: int, places: Iterable[Place]) -> None:
         """Entries whose places are known, under a key."""
         for place in places:
             self._write(
                 "INSERT INTO entry VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (
-                    key, place.branch, place.depth, place.id, place.parent, place.role, place.revision, place.offset,
-                    place.length,
-                ),
+                key, place.branch, place.depth, place.id, place.parent, place.role, place.revision, place.offset,
+                place.length,
             )  # fmt: skip
 
     def add_branches(self, key: int, branches: Iterable[Branch]) -> None:
         for branch in branches:
-            self._write("INSERT INTO branch VALUES (?, ?, ?, ?)", (key, branch.number, branch.parent, branch.depth))
+            self._write("INSERT INTO branch VALUES (?, ?, ?, ?)", key, branch.number, branch.parent, branch.depth)
 
     def branches(self, session: Session) -> list[Branch]:
-        rows = self._db.execute("SELECT number, parent, depth FROM branch WHERE session = ?", (session.key,))
+        rows = self._ask("SELECT number, parent, depth FROM branch WHERE session = ?", session.key)
         return [Branch(*row) for row in rows]
 
     def rekey(self, session: Session, key: int) -> None:
         """From now on the session has the entries prepared under a key, and no longer those it had."""
-        self._write("INSERT INTO garbage VALUES (?)", (session.key,))
-        self._write("DELETE FROM branch WHERE session = ?", (session.key,))
+        self._write("INSERT INTO garbage VALUES (?)", session.key)
+        self._write("DELETE FROM branch WHERE session = ?", session.key)
         self._save_tags(session.key, session.meta, None)
         self._save_tags(key, None, session.meta)
-        self._write("UPDATE session SET key = ? WHERE key = ?", (key, session.key))
+        self._write("UPDATE session SET key = ? WHERE key = ?", key, session.key)
         self._touched.pop(session.key, None)
         session.key, session.tip = key, None
 
     def remove(self, session: Session) -> None:
-        self._write("INSERT INTO garbage VALUES (?)", (session.key,))
-        self._write("DELETE FROM branch WHERE session = ?", (session.key,))
+        self._write("INSERT INTO garbage VALUES (?)", session.key)
+        self._write("DELETE FROM branch WHERE session = ?", session.key)
         self._save_tags(session.key, session.meta, None)
-        self._write("DELETE FROM session WHERE key = ?", (session.key,))
+        self._write("DELETE FROM session WHERE key = ?", session.key)
         self._cache.pop(session.id, None)
         self._touched.pop(session.key, None)
 
     def collect(self, limit: int = 2000) -> bool:
         """Delete some entries of sessions that are gone; False when there are none left."""
-        row = self._db.execute("SELECT key FROM garbage").fetchone()
+        row = self._ask("SELECT key FROM garbage").fetchone()
         if row is None:
             return False
         (key,) = row
         self._write(
             "DELETE FROM entry WHERE session = ? AND (branch, depth) IN "
             "(SELECT branch, depth FROM entry WHERE session = ? LIMIT ?)",
-            (key, key, limit),
+            key,
+            key,
+            limit,
         )
-        if self._db.execute("SELECT 1 FROM entry WHERE session = ?", (key,)).fetchone() is None:
-            self._write("DELETE FROM garbage WHERE key = ?", (key,))
+        if self._ask("SELECT 1 FROM entry WHERE session = ?", key).fetchone() is None:
+            self._write("DELETE FROM garbage WHERE key = ?", key)
         return True
 
     def touched(self) -> list[Session]:
@@ -378,51 +356,21 @@ class Index:
 
     def stamp(self, session: Session, inode: int, mtime: int) -> None:
         session.inode, session.mtime = inode, mtime
-        self._write("UPDATE session SET inode = ?, mtime = ? WHERE key = ?", (inode, mtime, session.key))
+        self._write("UPDATE session SET inode = ?, mtime = ? WHERE key = ?", inode, mtime, session.key)
 
     def checkpoint(self) -> Position | None:
-        row = self._db.execute("SELECT value FROM state WHERE name = 'checkpoint'").fetchone()
+        row = self._ask("SELECT value FROM state WHERE name = 'checkpoint'").fetchone()
         return Position(*map(int, row[0].split())) if row else None
 
     def set_checkpoint(self, position: Position) -> None:
-        self._write("INSERT OR REPLACE INTO state VALUES ('checkpoint', ?)", (f"{position.segment} {position.offset}",))
-
-    @property
-    def pending(self) -> int:
-        """Statements not committed yet."""
-        return len(self._undone)
+        self._write("INSERT OR REPLACE INTO state VALUES ('checkpoint', ?)", f"{position.segment} {position.offset}")
 
     def commit(self) -> bool:
-        """Make the changes permanent; False when that failed: they are kept, and still seen by everyone who asks."""
-        try:
-            self._db.execute("COMMIT")
-        except sqlite3.Error as error:
-            _log.warning("the index of live sessions could not be saved: %s", error)
-            self.failure = str(error)
-            if self._db.in_transaction:
-                return False
-            self._db.execute("BEGIN")
-            for sql, values in self._undone:
-                self._db.execute(sql, values)
-            return False
-        self._db.execute("BEGIN")
-        self._undone.clear()
-        self._touched.clear()
-        self.failure = None
-        return True
-
-    def write_back(self) -> None:
-        """Move what was committed from SQLite's log into its file, syncing both. For another thread."""
-        with closing(sqlite3.connect(self._path)) as db:
-            db.execute("PRAGMA wal_checkpoint(PASSIVE)")
-
-    def close(self) -> None:
-        self.commit()
-        self._db.close()
-
-    def _write(self, sql: str, values: Sequence[Any]) -> None:
-        self._db.execute(sql, values)
-        self._undone.append((sql, values))
+        """Make the changes permanent; False when that failed: they are kept."""
+        done = self.database.commit()
+        if done:
+            self._touched.clear()
+        return done
 
 
 def tokens_of(status: str | None, metadata: Mapping[str, Any] | None) -> list[int]:

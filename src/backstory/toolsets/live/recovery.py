@@ -89,7 +89,7 @@ def reconcile(index: Index, files: Files, problems: Problems) -> None:
                 problems[item.name] = f"cannot be read: {error.strerror or error}"
                 if session := index.session(session_id):
                     index.remove(session)
-            if index.pending > _COMMIT_EVERY:
+            if index.database.uncommitted > _COMMIT_EVERY:
                 index.commit()
     for session_id in known:
         if session := index.session(session_id):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import sqlite3
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -99,7 +100,7 @@ class Live:
         return functions()
 
     async def call(self, function_id: str, data: Any) -> Any:
-        """Call a function with a JSON value and get a JSON value. Raises LiveError and nothing else; but KeyError for an
+        """Call a function with a JSON value and get a JSON value. Raises LiveError and nothing else, or KeyError for an
         unknown function id (a face answers that with its own "no such function")."""
         kind = REQUESTS[function_id]
         try:
@@ -110,14 +111,15 @@ class Live:
                 return self._config_status()
             if function_id == "session::on-config-change":
                 return {"ok": await self.reload()}
-            with self._in_use(self._adapter) as adapter:
-                return await adapter.call(function_id, request)
+            return await self._answer(self._adapter, function_id, request)
         except LiveError:
             raise
         except BadArgument as error:
             raise LiveError("invalid_request", error.message) from None
         except (UnicodeEncodeError, RecursionError) as error:
             raise LiveError("invalid_request", f"the request cannot be written as JSON: {error}") from None
+        except (OSError, sqlite3.Error) as error:
+            raise LiveError("storage", f"{function_id} failed: {error}") from None
         except Exception:
             _log.exception("%s failed", function_id)
             raise LiveError("storage", "an unexpected error, which is in the log of the server") from None
@@ -235,9 +237,9 @@ class Live:
         """An adapter. What it tells reaches subscribers while it is the current one."""
         adapter: Adapter
 
-        def publish(head: int, events: Callable[[], list[Event]], size: int) -> None:
+        def publish(head: int, events: Callable[[], list[Event]]) -> None:
             if adapter is self._adapter:
-                self._feed.publish(head, events, size)
+                self._feed.publish(head, events)
 
         if isinstance(settings.adapter, BridgeSettings):
             adapter = BridgeAdapter(settings, publish, settle, lambda: self._tell_state({}))
@@ -274,11 +276,10 @@ class Live:
 
         self._telling = asyncio.create_task(tell())
 
-    @contextmanager
-    def _in_use(self, adapter: Adapter) -> Iterator[Adapter]:
+    async def _answer(self, adapter: Adapter, function_id: str, request: Any) -> Any:
         self._users[adapter] += 1
         try:
-            yield adapter
+            return await adapter.call(function_id, request)
         finally:
             self._users[adapter] -= 1
             self._idle.set()

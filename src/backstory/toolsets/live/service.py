@@ -5,8 +5,8 @@ A mutation first waits until nobody holds its session; from then on to its write
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterable, Sequence
+from secrets import token_hex
 from typing import Any
 
 import msgspec
@@ -43,7 +43,7 @@ class Service:
     # --- sessions
 
     async def create(self, request: ask.Create) -> Json:
-        meta = await self._create(f"s_{uuid.uuid4().hex}", request)
+        meta = await self._create(f"s_{token_hex(16)}", request)
         return {"session_id": meta.session_id, "meta": _plain(meta)}
 
     async def ensure(self, request: ask.Ensure) -> Json:
@@ -257,7 +257,7 @@ class Service:
         places = self._store.index.places(session, path, range(len(ROLES)))
         time = now()
         meta = SessionMeta(
-            session_id=f"s_{uuid.uuid4().hex}",
+            session_id=f"s_{token_hex(16)}",
             title=source.title if request.title is None else request.title,
             description=source.description,
             status="idle",
@@ -338,7 +338,7 @@ def _plain(value: Any) -> Any:
 
 
 def _entry_id() -> str:
-    return f"e_{uuid.uuid4().hex}"
+    return f"e_{token_hex(16)}"
 
 
 def _role(entry: Entry) -> int:

@@ -1,0 +1,106 @@
+"""A SQLite file that follows something else and may lag behind it, but never lies to who asks through it.
+
+Writes are collected and executed before the next question, in a transaction that is committed now and then. A commit
+that fails (a full disk) costs nothing: what it would have written is kept and executed again.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Database"]
+
+_log = logging.getLogger("backstory.live")
+_AT_ONCE = 1000
+Write = tuple[str, Sequence[Any]]
+
+
+class Database:
+    def __init__(self, path: Path, schema: str, version: int) -> None:
+        """A file that is damaged, or of another version, is made anew."""
+        self._path = path
+        self._collected: dict[object, Write] = {}
+        self._executed: list[Write] = []
+        try:
+            self._open(schema, version)
+        except sqlite3.DatabaseError:
+            self._db.close()
+            for suffix in ("", "-wal", "-shm"):
+                path.with_name(path.name + suffix).unlink(missing_ok=True)
+            self._open(schema, version)
+
+    def _open(self, schema: str, version: int) -> None:
+        self._db = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+        self._db.executescript(
+            "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA cache_size=-65536; "
+            # Nothing but a commit, and `write_back` in a thread, may need the disk.
+            "PRAGMA cache_spill=OFF; PRAGMA temp_store=MEMORY; PRAGMA wal_autocheckpoint=0;"
+        )
+        found = self._db.execute("PRAGMA user_version").fetchone()[0]
+        if found != version:
+            if found:
+                raise sqlite3.DatabaseError("made by another version")
+            self._db.executescript(f"{schema} PRAGMA user_version={version};")
+        self._db.execute("BEGIN")
+
+    def write(self, sql: str, *values: Any, key: object = None) -> None:
+        """Collect a statement; one with a key takes the place of an earlier one that was not executed yet."""
+        self._collected[key or object()] = (sql, values)
+        if len(self._collected) > _AT_ONCE:
+            self._execute()
+
+    def query(self, sql: str, *values: Any) -> sqlite3.Cursor:
+        if self._collected:
+            self._execute()
+        return self._db.execute(sql, values)
+
+    def _execute(self) -> None:
+        writes = list(self._collected.values())
+        self._db.execute("SAVEPOINT writes")
+        try:
+            self._run(writes)
+        except BaseException:
+            self._db.execute("ROLLBACK TO writes")
+            raise
+        self._db.execute("RELEASE writes")
+        self._executed += writes
+        self._collected.clear()
+
+    def _run(self, writes: list[Write]) -> None:
+        for sql, group in groupby(writes, key=lambda write: write[0]):
+            self._db.executemany(sql, [values for _, values in group])
+
+    @property
+    def uncommitted(self) -> int:
+        return len(self._executed) + len(self._collected)
+
+    def commit(self) -> bool:
+        """Make the writes permanent; False when that failed: they are kept, and seen by everyone who asks."""
+        try:
+            if self._collected:
+                self._execute()
+            self._db.execute("COMMIT")
+        except sqlite3.Error as error:
+            _log.warning("%s could not be saved: %s", self._path, error)
+            if not self._db.in_transaction:
+                self._db.execute("BEGIN")
+                self._run(self._executed)
+            return False
+        self._db.execute("BEGIN")
+        self._executed.clear()
+        return True
+
+    def write_back(self) -> None:
+        """Move what was committed from SQLite's log into its file, syncing both. For another thread."""
+        with closing(sqlite3.connect(self._path)) as db:
+            db.execute("PRAGMA wal_checkpoint(PASSIVE)")
+
+    def close(self) -> None:
+        self.commit()
+        self._db.close()
