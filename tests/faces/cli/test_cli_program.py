@@ -14,6 +14,8 @@ from backstory.faces.cli.app import COMMANDS, program
 
 from .conftest import Program, World
 
+DETAILS = "with the details that BACKSTORY_DEBUG=1 shows"
+
 
 class TestHelp:
     def test_lists_every_command(self, backstory: Program) -> None:
@@ -73,8 +75,7 @@ class TestErrors:
             (PermissionError(13, "Permission denied", "/x/archive.db"), "Permission denied: /x/archive.db"),
             (
                 ZeroDivisionError("two\nlines"),
-                "unexpected ZeroDivisionError: two lines; please report this "
-                "with the details that BACKSTORY_DEBUG=1 shows",
+                f"unexpected ZeroDivisionError: two lines; please report this {DETAILS}",
             ),
         ],
     )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
+from io import TextIOWrapper
 from typing import Any
 
 import click
@@ -56,12 +58,17 @@ class Program(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
+    # Click would turn a broken pipe into exit code 1.
+
+    def make_context(self, *given: Any, **named: Any) -> click.Context:
+        with _broken_pipe_is_no_failure():
+            return super().make_context(*given, **named)
+
     def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except BrokenPipeError:
-            _discard_stdout()
-            return 0
+        with _broken_pipe_is_no_failure():
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+            return result
 
 
 def _show_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
@@ -99,13 +106,12 @@ def program(ctx: click.Context, as_json: bool) -> int | None:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the program and give its exit code: 0 ok, 1 failed or not found, 2 wrong usage, 130 interrupted."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that cannot show a character shows a stand-in
     try:
         result = program.main(list(arguments), prog_name="backstory", standalone_mode=False, color=_color())
-        sys.stdout.flush()
         return result if isinstance(result, int) else 0
-    except BrokenPipeError:
-        _discard_stdout()
-        return 0
     except click.Abort:
         return 130
     except click.UsageError as error:
@@ -158,6 +164,12 @@ def _color() -> bool | None:
     return False if os.environ.get("NO_COLOR") else None
 
 
-def _discard_stdout() -> None:
-    """The reader (`head`, a pager) has seen enough; the interpreter must not stumble over the pipe once more."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+@contextmanager
+def _broken_pipe_is_no_failure() -> Iterator[None]:
+    """The reader (`head`, a pager) has seen enough."""
+    try:
+        yield
+    except BrokenPipeError:
+        # What is still buffered must not make the interpreter stumble over the pipe once more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise click.exceptions.Exit(0) from None

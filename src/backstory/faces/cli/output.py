@@ -4,25 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import msgspec
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
-__all__ = ["exit_code", "hint", "print_json", "stdout_console", "tell", "warn"]
+__all__ = ["exit_code", "hint", "print_json", "tell", "warn"]
 
 # The tools' ways to say that the request itself was wrong; everything else a tool answers is a failure.
 _WRONG_REQUEST = {"invalid_request", "unsupported_event_type", "ambiguous_addressing"}
-
-
-def stdout_console() -> Console:
-    """A console for results. Only a terminal has a width: what goes into a pipe or a file is never folded or cut."""
-    from rich.console import Console
-
-    return Console(highlight=False, markup=False, emoji=False, soft_wrap=not sys.stdout.isatty())
 
 
 def print_json(data: Any) -> None:

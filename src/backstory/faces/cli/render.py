@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import time
 from typing import Any
 
@@ -13,7 +14,7 @@ from ...archive.query import parse_query
 from ...model import parse_time
 from .words import ago
 
-__all__ = ["facts", "headline", "highlight", "moment", "put", "since", "speaker"]
+__all__ = ["facts", "headline", "highlight", "moment", "put", "since", "speaker", "stdout_console"]
 
 _SPEAKERS = {
     "user_input": ("you", "bold green"),
@@ -25,6 +26,17 @@ _SPEAKERS = {
     "system": ("system", "blue"),
     "runtime": ("runtime", "blue"),
 }
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Rich would end the process with exit code 1 here; the program treats it like any other broken pipe."""
+        raise BrokenPipeError
+
+
+def stdout_console() -> Console:
+    """A console for results. Only a terminal has a width: what goes into a pipe or a file is never folded or cut."""
+    return _Console(highlight=False, markup=False, emoji=False, soft_wrap=not sys.stdout.isatty())
 
 
 def put(console: Console, *parts: Text | str | tuple[str, str], indent: int = 0) -> None:

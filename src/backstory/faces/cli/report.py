@@ -8,8 +8,8 @@ from typing import Any
 from rich.console import Console
 
 from .checks import Diagnosis
-from .output import stdout_console, warn
-from .render import facts, moment, put, since
+from .output import warn
+from .render import facts, moment, put, since, stdout_console
 from .words import megabytes, plural
 
 __all__ = ["show_diagnosis", "show_status"]

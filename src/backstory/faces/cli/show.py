@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.text import Text
 
 from .handles import handle
-from .output import hint, stdout_console, warn
-from .render import facts, headline, highlight, moment, put, speaker
+from .output import hint, warn
+from .render import facts, headline, highlight, moment, put, speaker, stdout_console
 from .words import plural
 
 __all__ = ["show_hits", "show_opened", "show_sessions"]

@@ -18,14 +18,14 @@ def tools(as_json: bool) -> int:
     """Show the tools agents get, with their schemas."""
     from ... import open_archive
     from ...library import TOOLSETS
-    from .output import hint, print_json, stdout_console
+    from .output import hint, print_json
 
     library = open_archive()
     toolsets = [library.toolset(name) for name in TOOLSETS]
     if as_json:
         print_json({"tools": [_describe(toolset.name, tool) for toolset in toolsets for tool in toolset.tools]})
         return 0
-    from .render import put
+    from .render import put, stdout_console
 
     console = stdout_console()
     for toolset in toolsets:

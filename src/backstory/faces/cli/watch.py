@@ -26,6 +26,7 @@ def watch(as_json: bool) -> int:
     """
     from ... import open_archive
     from .output import hint, print_json
+    from .words import plural
 
     library = open_archive()
     totals = {"syncs": 0, "files": 0, "events": 0, "errors": 0}
@@ -35,7 +36,8 @@ def watch(as_json: bool) -> int:
         for name in ("files", "events", "errors"):
             totals[name] += getattr(report, name)
         if not as_json and report.events:
-            click.echo(f"{time.strftime('%H:%M:%S')}  {report.events:,} new in {report.files:,} files")
+            what = f"{plural(report.events, 'event')} from {plural(report.files, 'file')}"
+            click.echo(f"{time.strftime('%H:%M:%S')}  {what}")
 
     hint("watching; stop with Ctrl-C")
     started = time.monotonic()

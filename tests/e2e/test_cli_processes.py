@@ -1,0 +1,279 @@
+"""The program as a process: pipes, terminals, signals, and how fast it starts."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.transcripts import Transcript
+
+PROGRAM = [sys.executable, "-m", "backstory"]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("home")
+    for number in range(30):
+        Transcript(f"session {number}").prompt(f"Tell me about wombat {number}").answer("It digs. " * 40).write(home)
+    subprocess.run([*PROGRAM, "sync"], env=environment(home), check=True, capture_output=True)
+    return home
+
+
+def environment(home: Path, **more: str) -> dict[str, str]:
+    return {"PATH": os.environ["PATH"], "HOME": str(home), "TERM": "xterm-256color", "LC_ALL": "C.UTF-8", **more}
+
+
+def run(home: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*PROGRAM, *arguments],
+        env=environment(home, **more),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
+
+
+def in_terminal(home: Path, *arguments: str, columns: int = 80, **more: str) -> str:
+    """What the program writes to a terminal, both streams."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [*PROGRAM, *arguments],
+        env=environment(home, COLUMNS=str(columns), **more),
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    written = b""
+    while True:
+        try:
+            piece = os.read(ours, 65_536)
+        except OSError:  # how a terminal whose other end is closed says so
+            piece = b""
+        if not piece:
+            break
+        written += piece
+    os.close(ours)
+    assert process.wait(timeout=60) == 0
+    return written.decode().replace("\r\n", "\n")
+
+
+class TestPipes:
+    def test_a_reader_that_has_seen_enough(self, home: Path) -> None:
+        """`backstory search x | head -1` ends in peace."""
+        command = f'{sys.executable} -m backstory search wombat -n 50; echo "exit $?" >&2'
+        result = subprocess.run(
+            ["bash", "-c", f"set -o pipefail; ({command}) | head -1"],
+            env=environment(home),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+
+        assert result.stdout.count("\n") == 1
+        assert result.stderr == "exit 0\n"
+
+    def test_a_closed_reader(self, home: Path) -> None:
+        """Also when nobody reads at all, whatever is being written."""
+        for arguments in (["search", "wombat", "-n", "50"], ["sessions", "--since", "9y", "--json"], ["--help"]):
+            reader, writer = os.pipe()
+            os.close(reader)
+            result = subprocess.run(
+                [*PROGRAM, *arguments], env=environment(home), stdout=writer, stderr=subprocess.PIPE, check=False
+            )
+            os.close(writer)
+
+            assert (result.returncode, result.stderr) == (0, b""), arguments
+
+    def test_no_colours_and_no_hints(self, home: Path) -> None:
+        """What goes into a pipe is text, in lines as long as they are."""
+        result = run(home, "search", "wombat", "digs", "-n", "1")
+
+        assert "\x1b" not in result.stdout
+        assert max(map(len, result.stdout.splitlines())) > 200
+        assert result.stderr == ""
+
+    def test_any_locale(self, home: Path) -> None:
+        """A terminal without Unicode gets a stand-in, JSON stays UTF-8."""
+        transcript = Transcript("unicode").prompt("wÖmbats — 🦡 日本").answer("Ja.")
+        transcript.write(home)
+
+        plain = run(home, "open", transcript.id, PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+        document = run(home, "open", transcript.id, "--json", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+
+        assert (plain.returncode, plain.stderr) == (0, "")
+        assert "w?mbats" in plain.stdout
+        assert json.loads(document.stdout)["data"]["session"]["title"] == "wÖmbats — 🦡 日本"
+
+
+class TestTerminal:
+    def test_highlights_matches_and_says_what_to_do(self, home: Path) -> None:
+        """Colours, folded lines and a hint for a person."""
+        written = in_terminal(home, "search", "digs", "-n", "1", columns=60)
+
+        assert "\x1b[1;33mdigs\x1b[0m" in written
+        assert "read one: backstory open event:" in written
+
+    @pytest.mark.parametrize("columns", [30, 60])
+    def test_fits_narrow_terminals(self, home: Path, columns: int) -> None:
+        """No line of the result is longer than the terminal is wide."""
+        written = in_terminal(home, "search", "wombat", "digs", "-n", "3", columns=columns)
+        results = re.sub(r"\x1b\[[0-9;]*m", "", written).rpartition("\n\n")[0]
+
+        assert max(map(len, results.splitlines())) <= columns
+
+    def test_no_color(self, home: Path) -> None:
+        """NO_COLOR is honoured by results, hints and errors."""
+        for arguments in (["search", "wombat", "-n", "1"], []):
+            written = in_terminal(home, *arguments, NO_COLOR="1")
+
+            assert "\x1b[3" not in written
+            assert ";3" not in written
+
+    def test_bare(self, home: Path) -> None:
+        """A status and what to do next."""
+        written = in_terminal(home, NO_COLOR="1", TERM="dumb")
+
+        assert "claude-code" in written
+        assert "last sync: just now" in written
+        assert "backstory search " in written
+
+    def test_progress(self, home: Path, tmp_path: Path) -> None:
+        """A bar while reading, on stderr; JSON on stdout stays alone."""
+        Transcript("x").prompt("Hello").answer("Hi.").write(tmp_path)
+
+        written = in_terminal(tmp_path, "sync")
+        document = run(tmp_path, "sync", "--json")
+
+        assert "Reading" in written
+        assert "Read 2 events of 1 session from 1 file" in written
+        assert json.loads(document.stdout)["events"] == 0
+        assert document.stderr == ""
+
+
+@pytest.fixture
+def watching(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """`backstory watch` over a home with one transcript, which it has read."""
+    Transcript("first").prompt("Hello").answer("Hi.").write(tmp_path)
+    process = subprocess.Popen(
+        [*PROGRAM, "watch"], env=environment(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    try:
+        assert process.stdout.readline().endswith("2 events from 1 file\n")
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+class TestWatch:
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+    def test_reads_until_it_is_told_to_stop(
+        self, watching: subprocess.Popen[str], tmp_path: Path, number: signal.Signals
+    ) -> None:
+        """What an agent writes meanwhile is found; then a clean end, and the next one can write."""
+        Transcript("second").prompt("What is a numbat?").answer("It eats termites.").write(tmp_path)
+        assert watching.stdout is not None
+        assert watching.stdout.readline().endswith("2 events from 1 file\n")
+        found = json.loads(run(tmp_path, "search", "termites", "--json").stdout)
+        watching.send_signal(number)
+        output, errors = watching.communicate(timeout=30)
+
+        assert found["data"]["result_count"] == 1
+        assert (watching.returncode, output, errors) == (0, "", "")
+        assert json.loads(run(tmp_path, "sync", "--json").stdout)["by_another_process"] is False
+
+    def test_json(self, tmp_path: Path) -> None:
+        """One document, at the end."""
+        transcript = Transcript("first").prompt("Hello").answer("Hi.")
+        transcript.write(tmp_path)
+        process = subprocess.Popen(
+            [*PROGRAM, "watch", "--json"], env=environment(tmp_path), stdout=subprocess.PIPE, text=True
+        )
+        deadline = time.monotonic() + 30
+        while not _events(tmp_path) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        process.terminate()
+        output, _ = process.communicate(timeout=30)
+
+        assert json.loads(output)["events"] == 2
+
+
+def _events(home: Path) -> Any:
+    return json.loads(run(home, "--json", BACKSTORY_CATCH_UP_SECONDS="0").stdout)["events"]
+
+
+class TestInterrupt:
+    def test_a_command_stopped_with_ctrl_c(self, home: Path) -> None:
+        """130, and nothing but the end of the line."""
+        process = subprocess.Popen(
+            [*PROGRAM, "call", "open"],
+            env=environment(home),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        _wait_until_reading_stdin(process)
+        process.send_signal(signal.SIGINT)
+        output, errors = process.communicate(timeout=30)
+
+        assert (process.returncode, output, errors.strip()) == (130, b"", b"")
+
+
+def _wait_until_reading_stdin(process: subprocess.Popen[bytes]) -> None:
+    """Until the process sleeps in a read of descriptor 0; elsewhere than on Linux, a fair while."""
+    deadline = time.monotonic() + 10
+    call = Path(f"/proc/{process.pid}/syscall")
+    while time.monotonic() < deadline:
+        if not call.exists():
+            time.sleep(2)
+            return
+        try:
+            if call.read_text().split()[:2] == ["0", "0x0"]:
+                return
+        except OSError:
+            time.sleep(2)
+            return
+        time.sleep(0.02)
+
+
+class TestStart:
+    def test_help_imports_nothing_heavy(self, home: Path) -> None:
+        """What makes the start slow stays out of it."""
+        script = (
+            "import sys; from backstory.faces.cli.app import run; run(['--help']); run(['search', '--help']);"
+            "print(sorted({'rich', 'msgspec', 'sqlite3', 'tantivy', 'mcp', 'asyncio', 'anyio', 'starlette', 'filelock'}"
+            " & set(sys.modules)), file=sys.stderr)"
+        )
+        result = subprocess.run(
+            [sys.executable, "-c", script], env=environment(home), capture_output=True, text=True, check=True
+        )
+
+        assert result.stderr == "[]\n"
+
+    def test_json_needs_no_rich(self, home: Path) -> None:
+        """A script does not wait for what only people see, nor for MCP."""
+        script = (
+            "import sys; from backstory.faces.cli.app import run; run(['search', 'wombat', '--json']);"
+            "print(sorted({'rich', 'mcp', 'anyio', 'asyncio', 'starlette'} & set(sys.modules)), file=sys.stderr)"
+        )
+        result = subprocess.run(
+            [sys.executable, "-c", script], env=environment(home), capture_output=True, text=True, check=True
+        )
+
+        assert result.stderr == "[]\n"
