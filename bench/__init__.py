@@ -1,0 +1,1 @@
+"""Benchmarks anyone can run, with peers side by side."""
