@@ -208,3 +208,12 @@ class TestSubagentPrompt:
         assert prompts(feed([message])) == []
         child = transcript(session=f"{SESSION}/agent-a1", parent=SESSION)
         assert prompts(feed([records.user("check a.py"), message], child)) == ["check a.py", "please also check b.py"]
+
+    def test_teammates(self) -> None:
+        """A session that begins with another agent's message is a teammate's, and the message its task."""
+        records = Records()
+        task, more = (
+            records.user(f'<teammate-message teammate_id="lead">{words}</teammate-message>') for words in "ab"
+        )
+        assert len(prompts(feed([task, more]))) == 1
+        assert prompts(feed([records.user("go"), task])) == ["go"]

@@ -19,7 +19,7 @@ from .state import State, Thread, remember
 __all__ = ["Children"]
 
 _MAX_THREADS = 128
-_MAX_AGENTS = 4096
+_MAX_AGENTS = 512
 _MAX_CHAIN = 128
 
 

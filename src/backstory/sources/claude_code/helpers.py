@@ -19,7 +19,7 @@ import msgspec
 from ...model import parse_time
 from ..base import Item
 from .content import readable
-from .layout import folders_of, is_helper
+from .layout import is_helper, parts_of
 from .usage import read_usage, usage_key
 
 __all__ = ["HelperParser", "displaced_records"]
@@ -54,7 +54,7 @@ class HelperParser:
 def displaced_records(folder: Path) -> dict[str, dict[str, Any]]:
     """Records of the session that stand in the files of its helpers, by uuid: what comes before their assignment."""
     found: dict[str, dict[str, Any]] = {}
-    for place in folders_of(folder):
+    for place in parts_of(folder):
         try:
             paths = [path for path in (place / "subagents").iterdir() if is_helper(path)]
         except OSError:

@@ -11,7 +11,7 @@ from .answers import AGENT_TOOLS
 from .children import Children
 from .content import blocks_of, count_images, readable, string
 from .entry import Entry
-from .prompts import Part, Piece, split_prompt
+from .prompts import Part, Piece, is_assignment, split_prompt
 from .queue import PromptQueue
 from .results import exit_code_of, response_text
 from .state import Call
@@ -41,7 +41,7 @@ def read_input(entry: Entry, message: dict[str, Any], queue: PromptQueue, childr
         entry.add("prompt", EventType.COMPACTION, text)
         return
     meta = record.get("isMeta") is True
-    if thread.child and not thread.started and not meta and text.strip():
+    if not thread.started and not meta and (text.strip() if thread.child else is_assignment(text)):
         pieces = [Piece(Part.PROMPT, text)]  # the task it was given, whatever it looks like
     else:
         pieces = [piece for block in spoken for piece in split_prompt(readable(block))]

@@ -11,14 +11,15 @@
 A subagent's session is `<session>/agent-<id>`: agent ids are short and only unique within their session.
 A session that changes its working directory goes on in the folder of the new one, under the same id.
 
-Left aside: `history.jsonl` keeps prompts of transcripts that were purged, but without answers, session by session
-duplicates of what was read from the transcripts while they were there.
+Left aside: `history.jsonl` beside `projects` keeps the prompts of transcripts that were purged, without their answers
+and without the ids by which they could be told from those that were read while the transcripts were there.
 """
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 __all__ = [
@@ -26,9 +27,9 @@ __all__ = [
     "agent_session",
     "desktop_session",
     "find_agent",
-    "folders_of",
     "is_helper",
     "is_transcript_name",
+    "parts_of",
     "roots_of",
     "session_folder",
 ]
@@ -102,18 +103,19 @@ def session_folder(path: Path) -> Path:
     return path.with_suffix("")
 
 
-def folders_of(folder: Path) -> Iterator[Path]:
-    """The folders of the same session, this one and those below the other working directories it was in."""
-    yield folder
-    projects = folder.parent.parent
-    if projects.name == "projects":
-        try:
-            slugs = sorted(projects.iterdir())
-        except OSError:
-            return
-        for slug in slugs:
-            if slug != folder.parent and (slug / folder.name).is_dir():
-                yield slug / folder.name
+def parts_of(path: Path) -> list[Path]:
+    """The same session's transcript or folder: this one, and those below the other working directories it was in."""
+    projects = path.parent.parent
+    if projects.name != "projects":
+        return [path]
+    try:
+        with os.scandir(projects) as entries:
+            slugs = [entry.name for entry in entries]
+    except OSError:
+        return [path]
+    # Asked for every folder of every transcript, so without a Path for each.
+    places = (os.path.join(projects, slug, path.name) for slug in slugs if slug != path.parent.name)  # noqa: PTH118
+    return [path, *sorted(Path(place) for place in places if os.path.exists(place))]  # noqa: PTH110
 
 
 def find_agent(folder: Path, agent: str) -> Path | None:
@@ -121,7 +123,7 @@ def find_agent(folder: Path, agent: str) -> Path | None:
     if not _AGENT_ID.fullmatch(agent):  # it comes from a record: it may not lead anywhere else
         return None
     name = f"agent-{agent}.jsonl"
-    for place in folders_of(folder):
+    for place in parts_of(folder):
         for path in (place / "subagents" / name, place.parent / name):
             if path.is_file():
                 return path

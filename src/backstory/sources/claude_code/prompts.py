@@ -10,7 +10,7 @@ import re
 from enum import Enum, auto
 from typing import NamedTuple
 
-__all__ = ["Part", "Piece", "is_notification", "is_slash_command", "split_prompt"]
+__all__ = ["Part", "Piece", "is_assignment", "is_notification", "is_slash_command", "split_prompt"]
 
 
 class Part(Enum):
@@ -67,6 +67,11 @@ _REMINDER_END = "</system-reminder>"
 def is_notification(text: str) -> bool:
     """Something reporting back: queued like a prompt, but not typed by anyone."""
     return text.lstrip().startswith(_NOTIFICATIONS)
+
+
+def is_assignment(text: str) -> bool:
+    """Another agent's message. A session that begins with one is a teammate's, and that is its task."""
+    return text.lstrip().startswith("<teammate-message")
 
 
 def is_slash_command(text: str) -> bool:

@@ -23,6 +23,7 @@ from .layout import (
     is_helper,
     is_session_id,
     is_transcript_name,
+    parts_of,
     roots_of,
     session_folder,
 )
@@ -181,18 +182,10 @@ def _identity(path: Path, first: _First) -> tuple[str, str | None]:
 
 def _earliest_part(path: Path) -> dict[str, Any] | None:
     """The opening record of the part that began first, when the session stands in the folders of several projects."""
-    projects = path.parent.parent
-    if projects.name != "projects":
+    parts = parts_of(path)
+    if len(parts) == 1:
         return None
-    parts = []
-    with os.scandir(projects) as slugs:
-        for slug in slugs:
-            part = os.path.join(slug.path, path.name)  # noqa: PTH118 - asked for every folder of every transcript
-            if slug.name != path.parent.name and os.path.exists(part):  # noqa: PTH110
-                parts.append(Path(part))
-    if not parts:
-        return None
-    openings = [_First(part, b"").opening for part in (path, *parts)]
+    openings = [_First(part, b"").opening for part in parts]
     return min(openings, key=lambda opening: (_time(opening), str(opening.get("uuid") or "")))
 
 
@@ -208,7 +201,7 @@ def _last_time(path: Path, head: bytes) -> int:
     except OSError:
         tail = head
     times = [moment for stamp in _TIMESTAMP.findall(tail) if (moment := parse_time(stamp.decode()))]
-    return times[-1] if times else 0
+    return max(times, default=0)
 
 
 def _is_foreign_helper(path: Path, records: list[dict[str, Any]], head: bytes) -> bool:
