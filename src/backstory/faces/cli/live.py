@@ -39,7 +39,7 @@ def worker(url: str, token: str | None, as_json: bool) -> int:
     try:
         asyncio.run(_work(make_private_folder(home_folder()), url, token, as_json))
     except LiveError as error:
-        raise click.ClickException(str(error)) from None
+        raise click.ClickException(error.message) from None
     return 0
 
 

@@ -48,6 +48,8 @@ def serve(
                 asyncio.run(run(library, Live(library.home), listener, options, on_ready))
             finally:
                 library.close()
-    except (CannotServe, LiveError) as error:
+    except CannotServe as error:
         raise click.ClickException(str(error)) from None
+    except LiveError as error:
+        raise click.ClickException(error.message) from None
     return 0

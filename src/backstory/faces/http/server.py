@@ -74,7 +74,7 @@ async def serve(
     """Serve until told to stop (SIGINT, SIGTERM). `live` is started and closed here, the library stays the caller's."""
     host, port = listener.getsockname()[:2]
     address = Address(f"http://{_authority(host, port)}", host, port)
-    live.own_urls = _own_urls(options.host, host, port)
+    live.own_urls = [f"ws://{_authority(host, port)}"]
     app = create_app(
         library,
         live,
@@ -156,9 +156,3 @@ def _authority(host: str, port: int) -> str:
     if host in ("0.0.0.0", "::"):
         host = "127.0.0.1" if host == "0.0.0.0" else "::1"
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def _own_urls(given: str, bound: str, port: int) -> list[str]:
-    """Every address a bridge could name this very server by."""
-    names = dict.fromkeys([given, bound, "127.0.0.1", "::1", "localhost", socket.gethostname()])
-    return [f"ws://{_authority(name, port)}" for name in names]

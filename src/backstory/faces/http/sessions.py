@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from typing import Any
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from typing import Any, cast
 
+import anyio
 import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -23,6 +25,7 @@ _STATUS = {
     "parent_not_found": 404,
     "storage": 503,
 }
+_GRACE_SECONDS = 1
 _LIST_PARAMETERS = ("types", "roles")
 # Many clients take these for the end of a line, as Unicode does and event streams do not. They only occur in strings.
 _LINE_BREAKS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
@@ -46,13 +49,20 @@ def session_routes(live: Live) -> Sequence[BaseRoute]:
     async def events(request: Request) -> Response:
         from sse_starlette import EventSourceResponse
 
+        if request.method == "HEAD":
+            return Response(media_type="text/event-stream")
         try:
             types, config, after = _subscription(request)
-            after = live.last_seq if after is None else after
             stream = live.follow(config, types=types, after=after)
         except LiveError as error:
             return _refused(error, invalid_cursor=410)
-        return EventSourceResponse(_event_stream(stream, after), sep="\n")
+        stop = anyio.Event()
+        return EventSourceResponse(
+            _event_stream(stream, live.last_seq if after is None else after, stop),
+            sep="\n",
+            shutdown_event=stop,
+            shutdown_grace_period=_GRACE_SECONDS,
+        )
 
     return [
         Route("/session/events", events, methods=["GET"]),
@@ -94,11 +104,31 @@ def _list(values: list[str]) -> list[str]:
     return [item for value in values for item in value.split(",") if item]
 
 
-async def _event_stream(stream: AsyncIterator[Event], after: int) -> AsyncIterator[Any]:
+async def _event_stream(stream: AsyncIterator[Event], after: int, stop: anyio.Event) -> AsyncIterator[Any]:
     from sse_starlette import ServerSentEvent
 
     # Without data this is no event to a client, but from now on it knows where to go on after a lost connection.
     yield ServerSentEvent(id=str(after), comment="backstory", sep="\n")
-    async for event in stream:
+    async for event in _until(stop, stream):
         data = msgspec.json.encode(event.payload).decode().translate(_LINE_BREAKS)
         yield ServerSentEvent(data=data, event=event.trigger_type, id=str(event.seq), sep="\n")
+
+
+async def _until(stop: anyio.Event, stream: AsyncIterator[Event]) -> AsyncIterator[Event]:
+    """The events up to the end of the server, which ends the stream in good order."""
+    events = cast("AsyncGenerator[Event, None]", stream)
+    stopping = asyncio.create_task(stop.wait())
+    coming = asyncio.ensure_future(anext(events, None))
+    try:
+        while True:
+            await asyncio.wait({coming, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if not coming.done() or (event := coming.result()) is None:
+                return
+            yield event
+            coming = asyncio.ensure_future(anext(events, None))
+    finally:
+        stopping.cancel()
+        if coming.done():
+            await events.aclose()
+        else:
+            coming.cancel()  # ends `events` too, which waits for its next event
