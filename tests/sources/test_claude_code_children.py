@@ -189,7 +189,7 @@ class TestHelpers:
         _, helper = self.scene(tmp_path)
         found = describe(helper)
         assert found is not None
-        assert (found.session, found.parent) == (SESSION, None)
+        assert (found.session, found.parent, found.folder) == (SESSION, None, "-x")
         assert {type(item) for item in feed(load(helper), found)} == {Usage}
 
     def test_displaced_answers(self, tmp_path: Path) -> None:

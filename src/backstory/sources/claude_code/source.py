@@ -70,7 +70,7 @@ class ClaudeCode:
             path=path,
             session=session,
             parent=parent,
-            folder=None if parent else path.parent.name,
+            folder=None if parent else session_folder(path).parent.name,
             family=family,
             # Copies share their first record, so they come in the order in which they ended: who forks a conversation
             # goes on with the fork. Parts of one session come in the order in which they began.
