@@ -14,7 +14,7 @@ from ...model import digest
 __all__ = ["BadCursor", "Position", "make_cursor", "read_cursor"]
 
 Position = tuple[int, str]
-_Integer = Annotated[int, Meta(ge=-(1 << 63), lt=1 << 63)]
+_Integer = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 _MAX_CHARS = 8192
 
 
@@ -27,6 +27,9 @@ class _Cursor(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     position: tuple[_Integer, str]
 
 
+_decode = msgspec.msgpack.Decoder(_Cursor).decode
+
+
 def make_cursor(position: Position, *question: object) -> str:
     encoded = msgspec.msgpack.encode(_Cursor(_fingerprint(question), position))
     return base64.urlsafe_b64encode(encoded).rstrip(b"=").decode("ascii")
@@ -37,7 +40,7 @@ def read_cursor(text: str, *question: object) -> Position:
         if len(text) > _MAX_CHARS:
             raise ValueError
         encoded = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
-        cursor = msgspec.msgpack.decode(encoded, type=_Cursor)
+        cursor = _decode(encoded)
     except (binascii.Error, msgspec.DecodeError, ValueError):
         raise BadCursor("cursor is not valid; pass next_cursor exactly as it was returned") from None
     if cursor.question != _fingerprint(question):

@@ -1,0 +1,171 @@
+"""Excerpts: the part that matches, or the beginning."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backstory.archive.query import parse_query
+from backstory.redact import egress
+from backstory.toolsets.history.snippet import HEAD_CHARS, MAX_CHARS, head, snippet
+from backstory.toolsets.history.types import Excerpt
+
+FILLER = "lorem ipsum dolor sit amet consectetur "
+
+
+def same(text: str) -> str:
+    return text
+
+
+def shown(text: str, query: str) -> Excerpt:
+    return snippet(text, parse_query(query), same)
+
+
+class TestSnippet:
+    def test_a_short_text_is_shown_whole(self) -> None:
+        """On one line, whitespace folded, and not truncated."""
+        assert shown("one\n\n  two\tthree ", "two") == Excerpt("one two three", False)
+
+    def test_an_empty_text(self) -> None:
+        """Nothing to show, nothing cut."""
+        assert shown("", "two") == Excerpt("", False)
+
+    @pytest.mark.parametrize("before", [0, 3, 40, 1000])
+    @pytest.mark.parametrize("after", [0, 3, 40, 1000])
+    def test_a_window_around_the_match(self, before: int, after: int) -> None:
+        """The match is in it, it is short enough, whole words only, an ellipsis exactly where it is cut."""
+        text = FILLER * before + "the needle is here " + FILLER * after
+        excerpt = shown(text, "needle")
+        inner = excerpt.text.strip("…")
+
+        assert "the needle is here" in inner
+        assert len(excerpt.text) <= MAX_CHARS
+        assert set(inner.split()) <= set(text.split())
+        assert inner in " ".join(text.split())
+        assert excerpt.text.startswith("…") is not text.startswith(inner)
+        assert excerpt.text.endswith("…") is not text.strip().endswith(inner)
+        assert excerpt.truncated is (inner != text.strip())
+
+    def test_the_region_with_the_most_terms_wins(self) -> None:
+        """Not the first occurrence of one of them."""
+        text = "migration " + FILLER * 30 + "the migration order broke the schema view " + FILLER * 30 + " schema"
+        assert "the migration order broke the schema view" in shown(text, "schema migration order").text
+
+    def test_a_rare_term_beats_common_ones(self) -> None:
+        """In a text that has the others on every line."""
+        text = "cargo test passed\n" * 5000 + "cargo test failure in the parser\n" + "cargo test passed\n" * 5000
+        assert "failure in the parser" in shown(text, "cargo test failure").text
+
+    def test_terms_that_are_everywhere(self) -> None:
+        """Any place is as good as another."""
+        assert shown("cargo test " * 5000, "cargo test").text.startswith("cargo test")
+
+    def test_words_before_parts_of_words(self) -> None:
+        """`art` is looked for as a word; only where there is none it may be part of one."""
+        assert "modern art" in shown("part cart smart " + FILLER * 30 + "modern art " + FILLER * 30, "art").text
+        assert "getUserName" in shown(FILLER * 30 + "call getUserName() " + FILLER * 30, "user name").text
+
+    def test_an_exact_phrase(self) -> None:
+        """The phrase itself, not a place where its words are near one another."""
+        scattered = "order of the view, by ordinal column "
+        text = scattered + FILLER * 30 + "the ordinal column view order " + FILLER * 30
+        assert "the ordinal column view order" in shown(text, '"column view order"').text
+
+    def test_a_path(self) -> None:
+        """Found across its separators."""
+        text = "src and auth and token " + FILLER * 30 + "see src/auth/token.py, line 3 " + FILLER * 30
+        assert "src/auth/token.py" in shown(text, "src/auth/token.py").text
+
+    @pytest.mark.parametrize(
+        ("text", "query"),
+        [
+            ("前面的文字" * 200 + "错误处理失败了" + "后面的内容" * 200, "错误处理"),
+            ("слово " * 300 + "ОШИБКА подключения " + "слово " * 300, "ошибка подключения"),
+            ("คำ " * 300 + "ข้อผิดพลาด " + "คำ " * 300, "ข้อผิดพลาด"),
+            ("İ" * 5000 + " needle", "needle"),
+            ("İ " * 500 + " needle", "needle"),
+        ],
+    )
+    def test_other_scripts(self, text: str, query: str) -> None:
+        """With and without spaces, and where lower case is longer than upper case."""
+        excerpt = shown(text, query)
+        assert query in excerpt.text.lower()
+        assert len(excerpt.text) <= MAX_CHARS
+
+    def test_text_without_spaces(self) -> None:
+        """Cut where it must be."""
+        assert len(shown("x" * 5000 + "needle" + "y" * 5000, "needle").text) == MAX_CHARS
+
+    def test_no_match_shows_the_beginning(self) -> None:
+        """Rather than nothing."""
+        assert shown("alpha " + FILLER * 30, "zebra").text.startswith("alpha lorem")
+
+    def test_a_term_longer_than_the_window(self) -> None:
+        """It is cut like everything else."""
+        path = "/".join(["directory" * 7] * 6)
+        excerpt = shown(FILLER * 30 + path + " " + FILLER * 30, path)
+        assert len(excerpt.text) <= MAX_CHARS
+        assert "directory" in excerpt.text
+
+    @given(st.text(max_size=2000), st.text(min_size=1, max_size=40))
+    def test_any_text_and_any_question(self, text: str, query: str) -> None:
+        """Never longer than allowed, one line, and truncated says whether all is there."""
+        excerpt = shown(text, query)
+        assert len(excerpt.text) <= MAX_CHARS
+        assert excerpt.text == " ".join(excerpt.text.split())
+        assert excerpt.truncated or excerpt.text == " ".join(text.split())
+
+    def test_two_megabytes(self) -> None:
+        """Are no reason to wait."""
+        text = FILLER * 50_000 + "the needle is here " + FILLER * 1000
+        query = parse_query("needle here lorem src/auth/token.py")
+        started = time.perf_counter()
+        assert "needle" in snippet(text, query, egress).text
+        assert time.perf_counter() - started < 0.5
+
+
+class TestSecrets:
+    SECRET = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+    KEY_LINE = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7VJTUt9Us8cKj\n"
+
+    @pytest.mark.parametrize("offset", range(0, 400, 7))
+    def test_a_cut_never_uncovers_one(self, offset: int) -> None:
+        """Wherever the window ends, the text was made fit to be shown before it was cut."""
+        text = FILLER * 300 + "needle " + "x" * offset + f" {self.SECRET} " + FILLER * 300
+        shown = snippet(text, parse_query("needle"), egress).text
+        assert "ghp_" not in shown
+        beginning = head("y" * offset + f" {self.SECRET} " + FILLER * 30, egress).text
+        assert "ghp_" not in beginning
+        torn = ("y " * offset + self.SECRET)[: HEAD_CHARS + offset % 20]
+        assert "ghp_" not in head(torn, egress, more=True).text or self.SECRET[:30] not in torn
+
+    def test_a_match_inside_a_private_key(self) -> None:
+        """The key is recognised by its beginning, some thousand characters before."""
+        key = f"-----BEGIN PRIVATE KEY-----\n{self.KEY_LINE * 45}needle\n{self.KEY_LINE * 5}-----END PRIVATE KEY-----"
+        text = FILLER * 200 + key + FILLER * 200
+        assert "MIIEvQ" not in snippet(text, parse_query("needle"), egress).text
+
+
+class TestHead:
+    def test_a_short_text(self) -> None:
+        """Shown whole."""
+        assert head("two\nlines", same) == Excerpt("two lines", False)
+
+    def test_a_long_text(self) -> None:
+        """Its beginning, whole words, an ellipsis."""
+        excerpt = head(FILLER * 30, same)
+        assert excerpt.truncated
+        assert len(excerpt.text) <= MAX_CHARS
+        assert (FILLER * 30).startswith(excerpt.text.removesuffix("…"))
+        assert excerpt.text.removesuffix("…").split()[-1] in FILLER.split()
+
+    def test_a_text_that_is_itself_only_a_beginning(self) -> None:
+        """It is truncated, however short it looks."""
+        assert head("a b c torn", same, more=True) == Excerpt("a b c…", True)
+
+    def test_a_single_word(self) -> None:
+        """Is not dropped for being torn."""
+        assert head("x" * 600, same).text == "x" * (MAX_CHARS - 2) + "…"
