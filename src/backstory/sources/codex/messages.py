@@ -6,6 +6,7 @@ from typing import Any
 
 from ...model import EventType
 from ..base import Item
+from .fields import Payload
 from .outputs import as_mapping
 from .prompts import Prompt, block_texts, read_blocks, split
 from .session import EVENT, ITEM, TURN_ITEM, Session, fingerprint
@@ -28,8 +29,6 @@ __all__ = [
     "say_agent_message",
     "say_user_message",
 ]
-
-Payload = dict[str, Any]
 
 
 # What the user said

@@ -7,7 +7,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-__all__ = ["Output", "as_json", "as_mapping", "duration", "integer", "read_mcp", "read_output"]
+from .fields import integer
+
+__all__ = ["Output", "as_json", "as_mapping", "duration", "read_mcp", "read_output"]
 
 # {"output": "...", "metadata": {"exit_code": 0, ...}} as a string: shell and apply_patch of 2025.
 _WRAPPED = re.compile(r'\s*\{\s*"(?:output|metadata)"\s*:')
@@ -119,11 +121,6 @@ def as_json(value: Any) -> str:
         return msgspec.json.encode(value).decode()
     except (UnicodeError, RecursionError, OverflowError):
         return ascii(value)
-
-
-def integer(value: Any) -> int | None:
-    """A whole number of a size that is one and not garbage."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 53 else None
 
 
 def duration(value: Any) -> dict[str, Any]:

@@ -107,6 +107,7 @@ class Session:
         self.state = state
         self._lookup = lookup
         self._inherited: frozenset[str] | None = None
+        self._usage_key: bytes | None = None
 
     # Events
 
@@ -133,8 +134,14 @@ class Session:
     @property
     def usage_key(self) -> bytes:
         """The model call in progress: its token count is the next one of this turn."""
-        state = self.state
-        return digest("codex", self.id, "usage", state.turn or "", str(state.model_calls))
+        if self._usage_key is None:
+            state = self.state
+            self._usage_key = digest("codex", self.id, "usage", state.turn or "", str(state.model_calls))
+        return self._usage_key
+
+    def end_model_call(self) -> None:
+        self.state.model_calls += 1
+        self._usage_key = None
 
     def about(self, **facts: str | None) -> list[About]:
         """What is new among the facts."""
@@ -200,6 +207,7 @@ class Session:
         state.over = False
         if turn != state.turn:
             state.turn, state.alias, state.model_calls = turn, None, 0
+            self._usage_key = None
             if state.replaying and turn not in self.inherited:
                 state.replaying = False
 

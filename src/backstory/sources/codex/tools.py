@@ -14,7 +14,8 @@ from typing import Any
 
 from ...model import EventType
 from ..base import Event, Item
-from .outputs import Output, as_json, as_mapping, duration, integer, read_mcp, read_output
+from .fields import Payload, integer, text_of
+from .outputs import Output, as_json, as_mapping, duration, read_mcp, read_output
 from .session import EVENT, ITEM, TURN_ITEM, Session
 
 __all__ = [
@@ -46,8 +47,6 @@ __all__ = [
     "web_search_call",
     "web_search_end",
 ]
-
-Payload = dict[str, Any]
 
 
 def _call(session: Session, tool: str, arguments: Any, call_id: str | None) -> Event:
@@ -109,20 +108,16 @@ def _report(
     return []
 
 
-def _text(payload: Payload, *keys: str) -> str | None:
-    return next((value for key in keys if isinstance(value := payload.get(key), str) and value), None)
-
-
 # Response items
 
 
 def function_call(session: Session, payload: Payload) -> list[Item]:
-    tool = _text(payload, "name") or "unknown"
-    if namespace := _text(payload, "namespace"):
+    tool = text_of(payload, "name") or "unknown"
+    if namespace := text_of(payload, "namespace"):
         tool = _qualified(namespace, tool)
     arguments = payload.get("arguments")
     mapping = as_mapping(arguments)
-    return [_call(session, tool, arguments if mapping is None else mapping, _text(payload, "call_id", "id"))]
+    return [_call(session, tool, arguments if mapping is None else mapping, text_of(payload, "call_id", "id"))]
 
 
 def _qualified(namespace: str, tool: str) -> str:
@@ -135,18 +130,18 @@ def _qualified(namespace: str, tool: str) -> str:
 def custom_tool_call(session: Session, payload: Payload) -> list[Item]:
     """Its input is free text, such as a patch."""
     arguments = {"input": payload.get("input")}
-    return [_call(session, _text(payload, "name") or "unknown", arguments, _text(payload, "call_id", "id"))]
+    return [_call(session, text_of(payload, "name") or "unknown", arguments, text_of(payload, "call_id", "id"))]
 
 
 def local_shell_call(session: Session, payload: Payload) -> list[Item]:
     action = payload.get("action")
     if isinstance(action, dict):
         action = {key: value for key, value in action.items() if value and key not in ("type", "env")}
-    return [_call(session, "local_shell", action, _text(payload, "call_id", "id"))]
+    return [_call(session, "local_shell", action, text_of(payload, "call_id", "id"))]
 
 
 def tool_search_call(session: Session, payload: Payload) -> list[Item]:
-    return [_call(session, "tool_search", payload.get("arguments"), _text(payload, "call_id", "id"))]
+    return [_call(session, "tool_search", payload.get("arguments"), text_of(payload, "call_id", "id"))]
 
 
 def tool_search_output(session: Session, payload: Payload) -> list[Item]:
@@ -158,19 +153,19 @@ def tool_search_output(session: Session, payload: Payload) -> list[Item]:
             continue
         members = group.get("tools")
         for tool in members if isinstance(members, list) else [group]:
-            if isinstance(tool, dict) and (name := _text(tool, "name")):
-                name = name if tool is group else _qualified(_text(group, "name") or "", name)
-                lines.append(f"{name}: {_text(tool, 'description') or ''}")
-    return [_response(session, _text(payload, "call_id"), Output("\n".join(lines)), "tool_search")]
+            if isinstance(tool, dict) and (name := text_of(tool, "name")):
+                name = name if tool is group else _qualified(text_of(group, "name") or "", name)
+                lines.append(f"{name}: {text_of(tool, 'description') or ''}")
+    return [_response(session, text_of(payload, "call_id"), Output("\n".join(lines)), "tool_search")]
 
 
 def tool_output(session: Session, payload: Payload) -> list[Item]:
-    call_id = _text(payload, "call_id", "id")
+    call_id = text_of(payload, "call_id", "id")
     raw = payload.get("output", payload.get("result"))
     output = read_output(raw)
-    if stderr := _text(payload, "stderr"):
+    if stderr := text_of(payload, "stderr"):
         output = output._replace(text=f"{output.text}\n{stderr}")
-    tool = _text(payload, "name")
+    tool = text_of(payload, "name")
     call = session.state.calls.get(call_id) if call_id else None
     if call is not None and call.tool.endswith("spawn_agent"):
         child = (as_mapping(raw) or {}).get("agent_id")
@@ -185,14 +180,14 @@ def tool_output(session: Session, payload: Payload) -> list[Item]:
 def exec_command_end(session: Session, payload: Payload) -> list[Item]:
     if payload.get("source") == "user_shell":
         return []  # the user's own command: the <user_shell_command> message tells of it
-    text = _text(payload, "aggregated_output", "formatted_output")
+    text = text_of(payload, "aggregated_output", "formatted_output")
     if text is None:
-        text = "\n".join(filter(None, (_text(payload, "stdout"), _text(payload, "stderr"))))
+        text = "\n".join(filter(None, (text_of(payload, "stdout"), text_of(payload, "stderr"))))
     exit_code = integer(payload.get("exit_code"))
     output = Output(text, exit_code, None if exit_code is None else exit_code != 0)
     arguments = {key: payload[key] for key in ("command", "cwd") if payload.get(key)}
     return _report(
-        session, _text(payload, "call_id"), "exec_command", arguments, output, duration(payload.get("duration"))
+        session, text_of(payload, "call_id"), "exec_command", arguments, output, duration(payload.get("duration"))
     )
 
 
@@ -201,56 +196,56 @@ def patch_apply_end(session: Session, payload: Payload) -> list[Item]:
     success = payload.get("success")
     if not isinstance(success, bool):
         success = payload.get("status") in ("completed", "success")
-    text = "\n".join(filter(None, (_text(payload, "stdout"), _text(payload, "stderr"))))
+    text = "\n".join(filter(None, (text_of(payload, "stdout"), text_of(payload, "stderr"))))
     extra = {"files": list(changes)} if isinstance(changes, dict) and changes else None
     output = Output(text, failed=not success)
-    return _report(session, _text(payload, "call_id"), "apply_patch", {"changes": changes}, output, extra)
+    return _report(session, text_of(payload, "call_id"), "apply_patch", {"changes": changes}, output, extra)
 
 
 def mcp_tool_call_end(session: Session, payload: Payload) -> list[Item]:
     invocation = payload.get("invocation")
     if not isinstance(invocation, dict):
         invocation = {}
-    tool = f"mcp__{_text(invocation, 'server') or 'unknown'}__{_text(invocation, 'tool') or 'unknown'}"
+    tool = f"mcp__{text_of(invocation, 'server') or 'unknown'}__{text_of(invocation, 'tool') or 'unknown'}"
     output = read_mcp(payload.get("result"))
     extra = duration(payload.get("duration"))
-    return _report(session, _text(payload, "call_id"), tool, invocation.get("arguments"), output, extra)
+    return _report(session, text_of(payload, "call_id"), tool, invocation.get("arguments"), output, extra)
 
 
 def dynamic_tool_call(session: Session, payload: Payload) -> list[Item]:
     """Tools of the client. The response repeats all of the request, which is therefore not needed."""
-    tool = _text(payload, "tool") or "unknown"
-    if namespace := _text(payload, "namespace"):
+    tool = text_of(payload, "tool") or "unknown"
+    if namespace := text_of(payload, "namespace"):
         tool = _qualified(namespace, tool)
     success = payload.get("success")
     output = read_output(payload.get("content_items"))._replace(
         failed=None if not isinstance(success, bool) else not success
     )
-    if error := _text(payload, "error"):
+    if error := text_of(payload, "error"):
         output = Output(error, failed=True)
-    return _report(session, _text(payload, "call_id"), tool, payload.get("arguments"), output)
+    return _report(session, text_of(payload, "call_id"), tool, payload.get("arguments"), output)
 
 
 def view_image(session: Session, payload: Payload) -> list[Item]:
     arguments = {"path": payload.get("path")}
-    return _report(session, _text(payload, "call_id"), "view_image", arguments, Output("[image]"))
+    return _report(session, text_of(payload, "call_id"), "view_image", arguments, Output("[image]"))
 
 
 # Searches of the provider: no call id joins the two forms, but what was asked for does.
 
 
 def web_search_call(session: Session, payload: Payload) -> list[Item]:
-    return _web_search(session, ITEM, payload, _text(payload, "id"))
+    return _web_search(session, ITEM, payload, text_of(payload, "id"))
 
 
 def web_search_end(session: Session, payload: Payload) -> list[Item]:
-    return _web_search(session, EVENT, payload, _text(payload, "call_id"))
+    return _web_search(session, EVENT, payload, text_of(payload, "call_id"))
 
 
 def _web_search(session: Session, form: int, payload: Payload, call_id: str | None) -> list[Item]:
     action = payload.get("action")
     arguments = {key: value for key, value in action.items() if value} if isinstance(action, dict) else {}
-    if not arguments.keys() - {"type"} and (query := _text(payload, "query")):
+    if not arguments.keys() - {"type"} and (query := text_of(payload, "query")):
         arguments["query"] = query
     queries = arguments.get("queries") or [arguments.get("query", "")]
     asked = as_json([queries, arguments.get("url"), arguments.get("pattern")])
@@ -260,7 +255,7 @@ def _web_search(session: Session, form: int, payload: Payload, call_id: str | No
     results = payload.get("results")
     if isinstance(results, list) and results:
         lines = [
-            "\n".join(filter(None, (_text(result, "title"), _text(result, "url"), _text(result, "snippet"))))
+            "\n".join(filter(None, (text_of(result, "title"), text_of(result, "url"), text_of(result, "snippet"))))
             for result in results
             if isinstance(result, dict)
         ]
@@ -270,10 +265,10 @@ def _web_search(session: Session, form: int, payload: Payload, call_id: str | No
 
 def image_generation(session: Session, payload: Payload, form: int = ITEM) -> list[Item]:
     """The image itself (base64) is not kept."""
-    call_id = _text(payload, "call_id", "id")
-    if not session.unseen("image", form, [call_id or _text(payload, "revised_prompt") or ""]):
+    call_id = text_of(payload, "call_id", "id")
+    if not session.unseen("image", form, [call_id or text_of(payload, "revised_prompt") or ""]):
         return []
-    where = _text(payload, "saved_path") or _text(payload, "status") or ""
+    where = text_of(payload, "saved_path") or text_of(payload, "status") or ""
     return [
         _call(session, "image_generation", {"prompt": payload.get("revised_prompt")}, call_id),
         _response(session, call_id, Output(where), "image_generation"),
@@ -299,10 +294,10 @@ def collab_end(session: Session, payload: Payload) -> list[Item]:
     kind = str(payload.get("type"))
     arguments = {key: payload[key] for key in ("prompt", "receiver_thread_id") if payload.get(key)}
     status = payload.get("status", payload.get("statuses"))
-    child = _text(payload, "new_thread_id")
+    child = text_of(payload, "new_thread_id")
     return _report(
         session,
-        _text(payload, "call_id"),
+        text_of(payload, "call_id"),
         _COLLAB_TOOLS.get(kind, kind),
         arguments,
         Output(status if isinstance(status, str) else as_json(status)),
@@ -311,14 +306,14 @@ def collab_end(session: Session, payload: Payload) -> list[Item]:
 
 
 def sub_agent_activity(session: Session, payload: Payload) -> list[Item]:
-    child, kind = _text(payload, "agent_thread_id"), _text(payload, "kind") or "active"
+    child, kind = text_of(payload, "agent_thread_id"), text_of(payload, "kind") or "active"
     if not child:
         return []
-    call = session.state.calls.get(_text(payload, "event_id") or "")
+    call = session.state.calls.get(text_of(payload, "event_id") or "")
     if call is not None and not call.answered:
         call.extra = {**(call.extra or {}), "child_session": child}
         return []
-    text = f"Agent {_text(payload, 'agent_path') or child} {kind}"
+    text = f"Agent {text_of(payload, 'agent_path') or child} {kind}"
     return [session.event(EventType.RUNTIME, text, extra={"child_session": child})]
 
 
@@ -352,7 +347,7 @@ def item_image_generation(session: Session, item: Payload) -> list[Item]:
 
 
 def item_web_search(session: Session, item: Payload) -> list[Item]:
-    return _web_search(session, TURN_ITEM, item, _text(item, "id"))
+    return _web_search(session, TURN_ITEM, item, text_of(item, "id"))
 
 
 def item_extension(session: Session, item: Payload) -> list[Item]:
@@ -370,7 +365,7 @@ def item_collab(session: Session, item: Payload) -> list[Item]:
     tool = {"spawnAgent": "spawn_agent", "sendInput": "send_input", "wait": "wait_agent"}.get(str(item.get("tool")))
     return _report(
         session,
-        _text(item, "id"),
+        text_of(item, "id"),
         tool or str(item.get("tool")),
         {"prompt": item.get("prompt")},
         Output(as_json(item.get("agents_states"))),

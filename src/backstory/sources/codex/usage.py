@@ -5,36 +5,31 @@ from __future__ import annotations
 from typing import Any
 
 from ..base import Item, Usage
-from .outputs import integer
+from .fields import Payload, integer, mapping_of
 from .session import Session
 
 __all__ = ["call_usage", "read_counts", "token_count"]
 
-Payload = dict[str, Any]
 Counts = tuple[int, ...]
 """Input (with what was cached), cached, written to the cache, output (with reasoning), reasoning."""
 
-# A count goes by several names: of Codex today, and of versions before it had settled.
-_NAMES: tuple[tuple[str, ...], ...] = (
-    ("input_tokens", "prompt"),
-    ("cached_input_tokens", "cache_read_input_tokens"),
-    ("cache_write_input_tokens",),
-    ("output_tokens", "completion"),
-    ("reasoning_output_tokens",),
-)
-
 
 def read_counts(usage: Any) -> Counts | None:
+    """Counts by the names they have today, and by those of versions before it had settled."""
     if not isinstance(usage, dict):
         return None
-    counts = tuple(
-        next((max(count, 0) for name in names if (count := integer(usage.get(name))) is not None), 0)
-        for names in _NAMES
+    return (
+        _count(usage, "input_tokens") or _count(usage, "prompt"),
+        _count(usage, "cached_input_tokens"),
+        _count(usage, "cache_write_input_tokens"),
+        _count(usage, "output_tokens") or _count(usage, "completion"),
+        _count(usage, "reasoning_output_tokens")
+        or _count(mapping_of(usage, "output_tokens_details"), "reasoning_tokens"),
     )
-    details = usage.get("output_tokens_details")
-    if not counts[-1] and isinstance(details, dict):
-        counts = (*counts[:-1], max(integer(details.get("reasoning_tokens")) or 0, 0))
-    return counts
+
+
+def _count(usage: Payload, name: str) -> int:
+    return max(integer(usage.get(name)) or 0, 0)
 
 
 def token_count(session: Session, payload: Payload) -> list[Item]:
@@ -44,16 +39,15 @@ def token_count(session: Session, payload: Payload) -> list[Item]:
     if not isinstance(info, dict):
         info = payload
     state = session.state
-    last, total = read_counts(info.get("last_token_usage")), read_counts(info.get("total_token_usage"))
-    if last is None and total is None:
-        last = read_counts(info)
+    total = read_counts(info.get("total_token_usage"))
     before = state.usage_total
     if total is not None:
         state.usage_total = total
         if total == before:
             return []
-        if last is None:
-            last = _growth(before, total, inherits=bool(state.ancestors))
+    last = read_counts(info.get("last_token_usage"))
+    if last is None:
+        last = read_counts(info) if total is None else _growth(before, total, inherits=bool(state.ancestors))
     return call_usage(session, last)
 
 
@@ -78,5 +72,5 @@ def call_usage(session: Session, counts: Counts | None) -> list[Item]:
         output_tokens=counts[3],
         reasoning_tokens=counts[4],
     )
-    session.state.model_calls += 1
+    session.end_model_call()
     return [usage]
