@@ -53,7 +53,7 @@ class Samples(NamedTuple):
 
 
 def _sample(random: Random, items: Sequence[str], size: int, flat: int) -> list[str]:
-    """Items by Zipf's law: 1/rank, the first `flat` ranks nearly alike. Weights are whole numbers, which all machines share.
+    """Items by Zipf's law: 1/rank, the first `flat` ranks nearly alike. Whole numbers, which no machine rounds.
 
     From rank 800 on it is rank**-1.5: of English, too, the rarer half falls off faster.
     """
