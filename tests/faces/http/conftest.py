@@ -91,7 +91,8 @@ class FakeLive:
                 after = event.seq
                 if (types is None or event.trigger_type in types) and _matches(event, filters):
                     yield event
-            await self._news.wait()
+            if after == self.last_seq:
+                await self._news.wait()
 
     @property
     def last_seq(self) -> int:
