@@ -27,9 +27,9 @@ def body(length: int, alphabet: str = ALNUM) -> str:
     return f"{'7' if '7' in alphabet else 'k'}{inner}{'f' if 'f' in alphabet else 'F'}"
 
 
-def pem(kind: str = "", lines: int = 6) -> str:
-    text = "\n".join(body(64, ALNUM + "+/") for _ in range(lines))
-    return f"-----BEGIN {kind}PRIVATE " + f"KEY-----\n{text}\n-----END {kind}PRIVATE " + "KEY-----"
+def pem(kind: str = "", end: str = "") -> str:
+    text = "\n".join(body(64, ALNUM + "+/") for _ in range(6))
+    return f"-----BEGIN {kind}PRIVATE " + f"KEY{end}-----\n{text}\n-----END {kind}PRIVATE " + f"KEY{end}-----"
 
 
 # Rule -> tokens that are found wherever they stand.
@@ -50,7 +50,15 @@ TOKENS: dict[str, list[str]] = {
     "groq-key": ["gsk" + "_" + body(52)],
     "replicate-token": ["r8" + "_" + body(37)],
     "docker-token": ["dckr" + "_pat_" + body(27, URL)],
-    "private-key": [pem(), pem("RSA "), pem("OPENSSH "), pem("EC "), pem().replace("\n", "\\n"), pem()[:700]],
+    "private-key": [
+        pem(),
+        pem("RSA "),
+        pem("OPENSSH "),
+        pem("EC "),
+        pem("PGP ", " BLOCK"),
+        pem().replace("\n", "\\n"),
+        pem()[:700],
+    ],
     "anthropic-key": ["sk" + "-ant-api03-" + body(95, URL), "sk" + "-ant-admin01-" + body(95, URL)],
     "openai-key": ["sk" + "-" + body(48), "sk" + "-proj-" + body(120, URL), "sk" + "-or-v1-" + body(64, HEX)],
     "gitlab-token": ["glpat" + "-" + body(20, URL), "glpat" + "-" + body(51) + ".01." + body(9, HEX)],
