@@ -45,10 +45,10 @@ def home_folder(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def make_private_folder(folder: Path) -> Path:
-    """The folder, made if it is missing, readable by its owner only."""
+    """The folder, made if it is missing, as are those above it, readable by its owner only."""
     if not folder.is_dir():
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        folder.chmod(0o700)
+        make_private_folder(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
     return folder
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TOOLSETS", "Library"]
 
-TOOLSETS: tuple[str, ...] = ("history", "capsules")
+TOOLSETS: tuple[str, ...] = ("history", "conversations", "capsules")
 _LOCK_POLL_SECONDS = 1.0
 
 
@@ -42,7 +42,7 @@ class Library:
         self.settings: Settings = load_settings(self.home, environ)
         self._agents_home = agents_home or Path.home()
         self._environ = environ
-        self._toolsets: dict[str, Toolset] = {}
+        self._toolsets: dict[tuple[str, str], Toolset] = {}
 
     @cached_property
     def archive(self) -> Archive:
@@ -120,18 +120,22 @@ class Library:
 
     # Tools
 
-    def toolset(self, name: str) -> Toolset:
-        """Raises KeyError for a name that is not in TOOLSETS."""
-        if name not in self._toolsets:
-            self._toolsets[name] = self._load_toolset(name)
-        return self._toolsets[name]
+    def toolset(self, name: str, *, pattern: str = "*") -> Toolset:
+        """Raises KeyError for a name that is not in TOOLSETS. `pattern` selects the projects of `conversations`."""
+        if (name, pattern) not in self._toolsets:
+            self._toolsets[name, pattern] = self._load_toolset(name, pattern)
+        return self._toolsets[name, pattern]
 
-    def _load_toolset(self, name: str) -> Toolset:
+    def _load_toolset(self, name: str, pattern: str) -> Toolset:
         match name:
             case "history":
                 from .toolsets.history.tools import toolset as history
 
                 return history(self.archive, self.settings)
+            case "conversations":
+                from .toolsets.conversations.tools import toolset as conversations
+
+                return conversations(self.archive, self.settings, pattern)
             case "capsules":
                 from .toolsets.capsules.tools import toolset as capsules
 

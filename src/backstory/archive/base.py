@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 
-from ..model import EventType
+from ..model import EVENT_TYPES, EventType
 from .query import Query
 
 __all__ = [
@@ -316,7 +316,10 @@ class Archive(Protocol):
     def children(self, key: str) -> list[SessionRow]: ...
     def turns(self, key: str) -> list[TurnRow]: ...
     def turn(self, key: str, ordinal: int) -> TurnRow | None: ...
-    def events(self, key: str, turn: int) -> list[EventRow]: ...
+    def prompted_turns(self, key: str) -> list[int]:
+        """The ordinals of the turns that a prompt began."""
+
+    def events(self, key: str, turn: int, types: Sequence[EventType] = EVENT_TYPES) -> list[EventRow]: ...
     def event(self, uid: bytes) -> EventRow | None: ...
     def event_heads(self, uids: Sequence[bytes], chars: int) -> dict[bytes, tuple[str, bool]]:
         """The first characters of events' texts, and whether there is more."""

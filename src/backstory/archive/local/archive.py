@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from ...config import make_private_folder
-from ...model import session_id
+from ...model import EVENT_TYPES, EventType, session_id
 from ..base import (
     Counts,
     DeadlineExceeded,
@@ -33,7 +33,8 @@ from ..base import (
 from ..query import parse_query
 from .bodies import Bodies
 from .database import connect, migrate
-from .index import Index, split_turn_number, turn_number
+from .documents import EVENTS, TURNS, split_turn_number, turn_number
+from .index import Index
 from .rows import (
     EVENT_COLUMNS,
     FILE_COLUMNS,
@@ -70,28 +71,22 @@ class LocalArchive:
         self._local = threading.local()
         self._connections: list[sqlite3.Connection] = []
         self._bodies = Bodies(self._dictionary)
-        self._index: Index | None = None
+        self._events = Index(home / "index", EVENTS)
+        self._turns = Index(home / "index", TURNS)
 
     def writer(self) -> LocalWriter:
         lock = take_lock(self.home)
         try:
-            return LocalWriter(connect(self._path, writable=True), self.index, lock)
+            return LocalWriter(connect(self._path, writable=True), self._events, self._turns, lock)
         except BaseException:
             lock.release()
             raise
 
-    @property
-    def index(self) -> Index:
-        # Importing tantivy takes time that a plain listing need not pay.
-        if self._index is None:
-            self._index = Index(self.home / "index")
-        return self._index
-
     # Search
 
     def search(self, request: SearchRequest) -> Found:
-        query = parse_query(request.query, self.index.analyzer.analyze)
-        snapshot = self.index.searcher()
+        query = parse_query(request.query, self._events.analyzer.analyze)
+        snapshot = self._events.searcher()
         filters = self._filters(request)
         # Events are numbered from one and never deleted.
         documents = self._db.execute("SELECT max(id) FROM event").fetchone()[0] or 0
@@ -99,7 +94,7 @@ class LocalArchive:
             return Found(query=query, hits=[], more=False, documents=documents)
         with self._until(request.deadline) as db:
             matches, more = search(
-                self.index.schema,
+                self._events.schema,
                 snapshot,
                 query,
                 filters,
@@ -111,17 +106,17 @@ class LocalArchive:
         return Found(query=query, hits=hits, more=more, documents=documents)
 
     def search_turns(self, request: TurnsRequest) -> list[TurnHit]:
-        snapshot = self.index.searcher()
+        snapshot = self._turns.searcher()
         if snapshot is None or not request.folders:
             return []
-        query = parse_query(request.query, self.index.analyzer.analyze)
+        query = parse_query(request.query, self._turns.analyzer.analyze)
         db = self._db
         folders = [id for (id,) in self._in(db, "SELECT id FROM project WHERE path IN ({})", request.folders)]
         session = None
         if request.session is not None:
             row = db.execute("SELECT id FROM session WHERE key = ?", (request.session,)).fetchone()
             session = row[0] if row else 0
-        ranked = rank_turns(self.index.schema, snapshot, query, tuple(folders), session, request.limit)
+        ranked = rank_turns(self._turns.schema, snapshot, query, tuple(folders), session, request.limit)
         hits = []
         for number, score in ranked:
             row = db.execute(
@@ -266,10 +261,18 @@ class LocalArchive:
         ).fetchone()
         return read_turn(key, row) if row else None
 
-    def events(self, key: str, turn: int) -> list[EventRow]:
+    def prompted_turns(self, key: str) -> list[int]:
+        rows = self._db.execute(
+            "SELECT t.ordinal FROM turn t JOIN session s ON s.id = t.session WHERE s.key = ? AND t.prompt IS NOT NULL "
+            "ORDER BY t.ordinal",
+            (key,),
+        )
+        return [ordinal for (ordinal,) in rows]
+
+    def events(self, key: str, turn: int, types: Sequence[EventType] = EVENT_TYPES) -> list[EventRow]:
         rows = self._db.execute(
             f"SELECT {_EVENT} FROM event e JOIN session s ON s.id = e.session WHERE s.key = ? AND e.turn = ? "
-            "ORDER BY e.ordinal",
+            f"AND e.type IN ({', '.join(str(kind.code) for kind in types)}) ORDER BY e.ordinal",
             (key, turn),
         )
         return [read_event(key, row, self._bodies) for row in rows]
@@ -331,7 +334,7 @@ class LocalArchive:
     def sync_state(self) -> SyncState:
         row = self._db.execute("SELECT value FROM meta WHERE name = 'sync'").fetchone()
         state = msgspec.json.decode(row[0], type=SyncState) if row else SyncState()
-        state.index_behind = state.first_finished_at is not None and self.index.outdated
+        state.index_behind = state.first_finished_at is not None and (self._events.outdated or self._turns.outdated)
         return state
 
     def close(self) -> None:

@@ -1,13 +1,13 @@
-"""The index: a tantivy folder beside the record. It holds no text and can be rebuilt from the record at any time.
+"""An index: tantivy folders beside the record. They hold no text and can be rebuilt from the record at any time.
 
-`index/current` names the folder in use, so that another one can be built beside it and swapped in with one rename.
+`current` names the folder in use, so that another one can be built beside it and swapped in with one rename.
 """
 
 from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,65 +15,33 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from ...config import make_private_folder
-from ...model import DEFAULT_TYPES, SEARCHABLE_TYPES
-from ..query import MAX_TOKEN_CHARS, index_text
+from ..query import MAX_TOKEN_CHARS
 
 if TYPE_CHECKING:
     import tantivy
 
-__all__ = ["FIELDS", "Document", "Index", "IndexWriter", "TurnDocument", "split_turn_number", "turn_number"]
+__all__ = ["TOKENIZER", "Index", "IndexWriter", "Kind"]
 
-# Change it with the schema, the tokenizer or what is fed: an index of another version is rebuilt.
-INDEX_VERSION = 2
-# What is searched by default has a field of its own, so that the common search needs no filter by type: tantivy skips
-# documents that cannot make the page only while nothing but terms is asked for (3 times faster at a million events).
-FIELDS: dict[str, set[int]] = {
-    "text": {kind.code for kind in DEFAULT_TYPES},
-    "rest": {kind.code for kind in SEARCHABLE_TYPES if kind not in DEFAULT_TYPES},
-}
+TOKENIZER = "words"
 _POINTER = "current"
-_HEAP_BYTES = 100_000_000
-_THREADS = 2
 
 
-def turn_number(session: int, turn: int) -> int:
-    """(session, turn) as one term."""
-    return session << 20 | turn
+class Kind(Struct, frozen=True):
+    """What an index is of."""
 
-
-def split_turn_number(number: int) -> tuple[int, int]:
-    return number >> 20, number & (1 << 20) - 1
-
-
-class Document(Struct, frozen=True):
-    """One event as the index sees it; all names are already numbers."""
-
-    id: int
-    text: str
-    session: int
-    turn: int
-    type: int
-    project: int
-    source: int
-    ts: int
-
-
-class TurnDocument(Struct, frozen=True):
-    """A whole turn as the index sees it: found by words spread over its prompt, its answers and its tools."""
-
-    session: int
-    turn: int
-    change: int
-    text: str
-    folder: int
-    ts: int
+    name: str
+    version: int
+    build_schema: Callable[[tantivy.SchemaBuilder], None]
+    heap_bytes: int
+    threads: int
 
 
 class Index:
-    """Opens the index for reading and follows every commit and swap made by any process."""
+    """Opens an index for reading and follows every commit and swap made by any process."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, kind: Kind) -> None:
+        self._folder = folder / kind.name
+        self._kind = kind
         self._lock = threading.Lock()
         self._seen: tuple[object, ...] = ()
         self._index: tantivy.Index | None = None
@@ -86,7 +54,7 @@ class Index:
     def searcher(self) -> tantivy.Searcher | None:
         """A snapshot with every commit up to now; None before the first one."""
         with self._lock:
-            folder = self.current()
+            folder = self._current()
             if folder is None:
                 return None
             try:
@@ -102,115 +70,83 @@ class Index:
             assert self._index is not None
             return self._index.searcher()
 
-    def last(self, field: str) -> int:
-        """The highest `id` of an event, or `change` of a turn, that was committed; 0 when there is none."""
+    @property
+    def schema(self) -> tantivy.Schema:
+        """Of the index that the last searcher was made from."""
+        assert self._index is not None
+        return self._index.schema
+
+    def highest(self, field: str) -> int:
+        """The highest value of a field that was committed; 0 when there is none."""
         import tantivy
 
         searcher = self.searcher()
         if searcher is None:
             return 0
-        having = tantivy.Query.exists_query(field)
-        hits = searcher.search(having, 1, count=False, order_by_field=field).hits
+        hits = searcher.search(tantivy.Query.all_query(), 1, count=False, order_by_field=field).hits
         return int(searcher.fast_field_values(field, [hits[0][1]])[0] or 0) if hits else 0
-
-    @property
-    def schema(self) -> tantivy.Schema:
-        assert self._index is not None
-        return self._index.schema
-
-    def current(self) -> Path | None:
-        try:
-            name = (self.folder / _POINTER).read_text("ascii")
-        except (FileNotFoundError, UnicodeDecodeError):
-            return None
-        return self.folder / name
 
     @property
     def outdated(self) -> bool:
         """Written by another version of this code, or not there at all."""
-        folder = self.current()
-        return folder is None or _version_of(folder) != INDEX_VERSION or not (folder / "meta.json").exists()
+        folder = self._current()
+        return folder is None or _version_of(folder) != self._kind.version or not (folder / "meta.json").exists()
 
     def writer(self) -> IndexWriter:
         """For the holder of the writer lock. The index must not be outdated."""
-        folder = self.current()
+        folder = self._current()
         assert folder is not None
-        return IndexWriter(_open(folder))
+        return IndexWriter(_open(folder), self._kind)
 
-    def build(self, documents: Iterable[Document], turns: Iterable[TurnDocument]) -> int:
-        """A new index from all documents, beside the old one, then swapped in. Gives the number of events."""
-        make_private_folder(self.folder)
-        number = 1 + max((_number_of(path) for path in self.folder.iterdir() if path.is_dir()), default=0)
-        folder = make_private_folder(self.folder / f"v{INDEX_VERSION}-{number}")
-        writer = IndexWriter(_create(folder))
-        count = writer.add(documents)
-        writer.replace_turns(turns)
+    def build(self, feed: Callable[[IndexWriter], int]) -> int:
+        """A new index beside the old one, swapped in when it is complete. Gives what `feed` gives."""
+        import tantivy
+
+        make_private_folder(self._folder)
+        others = [path for path in self._folder.iterdir() if path.is_dir()]
+        number = 1 + max(map(_number_of, others), default=0)
+        folder = make_private_folder(self._folder / f"v{self._kind.version}-{number}")
+        schema = tantivy.SchemaBuilder()
+        self._kind.build_schema(schema)
+        tantivy.Index(schema.build(), str(folder), reuse=False)
+        writer = IndexWriter(_open(folder), self._kind)
+        result = feed(writer)
         writer.commit()
         writer.close()
-        pointer = self.folder / f"{_POINTER}.new"
+        pointer = self._folder / f"{_POINTER}.new"
         pointer.write_text(folder.name, "ascii")
-        pointer.replace(self.folder / _POINTER)
-        for other in self.folder.iterdir():
-            if other.is_dir() and other != folder:
-                shutil.rmtree(other, ignore_errors=True)
-        return count
+        pointer.replace(self._folder / _POINTER)
+        for other in others:
+            shutil.rmtree(other, ignore_errors=True)
+        return result
+
+    def _current(self) -> Path | None:
+        try:
+            return self._folder / (self._folder / _POINTER).read_text("ascii")
+        except (FileNotFoundError, UnicodeDecodeError):
+            return None
 
 
 class IndexWriter:
-    """Adds documents. What was added is found after `commit`."""
+    """Adds and removes documents. What was added is found after `commit`."""
 
-    def __init__(self, index: tantivy.Index) -> None:
-        self._index = index
-        self._writer = index.writer(_HEAP_BYTES, _THREADS)
+    def __init__(self, index: tantivy.Index, kind: Kind) -> None:
+        self._schema = index.schema
+        self._writer = index.writer(kind.heap_bytes, kind.threads)
 
-    def delete_above(self, last_id: int) -> None:
+    def add(self, entry: tantivy.Document) -> None:
+        self._writer.add_document(entry)
+
+    def delete(self, field: str, value: int) -> None:
+        self._writer.delete_documents_by_term(field, value)
+
+    def delete_above(self, field: str, value: int) -> None:
         import tantivy
 
-        query = tantivy.Query.range_query(
-            self._index.schema, "id", tantivy.FieldType.Unsigned, lower_bound=last_id, include_lower=False
+        above = tantivy.Query.range_query(
+            self._schema, field, tantivy.FieldType.Unsigned, lower_bound=value, include_lower=False
         )
-        self._writer.delete_documents_by_query(query)
-
-    def add(self, documents: Iterable[Document]) -> int:
-        import tantivy
-
-        count = 0
-        for document in documents:
-            text, parts = index_text(document.text)
-            entry = tantivy.Document()
-            field = "text" if document.type in FIELDS["text"] else "rest"
-            entry.add_unsigned("id", document.id)
-            entry.add_text(field, text)
-            if parts:
-                entry.add_text(field, parts)
-            entry.add_unsigned("session", document.session)
-            entry.add_unsigned("turn", turn_number(document.session, document.turn))
-            entry.add_unsigned("type", document.type)
-            entry.add_unsigned("project", document.project)
-            entry.add_unsigned("source", document.source)
-            entry.add_integer("ts", document.ts)
-            self._writer.add_document(entry)
-            count += 1
-        return count
-
-    def replace_turns(self, turns: Iterable[TurnDocument]) -> None:
-        """Turns grow: each takes the place of what was known of it."""
-        import tantivy
-
-        for turn in turns:
-            number = turn_number(turn.session, turn.turn)
-            text, parts = index_text(turn.text)
-            entry = tantivy.Document()
-            entry.add_unsigned("whole_turn", number)
-            entry.add_unsigned("change", turn.change)
-            entry.add_text("talk", text)
-            if parts:
-                entry.add_text("talk", parts)
-            entry.add_unsigned("session", turn.session)
-            entry.add_unsigned("project", turn.folder)
-            entry.add_integer("ts", turn.ts)
-            self._writer.delete_documents_by_term("whole_turn", number)
-            self._writer.add_document(entry)
+        self._writer.delete_documents_by_query(above)
 
     def commit(self) -> None:
         self._writer.commit()
@@ -234,29 +170,11 @@ def _analyzer() -> tantivy.TextAnalyzer:
     return builder.build()
 
 
-def _create(folder: Path) -> tantivy.Index:
-    import tantivy
-
-    builder = tantivy.SchemaBuilder()
-    builder.add_unsigned_field("id", fast=True)
-    for name in FIELDS:
-        builder.add_text_field(name, tokenizer_name="words", index_option="position")
-    for name in ("session", "turn", "type", "project", "source"):
-        builder.add_unsigned_field(name, indexed=True)
-    builder.add_integer_field("ts", fast=True)
-    builder.add_text_field("talk", tokenizer_name="words", index_option="position")
-    builder.add_unsigned_field("whole_turn", indexed=True, fast=True)
-    builder.add_unsigned_field("change", fast=True)
-    index = tantivy.Index(builder.build(), str(folder), reuse=False)
-    index.register_tokenizer("words", _analyzer())
-    return index
-
-
 def _open(folder: Path) -> tantivy.Index:
     import tantivy
 
     index = tantivy.Index.open(str(folder))
-    index.register_tokenizer("words", _analyzer())
+    index.register_tokenizer(TOKENIZER, _analyzer())
     index.config_reader("manual")
     return index
 

@@ -34,7 +34,8 @@ Values = tuple[Any, ...]
 
 SESSION_COLUMNS = (
     "key", "source", "title", "title_rank", "summary", "slug", "folder", "cwd", "last_cwd", "branch", "version",
-    "parent", "parent_call", "forked_from", "started_at", "updated_at", "turn_count", "event_count", "completed", "mode",
+    "parent", "parent_call", "forked_from", "started_at", "updated_at", "turn_count", "event_count", "completed",
+    "mode",
 )  # fmt: skip
 TURN_COLUMNS = (
     "ordinal", "turn_key", "started_at", "updated_at", "event_count", "prompt", "terminal", "terminal_type",

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from ..base import DeadlineExceeded
 from ..query import STOP_WORDS, Clause, Query
-from .index import FIELDS
+from .documents import FIELDS
 
 if TYPE_CHECKING:
     import tantivy
@@ -91,21 +91,21 @@ def rank_turns(
     if not query.clauses:
         return []
     words = {token for clause in query.clauses for token in clause.alternatives[0]}
-    terms = [(tantivy.Occur.Should, tantivy.Query.term_query(schema, "talk", word, "freq")) for word in sorted(words)]
+    terms = [(tantivy.Occur.Should, tantivy.Query.term_query(schema, "text", word, "freq")) for word in sorted(words)]
     conditions = [(tantivy.Occur.Must, tantivy.Query.boolean_query(terms))]
     # A phrase in quotes is wanted as it stands.
     conditions += [
-        (tantivy.Occur.Must, tantivy.Query.phrase_query(schema, "talk", list(clause.alternatives[0])))
+        (tantivy.Occur.Must, tantivy.Query.phrase_query(schema, "text", list(clause.alternatives[0])))
         for clause in query.clauses
         if clause.quoted and len(clause.alternatives[0]) > 1
     ]
-    for field, numbers in (("project", folders), ("session", None if session is None else (session,))):
+    for field, numbers in (("folder", folders), ("session", None if session is None else (session,))):
         if numbers is not None:
             either = [(tantivy.Occur.Should, tantivy.Query.term_query(schema, field, n, "basic")) for n in numbers]
             only = tantivy.Query.const_score_query(tantivy.Query.boolean_query(either), 0.0)
             conditions.append((tantivy.Occur.Must, only))
     hits = snapshot.search(tantivy.Query.boolean_query(conditions), limit, count=False).hits
-    turns = snapshot.fast_field_values("whole_turn", [address for _, address in hits])
+    turns = snapshot.fast_field_values("turn", [address for _, address in hits])
     return [(int(turn or 0), float(score)) for turn, (score, _) in zip(turns, hits, strict=True)]
 
 

@@ -13,7 +13,8 @@ from ...model import EVENT_TYPES, EventType
 from ..base import ArchiveBusy, Batch, EventRow, FileRow, Place, SessionRow, SyncState, TurnRow
 from ..render import render_call
 from .bodies import Bodies, train_dictionary
-from .index import Document, Index, IndexWriter, TurnDocument
+from .documents import EventDocument, TurnDocument
+from .index import Index, IndexWriter
 from .rows import (
     EVENT_COLUMNS,
     FILE_COLUMNS,
@@ -77,16 +78,21 @@ _UPSERT_USAGE = (
 class LocalWriter:
     """Holds the writer lock until it is closed."""
 
-    def __init__(self, connection: sqlite3.Connection, index: Index, lock: filelock.BaseFileLock) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, events: Index, turns: Index, lock: filelock.BaseFileLock
+    ) -> None:
         self._db = connection
-        self._index = index
+        self._events = events
+        self._turns = turns
         self._lock = lock
         self._bodies = Bodies(self._dictionary)
         self._session_ids: dict[str, int] = {}
         self._numbers: dict[tuple[str, str], int] = {}
         self._next_event = 1 + self._scalar("SELECT max(id) FROM event")
         self._change = self._indexed_change = self._scalar("SELECT max(change) FROM turn")
-        self._index_writer: IndexWriter | None = None
+        # Opened when first needed: a sync that finds nothing new should not pay for them.
+        self._event_writer: IndexWriter | None = None
+        self._turn_writer: IndexWriter | None = None
         self._unflushed = False
 
     # Reading what is there, inside the writer's own view
@@ -169,62 +175,86 @@ class LocalWriter:
         self._bodies = Bodies(self._dictionary)
 
     def _feed(self, events: list[EventRow], first_id: int) -> None:
-        self._open_index().add(
-            Document(
-                id,
-                render_call(row.tool, row.arguments) if row.type is EventType.TOOL_CALL else row.text,
-                self._session_id(row.session),
-                row.turn,
-                row.type.code,
-                self._number("project", "path", row.cwd) if row.cwd else 0,
-                self._number("source", "name", row.session.partition("/")[0]),
-                row.ts,
-            )
-            for id, row in enumerate(events, first_id)
-            if row.type is not EventType.UNKNOWN
-        )
+        writer = self._open_events()
+        for id, row in enumerate(events, first_id):
+            if row.type is not EventType.UNKNOWN:
+                document = EventDocument(
+                    id,
+                    render_call(row.tool, row.arguments) if row.type is EventType.TOOL_CALL else row.text,
+                    self._session_id(row.session),
+                    row.turn,
+                    row.type.code,
+                    self._number("project", "path", row.cwd) if row.cwd else 0,
+                    self._number("source", "name", row.session.partition("/")[0]),
+                    row.ts,
+                )
+                writer.add(document.entry())
 
     def flush(self) -> None:
-        if self._unflushed:
-            writer = self._open_index()
-            writer.replace_turns(self._turn_documents(self._indexed_change))
-            writer.commit()
-            self._indexed_change = self._change
-            self._unflushed = False
+        if not self._unflushed:
+            return
+        self._open_events().commit()
+        if self._feed_turns(self._open_turns(), self._indexed_change):
+            self._open_turns().commit()
+        self._indexed_change = self._change
+        self._unflushed = False
 
     def recover(self) -> bool:
         """Bring the index to what the record has, after a writer that died or an update. True if it was behind."""
-        if self._index.outdated:
+        if self._events.outdated or self._turns.outdated:
             self.rebuild_index()
             return True
         last_event = self._db.execute(
             "SELECT id FROM event WHERE type <> ? ORDER BY id DESC LIMIT 1", (EventType.UNKNOWN.code,)
         ).fetchone()
-        committed, indexed = last_event[0] if last_event else 0, self._index.last("id")
-        self._indexed_change = self._index.last("change")
+        committed, indexed = last_event[0] if last_event else 0, self._events.highest("id")
         if indexed > committed:  # the index outlived a power cut that the record's last commits did not
-            self._open_index().delete_above(committed)
-        elif indexed < committed:
-            self._open_index().add(self._documents(indexed))
-        behind = indexed != committed or any(True for _ in self._turn_documents(self._indexed_change))
-        self._unflushed = behind
+            self._open_events().delete_above("id", committed)
+        for document in self._documents(indexed):
+            self._open_events().add(document.entry())
+        self._indexed_change = self._turns.highest("change")
+        self._unflushed = indexed != committed or any(True for _ in self._turn_documents(self._indexed_change))
+        behind = self._unflushed
         self.flush()
         return behind
 
-    def _open_index(self) -> IndexWriter:
-        if self._index_writer is None:
-            self._index_writer = self._index.writer()
-        return self._index_writer
-
     def rebuild_index(self) -> int:
-        if self._index_writer is not None:
-            self._index_writer.close()
-            self._index_writer = None
+        for writer in (self._event_writer, self._turn_writer):
+            if writer is not None:
+                writer.close()
+        self._event_writer = self._turn_writer = None
         self._unflushed = False
         self._indexed_change = self._change
-        return self._index.build(self._documents(0), self._turn_documents(0))
+        self._turns.build(lambda writer: self._feed_turns(writer, 0))
+        return self._events.build(self._feed_all)
 
-    def _documents(self, after: int) -> Iterator[Document]:
+    def _feed_all(self, writer: IndexWriter) -> int:
+        count = 0
+        for document in self._documents(0):
+            writer.add(document.entry())
+            count += 1
+        return count
+
+    def _feed_turns(self, writer: IndexWriter, after: int) -> int:
+        """Turns grow: each takes the place of what was known of it."""
+        count = 0
+        for turn in self._turn_documents(after):
+            writer.delete("turn", turn.number)
+            writer.add(turn.entry())
+            count += 1
+        return count
+
+    def _open_events(self) -> IndexWriter:
+        if self._event_writer is None:
+            self._event_writer = self._events.writer()
+        return self._event_writer
+
+    def _open_turns(self) -> IndexWriter:
+        if self._turn_writer is None:
+            self._turn_writer = self._turns.writer()
+        return self._turn_writer
+
+    def _documents(self, after: int) -> Iterator[EventDocument]:
         """The searchable events above an id, in order, read in pages so that no transaction stays open."""
         columns = ", ".join(f"e.{name}" for name in EVENT_COLUMNS)
         while True:
@@ -240,25 +270,25 @@ class LocalWriter:
                     continue
                 row = read_event(key, values, self._bodies)
                 number = self._number("source", "name", source)
-                yield Document(id, row.text, session, row.turn, row.type.code, project or 0, number, row.ts)
+                yield EventDocument(id, row.text, session, row.turn, row.type.code, project or 0, number, row.ts)
             after = rows[-1][0]
 
     def _turn_documents(self, after: int) -> Iterator[TurnDocument]:
         """The turns that changed after `after`, of the sessions that are read turn by turn."""
         rows = self._db.execute(
-            "SELECT t.session, t.ordinal, t.change, t.tools, t.updated_at, s.folder FROM turn t "
+            "SELECT t.session, t.ordinal, t.change, t.tools, s.folder FROM turn t "
             "JOIN session s ON s.id = t.session "
             "WHERE t.change > ? AND t.prompt IS NOT NULL AND s.folder IS NOT NULL AND s.parent IS NULL",
             (after,),
         ).fetchall()
-        for session, ordinal, change, tools, ts, folder in rows:
+        for session, ordinal, change, tools, folder in rows:
             bodies = self._db.execute(
                 "SELECT body FROM event WHERE session = ? AND turn = ? AND type IN (?, ?) ORDER BY type, ordinal",
                 (session, ordinal, EventType.USER_INPUT.code, EventType.ASSISTANT_RESPONSE.code),
             )
             texts = [self._bodies.unpack(body) for (body,) in bodies]
             texts.append("tools: " + " ".join(sorted(msgspec.json.decode(tools))))
-            yield TurnDocument(session, ordinal, change, "\n".join(texts), self._number("project", "path", folder), ts)
+            yield TurnDocument(session, ordinal, change, "\n".join(texts), self._number("project", "path", folder))
 
     def sync_state(self) -> SyncState:
         row = self._db.execute("SELECT value FROM meta WHERE name = 'sync'").fetchone()
@@ -273,8 +303,9 @@ class LocalWriter:
     def close(self) -> None:
         try:
             self.flush()
-            if self._index_writer is not None:
-                self._index_writer.close()
+            for writer in (self._event_writer, self._turn_writer):
+                if writer is not None:
+                    writer.close()
             self._db.execute("PRAGMA optimize")
         finally:
             self._db.close()
