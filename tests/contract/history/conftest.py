@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +8,7 @@ from typing import Any
 import anyio.from_thread
 import jsonschema
 import pytest
-from history_world import Call, write_world
+from history_world import Altered, Call, server, write_world
 from mcp import Client, StdioServerParameters
 
 from backstory.archive.local.archive import LocalArchive
@@ -39,14 +37,9 @@ def history(archive: LocalArchive) -> Toolset:
 @pytest.fixture(scope="session")
 def client(archive: LocalArchive, home: Path) -> Iterator[Callable[[str, Any], dict[str, Any]]]:
     """A real client of a real server: `backstory mcp` on stdin and stdout."""
-    server = StdioServerParameters(
-        command=sys.executable,
-        args=["-m", "backstory", "mcp", "--tools", "history"],
-        env={"BACKSTORY_HOME": str(home), "HOME": str(home.parent), "PATH": os.environ.get("PATH", "")},
-    )
     with (
         anyio.from_thread.start_blocking_portal() as portal,
-        portal.wrap_async_context_manager(Client(server)) as client,
+        portal.wrap_async_context_manager(Client(StdioServerParameters(**server(home)))) as client,
     ):
 
         def call(tool: str, arguments: Any) -> dict[str, Any]:
@@ -74,12 +67,13 @@ def call(request: pytest.FixtureRequest, history: Toolset) -> Call:
 def caller(tools: Toolset) -> Callable[[str, Any], dict[str, Any]]:
     """Calls handlers, and holds every answer against its schema and its text."""
     by_name = {tool.name: tool for tool in tools.tools}
+    schemas = {tool.name: jsonschema.Draft202012Validator(tool.output_schema or {}) for tool in tools.tools}
 
     def send(tool: str, arguments: Any) -> dict[str, Any]:
         reply = by_name[tool].handler(arguments)
         assert reply.is_error is False
         assert json.loads(reply.text) == reply.data
-        jsonschema.validate(reply.data, by_name[tool].output_schema or {})
+        schemas[tool].validate(reply.data)
         return reply.data
 
     return send
@@ -88,7 +82,6 @@ def caller(tools: Toolset) -> Callable[[str, Any], dict[str, Any]]:
 @pytest.fixture
 def altered(archive: LocalArchive) -> Callable[..., Call]:
     """Calls the tools over an archive that behaves differently in one place."""
-    from history_world import Altered
 
     def over(settings: Settings | None = None, **methods: Callable[..., Any]) -> Call:
         send = caller(toolset(Altered(archive, **methods), settings or Settings()))  # type: ignore[arg-type]

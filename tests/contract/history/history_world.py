@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -244,6 +246,15 @@ def write_world(home: Path) -> LocalArchive:
     writer.set_sync_state(SyncState(started_at=NOON, finished_at=NOON, first_finished_at=NOON))
     writer.close()
     return archive
+
+
+def server(home: Path) -> dict[str, Any]:
+    """`backstory mcp` over this home, where no agent has left anything to read."""
+    return {
+        "command": sys.executable,
+        "args": ["-m", "backstory", "mcp", "--tools", "history"],
+        "env": {"BACKSTORY_HOME": str(home), "HOME": str(home.parent), "PATH": os.environ.get("PATH", "")},
+    }
 
 
 class Altered:

@@ -4,6 +4,14 @@ from __future__ import annotations
 
 import inspect
 from importlib import import_module
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from backstory.model import EVENT_TYPES
+from backstory.toolsets.base import Toolset
+from backstory.toolsets.history.types import ErrorCode
 
 MODULES = ("test_history_search", "test_history_list", "test_history_open", "test_history_traversal")
 
@@ -81,3 +89,15 @@ class TestManifest:
         """The permutation matrix and the traversal paths, both ways."""
         required = {f"{tool}: {row}" for tool, rows in MATRIX.items() for row in rows} | set(PATHS)
         assert covered() == required
+
+
+class TestDocumentation:
+    def test_every_argument_type_and_error_is_documented(self, history: Toolset) -> None:
+        """docs/history.md names them all."""
+        path = Path(__file__).parents[3] / "docs" / "history.md"
+        if not path.is_file():
+            pytest.skip("the documentation is not part of this installation")
+        arguments = [name for tool in history.tools for name in tool.input_schema["properties"]]
+        text = path.read_text("utf-8")
+        for name in (*arguments, *EVENT_TYPES, *get_args(ErrorCode), *(tool.name for tool in history.tools)):
+            assert f"`{name}`" in text or f'"{name}"' in text or f"## {name}" in text, name

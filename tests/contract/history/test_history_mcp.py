@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
-from history_world import MIGRATION, event_of, session_of
+from history_world import MIGRATION, event_of, server, session_of
 from mcp import Client, StdioServerParameters
 
 from backstory.archive.local.archive import LocalArchive
@@ -19,14 +17,9 @@ from backstory.archive.local.archive import LocalArchive
 class TestBothEras:
     def test_list_search_open(self, archive: LocalArchive, home: Path, era: str) -> None:
         """The same tools and the same answers over stdio, whichever way the client speaks."""
-        server = StdioServerParameters(
-            command=sys.executable,
-            args=["-m", "backstory", "mcp", "--tools", "history"],
-            env={"BACKSTORY_HOME": str(home), "HOME": str(home.parent), "PATH": os.environ.get("PATH", "")},
-        )
 
         async def use() -> tuple[Any, Any, Any, Any]:
-            async with Client(server, mode=era) as client:
+            async with Client(StdioServerParameters(**server(home)), mode=era) as client:
                 tools = (await client.list_tools()).tools
                 found = await client.call_tool("search_sessions", {"query": "store-client failures", "n_hits": 1})
                 opened = await client.call_tool("open", {"id": session_of(MIGRATION)})
