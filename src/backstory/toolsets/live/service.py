@@ -67,7 +67,7 @@ class Service:
             title=request.title or "",
             description=request.description or "",
             status="idle",
-            metadata=request.metadata,
+            metadata=_as_stored(request.metadata),
             created_at=time,
             updated_at=time,
             message_count=0,
@@ -106,7 +106,7 @@ class Service:
         }
         if given:
             time = now()
-            meta = msgspec.structs.replace(meta, updated_at=time, **given)
+            meta = msgspec.structs.replace(meta, updated_at=time, **_as_stored(given))
             await self._write(Change(cause="meta", events=1, session_id=session.id, time=time), meta)
         return {"meta": _plain(meta)}
 
@@ -331,6 +331,11 @@ def encode(value: Any) -> bytes:
     except (TypeError, ValueError, OverflowError) as error:
         raise LiveError("invalid_request", f"the content cannot be written as JSON: {error}") from None
     return raw
+
+
+def _as_stored(value: Any) -> Any:
+    """What a value will be when it is read back: not everything that has a JSON form is JSON."""
+    return _decode(encode(value))
 
 
 def _plain(value: Any) -> Any:

@@ -1,0 +1,175 @@
+"""Live sessions for tests: called without async, closed and opened again at will."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Coroutine
+from itertools import count
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from backstory.toolsets.live import Live, LiveError
+
+T = TypeVar("T")
+Json = dict[str, Any]
+
+
+def text(words: str) -> list[Json]:
+    return [{"type": "text", "text": words}]
+
+
+def user(words: str = "hello") -> Json:
+    return {"role": "user", "content": text(words), "timestamp": 1717800000000}
+
+
+def assistant(words: str = "hi", **more: Any) -> Json:
+    fields = {"stop_reason": "end", "model": "m-1", "provider": "p", "timestamp": 1717800000001}
+    return {"role": "assistant", "content": text(words), **fields, **more}
+
+
+def result(words: str = "42", **more: Any) -> Json:
+    fields = {"function_call_id": "c1", "function_id": "calc", "timestamp": 1717800000002}
+    return {"role": "function_result", "content": text(words), **fields, **more}
+
+
+def custom(words: str = "note", **more: Any) -> Json:
+    return {"role": "custom", "custom_type": "notice", "content": text(words), "timestamp": 1717800000003, **more}
+
+
+class World:
+    """The loop runs only while something is asked of it, so nothing happens between two lines of a test."""
+
+    def __init__(self, home: Path, config: Json | None = None, environ: dict[str, str] | None = None) -> None:
+        self.home = home
+        self.config: Json = {} if config is None else config
+        self.environ = environ or {}
+        self.own_urls: list[str] = []
+        self._numbers = count()
+        self._runner = asyncio.Runner()
+        self.live = self._start()
+
+    def _start(self) -> Live:
+        async def fetch() -> Json:
+            return self.config
+
+        async def start() -> Live:
+            live = Live(self.home, fetch_config=fetch, own_urls=self.own_urls, environ=self.environ)
+            await live.start()
+            return live
+
+        return self.run(start())
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._runner.run(work)
+
+    def call(self, function: str, data: Any = None, /, **fields: Any) -> Any:
+        """`session::<function>` with a request; keyword arguments are its fields."""
+        return self.run(self.live.call(f"session::{function}", fields if data is None else data))
+
+    def refused(self, function: str, data: Any = None, /, **fields: Any) -> str:
+        """The code of the error that a call ends in."""
+        with pytest.raises(LiveError) as caught:
+            self.call(function, data, **fields)
+        error = caught.value
+        assert str(error) == f"session/{error.code}: {error.message}"
+        return error.code
+
+    def session(self, **fields: Any) -> str:
+        return str(self.call("create", fields)["session_id"])
+
+    def append(self, session_id: str, message: Json | None = None, **fields: Any) -> str:
+        return str(self.call("append", session_id=session_id, message=message or user(), **fields)["entry_id"])
+
+    def said(self, session_id: str, **fields: Any) -> list[str]:
+        """The texts of the active path."""
+        items = self.call("messages", session_id=session_id, limit=500, **fields)["messages"]
+        return [words_of(item) for item in items]
+
+    def events(self, after: int = 0) -> list[tuple[str, Json]]:
+        """Type and payload of what was told so far, without the numbers."""
+        events = self.run(self.live.replay(after, 10_000))
+        assert [event.payload["seq"] for event in events] == [event.seq for event in events]
+        return [(short(event.trigger_type), without(event.payload, "seq")) for event in events]
+
+    def bind(
+        self, trigger_type: str, config: Any = None, deliver: Callable[[Json, int], Awaitable[None]] | None = None
+    ) -> list[Json]:
+        """What a binding gets, as it gets it."""
+        got: list[Json] = []
+
+        async def collect(payload: Json, seq: int) -> None:
+            got.append(payload)
+
+        async def bind() -> None:
+            self.live.bind(f"binding-{next(self._numbers)}", trigger_type, config, deliver or collect)
+
+        self.run(bind())
+        return got
+
+    def settle(self) -> None:
+        """Until every subscriber has been told everything that has happened."""
+
+        async def sentinel() -> None:
+            for _ in range(50):
+                await asyncio.sleep(0)
+
+        self.run(sentinel())
+
+    def until(self, true: Callable[[], Any], seconds: float = 10) -> None:
+        """Let the loop run until something holds."""
+
+        async def wait() -> None:
+            async with asyncio.timeout(seconds):
+                while not true():
+                    await asyncio.sleep(0.005)
+
+        self.run(wait())
+
+    @property
+    def folder(self) -> Path:
+        return self.home / "live"
+
+    def file(self, session_id: str) -> Path:
+        return self.folder / f"{session_id}.jsonl"
+
+    def close(self) -> None:
+        self.run(self.live.close())
+
+    def reopen(self) -> None:
+        self.close()
+        self.live = self._start()
+
+    def crash(self) -> None:
+        """Let go of everything as a killed process would: nothing is flushed, the lock is free."""
+        self._runner.close()
+        self._runner = asyncio.Runner()
+        store: Any = self.live._adapter._store  # type: ignore[attr-defined]
+        store.index.database._db.close()
+        store.files.close()
+        os.close(store.journal._fd)
+        store._pool.shutdown()
+        store._lock.release()
+
+    def crash_and_reopen(self) -> None:
+        self.crash()
+        self.live = self._start()
+
+    def end(self) -> None:
+        self._runner.close()
+
+
+def short(trigger_type: str) -> str:
+    return trigger_type.removeprefix("session::")
+
+
+def without(payload: Json, *names: str) -> Json:
+    return {name: value for name, value in payload.items() if name not in names}
+
+
+def words_of(item: Json) -> str:
+    if "custom" in item:
+        return f"<{item['custom']['custom_type']}>"
+    return "".join(block.get("text", f"[{block['type']}]") for block in item["message"]["content"])
