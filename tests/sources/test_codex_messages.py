@@ -103,8 +103,12 @@ class TestMirroredPrompts:
             rollout.event("turn_aborted", reason="interrupted"),
             rollout.user_item("fix it"),
             rollout.answer_item("Fixing."),
+            rollout.user_item("test it"),
+            rollout.user_event("test it"),
+            rollout.user_item("fix it"),
+            rollout.user_event("fix it"),
         )
-        assert prompts(items) == ["fix it"]
+        assert prompts(items) == ["fix it", "test it", "fix it"]
 
     def test_typed_again_after_an_abort(self) -> None:
         """With its other form it is: the user asked again."""

@@ -93,6 +93,13 @@ class TestDescribe:
         assert transcript is not None
         assert (transcript.session, transcript.after) == (SESSION, (PARENT,))
 
+    def test_header_glued_to_the_next(self) -> None:
+        """A missing newline does not give the session to the one it was copied from."""
+        glued = b"\xef\xbb\xbf" + lines(Rollout().meta())[:-1] + lines(Rollout().meta(PARENT), Rollout().meta(PARENT))
+        transcript = Codex().describe(named("someone-else"), glued)
+        assert transcript is not None
+        assert transcript.session == SESSION
+
     def test_no_header(self) -> None:
         """Without a header the id is the one in the file's name."""
         transcript = Codex().describe(named(), lines(Rollout().user_item("hello")))

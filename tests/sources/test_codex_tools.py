@@ -64,6 +64,16 @@ class TestCalls:
         (call,) = read(Rollout().item("local_shell_call", call_id="c", action=action))
         assert (call.tool, call.arguments) == ("local_shell", {"command": ["ls"], "working_directory": "/x"})
 
+    def test_older_items(self) -> None:
+        """Some versions had other names for calls and responses, and no ids."""
+        rollout = Rollout()
+        call, response = read(
+            rollout.item("tool_call", function={"name": "run"}, arguments={"command": "ls"}),
+            rollout.item("tool_result", name="run", result={"stdout": "a", "stderr": "", "exitCode": 0}),
+        )
+        assert (call.tool, call.arguments, call.call_id) == ("run", {"command": "ls"}, None)
+        assert (response.tool, response.text, response.exit_code) == ("run", "a", 0)
+
     @pytest.mark.parametrize(
         ("namespace", "name", "full"),
         [

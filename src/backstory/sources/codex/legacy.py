@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-__all__ = ["Envelope", "is_bare_record", "json_records", "open_envelope"]
+from .fields import Payload
 
-Payload = dict[str, Any]
+__all__ = ["Envelope", "is_bare_record", "json_records", "open_envelope"]
 
 _BARE_TYPES = {
     "message": "message",
@@ -70,9 +70,6 @@ def _response_item(record: Payload) -> Payload:
     item = {**record, "type": _BARE_TYPES[kind] if isinstance(kind, str) else "message"}
     if "content" not in item and "message" in item:
         item["content"] = item["message"]
-    function = item.get("function")
-    if "name" not in item and isinstance(function, dict):
-        item["name"] = function.get("name")
     return item
 
 

@@ -47,6 +47,8 @@ def _user(session: Session, form: int, said: Prompt, turn: str | None = None) ->
         # repeated it only if the other form follows.
         session.hold("prompt")
         return items
+    if state.aborted_prompt:
+        session.drop_held("prompt")
     state.last_prompt, state.aborted_prompt, state.answered = key, "", False
     if turn:
         session.begin_turn(turn)

@@ -30,10 +30,8 @@ class RolloutParser:
         envelope = open_envelope(record)
         payload = envelope.payload
         self._set_time(envelope.timestamp)
-        if not isinstance(record.get("payload"), dict):
-            # old formats name the model in the record
-            model = record.get("model")
-            self._state.model = model if isinstance(model, str) else self._state.model
+        if payload is not record.get("payload") and isinstance(model := record.get("model"), str):
+            self._state.model = model  # before there were envelopes, records named the model themselves
         handler = self._handler(envelope.type, payload)
         if handler is None:
             items: list[Item] = [self._session.event(EventType.UNKNOWN, as_json(record))]

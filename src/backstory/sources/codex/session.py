@@ -19,12 +19,14 @@ ITEM: Final = 1  # response_item: what the model was sent and what it answered
 EVENT: Final = 2  # event_msg: what the user interface was told
 TURN_ITEM: Final = 4  # event_msg item_completed: the superset that newer versions write
 CLOSING: Final = 8  # task_complete repeats the last answer
-_UNNAMED: Final = "prompts:"
 _HELD: Final = 16  # not yet an event: counts only if another form of it follows
 
+# The forms of a message, and the records of a call, stand a few records apart; more than that is never looked for.
 _RECENT_MESSAGES = 32
 _RECENT_CALLS = 128
-_COPY_MS = 10_000
+
+_UNNAMED: Final = "prompts:"  # begins the key of a turn that Codex gave no id
+_COPY_MS = 10_000  # writing the copy at the head of a fork takes less, typing a prompt takes more
 _WORK = frozenset(
     (
         EventType.USER_INPUT,
@@ -177,6 +179,11 @@ class Session:
     def hold(self, role: str) -> None:
         """Take the newest message back: it is one only if it also comes in another form."""
         self.state.seen[role][-1].forms |= _HELD
+
+    def drop_held(self, role: str) -> None:
+        """The other form never came: what was held back was none."""
+        seen = self.state.seen
+        seen[role] = [message for message in seen[role] if not message.forms & _HELD]
 
     def forget(self, *roles: str) -> None:
         for role in roles:

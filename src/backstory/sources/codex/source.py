@@ -22,9 +22,10 @@ _NOT_ROLLOUTS = {"history.jsonl", "session_index.jsonl"}
 _UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", re.IGNORECASE)
 _ROLLOUT_NAME = re.compile(r"rollout-\d{4}-\d\d-\d\d(?:T\d\d-\d\d-\d\d)?-")
 _ENVELOPES = {*RECORDS, "response_item", "event_msg"}
-# A header longer than the head of the file is cut off, but what matters stands at its beginning.
-_CUT_HEADER = re.compile(r'\s*\{[^{]{0,200}"type"\s*:\s*"session_meta"')
-_CUT_FIELD = re.compile(r'"(id|session_id|forked_from_id|parent_thread_id|timestamp)"\s*:\s*"([^"\\]{1,200})"')
+_HEADER_START = re.compile(r'\s*\{[^{]{0,200}"type"\s*:\s*"session_meta"')
+_SESSION_START = re.compile(r'\s*\{\s*"session"\s*:\s*\{')
+_FIELD = re.compile(r'"(id|session_id|forked_from_id|parent_thread_id|timestamp)"\s*:\s*"([^"\\]{1,200})"')
+_BOM = b"\xef\xbb\xbf"
 _HEADER_LINES = 20
 
 
@@ -94,36 +95,33 @@ class Codex:
 
 def _header(head: bytes) -> dict[str, Any] | None:
     """What the first lines say of the session: {} when they are a rollout without a header, None when they are not."""
-    lines = head.split(b"\n", _HEADER_LINES)
-    for line in lines[:_HEADER_LINES]:
+    for line in head.removeprefix(_BOM).split(b"\n", _HEADER_LINES)[:_HEADER_LINES]:
         try:
             record = msgspec.json.decode(line)
-            envelope = open_envelope(record)
+            kind, payload, _ = open_envelope(record)
         except (ValueError, UnicodeError):
+            text = line.decode("utf-8", "replace")
+            if _HEADER_START.match(text):  # too long for the head, or glued to the next record
+                return _fields(text[text.find('"payload"') :])
             continue
-        if envelope.type == "session_meta":
-            return envelope.payload
-        if envelope.type not in _ENVELOPES or not (isinstance(record.get("payload"), dict) or is_bare_record(record)):
-            return None
-        return {}
-    text = lines[0].decode("utf-8", "replace")
-    if not _CUT_HEADER.match(text):
-        return None
-    fields: dict[str, Any] = {}
-    for name, value in _CUT_FIELD.findall(text[text.find('"payload"') :]):
-        fields.setdefault(name, value)
-    return fields
+        if kind == "session_meta":
+            return payload
+        is_ours = kind in _ENVELOPES and ("payload" in record or is_bare_record(record))
+        return {} if is_ours else None
+    return None
 
 
 def _json_header(head: bytes) -> dict[str, Any] | None:
     """The one-file format begins with its session; the file is too long to be decoded from its head."""
-    text = head.decode("utf-8", "replace")
-    session = re.match(r'\s*\{\s*"session"\s*:\s*\{', text)
-    if not session:
-        return None
-    own, _, _ = text[session.end() :].partition('"items"')
+    text = head.removeprefix(_BOM).decode("utf-8", "replace")
+    session = _SESSION_START.match(text)
+    return _fields(text[session.end() :].partition('"items"')[0]) if session else None
+
+
+def _fields(text: str) -> dict[str, Any]:
+    """The fields that matter, from the text of a header that cannot be decoded as a whole. They stand in front."""
     fields: dict[str, Any] = {}
-    for name, value in _CUT_FIELD.findall(own):
+    for name, value in _FIELD.findall(text):
         fields.setdefault(name, value)
     return fields
 

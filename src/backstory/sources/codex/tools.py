@@ -14,7 +14,7 @@ from typing import Any
 
 from ...model import EventType
 from ..base import Event, Item
-from .fields import Payload, integer, text_of
+from .fields import Payload, integer, mapping_of, text_of
 from .outputs import Output, as_json, as_mapping, duration, read_mcp, read_output
 from .session import EVENT, ITEM, TURN_ITEM, Session
 
@@ -112,7 +112,7 @@ def _report(
 
 
 def function_call(session: Session, payload: Payload) -> list[Item]:
-    tool = text_of(payload, "name") or "unknown"
+    tool = text_of(payload, "name") or text_of(mapping_of(payload, "function"), "name") or "unknown"
     if namespace := text_of(payload, "namespace"):
         tool = _qualified(namespace, tool)
     arguments = payload.get("arguments")
