@@ -20,7 +20,9 @@ REQUESTS: dict[str, dict[str, Any]] = {
     "open": {"id": session_of(MIGRATION)},
     "list_sessions": {"start_datetime": rfc3339(NOON), "end_datetime": rfc3339(NOON + DAY)},
 }
-WINDOW = REQUESTS["list_sessions"]
+DEEP: dict[str, Any] = {"query": "x"}
+for _ in range(50_000):
+    DEEP = {"query": DEEP}
 
 
 def boom(*_: Any) -> Any:
@@ -54,7 +56,7 @@ class TestEnvelope:
         assert handler({}).is_error is False
 
     @pytest.mark.parametrize(
-        "arguments", [None, [], "query", 7, {"query": "\ud800"}, {"id": "\udcff"}, {"x": object()}]
+        "arguments", [None, [], "query", 7, {"query": "\ud800"}, {"\udcff": 1}, {"id": object()}, {1: 2}, DEEP]
     )
     def test_whatever_comes_is_answered(self, history: Toolset, tool: str, arguments: Any) -> None:
         """Handlers never raise, not even for what JSON could not carry."""

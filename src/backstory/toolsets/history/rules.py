@@ -243,20 +243,26 @@ def _refuse(field: str, rules: Mapping[str, str]) -> NoReturn:
 
 def _shape(kind: type[T], call: Call, rules: Mapping[str, str]) -> T:
     arguments = call.arguments
-    if not isinstance(arguments, Mapping):
-        raise Refusal("invalid_request", "arguments must be an object", field="arguments")
-    known = [field.name for field in msgspec.structs.fields(kind)]
+    if not isinstance(arguments, Mapping) or not _is_json(arguments):
+        raise Refusal("invalid_request", "arguments must be a JSON object in valid Unicode", field="arguments")
+    known = kind.__struct_fields__
     for name in arguments:
         if name not in known:
             message = f"unknown field: {name} ({call.tool} takes {', '.join(known)})"
             raise Refusal("invalid_request", message, field=str(name))
     try:
-        msgspec.json.encode(arguments)
         return decode_arguments(kind, arguments)
     except BadArgument as bad:
-        _refuse((bad.field or "arguments").partition("[")[0], rules)
-    except UnicodeEncodeError:
-        raise Refusal("invalid_request", "arguments must be valid Unicode text", field="arguments") from None
+        _refuse((bad.field or "").partition("[")[0], rules)
+
+
+def _is_json(value: object) -> bool:
+    """What comes from a client always is; what a program passes in may hold half a surrogate pair, or worse."""
+    try:
+        msgspec.json.encode(value)
+    except (TypeError, ValueError, RecursionError):
+        return False
+    return True
 
 
 def _given(value: Any) -> Any:

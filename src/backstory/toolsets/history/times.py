@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 __all__ = ["parse_rfc3339"]
 
 _FORM = re.compile(
-    r"(\d{4}-\d\d-\d\d)[Tt](\d\d:\d\d)(?::(\d\d)(?:[.,](\d+))?)?(?:[Zz]|([+-])([01]\d|2[0-3]):?([0-5]\d)?)", re.ASCII
+    r"(\d{4}-\d\d-\d\d)[Tt]((?:[01]\d|2[0-3]):\d\d)(?::(\d\d)(?:[.,](\d+))?)?(?:[Zz]|([+-])([01]\d|2[0-3]):?([0-5]\d)?)",
+    re.ASCII,
 )
 # The years 1 to 9999 in UTC: what can be written in this form again.
 _FIRST_MS = -62_135_596_800_000

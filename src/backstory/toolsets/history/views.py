@@ -228,13 +228,15 @@ def _text(row: EventRow) -> str:
 
 
 def _command(arguments: Any) -> str | None:
-    """The shell command among a call's arguments, if that is what was called."""
+    """The shell command among a call's arguments. A lone word beside others (`view`, `create`) is an option instead."""
     if not isinstance(arguments, dict):
         return None
     command = arguments.get("cmd", arguments.get("command"))
     if isinstance(command, list) and all(isinstance(word, str) for word in command):
         command = " ".join(command)
-    return command if isinstance(command, str) and command.strip() else None
+    if not isinstance(command, str) or not command.strip():
+        return None
+    return command if len(arguments) == 1 or len(command.split(None, 1)) > 1 else None
 
 
 def _is_shallow(value: Any, depth: int = _MAX_DEPTH) -> bool:
