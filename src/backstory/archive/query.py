@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import lru_cache
 
 from msgspec import Struct
 
@@ -72,10 +73,15 @@ def tokens(text: str) -> list[str]:
 
 def index_text(text: str) -> tuple[str, str]:
     """What an index is given for a text: the text with every word separable, and the parts of its camelCase words."""
-    return _space(text), " ".join(" ".join(_CAMEL_PART.findall(word)) for word in _camel_words(text))
+    return _space(text), " ".join([_camel_parts(word) for word in _camel_words(text)])
 
 
-def _camel_words(text: str) -> list[str]:
+@lru_cache(maxsize=32_768)  # the same words come again and again
+def _camel_parts(word: bytes) -> str:
+    return " ".join(_CAMEL_PART.findall(word.decode()))
+
+
+def _camel_words(text: str) -> dict[bytes, None]:
     """Each word with a capital inside, once."""
     data = text.encode()
     shape = data.translate(_SHAPE)
@@ -90,7 +96,7 @@ def _camel_words(text: str) -> list[str]:
             if end - start < MAX_TOKEN_CHARS:
                 words[data[start:end]] = None
             at = shape.find(hump, end)
-    return [word.decode() for word in words]
+    return words
 
 
 def parse_query(text: str, tokenize: Callable[[str], list[str]] = tokens) -> Query:
@@ -116,7 +122,7 @@ def _word_clause(word: str, tokenize: Callable[[str], list[str]]) -> Clause | No
     alternatives = [tuple(whole[-_MAX_IMPLICIT_PHRASE:])]
     if len(whole) == 1:
         for camel in _camel_words(word):
-            parts = tuple(part.lower() for part in _CAMEL_PART.findall(camel))
+            parts = tuple(_camel_parts(camel).lower().split())
             alternatives.append(parts[-_MAX_IMPLICIT_PHRASE:])
     return Clause(tuple(alternatives))
 

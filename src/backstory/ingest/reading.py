@@ -67,9 +67,10 @@ class Reading:
         with open_transcript(change.path) as stream:
             # A compressed stream cannot be entered in the middle: it is read again, and what is known is passed over.
             if not self._compressed:
-                if change.before is not None and is_append(change.before, stream, change.size):
-                    row.offset, state = change.before.offset, change.before.state
-                    row.errors, row.last_error = change.before.errors, change.before.last_error
+                before = change.before
+                if before is not None and self._can_go_on(before) and is_append(before, stream, change.size):
+                    row.offset, state = before.offset, before.state
+                    row.errors, row.last_error = before.errors, before.last_error
                 stream.seek(row.offset)
             parser = self._parser = change.source.parser(change.transcript, state, self._lookup)
             step: list[Item] = []
@@ -82,6 +83,14 @@ class Reading:
                     step = []
             step += parser.finish()
             yield step
+
+    def _can_go_on(self, before: FileRow) -> bool:
+        """Whether the parser takes its old state; one of another version may not, and then it starts over."""
+        try:
+            self.change.source.parser(self.change.transcript, before.state, self._lookup)
+        except ValueError:
+            return False
+        return True
 
     def _all_records(self, records: Iterable[Any]) -> Iterator[list[Item]]:
         parser = self._parser = self.change.source.parser(self.change.transcript, None, self._lookup)

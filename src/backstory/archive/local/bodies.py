@@ -13,8 +13,8 @@ __all__ = ["Bodies", "train_dictionary"]
 _PLAIN_BELOW = 96
 _LEVEL = 3
 _DICTIONARY_BYTES = 65_536
-_SAMPLES = 2_000
-_SAMPLE_CHARS = 2_048
+_SAMPLES = 1_000
+_SAMPLE_CHARS = 1_024
 # Below this a dictionary would learn too little; the texts until then are compressed without one.
 _MIN_SAMPLES = 400
 
