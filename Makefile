@@ -14,7 +14,7 @@ $(READY): pyproject.toml constraints.txt
 	touch $@
 
 run: $(READY) ## read this machine's agents (or a small sample when there are none) and answer a search
-	$(BIN)/python -m backstory demo
+	$(BIN)/python -m backstory.faces.demo
 
 test: check ## everything that is fast, and short forms of the slow tests
 	$(BIN)/python -m pytest -n 2

@@ -1,0 +1,57 @@
+"""`make run`: read this machine's agents, or a small sample where there are none, and answer a search."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from .cli.app import run
+
+_SAMPLE = Path(__file__).with_name("sample")
+_SAMPLE_QUERY = ("why", "was", "the", "checkout", "test", "flaky")
+_AGENTS_VARIABLES = ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME")
+
+
+def main() -> int:
+    if _has_sessions():
+        return _show("sync") or _show("search", *_own_query())
+    sys.stdout.write("No agent's sessions were found on this machine: here is a small sample, gone again afterwards.\n")
+    with tempfile.TemporaryDirectory(prefix="backstory-") as folder:
+        for variable in _AGENTS_VARIABLES:
+            os.environ.pop(variable, None)
+        os.environ.update(HOME=str(_SAMPLE), BACKSTORY_HOME=folder)
+        return _show("sync") or _show("search", *_SAMPLE_QUERY) or _show("sessions", "--since", "2026-09-01")
+
+
+def _has_sessions() -> bool:
+    from ..ingest.scan import existing_roots, walk
+    from ..sources import load_sources
+
+    home = Path.home()
+    return any(
+        True
+        for source in load_sources()
+        for root in existing_roots(source, home, os.environ)
+        for _ in walk(source, root)
+    )
+
+
+def _own_query() -> list[str]:
+    """Words of the latest session's title: a question that this machine's archive can answer."""
+    from .. import open_archive
+
+    with open_archive() as library:
+        listed = library.sessions("2001-01-01T00:00:00Z", "2100-01-01T00:00:00Z", limit=1)["data"]["sessions"]
+    return listed[0]["session"]["title"].split()[:6] if listed else ["error"]
+
+
+def _show(*arguments: str) -> int:
+    sys.stdout.write(f"\n$ backstory {' '.join(arguments)}\n")
+    sys.stdout.flush()
+    return run(list(arguments))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
