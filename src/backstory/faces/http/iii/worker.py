@@ -43,6 +43,7 @@ class Worker:
         self._client = _Client(url, options)
         self._register()
         self._client.add_connection_state_listener(self._on_state)
+        self._client.begin()
 
     async def connected(self) -> None:
         """Returns when the engine has been reached."""
@@ -130,7 +131,19 @@ class _Bindings(TriggerHandler):  # type: ignore[misc]
 
 
 class _Client(III):  # type: ignore[misc]
-    """The SDK's client, except that no stack trace leaves this process, and that it leaves nothing open."""
+    """The SDK's client, except that no stack trace leaves this process, that it connects when everything is registered
+    (what is registered while it connects may get lost), and that it leaves nothing open."""
+
+    def __init__(self, url: str, options: InitOptions) -> None:
+        self._complete = asyncio.Event()
+        super().__init__(url, options)
+
+    def begin(self) -> None:
+        self._loop.call_soon_threadsafe(self._complete.set)
+
+    async def connect_async(self) -> None:
+        await self._complete.wait()
+        await super().connect_async()
 
     def shutdown(self) -> None:
         super().shutdown()
@@ -144,6 +157,7 @@ class _Client(III):  # type: ignore[misc]
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """A refused call is the caller's to know, not the log's."""
+    """A refused call is the caller's to know, not the log's; and that trigger types are of old is known."""
     error = record.exc_info[1] if record.exc_info else None
-    return not isinstance(error, LiveError) and not isinstance(getattr(error, "__cause__", None), LiveError)
+    refused = isinstance(error, LiveError) or isinstance(getattr(error, "__cause__", None), LiveError)
+    return not refused and "register_trigger_type is deprecated" not in record.getMessage()

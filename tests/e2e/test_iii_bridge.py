@@ -1,0 +1,148 @@
+"""One main and two bridged instances, each a process: what happens anywhere reaches everyone once."""
+
+from __future__ import annotations
+
+import queue
+import signal
+import socket
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.e2e.iii_client import MESSAGE, Client, connected, iii
+from tests.e2e.served import Served, eventually, run
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*is deprecated and will be removed:DeprecationWarning")
+
+
+def bridge(home: Path, url: str, timeout_ms: int = 5000) -> Path:
+    """A home whose live sessions are kept by the instance at `url`."""
+    (home / ".backstory").mkdir(parents=True)
+    config = f'[live]\nadapter = {{name = "bridge", config = {{url = "{url}", timeout_ms = {timeout_ms}}}}}\n'
+    (home / ".backstory" / "config.toml").write_text(config)
+    return home
+
+
+class Topology:
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        self._stack = stack
+        self._main_home = folder / "main"
+        self._main_home.mkdir()
+        self.main = stack.enter_context(Served(self._main_home))
+        homes = [bridge(folder / name, self.main.ws_url) for name in ("left", "right")]
+        self.left, self.right = (stack.enter_context(Served(home)) for home in homes)
+        for server in (self.left, self.right):
+            eventually(lambda server=server: reaches_main(server))
+        self.clients = [stack.enter_context(connected(server.ws_url)) for server in self.servers]
+        self.seen = [client.on("session::message-added") for client in self.clients]
+
+    @property
+    def servers(self) -> list[Served]:
+        return [self.main, self.left, self.right]
+
+    def restart_main(self) -> None:
+        self.main = self._stack.enter_context(Served(self._main_home, port=self.main.port))
+
+    def say(self, server: Served, session_id: str, text: str) -> None:
+        server.call("append", {"session_id": session_id, "message": said(text)})
+
+    def heard(self, *texts: str) -> None:
+        """Every subscriber heard every one of these once, and nothing else."""
+        for seen in self.seen:
+            heard = [words(seen.get(timeout=20)) for _ in texts]
+            assert Counter(heard) == Counter(texts)
+            assert seen.empty()
+
+
+def said(text: str) -> dict[str, Any]:
+    return MESSAGE | {"content": [{"type": "text", "text": text}]}
+
+
+def words(event: Any) -> str:
+    text: str = event["message"]["content"][0]["text"]
+    return text
+
+
+def reaches_main(server: Served) -> bool:
+    answer = httpx.post(server.url + "/session/list", json={}, timeout=30)
+    return answer.status_code == 200
+
+
+@pytest.fixture
+def topology(tmp_path: Path) -> Iterator[Topology]:
+    with ExitStack() as stack:
+        yield Topology(tmp_path, stack)
+
+
+class TestBridge:
+    """Bridged instances tell their subscribers what the main tells them: everything, once, whoever made it."""
+
+    def test_a_change_anywhere_reaches_everyone_once(self, topology: Topology) -> None:
+        session_id = topology.left.call("create")["session_id"]
+        for number, server in enumerate(topology.servers * 3):
+            topology.say(server, session_id, str(number))
+        topology.heard(*map(str, range(9)))
+        for server in topology.servers:
+            assert len(server.call("messages", {"session_id": session_id})["messages"]) == 9
+
+    def test_writers_at_both_ends_lose_nothing(self, topology: Topology) -> None:
+        session_id = topology.main.call("create")["session_id"]
+
+        def write(server: Served, name: str) -> None:
+            for number in range(20):
+                topology.say(server, session_id, f"{name} {number}")
+
+        ends = zip((topology.left, topology.right), ("left", "right"), strict=True)
+        threads = [threading.Thread(target=write, args=end) for end in ends]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        topology.heard(*(f"{name} {number}" for name in ("left", "right") for number in range(20)))
+        assert len(topology.main.call("messages", {"session_id": session_id})["messages"]) == 40
+
+    def test_a_killed_main_comes_back_and_nobody_misses_anything(self, topology: Topology) -> None:
+        session_id = topology.main.call("create")["session_id"]
+        topology.say(topology.right, session_id, "before")
+        topology.heard("before")
+        topology.main.stop(signal.SIGKILL)
+        topology.restart_main()
+        topology.say(topology.main, session_id, "while the bridges are away")
+        eventually(lambda: reaches_main(topology.left) and reaches_main(topology.right))
+        bridged = topology.seen[1:]
+        assert [words(seen.get(timeout=20)) for seen in bridged] == ["while the bridges are away"] * 2
+        eventually(lambda: is_back(topology.clients[0]))
+        drain(topology.seen[0])
+        topology.say(topology.left, session_id, "after")
+        topology.heard("after")
+
+    def test_without_a_main_calls_fail_in_time(self, tmp_path: Path) -> None:
+        with Served(bridge(tmp_path, "ws://127.0.0.1:9", timeout_ms=200)) as alone:
+            answer = httpx.post(alone.url + "/session/create", json={}, timeout=30)
+            assert answer.status_code == 503
+            assert answer.json()["error"]["message"].startswith("session/storage: ")
+
+    def test_a_bridge_to_itself_is_refused(self, tmp_path: Path) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+        answer = run(bridge(tmp_path / "self", f"ws://localhost:{port}/"), "serve", "--port", str(port))
+        assert answer.returncode == 1
+        assert "this very server" in answer.stderr
+
+
+def is_back(client: Client) -> bool:
+    try:
+        return bool(client.call("session::list"))
+    except iii.InvocationError:
+        return False
+
+
+def drain(seen: queue.Queue[Any]) -> None:
+    while not seen.empty():
+        seen.get_nowait()

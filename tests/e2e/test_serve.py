@@ -1,0 +1,117 @@
+"""The server as a process: starting, being used, being stopped and being killed."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import connect
+
+from tests.e2e.served import Served, eventually, run
+from tests.transcripts import Transcript
+
+MESSAGE = {"role": "user", "content": [{"type": "text", "text": "where do wombats dig"}], "timestamp": 1}
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Served]:
+    with Served(tmp_path) as server:
+        yield server
+
+
+class TestStart:
+    """It says where it is, and why it cannot be there."""
+
+    def test_says_where_it_is(self, server: Served) -> None:
+        assert server.address == {"url": f"http://127.0.0.1:{server.port}", "host": "127.0.0.1", "port": server.port}
+        assert httpx.get(server.url + "/healthz").json() == {"status": "ok"}
+
+    def test_a_taken_port(self, tmp_path: Path) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            answer = run(tmp_path, "serve", "--port", str(taken.getsockname()[1]))
+        assert answer.returncode == 1
+        assert "is taken" in answer.stderr
+        assert "--port" in answer.stderr
+        assert answer.stdout == ""
+
+    def test_a_second_server_on_the_same_folder(self, server: Served, tmp_path: Path) -> None:
+        answer = run(tmp_path, "serve", "--port", "0")
+        assert answer.returncode == 1
+        assert "in use by process" in answer.stderr
+        assert "Traceback" not in answer.stderr
+
+    @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.test"])
+    def test_beyond_loopback_needs_a_token(self, tmp_path: Path, host: str) -> None:
+        answer = run(tmp_path, "serve", "--port", "0", "--host", host)
+        assert answer.returncode == 1
+        assert "without a token" in answer.stderr
+
+    @pytest.mark.parametrize("token", ["", "two words", "tökens"])
+    def test_a_token_that_cannot_be_sent(self, tmp_path: Path, token: str) -> None:
+        answer = run(tmp_path, "serve", "--port", "0", "--token", token)
+        assert answer.returncode == 1
+        assert "printable ASCII" in answer.stderr
+
+    def test_a_bad_configuration(self, tmp_path: Path) -> None:
+        (tmp_path / ".backstory").mkdir()
+        (tmp_path / ".backstory" / "config.toml").write_text('[live]\nadapter = {name = "tape"}\n')
+        answer = run(tmp_path, "serve", "--port", "0")
+        assert answer.returncode == 1
+        assert "[live]" in answer.stderr
+
+    def test_a_token_from_the_environment(self, tmp_path: Path) -> None:
+        with Served(tmp_path, BACKSTORY_TOKEN="a-token") as server:
+            assert httpx.get(server.url + "/api/tools").status_code == 401
+            headers = {"Authorization": "Bearer a-token"}
+            assert httpx.get(server.url + "/api/tools", headers=headers).status_code == 200
+
+
+class TestStop:
+    """Told to stop, it ends at once and in good order, whoever is connected; killed, it has lost nothing."""
+
+    @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+    def test_with_clients_connected(self, server: Served, number: int) -> None:
+        with (
+            connect(server.ws_url) as client,
+            httpx.stream("GET", server.url + "/session/events", timeout=10) as events,
+        ):
+            client.recv(10)
+            lines = events.iter_lines()
+            next(lines)
+            started = time.monotonic()
+            server.process.send_signal(number)
+            list(lines)
+            with pytest.raises(ConnectionClosed):
+                client.recv(10)
+        assert server.process.wait(10) == 0
+        assert time.monotonic() - started < 5
+        assert server.stderr == ""
+
+    def test_killed(self, tmp_path: Path) -> None:
+        with Served(tmp_path) as server:
+            session_id = server.call("create", {"title": "kept"})["session_id"]
+            for _ in range(5):
+                server.call("append", {"session_id": session_id, "message": MESSAGE})
+            server.stop(signal.SIGKILL)
+        with Served(tmp_path, port=server.port) as again:
+            assert len(again.call("messages", {"session_id": session_id})["messages"]) == 5
+            assert again.call("get", {"session_id": session_id})["meta"]["title"] == "kept"
+
+
+class TestMeanwhile:
+    """While it serves, the archive is kept up to date."""
+
+    def test_new_transcripts_are_found(self, server: Served, tmp_path: Path) -> None:
+        Transcript("a session").prompt("How deep does the pangolin dig").answer("Not at all.").write(tmp_path)
+
+        def found() -> object:
+            return server.tool("search_sessions", {"query": "pangolin"})["data"]["results"]
+
+        assert "pangolin" in json.dumps(eventually(found))
