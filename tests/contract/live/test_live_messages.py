@@ -155,13 +155,31 @@ class TestShapes:
             {"type": "function_call", "id": "c", "function_id": "f", "arguments": {"x": [1, 1.0, None]}},
             {"type": "function_result", "function_call_id": "c", "content": text("r"), "is_error": False},
         ]
-        usage = {"input": 1, "output": 2, "cache_read": 3, "cache_write": 4, "reasoning": 5, "cost_usd": 0.5}
-        more = {"native_stop_reason": "x", "error_message": "m", "error_kind": "transient", "warnings": ["w"]}
+        usage: dict[str, Any] = {
+            "input": 1,
+            "output": 2,
+            "cache_read": 3,
+            "cache_write": 4,
+            "reasoning": 5,
+            "cost_usd": 0.5,
+        }
+        more: dict[str, Any] = {
+            "native_stop_reason": "x",
+            "error_message": "m",
+            "error_kind": "transient",
+            "warnings": ["w"],
+        }
         message = {**assistant(usage=usage, **more), "content": blocks}
         assert self.stored(world, message) == message
 
     def test_nulls_are_dropped(self, world: World) -> None:
-        nulls = {"native_stop_reason": None, "error_message": None, "error_kind": None, "warnings": None, "usage": None}
+        nulls: dict[str, Any] = {
+            "native_stop_reason": None,
+            "error_message": None,
+            "error_kind": None,
+            "warnings": None,
+            "usage": None,
+        }
         assert self.stored(world, assistant(**nulls)) == assistant()
         assert self.stored(world, custom(display=None, details=None)) == custom()
         block = {"type": "thinking", "text": "t", "signature": None}
