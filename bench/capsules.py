@@ -28,16 +28,22 @@ TARGETS = {"store": 5.0, "replace": 5.0, "fetch": 5.0, "latest": 20.0, "list": 2
 
 
 class Writing:
-    """Text of about 350 words, frequent ones and rare ones as in real language."""
+    """Text of about 350 words out of 50,000, frequent ones and rare ones as in real language."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
-        self.words = [f"{first}{second}" for first in "bdfgklmnprstvz" for second in ("a", "eri", "olu", "ix", "ant")]
-        self.words += [f"{one}{two}" for one, two in itertools.product(self.words, self.words)]
+        syllables = [f"{first}{second}" for first in "bdfgklmnprstvz" for second in ("a", "eri", "olu", "ix", "ant")]
+        pairs = [f"{one}{two}" for one, two in itertools.product(syllables, syllables)]
+        self.words = syllables + pairs + [f"{pair}{syllable}" for syllable in syllables[:10] for pair in pairs]
         self.weights = list(itertools.accumulate(1 / rank for rank in range(1, len(self.words) + 1)))
 
     def sentence(self, length: int) -> str:
         return " ".join(self.random.choices(self.words, cum_weights=self.weights, k=length))
+
+    def question(self, length: int) -> str:
+        """Words someone remembers from a capsule, not the ones that are in every sentence."""
+        common = set(self.words[:200])
+        return " ".join([word for word in self.sentence(40 * length).split() if word not in common][:length])
 
     def capsule(self) -> str:
         return "\n\n".join(f"## {section}\n{self.sentence(60)}" for section in SECTIONS)
@@ -79,13 +85,13 @@ def cases(ids: list[str], writing: Writing) -> Iterator[tuple[str, str, str, Cal
     yield "inventory", "inventory", "moss.inventory", dict
     yield "inventory by tag", "inventory", "moss.inventory", lambda: {"tag": f"tag-{pick.randrange(25)}"}
     yield "inventory by name", "inventory", "moss.inventory", lambda: {"name_prefix": f"task-{pick.randrange(99)}"}
-    yield "search, a rare word", "search", "moss.search", lambda: {"query": pick.choice(writing.words[500:])}
-    yield "search, three words", "search", "moss.search", lambda: {"query": writing.sentence(3)}
+    yield "search, a rare word", "search", "moss.search", lambda: {"query": pick.choice(writing.words[5000:])}
+    yield "search, three words", "search", "moss.search", lambda: {"query": writing.question(3)}
     yield (
         "search, a workspace",
         "search",
         "moss.search",
-        lambda: {"query": writing.sentence(2), "workspace": "project 7"},
+        lambda: {"query": writing.question(2), "workspace": "project 7"},
     )
     yield "search, a name", "search", "moss.search", lambda: {"query": f"task-{pick.randrange(len(ids))}"}
     yield "search, in every one", "search", "moss.search", lambda: {"query": "decisions"}

@@ -18,6 +18,7 @@ __all__ = ["Database", "DatabaseTooNew"]
 _BUSY_MS = 30_000
 
 _FIRST_SCHEMA = """
+-- The text is kept apart: listing and counting stay within a small table.
 CREATE TABLE capsules (
     row INTEGER PRIMARY KEY,
     id TEXT NOT NULL UNIQUE,
@@ -38,9 +39,9 @@ CREATE TABLE capsules (
     version INTEGER NOT NULL,
     created_at INTEGER NOT NULL,
     updated_us INTEGER NOT NULL,
-    deleted_us INTEGER,
-    capsule_text TEXT NOT NULL
+    deleted_us INTEGER
 );
+CREATE TABLE texts (row INTEGER PRIMARY KEY, capsule_text TEXT NOT NULL);
 CREATE UNIQUE INDEX active_names ON capsules (workspace_norm, name_norm)
     WHERE name_norm IS NOT NULL AND deleted_us IS NULL;
 CREATE INDEX deleted_names ON capsules (workspace_norm, name_norm, deleted_us) WHERE deleted_us IS NOT NULL;
@@ -48,10 +49,19 @@ CREATE INDEX active_by_workspace ON capsules (workspace_norm, updated_us, id) WH
 CREATE INDEX active_by_time ON capsules (updated_us, id) WHERE deleted_us IS NULL;
 CREATE INDEX all_by_workspace ON capsules (workspace_norm, updated_us, id);
 CREATE INDEX all_by_time ON capsules (updated_us, id);
+CREATE INDEX by_name ON capsules (name_norm, deleted_us, workspace_norm, updated_us, id) WHERE name_norm IS NOT NULL;
 CREATE INDEX by_run ON capsules (run_id, updated_us, id) WHERE run_id IS NOT NULL;
 CREATE INDEX by_session ON capsules (source_session, updated_us, id) WHERE source_session IS NOT NULL;
 
-CREATE TABLE tags (tag TEXT NOT NULL, row INTEGER NOT NULL, PRIMARY KEY (tag, row)) WITHOUT ROWID;
+-- With what orders them, so that the capsules of a common tag can be counted and paged through here alone.
+CREATE TABLE tags (
+    tag TEXT NOT NULL,
+    active INTEGER NOT NULL,
+    updated_us INTEGER NOT NULL,
+    id TEXT NOT NULL,
+    row INTEGER NOT NULL,
+    PRIMARY KEY (tag, active, updated_us, id)
+) WITHOUT ROWID;
 CREATE INDEX tags_of_row ON tags (row);
 
 -- Past versions of a capsule, whole: the current one is in `capsules`.
@@ -140,6 +150,8 @@ def _open(path: Path) -> sqlite3.Connection:
     try:
         # Freed space is overwritten: what is purged must not be readable in the file.
         connection.execute("PRAGMA secure_delete = ON")
+        # Enough for the indexes of a hundred thousand capsules; what is not needed is not taken.
+        connection.execute("PRAGMA cache_size = -32000")
         # A capsule that was acknowledged survives a power cut.
         connection.execute("PRAGMA synchronous = FULL")
         if _version(connection) != len(_MIGRATIONS):

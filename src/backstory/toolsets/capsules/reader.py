@@ -17,7 +17,8 @@ __all__ = ["Filters", "Reader"]
 _SUMMARY = """id, workspace_raw, name_raw, title, capsule_chars, tokens_estimate, tags_json, source, run_id, phase,
     role, source_session, allow_thin, version, created_at, updated_us, deleted_us"""
 SUMMARY = f"{_SUMMARY}, ''"
-WHOLE = f"{_SUMMARY}, capsule_text"
+TEXT = "(SELECT capsule_text FROM texts WHERE texts.row = capsules.row)"
+WHOLE = f"{_SUMMARY}, {TEXT}"
 _NEWEST_FIRST = "ORDER BY updated_us DESC, id DESC"
 
 
@@ -33,21 +34,38 @@ class Filters(Struct, frozen=True, kw_only=True):
     include_deleted: bool = False
 
     def where(self) -> tuple[str, list[Any]]:
-        clauses, values = ["TRUE" if self.include_deleted else "deleted_us IS NULL"], []
-        for column in ("workspace_norm", "run_id", "phase", "role"):
-            if (value := getattr(self, column)) is not None:
-                clauses.append(f"{column} = ?")
-                values.append(value)
+        """The condition on `capsules`, and its values."""
+        clauses, values = self._columns()
+        if not self.include_deleted:
+            clauses.append("deleted_us IS NULL")
         if self.tag is not None:
-            clauses.append("row IN (SELECT row FROM tags WHERE tag = ?)")
+            clauses.append("capsules.row IN (SELECT row FROM tags WHERE tag = ?)")
             values.append(self.tag)
-        if self.name_prefix:
-            clauses.append("name_norm >= ?")
-            values.append(self.name_prefix)
-            if end := prefix_end(self.name_prefix):
-                clauses.append("name_norm < ?")
-                values.append(end)
-        return " AND ".join(clauses), values
+        return " AND ".join(clauses) or "TRUE", values
+
+    def listing(self) -> tuple[str, str, list[Any]]:
+        """The table to list from, the condition and its values. A tag is listed from its own table."""
+        if self.tag is None:
+            return "capsules AS listed", *self.where()
+        clauses, values = self._columns()
+        if not self.include_deleted:
+            clauses.append("listed.active = 1")
+        # Without conditions on the joined table SQLite leaves it out.
+        source = "tags AS listed LEFT JOIN capsules ON capsules.row = listed.row"
+        return source, " AND ".join([*clauses, "listed.tag = ?"]), [*values, self.tag]
+
+    def _columns(self) -> tuple[list[str], list[Any]]:
+        given = {
+            "workspace_norm = ?": self.workspace_norm,
+            "run_id = ?": self.run_id,
+            "phase = ?": self.phase,
+            "role = ?": self.role,
+            "name_norm >= ?": self.name_prefix,
+            "name_norm < ?": prefix_end(self.name_prefix) if self.name_prefix else None,
+        }
+        return [clause for clause, value in given.items() if value is not None], [
+            value for value in given.values() if value is not None
+        ]
 
 
 class Reader:
@@ -74,10 +92,15 @@ class Reader:
 
     def page(self, filters: Filters, limit: int, offset: int) -> tuple[list[Capsule], int]:
         """Summaries, newest first, and how many there are in all."""
-        where, values = filters.where()
-        total: int = self.connection.execute(f"SELECT count(*) FROM capsules WHERE {where}", values).fetchone()[0]
+        source, where, values = filters.listing()
+        total: int = self.connection.execute(f"SELECT count(*) FROM {source} WHERE {where}", values).fetchone()[0]
+        # What has to be sorted are the keys alone; whole rows are read for the page only.
         rows = self.connection.execute(
-            f"SELECT {SUMMARY} FROM capsules WHERE {where} {_NEWEST_FIRST} LIMIT ? OFFSET ?", [*values, limit, offset]
+            f"""SELECT {SUMMARY} FROM capsules WHERE row IN (
+                SELECT listed.row FROM {source} WHERE {where}
+                ORDER BY listed.updated_us DESC, listed.id DESC LIMIT ? OFFSET ?
+            ) {_NEWEST_FIRST}""",
+            [*values, limit, offset],
         )
         return [decode(row) for row in rows], total
 

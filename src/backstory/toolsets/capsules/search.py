@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 from .capsule import Capsule
-from .reader import WHOLE, Filters, decode
+from .reader import TEXT, WHOLE, Filters, decode
 
 __all__ = ["Hit", "indexed", "search"]
 
@@ -23,8 +23,8 @@ _TERM = re.compile(r'"([^"]*)"|(\S+)')
 # The index keeps letters and digits only. In names like these the rest is what matters.
 _SYMBOLIC = re.compile(r"\w+(\+\+|#)")
 _MAX_TERMS = 32
-# A word that is in nearly every capsule says little: beyond so many hits only the newest are ranked.
-_RANKED = 3000
+# A word that is in nearly every capsule says little: of more hits only the newest are ranked and counted.
+_RANKED = 2000
 # What a hit in the name, the title, the tags and the text is worth.
 _WEIGHTS = "8.0, 5.0, 4.0, 1.0"
 _SNIPPET_CHARS = 240
@@ -37,11 +37,10 @@ class Hit(Struct, frozen=True):
 
 
 class Hits(Struct, frozen=True):
-    """A page of hits. Of `total`, those beyond `ranked` cannot be paged to."""
+    """A page of hits and how many there are, counted no further than they are ranked."""
 
     hits: list[Hit]
     total: int
-    ranked: int
 
 
 def indexed(capsule: Capsule) -> list[str]:
@@ -54,18 +53,20 @@ def search(connection: sqlite3.Connection, query: str, filters: Filters, limit: 
     terms = _terms(query)
     for match, literals in _attempts(terms):
         where, values = _conditions(match, filters, literals)
-        total: int = connection.execute(f"SELECT count(*) {where}", values).fetchone()[0]
-        if total:
-            rows = connection.execute(
-                f"""SELECT {WHOLE} FROM capsules JOIN (
-                    SELECT capsules.row AS hit, bm25(words, {_WEIGHTS}) AS score {where}
-                    ORDER BY words.rowid DESC LIMIT {_RANKED}
-                ) ON row = hit ORDER BY score, updated_us DESC, id DESC LIMIT ? OFFSET ?""",
-                [*values, limit, offset],
-            )
-            hits = [Hit(capsule, _snippet(capsule, terms)) for capsule in map(decode, rows)]
-            return Hits(hits, total, min(total, _RANKED))
-    return Hits([], 0, 0)
+        found = connection.execute(
+            f"""SELECT bm25(words, {_WEIGHTS}) AS score, -updated_us, capsules.row {where}
+            ORDER BY words.rowid DESC LIMIT {_RANKED}""",
+            values,
+        ).fetchall()
+        if found:
+            page = [row for _, _, row in sorted(found)[offset : offset + limit]]
+            return Hits([_hit(connection, row, terms) for row in page], len(found))
+    return Hits([], 0)
+
+
+def _hit(connection: sqlite3.Connection, row: int, terms: list[str]) -> Hit:
+    capsule = decode(connection.execute(f"SELECT {WHOLE} FROM capsules WHERE row = ?", [row]).fetchone())
+    return Hit(capsule, _snippet(capsule, terms))
 
 
 def _terms(query: str) -> list[str]:
@@ -90,7 +91,7 @@ def _attempts(terms: list[str]) -> Iterator[tuple[str, list[str]]]:
 def _conditions(match: str, filters: Filters, literals: list[str]) -> tuple[str, list[Any]]:
     where, values = filters.where()
     for literal in literals:
-        columns = ("capsule_text", "name_raw", "capsules.title", "tags_json")
+        columns = (TEXT, "name_raw", "capsules.title", "tags_json")
         where += f" AND ({' OR '.join(f'instr(lower({column}), ?)' for column in columns)})"
         values += [literal.lower()] * len(columns)
     return f"FROM words JOIN capsules ON capsules.row = words.rowid WHERE words MATCH ? AND {where}", [match, *values]

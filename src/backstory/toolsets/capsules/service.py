@@ -158,7 +158,7 @@ class Capsules:
         limit, offset = limit_of(given.limit, 20, 100), offset_of(given.offset)
         with self._store.reading() as reader:
             found = search(reader.connection, given.query, filters, limit, offset)
-        pagination = types.Pagination(limit, offset, offset + len(found.hits) < found.ranked, found.total)
+        pagination = types.Pagination(limit, offset, offset + len(found.hits) < found.total, found.total)
         return types.SearchPage([search_hit(hit.capsule, hit.snippet) for hit in found.hits], pagination)
 
     def export(self, given: inputs.ExportInput) -> types.Exported:

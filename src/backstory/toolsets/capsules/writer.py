@@ -23,8 +23,7 @@ _LEAD_US = 60 * SECOND
 _WRONG_CLOCK_US = 10 * _LEAD_US
 
 _COLUMNS = """id, workspace_raw, workspace_norm, name_raw, name_norm, title, capsule_chars, tokens_estimate,
-    tags_json, source, run_id, phase, role, source_session, allow_thin, version, created_at, updated_us, deleted_us,
-    capsule_text"""
+    tags_json, source, run_id, phase, role, source_session, allow_thin, version, created_at, updated_us, deleted_us"""
 _MARKS = ", ".join("?" * len(_COLUMNS.split(",")))
 
 
@@ -49,8 +48,10 @@ class Writer(Reader):
     def insert(self, capsule: Capsule) -> Capsule:
         """Store it as it is."""
         cursor = self.connection.execute(f"INSERT INTO capsules ({_COLUMNS}) VALUES ({_MARKS})", _values(capsule))
-        assert cursor.lastrowid is not None
-        self._index(cursor.lastrowid, capsule)
+        row = cursor.lastrowid
+        assert row is not None
+        self.connection.execute("INSERT INTO texts VALUES (?, ?)", [row, capsule.text])
+        self._index(row, capsule)
         self._log(capsule.id)
         return capsule
 
@@ -72,6 +73,7 @@ class Writer(Reader):
         )
         self._unindex(row, old)
         self.connection.execute(f"UPDATE capsules SET ({_COLUMNS}) = ({_MARKS}) WHERE row = ?", [*_values(new), row])
+        self.connection.execute("UPDATE texts SET capsule_text = ? WHERE row = ?", [new.text, row])
         self._index(row, new)
         self._log(new.id)
         return new
@@ -130,7 +132,9 @@ class Writer(Reader):
         self.connection.execute("UPDATE clock SET stamp_us = ?, last_id = ?", [stamp_us, self._last_id])
 
     def _set_deleted(self, capsule: Capsule, deleted_us: int | None) -> None:
-        self.connection.execute("UPDATE capsules SET deleted_us = ? WHERE id = ?", [deleted_us, capsule.id])
+        row = self._row(capsule.id)
+        self.connection.execute("UPDATE capsules SET deleted_us = ? WHERE row = ?", [deleted_us, row])
+        self.connection.execute("UPDATE tags SET active = ? WHERE row = ?", [deleted_us is None, row])
         self._log(capsule.id)
 
     def _purge_one(self, capsule_id: str) -> None:
@@ -138,8 +142,8 @@ class Writer(Reader):
         capsule = self.by_id(capsule_id, include_deleted=True)
         assert capsule is not None
         self._unindex(row, capsule)
-        self.connection.execute("DELETE FROM versions WHERE row = ?", [row])
-        self.connection.execute("DELETE FROM capsules WHERE row = ?", [row])
+        for table in ("versions", "texts", "capsules"):
+            self.connection.execute(f"DELETE FROM {table} WHERE row = ?", [row])
         self._log(capsule_id)
 
     def _row(self, capsule_id: str) -> int:
@@ -147,7 +151,11 @@ class Writer(Reader):
         return row
 
     def _index(self, row: int, capsule: Capsule) -> None:
-        self.connection.executemany("INSERT OR IGNORE INTO tags VALUES (?, ?)", [(tag, row) for tag in capsule.tags])
+        active = capsule.deleted_us is None
+        self.connection.executemany(
+            "INSERT OR IGNORE INTO tags VALUES (?, ?, ?, ?, ?)",
+            [(tag, active, capsule.updated_us, capsule.id, row) for tag in capsule.tags],
+        )
         self.connection.execute(
             "INSERT INTO words (rowid, name, title, tags, text) VALUES (?, ?, ?, ?, ?)", [row, *indexed(capsule)]
         )
@@ -185,5 +193,4 @@ def _values(capsule: Capsule) -> list[Any]:
         capsule.created_at,
         capsule.updated_us,
         capsule.deleted_us,
-        capsule.text,
     ]

@@ -1,0 +1,333 @@
+"""`backstory capsule ...`: the capsule tools as commands. Each turns its flags into arguments and calls its tool."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from .options import json_option
+
+__all__ = ["capsule"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+# What a ULID looks like. Anything else given in the place of an id is taken for a name.
+_ID = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}", re.IGNORECASE)
+
+
+def _options(*decorators: Callable[[F], F]) -> Callable[[F], F]:
+    def decorate(command: F) -> F:
+        for decorator in reversed(decorators):
+            command = decorator(command)
+        return command
+
+    return decorate
+
+
+_workspace = click.option("--workspace", "-w", metavar="NAME", help='The workspace; "default" if not given.')
+_only_workspace = click.option("--workspace", "-w", metavar="NAME", help="Only this workspace.")
+_include_deleted = click.option("--include-deleted", is_flag=True, help="Deleted ones too.")
+_include_text = click.option("--include-text/--no-include-text", default=None, help="With the text, or without.")
+_address = _options(
+    click.argument("ref", metavar="[ID|NAME]", required=False),
+    click.option("--id", metavar="ID", help="The id, if it does not look like one."),
+    click.option("--name", "-n", metavar="NAME", help="The name."),
+    _workspace,
+)
+_refs = _options(
+    click.argument("refs", metavar="[ID|NAME]...", nargs=-1),
+    click.option("--name", "-n", "names", metavar="NAME", multiple=True, help="A name; repeatable."),
+    _workspace,
+)
+_labels = _options(
+    click.option("--title", metavar="TEXT", help="Title for people; the name if not given."),
+    click.option("--tags", metavar="TAG", multiple=True, help="A tag, or several with commas; repeatable."),
+    click.option("--source", metavar="NAME", help="Which client this comes from."),
+    click.option("--run-id", metavar="ID", help="The run of a workflow it belongs to."),
+    click.option("--phase", metavar="NAME", help="The phase of the workflow."),
+    click.option("--role", metavar="NAME", help="The role of the agent."),
+    click.option("--source-session", metavar="ID", help="The session it was distilled from."),
+)
+_workflow_filters = _options(
+    click.option("--run-id", metavar="ID", help="Only of this run."),
+    click.option("--phase", metavar="NAME", help="Only of this phase."),
+    click.option("--role", metavar="NAME", help="Only of this role."),
+)
+_page = _options(
+    click.option("--limit", "-l", type=int, metavar="N", help="How many."),
+    click.option("--offset", "-o", type=int, metavar="N", help="How many to skip."),
+)
+_text = click.option("--file", "-f", metavar="FILE", help="Read the text from a file; - is stdin.")
+_allow_thin = click.option("--allow-thin", is_flag=True, help="Without the six sections, for a quick note.")
+_guards = _options(
+    click.option("--if-updated-at", type=int, metavar="SECONDS", help="Only if it was not updated since."),
+    click.option("--if-version", type=int, metavar="N", help="Only if this is still its version."),
+)
+
+
+@click.group("capsule")
+def capsule() -> None:
+    """Handoff notes that survive the session: store, fetch, search, export."""
+
+
+@capsule.command("store")
+@click.option("--name", "-n", metavar="NAME", help="The name to fetch it by.")
+@_workspace
+@_labels
+@click.option("--mode", metavar="error|replace", help="If the name is taken.")
+@_allow_thin
+@_text
+@json_option
+def store(file: str | None, as_json: bool, **given: Any) -> None:
+    """Store a capsule. The text comes from stdin, --file or your editor."""
+    from .capsule_text import read_text
+
+    _call("store", as_json, capsule_text=read_text(file, edit=str), **given)
+
+
+@capsule.command("fetch")
+@_address
+@_include_text
+@_include_deleted
+@json_option
+def fetch(as_json: bool, **given: Any) -> None:
+    """Print a capsule, by id or name."""
+    _call("fetch", as_json, **_addressed(given))
+
+
+@capsule.command("fetch-many")
+@_refs
+@_include_text
+@_include_deleted
+@json_option
+def fetch_many(as_json: bool, **given: Any) -> None:
+    """Print several capsules; exit code 1 if one of them is missing."""
+    _call("fetch_many", as_json, items=_items(given), **given)
+
+
+@capsule.command("update")
+@_address
+@_labels
+@_allow_thin
+@_guards
+@_text
+@json_option
+def update(file: str | None, as_json: bool, **given: Any) -> None:
+    """Change a capsule: flags for its labels, stdin, --file or your editor for its text."""
+    from .capsule_text import read_text
+
+    address = _addressed({key: given.pop(key) for key in ("ref", "id", "name", "workspace")})
+    if any(given[key] not in (None, ()) for key in _LABELS):
+        text = read_text(file, edit=None)
+    else:
+        text = read_text(file, edit=lambda: str(_reply("fetch", as_json, **address).get("capsule_text", "")))
+    _call("update", as_json, capsule_text=text, **address, **given)
+
+
+@capsule.command("append")
+@_address
+@click.option("--section", "-s", metavar="NAME", help="The section to add to.")
+@click.option("--content", "-c", metavar="TEXT", help="What to add; else stdin, --file or your editor.")
+@_guards
+@_text
+@json_option
+def append(content: str | None, file: str | None, as_json: bool, **given: Any) -> None:
+    """Add to one section of a capsule."""
+    from .capsule_text import read_text
+
+    content = content if content is not None else read_text(file, edit=str)
+    _call("append", as_json, content=content, **_addressed(given))
+
+
+@capsule.command("delete")
+@_address
+@_guards
+@json_option
+def delete(as_json: bool, **given: Any) -> None:
+    """Delete a capsule; `restore` brings it back."""
+    _call("delete", as_json, **_addressed(given))
+
+
+@capsule.command("restore")
+@_address
+@json_option
+def restore(as_json: bool, **given: Any) -> None:
+    """Bring back a deleted capsule."""
+    _call("restore", as_json, **_addressed(given))
+
+
+@capsule.command("latest")
+@_workspace
+@_include_text
+@_include_deleted
+@_workflow_filters
+@json_option
+def latest(as_json: bool, **given: Any) -> None:
+    """Show the capsule of a workspace that was updated last."""
+    _call("latest", as_json, **given)
+
+
+@capsule.command("list")
+@_workspace
+@_page
+@_include_deleted
+@_workflow_filters
+@json_option
+def list_(as_json: bool, **given: Any) -> None:
+    """List the capsules of a workspace, newest first."""
+    _call("list", as_json, **given)
+
+
+@capsule.command("inventory")
+@_only_workspace
+@click.option("--tag", metavar="TAG", help="Only with this tag.")
+@click.option("--name-prefix", metavar="TEXT", help="Only names that start with this.")
+@_page
+@_include_deleted
+@_workflow_filters
+@json_option
+def inventory(as_json: bool, **given: Any) -> None:
+    """List the capsules of all workspaces, newest first."""
+    _call("inventory", as_json, **given)
+
+
+@capsule.command("search")
+@click.argument("words", metavar="WORDS...", nargs=-1)
+@_only_workspace
+@click.option("--tag", metavar="TAG", help="Only with this tag.")
+@_page
+@_include_deleted
+@_workflow_filters
+@json_option
+def search(words: tuple[str, ...], as_json: bool, **given: Any) -> None:
+    """Find capsules by words in names, titles, tags and text."""
+    _call("search", as_json, query=" ".join(words), **given)
+
+
+@capsule.command("history")
+@_address
+@click.option("--version", type=int, metavar="N", help="Print the text of this version.")
+@_include_deleted
+@json_option
+def history(as_json: bool, **given: Any) -> None:
+    """Show the versions of a capsule."""
+    _call("history", as_json, **_addressed(given))
+
+
+@capsule.command("compose")
+@_refs
+@click.option("--format", metavar="markdown|json", help="markdown if not given.")
+@click.option("--store-as", metavar="NAME", help="Also store the result under this name, in the same workspace.")
+@click.option("--mode", metavar="error|replace", help="If that name is taken.")
+@json_option
+def compose(store_as: str | None, mode: str | None, as_json: bool, **given: Any) -> None:
+    """Put several capsules together into one text."""
+    kept = None if store_as is None else _without_none(name=store_as, workspace=given["workspace"], mode=mode)
+    _call("compose", as_json, items=_items(given), store_as=kept, **given)
+
+
+@capsule.command("export")
+@click.option("--path", "-p", metavar="FILE", help="A .jsonl file in an allowed folder; named for you if not given.")
+@_only_workspace
+@_include_deleted
+@json_option
+def export(as_json: bool, **given: Any) -> None:
+    """Write capsules to a file."""
+    _call("export", as_json, **given)
+
+
+@capsule.command("import")
+@click.argument("file", metavar="[FILE]", required=False)
+@click.option("--path", "-p", metavar="FILE", help="The file, in an allowed folder.")
+@click.option("--mode", metavar="error|replace|rename", help="What to do about collisions.")
+@click.option("--format", metavar="jsonl|moss-db", help="An export, or Moss' own database.")
+@_allow_thin
+@json_option
+def import_(file: str | None, path: str | None, as_json: bool, **given: Any) -> None:
+    """Read capsules from an export of Backstory or Moss, or from Moss' database."""
+    _call("import", as_json, path=path if path is not None else file, **given)
+
+
+@capsule.command("purge")
+@_only_workspace
+@click.option("--older-than-days", type=int, metavar="N", help="Only what was deleted more than N days ago.")
+@json_option
+def purge(as_json: bool, **given: Any) -> None:
+    """Remove deleted capsules for good."""
+    _call("purge", as_json, **given)
+
+
+_LABELS = ("title", "tags", "source", "run_id", "phase", "role", "source_session")
+
+
+def _addressed(given: dict[str, Any]) -> dict[str, Any]:
+    """The arguments with what stands in the place of an id as an id or a name."""
+    ref = given.pop("ref")
+    if ref is not None:
+        field = "id" if _ID.fullmatch(ref) else "name"
+        if given[field] is not None:
+            raise click.UsageError(
+                f"{ref!r} and --{field} both say which capsule; give one", click.get_current_context()
+            )
+        given[field] = ref
+    return given
+
+
+def _items(given: dict[str, Any]) -> list[dict[str, str]]:
+    """References from ids and names; takes them out of the arguments. The workspace is that of the names."""
+    workspace = given.pop("workspace")
+    names = given.pop("names")
+    refs = given.pop("refs")
+    ids = [ref for ref in refs if _ID.fullmatch(ref)]
+    named = [*(ref for ref in refs if ref not in ids), *names]
+    order = {ref: position for position, ref in enumerate((*refs, *names))}
+    items = [{"id": ref} for ref in ids] + [_without_none(name=name, workspace=workspace) for name in named]
+    return sorted(items, key=lambda item: order[item.get("id") or item["name"]])
+
+
+def _call(verb: str, as_json: bool, **given: Any) -> None:
+    """Call the tool, show what it gives, and leave with its exit code."""
+    answer = _reply(verb, as_json, **given)
+    if as_json:
+        from .output import print_json
+
+        print_json(answer)
+    else:
+        from .capsule_view import show
+
+        show(verb, answer)
+    click.get_current_context().exit(1 if answer.get("errors") else 0)
+
+
+def _reply(verb: str, as_json: bool, **given: Any) -> dict[str, Any]:
+    """The tool's answer; for an error it is told and the program left."""
+    from ... import open_archive
+
+    if "tags" in given:
+        given["tags"] = [tag.strip() for tags in given["tags"] for tag in tags.split(",") if tag.strip()] or None
+    # Flags that are not set were not given.
+    arguments = {key: value for key, value in given.items() if value is not None and value is not False}
+    if given.get("include_text") is False:
+        arguments["include_text"] = False
+    reply = open_archive().reply(f"moss.{verb}", arguments)
+    if reply.is_error:
+        _fail(reply.data, as_json)
+    return reply.data
+
+
+def _fail(answer: dict[str, Any], as_json: bool) -> None:
+    from .output import print_json
+
+    if as_json:
+        print_json(answer)
+    error = answer["error"]
+    click.secho("error: ", fg="red", nl=False, err=True)
+    click.echo(f"[{error['code']}] {error['message']}", err=True)
+    click.get_current_context().exit(2 if error["status"] == 400 else 1)
+
+
+def _without_none(**values: Any) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value is not None}
