@@ -35,7 +35,7 @@ log = logging.getLogger("backstory.mcp")
 
 # More would only queue up for the processor, and the reader of stdin must always find a thread.
 _PARALLEL_CALLS = 8
-_STOP_SECONDS = 5.0
+_STOP_SECONDS = 2.0
 _TOOLS_FRESH_MS = 3_600_000
 
 
@@ -85,12 +85,14 @@ def serve_stdio(library: Library, names: Sequence[str], *, pattern: str | None =
     def close() -> None:
         stop.set()
         watcher.join(_STOP_SECONDS)
+        if watcher.is_alive():  # amid much to read: what is committed is safe, the rest is read the next time
+            os._exit(0)
         library.close()
 
     watcher.start()
     try:
         anyio.run(_serve, server, close)
-    except* (BrokenPipeError, ConnectionResetError):
+    except* (BrokenPipeError, anyio.BrokenResourceError, anyio.ClosedResourceError):
         log.info("the client went away")
     finally:
         close()

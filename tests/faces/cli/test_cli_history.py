@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -12,6 +13,7 @@ from backstory.faces.cli.search import DEFAULT_TYPES, TYPES
 from backstory.faces.cli.sessions import MODES
 from backstory.model import DEFAULT_TYPES as MODEL_DEFAULT_TYPES
 from backstory.model import SEARCHABLE_TYPES, session_id, turn_id
+from tests.transcripts import Transcript
 
 from .conftest import Program, World
 
@@ -160,6 +162,28 @@ class TestOpen:
 
         assert opened["schema_version"] == "moraine.mcp.open.v1"
         assert [turn["ordinal"] for turn in opened["data"]["turns"]] == [1, 2]
+
+
+class TestHostileText:
+    def test_does_not_reach_the_terminal(
+        self, backstory: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Escapes and what turns text around are gone from titles, snippets and content."""
+        monkeypatch.setenv("HOME", str(tmp_path))
+        evil = "echidna \x1b]0;owned\x07\x1b[31m red \u202e desrever \x9b2J [bold]markup[/bold] :smile:"
+        transcript = Transcript("evil").prompt(evil).answer(evil)
+        transcript.write(tmp_path)
+
+        shown = [
+            backstory("search", "echidna"),
+            backstory("sessions", "--since", "9y"),
+            backstory("open", transcript.id),
+        ]
+
+        for result in shown:
+            assert "echidna" in result.out
+            assert "[bold]markup[/bold] :smile:" in result.out
+            assert not {"\x1b", "\x07", "\x9b", "\u202e"} & set(result.out)
 
 
 class TestSessions:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from pathlib import Path
 
@@ -211,7 +212,7 @@ class TestDoctor:
     def test_a_missing_index(self, home: Path, backstory: Program) -> None:
         """The index can be made again."""
         backstory("sync")
-        (home / ".backstory" / "index" / "current").unlink()
+        shutil.rmtree(home / ".backstory" / "index")
 
         result = backstory("doctor")
 

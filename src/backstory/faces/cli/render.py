@@ -45,7 +45,7 @@ def put(console: Console, *parts: Text | str | tuple[str, str], indent: int = 0)
     lines = text.split("\n", allow_blank=True) if console.soft_wrap else text.wrap(console, console.width - indent)
     for line in lines:
         line.rstrip()
-        console.print(Text.assemble(" " * indent, line))
+        console.print(Text.assemble(" " * indent if line else "", line))
 
 
 def headline(console: Console, title: str, *, number: int | None = None) -> None:

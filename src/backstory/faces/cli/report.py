@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
+from ...redact import clean
 from .checks import Diagnosis
 from .output import warn
 from .render import facts, moment, put, since, stdout_console
@@ -49,8 +50,8 @@ def _show_files(console: Console, found: Diagnosis) -> None:
     if found.broken:
         put(console, ("\nBroken transcripts", "bold"))
         for broken in found.broken[:_SHOWN]:
-            put(console, broken.path, indent=2)
-            put(console, facts(plural(broken.errors, "error"), broken.last_error), indent=4)
+            put(console, clean(broken.path), indent=2)
+            put(console, facts(plural(broken.errors, "error"), clean(broken.last_error or "")), indent=4)
         if len(found.broken) > _SHOWN:
             put(console, facts(f"and {len(found.broken) - _SHOWN:,} more: backstory doctor --json"), indent=2)
     if found.missing:

@@ -33,6 +33,8 @@ def show_hits(answer: dict[str, Any]) -> None:
         return
     more = f" · more: -n {min(50, data['limit'] * 2)}" if data["truncated"] and data["limit"] < 50 else ""
     hint(f"{answer['performance']['elapsed_ms']} ms{more} · read one: backstory open {data['results'][0]['id']}")
+    if answer["warnings"]:
+        hint("to wait for the rest: backstory sync")
 
 
 def show_sessions(answer: dict[str, Any]) -> None:

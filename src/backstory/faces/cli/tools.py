@@ -68,7 +68,7 @@ def _show(console: Any, tool: Tool) -> None:
 def _kind(schema: dict[str, Any]) -> str:
     """`string`, `integer or null`, `one of asc, desc`, `list of string`."""
     if "enum" in schema:
-        return "one of " + ", ".join(str(value) for value in schema["enum"])
+        return "one of " + ", ".join("null" if value is None else str(value) for value in schema["enum"])
     if "anyOf" in schema:
         return " or ".join(_kind(option) for option in schema["anyOf"])
     kind = schema.get("type", "any")

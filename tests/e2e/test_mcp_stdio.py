@@ -1,0 +1,359 @@
+"""`backstory mcp` as agents run it: a process that is spoken to on stdin and stdout."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from mcp import Client, StdioServerParameters
+
+from backstory.library import Library
+from tests.transcripts import Transcript
+
+SERVER = [sys.executable, "-m", "backstory", "mcp"]
+ERAS = ("legacy", "auto", "2026-07-28")
+INITIALIZE = {
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}},
+}
+MODERN = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    transcript = Transcript("numbat").prompt("What does a numbat eat?")
+    transcript.call("WebSearch", {"query": "numbat diet"}, "Termites, up to 20,000 a day").answer("Termites.")
+    transcript.write(tmp_path)
+    return tmp_path
+
+
+def environment(home: Path) -> dict[str, str]:
+    return {"PATH": os.environ["PATH"], "HOME": str(home)}
+
+
+def talk(home: Path, use: Callable[[Client], Awaitable[Any]], era: str = "auto", *arguments: str) -> Any:
+    async def main() -> Any:
+        server = StdioServerParameters(command=SERVER[0], args=[*SERVER[1:], *arguments], env=environment(home))
+        with anyio.fail_after(60):
+            async with Client(server, mode=era) as client:
+                return await use(client)
+
+    return anyio.run(main)
+
+
+async def hits(client: Client, query: str) -> list[dict[str, Any]]:
+    result = await client.call_tool("search_sessions", {"query": query})
+    found: list[dict[str, Any]] = result.structured_content["data"]["results"]
+    return found
+
+
+async def hits_soon(client: Client, query: str) -> list[dict[str, Any]]:
+    """The hits, once there are any: reading goes on in the background."""
+    while not (found := await hits(client, query)):
+        await anyio.sleep(0.05)
+    return found
+
+
+@contextmanager
+def running(home: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A server spoken to by hand."""
+    process = subprocess.Popen(
+        [*SERVER, *arguments],
+        env=environment(home),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        for stream in (process.stdin, process.stdout, process.stderr):
+            if stream is not None:
+                with suppress(BrokenPipeError):
+                    stream.close()
+
+
+def send(process: subprocess.Popen[bytes], **message: Any) -> None:
+    assert process.stdin is not None
+    process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+    process.stdin.flush()
+
+
+def receive(process: subprocess.Popen[bytes]) -> dict[str, Any]:
+    assert process.stdout is not None
+    message: dict[str, Any] = json.loads(process.stdout.readline())
+    return message
+
+
+def ask(process: subprocess.Popen[bytes], number: int, tool: str, **arguments: Any) -> dict[str, Any]:
+    send(process, id=number, method="tools/call", params={"name": tool, "arguments": arguments})
+    answer = receive(process)
+    assert answer["id"] == number
+    result: dict[str, Any] = answer["result"]["structuredContent"]
+    return result
+
+
+def greet(process: subprocess.Popen[bytes]) -> dict[str, Any]:
+    send(process, id=0, **INITIALIZE)
+    greeting: dict[str, Any] = receive(process)["result"]
+    send(process, method="notifications/initialized")
+    return greeting
+
+
+def piped(home: Path, lines: list[bytes | dict[str, Any]], *arguments: str) -> tuple[list[dict[str, Any]], bytes]:
+    """Everything at once into the server, as from a file; its messages and what it logged."""
+    text = b"".join(line if isinstance(line, bytes) else json.dumps(line).encode() + b"\n" for line in lines)
+    result = subprocess.run(
+        [*SERVER, *arguments], env=environment(home), input=text, capture_output=True, timeout=60, check=True
+    )
+    return [json.loads(line) for line in result.stdout.splitlines()], result.stderr
+
+
+def request(number: int | None, method: str, **params: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", **({} if number is None else {"id": number}), "method": method, "params": params}
+
+
+OPENING: list[bytes | dict[str, Any]] = [
+    {"jsonrpc": "2.0", "id": 0, **INITIALIZE},
+    request(None, "notifications/initialized"),
+]
+
+
+@pytest.mark.parametrize("era", ERAS)
+class TestEras:
+    def test_search_and_open(self, home: Path, era: str) -> None:
+        """A fresh machine: what agents wrote is found while the server runs, and can be opened; the client checks
+        every answer against the tool's schema."""
+
+        async def use(client: Client) -> Any:
+            tools = [tool.name for tool in (await client.list_tools()).tools]
+            found = await hits_soon(client, "termites a day")
+            opened = await client.call_tool("open", {"id": found[0]["open"]["event_id"]})
+            refused = await client.call_tool("open", {"id": "nonsense"})
+            return tools, opened, refused
+
+        tools, opened, refused = talk(home, use, era, "--tools", "history")
+
+        assert tools == ["search_sessions", "open", "list_sessions"]
+        assert opened.structured_content["data"]["content"]["text"] == "Termites, up to 20,000 a day"
+        assert json.loads(opened.content[0].text) == opened.structured_content
+        assert refused.is_error is False
+        assert refused.structured_content["error"]["code"] == "invalid_id"
+
+    def test_concurrent_calls(self, home: Path, era: str) -> None:
+        """Many questions at once, each with its own answer."""
+
+        async def use(client: Client) -> Any:
+            await hits_soon(client, "termites")
+            answers: dict[int, Any] = {}
+
+            async def one(number: int) -> None:
+                result = await client.call_tool("search_sessions", {"query": f"termites {number}", "n_hits": number})
+                answers[number] = result.structured_content["request"]
+
+            async with anyio.create_task_group() as group:
+                for number in range(1, 41):
+                    group.start_soon(one, number)
+            return answers
+
+        for number, asked in talk(home, use, era).items():
+            assert (asked["query"], asked["n_hits"]) == (f"termites {number}", number)
+
+
+class TestPattern:
+    def test_narrows_conversations(self, home: Path) -> None:
+        """A pattern that begins with a dash is a pattern all the same."""
+        Transcript("engine", "/srv/engine").prompt("Start the engine").answer("It runs.").write(home)
+
+        async def use(client: Client) -> Any:
+            while True:
+                listed = (await client.call_tool("list_conversations", {})).structured_content["conversations"]
+                if listed:
+                    return listed
+                await anyio.sleep(0.05)
+
+        listed = talk(home, use, "auto", "--tools", "conversations", "-home-dev*")
+
+        assert [conversation["session_id"] for conversation in listed] == [Transcript("numbat").id]
+
+
+class TestBackground:
+    def test_says_when_the_first_sync_is_not_through(self, home: Path) -> None:
+        """It answers at once with what is there, and warns that it is not everything."""
+        with Library(home / ".backstory") as library:
+            writer = library.archive.writer()  # as if another process were at it
+            try:
+                with running(home) as process:
+                    greet(process)
+                    answer = ask(process, 1, "search_sessions", query="termites")
+            finally:
+                writer.close()
+
+        assert answer["data"]["results"] == []
+        assert answer["warnings"]
+
+    def test_finds_what_is_appended(self, home: Path) -> None:
+        """While it runs, news are found within moments."""
+        transcript = Transcript("quoll").prompt("And a quoll?")
+        path = transcript.write(home)
+        with running(home) as process:
+            greet(process)
+            number = _ask_until_found(process, 1, "quoll")
+            written = len(transcript.records)
+            transcript.answer("Insects, birds and small mammals: a hunting marsupial.")
+            with path.open("a") as stream:
+                stream.write(transcript.text(written))
+            started = time.monotonic()
+            _ask_until_found(process, number, "marsupial")
+
+        assert time.monotonic() - started < 5
+
+    def test_takes_over_from_a_killed_server(self, home: Path) -> None:
+        """Two servers, one of them reads; when that one is killed the other goes on."""
+        with running(home) as first:
+            greet(first)
+            _ask_until_found(first, 1, "termites")
+            with running(home) as second:
+                greet(second)
+                assert ask(second, 1, "search_sessions", query="termites")["data"]["results"]
+                first.kill()
+                Transcript("late").prompt("Do bandicoots dig?").answer("They do.").write(home)
+                _ask_until_found(second, 2, "bandicoots")
+
+
+def _ask_until_found(process: subprocess.Popen[bytes], number: int, query: str) -> int:
+    deadline = time.monotonic() + 30
+    while not ask(process, number, "search_sessions", query=query)["data"]["results"]:
+        assert time.monotonic() < deadline, f"{query} not found"
+        time.sleep(0.05)
+        number += 1
+    return number + 1
+
+
+class TestPipe:
+    def test_answers_everything_before_it_ends(self, home: Path) -> None:
+        """Requests piped in from a file, the last of them just before the end."""
+        calls: list[bytes | dict[str, Any]] = [
+            request(number, "tools/call", name="search_sessions", arguments={"query": "termites"})
+            for number in range(1, 21)
+        ]
+
+        messages, log = piped(home, [*OPENING, *calls])
+
+        assert sorted(message["id"] for message in messages) == list(range(21))
+        assert all("result" in message for message in messages)
+        assert log == b""
+
+    def test_the_modern_era_by_hand(self, home: Path) -> None:
+        """No handshake: every request brings what the server must know."""
+        messages, _ = piped(
+            home,
+            [
+                request(1, "server/discover", _meta=MODERN),
+                request(2, "tools/call", _meta=MODERN, name="open", arguments={"id": ""}),
+            ],
+        )
+
+        discovered, opened = sorted(messages, key=lambda message: message["id"])
+        assert "2026-07-28" in discovered["result"]["supportedVersions"]
+        assert "search_sessions" in discovered["result"]["instructions"]
+        assert opened["result"]["structuredContent"]["error"]["code"] == "invalid_request"
+
+    def test_lines_that_are_no_messages(self, home: Path) -> None:
+        """Each gets its error, and the conversation goes on; blank lines are nothing."""
+        messages, _ = piped(
+            home,
+            [*OPENING, b"garbage\n", b"\n", b"[1, 2]\n", b"\xff\xfe\n", b"[" * 100_000 + b"\n", request(9, "ping")],
+        )
+
+        codes = [message["error"]["code"] for message in messages if message["id"] is None]
+        assert sorted(codes) == [-32700, -32700, -32700, -32600]
+        assert messages[-1] == {"jsonrpc": "2.0", "id": 9, "result": {}}
+
+    def test_half_a_character(self, home: Path) -> None:
+        """A query cut in the middle of an emoji is still a query."""
+        call = request(1, "tools/call", name="search_sessions", arguments={"query": "termites \ud83d"})
+
+        messages, _ = piped(home, [*OPENING, call])
+
+        assert messages[-1]["result"]["structuredContent"]["request"]["query"] == "termites ?"
+
+    def test_calls_that_cannot_be(self, home: Path) -> None:
+        """An unknown tool, arguments that are no object, an unknown method: protocol errors all."""
+        messages, _ = piped(
+            home,
+            [
+                *OPENING,
+                request(1, "tools/call", name="nonsense", arguments={}),
+                request(2, "tools/call", name="open", arguments=[1]),
+                request(3, "nonsense/list"),
+            ],
+        )
+
+        errors = {message["id"]: message["error"]["code"] for message in messages if "error" in message}
+        assert errors == {1: -32602, 2: -32602, 3: -32601}
+
+    def test_nothing_at_all(self, home: Path) -> None:
+        """A client that leaves at once."""
+        assert piped(home, []) == ([], b"")
+
+
+class TestEnd:
+    @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+    def test_signals(self, home: Path, number: signal.Signals) -> None:
+        """A clean end at once, although the client keeps its end open; and nobody has to wait for the lock."""
+        with running(home) as process:
+            greet(process)
+            _ask_until_found(process, 1, "termites")
+            process.send_signal(number)
+            code = process.wait(timeout=10)
+            assert process.stderr is not None
+            log = process.stderr.read()
+
+        assert (code, log) == (0, b"")
+        with Library(home / ".backstory", agents_home=home, environ={}) as library:
+            library.sync()
+
+    def test_the_client_closes_its_end(self, home: Path) -> None:
+        """End of input is the end, also while nothing was asked."""
+        with running(home) as process:
+            greet(process)
+            assert process.stdin is not None
+            process.stdin.close()
+            code = process.wait(timeout=10)
+
+        assert code == 0
+
+    def test_the_client_is_gone(self, home: Path) -> None:
+        """Nobody reads the answers any more: no noise."""
+        with running(home) as process:
+            greet(process)
+            assert process.stdout is not None
+            assert process.stdin is not None
+            process.stdout.close()
+            for number in range(1, 4):
+                send(process, id=number, method="ping")
+            process.stdin.close()
+            process.wait(timeout=15)
+            assert process.stderr is not None
+            log = process.stderr.read()
+
+            code = process.returncode
+
+        assert (code, log) == (0, b"")
