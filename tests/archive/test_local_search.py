@@ -11,7 +11,7 @@ import pytest
 
 from backstory.archive.base import Batch, DeadlineExceeded, EventRow, SearchRequest, SessionRow, TurnRow
 from backstory.archive.local.archive import LocalArchive
-from backstory.model import DEFAULT_TYPES, SEARCHABLE_TYPES, EventType, digest
+from backstory.model import DEFAULT_TYPES, SEARCHABLE_TYPES, EventType, digest, event_id
 
 NOW = 1_780_000_000_000
 
@@ -205,7 +205,7 @@ class TestRanking:
 
     def test_equal_times_by_event_id(self, shelf: Shelf) -> None:
         uids = [uid for _ in range(30) for uid in shelf.add("same text", ts=NOW)]
-        assert [hit.event.uid for hit in shelf.search("same", limit=7).hits] == sorted(uids)[:7]
+        assert [hit.event.uid for hit in shelf.search("same", limit=7).hits] == sorted(uids, key=event_id)[:7]
 
     def test_ties_across_the_end_of_a_page(self, shelf: Shelf) -> None:
         """The newest of many equals is found even if it was written last."""

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from ...config import make_private_folder
-from ...model import EVENT_TYPES, EventType, session_id
+from ...model import EVENT_TYPES, EventType, event_id, session_id
 from ..base import (
     Counts,
     DeadlineExceeded,
@@ -100,7 +100,9 @@ class LocalArchive:
                 filters,
                 request.limit,
                 request.deadline,
-                lambda ids: dict(self._in(db, "SELECT id, uid FROM event WHERE id IN ({})", ids)),
+                lambda ids: {
+                    id: event_id(uid) for id, uid in self._in(db, "SELECT id, uid FROM event WHERE id IN ({})", ids)
+                },
             )
             hits = self._hits(db, {match.id: match.score for match in matches})
         return Found(query=query, hits=hits, more=more, documents=documents)

@@ -54,7 +54,7 @@ def search(
     filters: Filters,
     limit: int,
     deadline: float | None,
-    tie_break: Callable[[list[int]], dict[int, bytes]],
+    tie_break: Callable[[list[int]], dict[int, str]],
 ) -> tuple[list[Match], bool]:
     """The best matches and whether there are more.
 
@@ -253,12 +253,12 @@ def _parts(clause: Clause) -> list[str]:
     return [token for token in parts if token not in STOP_WORDS]
 
 
-def _order(matches: list[Match], limit: int, tie_break: Callable[[list[int]], dict[int, bytes]]) -> list[Match]:
+def _order(matches: list[Match], limit: int, tie_break: Callable[[list[int]], dict[int, str]]) -> list[Match]:
     matches.sort(key=lambda match: (-match.score, -match.ts))
     if len(matches) > limit:
         # Only what may still make the page needs its place among equals decided.
         last = matches[limit - 1]
         matches = [m for m in matches if (m.score, m.ts) >= (last.score, last.ts)]
     ids = tie_break([match.id for match in matches])
-    matches.sort(key=lambda match: (-match.score, -match.ts, ids.get(match.id, b"")))
+    matches.sort(key=lambda match: (-match.score, -match.ts, ids.get(match.id, "")))
     return matches[:limit]
