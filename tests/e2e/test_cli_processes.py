@@ -130,11 +130,11 @@ class TestTerminal:
 
     @pytest.mark.parametrize("columns", [30, 60])
     def test_fits_narrow_terminals(self, home: Path, columns: int) -> None:
-        """No line of the result is longer than the terminal is wide."""
+        """No line of the result is longer than the terminal is wide, unless it is one word: ids can be copied."""
         written = in_terminal(home, "search", "wombat", "digs", "-n", "3", columns=columns)
         results = re.sub(r"\x1b\[[0-9;]*m", "", written).rpartition("\n\n")[0]
 
-        assert max(map(len, results.splitlines())) <= columns
+        assert all(len(line) <= columns or " " not in line.strip() for line in results.splitlines())
 
     def test_no_color(self, home: Path) -> None:
         """NO_COLOR is honoured by results, hints and errors."""
