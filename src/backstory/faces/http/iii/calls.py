@@ -99,7 +99,7 @@ class Calls:
         pending = self._pending.get(frame.invocation_id)
         if pending is None or pending.callee is not peer:
             return  # the caller is gone, or this was not asked of this client
-        del self._pending[frame.invocation_id]
+        self._settle(frame.invocation_id)
         error = given(frame.error)
         self._reply(pending, None if error else frame.result, error, frame.traceparent, frame.baggage)
 
@@ -121,25 +121,19 @@ class Calls:
         """The client is gone: so are its functions, and nobody waits for its answers any longer."""
         for function_id in list(peer.functions):
             self.unregister(peer, function_id)
-        for key, pending in list(self._pending.items()):
-            if pending.callee is peer or pending.caller is peer:
-                del self._pending[key]
+        for forwarded_id in list(peer.asked):
+            self._settle(forwarded_id)
+        for forwarded_id, pending in list(self._pending.items()):
             if pending.callee is peer:
-                body = error_body("invocation_stopped", f"the worker of '{pending.function_id}' went away")
-                self._reply(pending, None, body)
+                self._give_up(forwarded_id, f"the worker of '{pending.function_id}' went away")
 
     def _owner(self, function_id: str) -> Peer | None:
         owners = self._owners.get(function_id)
         return next(reversed(owners)) if owners else None
 
     def _pass_on(self, peer: Peer, frame: InvokeFunction, callee: Peer) -> None:
-        forwarded_id = None
-        if frame.wants_reply:
-            if len(self._pending) >= MAX_PENDING:
-                self._refuse(peer, frame, "invocation_failed", "too many calls are waiting for an answer")
-                return
-            # An id of our own: callers choose theirs freely and may choose the same.
-            forwarded_id = str(uuid4())
+        # An id of our own: callers choose theirs freely and may choose the same.
+        forwarded_id = str(uuid4()) if frame.wants_reply else None
         text = write_frame(
             "invokefunction",
             invocation_id=forwarded_id,
@@ -153,6 +147,17 @@ class Calls:
             self._refuse(peer, frame, "invocation_failed", f"the worker of '{frame.function_id}' does not keep up")
         elif forwarded_id is not None and frame.invocation_id is not None:
             self._pending[forwarded_id] = Pending(peer, frame.invocation_id, frame.function_id, callee)
+            peer.asked[forwarded_id] = None
+            if len(peer.asked) > MAX_PENDING:
+                self._give_up(next(iter(peer.asked)), "no answer, and too many calls were made since")
+
+    def _settle(self, forwarded_id: str) -> Pending:
+        pending = self._pending.pop(forwarded_id)
+        del pending.caller.asked[forwarded_id]
+        return pending
+
+    def _give_up(self, forwarded_id: str, why: str) -> None:
+        self._reply(self._settle(forwarded_id), None, error_body("invocation_stopped", why))
 
     async def _answer(self, peer: Peer, frame: InvokeFunction, function: LocalFunction) -> None:
         try:

@@ -81,6 +81,8 @@ class Peer:
         self.outbox = Outbox(outbox_bytes)
         self.closing: asyncio.Future[tuple[int, str]] = asyncio.get_running_loop().create_future()
         self.functions: dict[str, RegisterFunction] = {}
+        self.asked: dict[str, None] = {}
+        """Its calls to other clients that wait for an answer, oldest first."""
         self.bindings: dict[str, Binding] = {}
         """Its own bindings, by the id it gave them."""
         self.hosted: dict[str, Binding] = {}
