@@ -23,7 +23,7 @@ class TerminalPage:
     def put(self, *parts: Part, indent: int = 0) -> None:
         # An id or path that is longer than a line is left to the terminal, which copies it as one word.
         width = max(20, self._console.width - indent)
-        for line in Text.assemble(*parts).wrap(self._console, width, overflow="ignore"):
+        for line in Text.assemble(*parts, overflow="ignore").wrap(self._console, width):
             line.rstrip()
             self._console.print(Text.assemble(" " * indent if line else "", line), soft_wrap=True)
 
