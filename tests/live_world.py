@@ -49,7 +49,11 @@ class World:
         self.own_urls: list[str] = []
         self._numbers = count()
         self._runner = asyncio.Runner()
-        self.live = self._start()
+        try:
+            self.live = self._start()
+        except BaseException:
+            self._runner.close()
+            raise
 
     def _start(self) -> Live:
         async def fetch() -> Json:

@@ -1,0 +1,172 @@
+"""Subscribers that are slow, stuck or gone: they cost little, and others do not notice them."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from typing import Any
+
+from tests.live_world import World, text, user
+
+
+class TestSlowSubscribers:
+    """What does not fit a subscriber's queue is read back later: nothing is lost, nothing is out of order."""
+
+    def test_everything_arrives_in_order(self, world: World) -> None:
+        session_id = world.session()
+        gate = asyncio.Event()
+        slow: list[int] = []
+        quick: list[int] = []
+
+        async def wait(payload: Any, seq: int) -> None:
+            await gate.wait()
+            slow.append(seq)
+
+        async def take(payload: Any, seq: int) -> None:
+            quick.append(seq)
+
+        async def scenario() -> None:
+            world.live.bind("slow", "session::message-added", {}, wait)
+            world.live.bind("quick", "session::message-added", {}, take)
+            for number in range(2000):
+                await world.live.call("session::append", {"session_id": session_id, "message": user(f"{number}")})
+                await asyncio.sleep(0)
+            assert len(quick) > 1900
+            assert slow == []
+            gate.set()
+            async with asyncio.timeout(20):
+                while len(slow) < 2000:
+                    await asyncio.sleep(0.01)
+
+        world.run(scenario())
+        assert slow == quick == list(range(2, 2002))
+
+    def test_queues_are_bounded(self, world: World) -> None:
+        session_id = world.session()
+
+        async def stuck(payload: Any, seq: int) -> None:
+            await asyncio.Event().wait()
+
+        async def scenario() -> tuple[int, int]:
+            world.live.bind("stuck", "session::store::events", {}, stuck)
+            (subscription,) = world.live._feed._subscriptions
+            for _ in range(1000):
+                await world.live.call("session::append", {"session_id": session_id, "message": user("x")})
+            events = len(subscription._queue)
+            subscription._queue.clear()
+            subscription._queued_bytes, subscription._behind = 0, False
+            for _ in range(20):
+                await world.live.call("session::append", {"session_id": session_id, "message": user("x" * 200_000)})
+            return events, len(subscription._queue)
+
+        events, large = world.run(scenario())
+        assert events <= 256
+        assert large <= 6
+
+    def test_one_large_event_still_arrives(self, world: World) -> None:
+        got = world.bind("session::message-added")
+        session_id = world.session()
+        world.append(session_id, user("x" * 3_000_000))
+        world.append(session_id, user("small"))
+        world.settle()
+        assert [len(event["message"]["content"][0]["text"]) for event in got] == [3_000_000, 5]
+
+    def test_new_events_while_catching_up(self, world: World) -> None:
+        session_id = world.session()
+        for number in range(700):
+            world.append(session_id, user(f"{number}"))
+        got: list[int] = []
+
+        async def scenario() -> None:
+            async for event in world.live.follow({"session_id": session_id}, after=1):
+                got.append(event.seq)
+                if len(got) % 100 == 0 and len(got) < 1000:
+                    await world.live.call("session::append", {"session_id": session_id, "message": user("more")})
+                if event.seq == world.live.last_seq:
+                    break
+
+        world.run(scenario())
+        assert got == list(range(2, world.live.last_seq + 1))
+        assert len(got) > 700
+
+
+class TestGoneSubscribers:
+    """Who stops listening is forgotten."""
+
+    def test_a_broken_off_loop(self, world: World) -> None:
+        async def scenario() -> None:
+            stream = world.live.follow()
+            await world.live.call("session::create", {})
+            await anext(stream)
+
+        world.run(scenario())
+        gc.collect()
+        world.settle()
+        assert world.live.status()["bindings"] == 0
+
+    def test_an_iterator_that_was_never_used(self, world: World) -> None:
+        async def scenario() -> None:
+            world.live.follow()
+
+        world.run(scenario())
+        gc.collect()
+        assert world.live.status()["bindings"] == 0
+
+    def test_a_cancelled_listener(self, world: World) -> None:
+        async def scenario() -> None:
+            async def listen() -> None:
+                async for _ in world.live.follow():
+                    pass
+
+            task = asyncio.create_task(listen())
+            await asyncio.sleep(0)
+            assert world.live.status()["bindings"] == 1
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+        world.run(scenario())
+        assert world.live.status()["bindings"] == 0
+
+    def test_stuck_ones_end_with_the_store(self, world: World) -> None:
+        async def stuck(payload: Any, seq: int) -> None:
+            await asyncio.Event().wait()
+
+        world.bind("session::created", {}, stuck)
+        world.session()
+        world.close()
+
+
+class TestDurableFirst:
+    """Nobody is told of a change before it is as durable as the settings ask for, nor is the caller."""
+
+    def test_events_come_with_the_acknowledgement(self, new_world: Any) -> None:
+        world: World = new_world()
+        got = world.bind("session::store::events")
+        session_id = world.session()
+
+        async def many() -> list[Any]:
+            calls = [
+                world.live.call("session::append", {"session_id": session_id, "message": user(f"{number}")})
+                for number in range(50)
+            ]
+            return await asyncio.gather(*calls)
+
+        answers = world.run(many())
+        world.settle()
+        told = [envelope["payload"]["entry_id"] for envelope in got[1:]]
+        assert told == [answer["entry_id"] for answer in answers]
+        assert world.said(session_id) == [f"{number}" for number in range(50)]
+
+    def test_an_update_of_what_is_not_durable_yet(self, new_world: Any) -> None:
+        world: World = new_world()
+        session_id = world.session()
+
+        async def both() -> Any:
+            append = {"session_id": session_id, "message": user("a"), "entry_id": "e"}
+            update = {"session_id": session_id, "entry_id": "e", "content": text("b")}
+            calls = (("append", append), ("update-message", update), ("append", append))
+            return await asyncio.gather(*(world.live.call(f"session::{name}", data) for name, data in calls))
+
+        first, updated, again = world.run(both())
+        assert again == first
+        assert updated == {"updated": True, "revision": 1}
