@@ -24,8 +24,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "sync": ("sync:sync", "Read everything new now."),
     "watch": ("watch:watch", "Keep the archive live until stopped."),
     "mcp": ("mcp:mcp", "Serve agents over MCP on stdin and stdout."),
+    "serve": ("serve:serve", "Serve everything on one port: JSON API, MCP over HTTP, live sessions."),
     "tools": ("tools:tools", "Show the tools agents get, with their schemas."),
     "call": ("call:call", "Call any tool with JSON arguments."),
+    "capsule": ("capsule:capsule", "Store, fetch and search handoff notes."),
+    "live": ("live:live", "Live sessions beyond serve."),
     "doctor": ("doctor:doctor", "Show what is found, indexed, broken or about to be purged, and how to fix it."),
     "reindex": ("reindex:reindex", "Rebuild the search index from the archive."),
 }

@@ -6,16 +6,32 @@ import os
 import re
 import sys
 import time
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ...archive.query import parse_query
 from ...model import parse_time
 from .words import ago
 
-__all__ = ["Page", "Part", "facts", "highlight", "moment", "open_page", "since", "speaker"]
+if TYPE_CHECKING:
+    from .terminal import Terminal
+
+__all__ = [
+    "Console",
+    "Part",
+    "Plain",
+    "facts",
+    "headline",
+    "highlight",
+    "moment",
+    "put",
+    "since",
+    "speaker",
+    "stdout_console",
+]
 
 Part = str | tuple[str, str]
 """Text, or text and its style."""
+Console: TypeAlias = "Plain | Terminal"
 
 _SPEAKERS = {
     "user_input": ("you", "bold green"),
@@ -29,33 +45,38 @@ _SPEAKERS = {
 }
 
 
-class Page(Protocol):
-    """Where results are written."""
+class Plain:
+    """Where there is no terminal: text as it is. Only a terminal has a width; in a pipe nothing is folded or cut."""
 
-    def put(self, *parts: Part, indent: int = 0) -> None:
-        """Text with every line indented, also the folded ones."""
-
-    def headline(self, title: str, *, number: int | None = None) -> None:
-        """A title, on one line."""
+    def print(self, *objects: object) -> None:
+        sys.stdout.write(" ".join(map(str, objects)) + "\n")
 
 
-class PlainPage:
-    """Only a terminal has a width: what goes into a pipe or a file is never folded or cut."""
-
-    def put(self, *parts: Part, indent: int = 0) -> None:
-        text = "".join(part if isinstance(part, str) else part[0] for part in parts)
-        sys.stdout.writelines((" " * indent + line).rstrip() + "\n" for line in text.split("\n"))
-
-    def headline(self, title: str, *, number: int | None = None) -> None:
-        self.put(f"{number:>2}  " if number is not None else "", title)
-
-
-def open_page() -> Page:
+def stdout_console() -> Console:
     if sys.stdout.isatty() or os.environ.get("FORCE_COLOR"):
-        from .terminal import TerminalPage
+        from .terminal import Terminal
 
-        return TerminalPage()
-    return PlainPage()
+        return Terminal()
+    return Plain()
+
+
+def put(console: Console, *parts: Part, indent: int = 0) -> None:
+    """Print text with every line indented, also the folded ones."""
+    if isinstance(console, Plain):
+        text = "".join(part if isinstance(part, str) else part[0] for part in parts)
+        for line in text.split("\n"):
+            console.print((" " * indent + line).rstrip())
+    else:
+        console.fold(*parts, indent=indent)
+
+
+def headline(console: Console, title: str, *, number: int | None = None) -> None:
+    """A title, on one line whatever the terminal's width."""
+    parts: tuple[Part, ...] = ((f"{number:>2}  " if number is not None else "", "dim"), (title, "bold"))
+    if isinstance(console, Plain):
+        put(console, *parts)
+    else:
+        console.crop(*parts)
 
 
 def speaker(event_type: str) -> Part:

@@ -8,7 +8,7 @@ from typing import Any
 from ...redact import clean
 from .checks import Diagnosis
 from .output import warn
-from .render import Page, facts, moment, open_page, since
+from .render import Console, facts, moment, put, since, stdout_console
 from .words import megabytes, plural
 
 __all__ = ["show_diagnosis", "show_status"]
@@ -17,60 +17,60 @@ _SHOWN = 10
 
 
 def show_diagnosis(found: Diagnosis) -> None:
-    page = open_page()
+    console = stdout_console()
     for show in (_show_agents, _show_archive, _show_files, _show_problems):
-        show(page, found)
+        show(console, found)
 
 
-def _show_agents(page: Page, found: Diagnosis) -> None:
-    page.put(("Agents", "bold"))
+def _show_agents(console: Console, found: Diagnosis) -> None:
+    put(console, ("Agents", "bold"))
     for agent in found.agents:
-        page.put((agent.source, "cyan"), f"  {plural(agent.sessions, 'session')}", indent=2)
+        put(console, (agent.source, "cyan"), f"  {plural(agent.sessions, 'session')}", indent=2)
         unread = f"{agent.unread:,} not read yet" if agent.unread else None
-        page.put(facts(plural(agent.files, "file"), megabytes(agent.bytes), unread, *agent.roots), indent=4)
+        put(console, facts(plural(agent.files, "file"), megabytes(agent.bytes), unread, *agent.roots), indent=4)
     if found.not_found:
-        page.put(facts(f"not on this machine: {', '.join(found.not_found)}"), indent=2)
+        put(console, facts(f"not on this machine: {', '.join(found.not_found)}"), indent=2)
 
 
-def _show_archive(page: Page, found: Diagnosis) -> None:
-    page.put(("\nArchive", "bold"))
+def _show_archive(console: Console, found: Diagnosis) -> None:
+    put(console, ("\nArchive", "bold"))
     sizes = (f"{name} {megabytes(size)}" for name, size in found.disk.items() if size)
-    page.put(facts(found.home, *sizes), indent=2)
+    put(console, facts(found.home, *sizes), indent=2)
     if found.archive is not None and found.sync is not None:
         counts = found.archive
         numbers = ((counts.sessions, "session"), (counts.turns, "turn"), (counts.events, "event"))
-        page.put(", ".join(plural(count, noun) for count, noun in numbers), indent=2)
+        put(console, ", ".join(plural(count, noun) for count, noun in numbers), indent=2)
         last = found.sync.finished_at
-        page.put(facts(f"last complete sync: {since(last) if last else 'never'}"), indent=2)
+        put(console, facts(f"last complete sync: {since(last) if last else 'never'}"), indent=2)
 
 
-def _show_files(page: Page, found: Diagnosis) -> None:
+def _show_files(console: Console, found: Diagnosis) -> None:
     if found.broken:
-        page.put(("\nBroken transcripts", "bold"))
+        put(console, ("\nBroken transcripts", "bold"))
         for broken in found.broken[:_SHOWN]:
-            page.put(clean(broken.path), indent=2)
-            page.put(facts(plural(broken.errors, "error"), clean(broken.last_error or "")), indent=4)
+            put(console, clean(broken.path), indent=2)
+            put(console, facts(plural(broken.errors, "error"), clean(broken.last_error or "")), indent=4)
         if len(found.broken) > _SHOWN:
-            page.put(facts(f"and {len(found.broken) - _SHOWN:,} more: backstory doctor --json"), indent=2)
+            put(console, facts(f"and {len(found.broken) - _SHOWN:,} more: backstory doctor --json"), indent=2)
     if found.missing:
-        page.put(("\nGone from disk, kept in the archive", "bold"))
-        page.put(plural(len(found.missing), "transcript"), indent=2)
+        put(console, ("\nGone from disk, kept in the archive", "bold"))
+        put(console, plural(len(found.missing), "transcript"), indent=2)
     if found.purge is not None:
         purge = found.purge
-        page.put(("\nAbout to be deleted by Claude Code", "bold"))
+        put(console, ("\nAbout to be deleted by Claude Code", "bold"))
         read = purge.files - purge.unread
         soon = plural(purge.files, "transcript")
-        page.put(f"{soon} within a week; {read:,} of them {'is' if read == 1 else 'are'} in the archive", indent=2)
+        put(console, f"{soon} within a week; {read:,} of them {'is' if read == 1 else 'are'} in the archive", indent=2)
         keep = f'{{"cleanupPeriodDays": 3650}} in {purge.settings_file} keeps the files'
-        page.put(facts(f"after {purge.after_days} days, the first {_due(purge.first_at or 0)}", keep), indent=2)
+        put(console, facts(f"after {purge.after_days} days, the first {_due(purge.first_at or 0)}", keep), indent=2)
 
 
-def _show_problems(page: Page, found: Diagnosis) -> None:
-    page.put(("\nProblems" if found.problems else "\nNo problems.", "bold"))
+def _show_problems(console: Console, found: Diagnosis) -> None:
+    put(console, ("\nProblems" if found.problems else "\nNo problems.", "bold"))
     for problem in found.problems:
         mark = ("✗ ", "bold red") if problem.level == "error" else ("! ", "bold yellow")
-        page.put(mark, problem.message, indent=2)
-        page.put(("fix: ", "dim"), (problem.fix, "green"), indent=4)
+        put(console, mark, problem.message, indent=2)
+        put(console, ("fix: ", "dim"), (problem.fix, "green"), indent=4)
 
 
 def _due(at: float) -> str:
@@ -79,19 +79,19 @@ def _due(at: float) -> str:
 
 
 def show_status(summary: dict[str, Any]) -> None:
-    page = open_page()
-    page.put(("Backstory", "bold"), (f" {summary['version']}  ", "dim"), (summary["home"], "dim"))
+    console = stdout_console()
+    put(console, ("Backstory", "bold"), (f" {summary['version']}  ", "dim"), (summary["home"], "dim"))
     if summary["sessions"]:
-        page.put(f"{plural(summary['sessions'], 'session')}, {plural(summary['events'], 'event')}")
+        put(console, f"{plural(summary['sessions'], 'session')}, {plural(summary['events'], 'event')}")
     for agent in summary["agents"]:
         sessions = summary["sessions_by_agent"].get(agent, 0)
-        page.put((f"{agent:<14}", "cyan"), plural(sessions, "session"), indent=2)
+        put(console, (f"{agent:<14}", "cyan"), plural(sessions, "session"), indent=2)
     if not summary["agents"]:
-        page.put("No coding agent found on this machine yet.")
+        put(console, "No coding agent found on this machine yet.")
     last = moment(summary["last_sync"]) if summary["last_sync"] else "never"
-    page.put(facts(f"last sync: {last}"))
+    put(console, facts(f"last sync: {last}"))
     warn(summary["warnings"])
-    page.put("")
+    console.print()
     next_steps = [("backstory sync", "read what is new")]
     if summary["sample_query"]:
         next_steps = [
@@ -100,4 +100,4 @@ def show_status(summary: dict[str, Any]) -> None:
             ("claude mcp add backstory -- backstory mcp", "let an agent remember"),
         ]
     for command, why in [*next_steps, ("backstory --help", "everything else")]:
-        page.put((command, "green"), (f"  {why}", "dim"), indent=2)
+        put(console, (command, "green"), (f"  {why}", "dim"), indent=2)

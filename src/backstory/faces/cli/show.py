@@ -6,7 +6,7 @@ from typing import Any
 
 from .handles import handle
 from .output import hint, warn
-from .render import Page, Part, facts, highlight, moment, open_page, speaker
+from .render import Console, Part, facts, headline, highlight, moment, put, speaker, stdout_console
 from .words import plural
 
 __all__ = ["show_hits", "show_opened", "show_sessions"]
@@ -16,14 +16,14 @@ _TOOLS_SHOWN = 6
 
 def show_hits(answer: dict[str, Any]) -> None:
     data, query = answer["data"], answer["request"]["query"]
-    page = open_page()
+    console = stdout_console()
     for result in data["results"]:
         session, event = result["session"], result["event"]
-        page.headline(session["title"], number=result["rank"])
+        headline(console, session["title"], number=result["rank"])
         when, turn = moment(event["timestamp"]), handle(result["turn"]["id"])
-        page.put(facts(session["source"], when, turn, event["id"]), indent=4)
-        page.put(speaker(event["type"]), "  ", *highlight(result["snippet"]["text"], query), indent=4)
-        page.put("")
+        put(console, facts(session["source"], when, turn, event["id"]), indent=4)
+        put(console, speaker(event["type"]), "  ", *highlight(result["snippet"]["text"], query), indent=4)
+        console.print()
     warn(answer["warnings"])
     if not data["results"]:
         hint("No matches. Try fewer or other words, or --type tool_call to look into commands.")
@@ -36,11 +36,11 @@ def show_hits(answer: dict[str, Any]) -> None:
 
 def show_sessions(answer: dict[str, Any]) -> None:
     data = answer["data"]
-    page = open_page()
+    console = stdout_console()
     for entry in data["sessions"]:
         session = entry["session"]
-        page.headline(session["title"])
-        page.put(_session_facts(session, handle(session["id"]), when="updated_at"), indent=2)
+        headline(console, session["title"])
+        put(console, _session_facts(session, handle(session["id"]), when="updated_at"), indent=2)
     warn(answer["warnings"])
     if not data["sessions"]:
         hint("No sessions in that time. Look further back: --since 1y")
@@ -52,54 +52,54 @@ def show_sessions(answer: dict[str, Any]) -> None:
 def show_opened(answer: dict[str, Any]) -> None:
     data = answer["data"]
     show = {"session": _show_session, "turn": _show_turn, "event": _show_event}[data["kind"]]
-    show(open_page(), data)
+    show(stdout_console(), data)
     warn(answer["warnings"])
 
 
-def _show_session(page: Page, data: dict[str, Any]) -> None:
+def _show_session(console: Console, data: dict[str, Any]) -> None:
     session = data["session"]
-    page.headline(session["title"])
-    page.put(_session_facts(session, when="started_at"))
-    page.put(facts(session["id"]))
+    headline(console, session["title"])
+    put(console, _session_facts(session, when="started_at"))
+    put(console, facts(session["id"]))
     for turn in data["turns"]:
         asked, answered = turn["user_input"], turn["final_response"]
-        page.put("")
+        console.print()
         events = plural(turn["event_count"], "event")
-        page.put(facts(handle(turn["id"]), moment(turn["started_at"]), events, _tools(turn)))
-        page.put(*_said("user_input", asked), indent=2)
+        put(console, facts(handle(turn["id"]), moment(turn["started_at"]), events, _tools(turn)))
+        put(console, *_said("user_input", asked), indent=2)
         if answered is not None:
-            page.put(*_said("assistant_response", answered), indent=2)
+            put(console, *_said("assistant_response", answered), indent=2)
     if data["turns"]:
         hint(f"read a turn: backstory open {handle(data['turns'][0]['id'])}")
 
 
-def _show_turn(page: Page, data: dict[str, Any]) -> None:
+def _show_turn(console: Console, data: dict[str, Any]) -> None:
     turn, session, around = data["turn"], data["session"], data["traversal"]
-    page.headline(session["title"])
+    headline(console, session["title"])
     unfinished = None if turn["completed"] else "unfinished"
-    page.put(facts(session["source"], f"turn {turn['ordinal']}", moment(turn["started_at"]), unfinished))
-    page.put(facts(turn["id"]))
+    put(console, facts(session["source"], f"turn {turn['ordinal']}", moment(turn["started_at"]), unfinished))
+    put(console, facts(turn["id"]))
     for event in data["events"]:
-        page.put("")
-        page.put(facts(f"{event['ordinal']:>3} "), *_heading(event), "  ", facts(event["id"]))
-        page.put(event["summary"], indent=4)
+        console.print()
+        put(console, facts(f"{event['ordinal']:>3} "), *_heading(event), "  ", facts(event["id"]))
+        put(console, event["summary"], indent=4)
     for name in ("previous", "next"):
         if around[f"{name}_turn_id"]:
             hint(f"{name} turn: backstory open {handle(around[f'{name}_turn_id'])}")
 
 
-def _show_event(page: Page, data: dict[str, Any]) -> None:
+def _show_event(console: Console, data: dict[str, Any]) -> None:
     event, content, around = data["event"], data["content"], data["traversal"]
     turn = f"turn {data['turn']['ordinal']}"
-    page.headline(data["session"]["title"])
-    page.put(facts(data["session"]["source"], turn, moment(event["timestamp"]), handle(event["turn_id"])))
-    page.put(facts(event["id"]))
-    page.put("")
+    headline(console, data["session"]["title"])
+    put(console, facts(data["session"]["source"], turn, moment(event["timestamp"]), handle(event["turn_id"])))
+    put(console, facts(event["id"]))
+    console.print()
     status = content.get("exit_code")
     ended = f"  exit code {status}" if status is not None else "", "red" if status else "dim"
     model = f"  {event['model']}" if event["model"] else "", "dim"
-    page.put(*_heading(event), ended, model)
-    page.put(content["text"])
+    put(console, *_heading(event), ended, model)
+    put(console, content["text"])
     for name in ("previous", "next"):
         if around[f"{name}_event_id"]:
             hint(f"{name} event: backstory open {around[f'{name}_event_id']}")

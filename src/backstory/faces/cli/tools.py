@@ -8,7 +8,7 @@ from .options import json_option
 
 if TYPE_CHECKING:
     from ...toolsets.base import Tool
-    from .render import Page
+    from .render import Console
 
 __all__ = ["tools"]
 
@@ -26,14 +26,14 @@ def tools(as_json: bool) -> int:
     if as_json:
         print_json({"tools": [_describe(toolset.name, tool) for toolset in toolsets for tool in toolset.tools]})
         return 0
-    from .render import open_page
+    from .render import put, stdout_console
 
-    page = open_page()
+    console = stdout_console()
     for toolset in toolsets:
-        page.put((toolset.name, "bold underline"))
-        page.put("")
+        put(console, (toolset.name, "bold underline"))
+        console.print()
         for tool in toolset.tools:
-            _show(page, tool)
+            _show(console, tool)
     hint("call one: backstory call NAME '{...}' · full schemas: backstory tools --json")
     return 0
 
@@ -52,16 +52,18 @@ def _describe(toolset: str, tool: Tool) -> dict[str, Any]:
     }
 
 
-def _show(page: Page, tool: Tool) -> None:
+def _show(console: Console, tool: Tool) -> None:
+    from .render import put
+
     mark = " (destructive)" if tool.destructive else "" if tool.read_only else " (writes)"
-    page.put((tool.name, "bold cyan"), (mark, "yellow"), indent=2)
-    page.put(tool.description.strip(), indent=4)
+    put(console, (tool.name, "bold cyan"), (mark, "yellow"), indent=2)
+    put(console, tool.description.strip(), indent=4)
     required = tool.input_schema.get("required", ())
     for name, schema in tool.input_schema.get("properties", {}).items():
         about = schema.get("description", "")
         kind = _kind(schema) + (", required" if name in required else "")
-        page.put((name, "green"), (f" {kind}", "dim"), f"  {about}" if about else "", indent=6)
-    page.put("")
+        put(console, (name, "green"), (f" {kind}", "dim"), f"  {about}" if about else "", indent=6)
+    console.print()
 
 
 def _kind(schema: dict[str, Any]) -> str:
