@@ -92,6 +92,10 @@ class World:
         items = self.call("messages", session_id=session_id, limit=500, **fields)["messages"]
         return [words_of(item) for item in items]
 
+    def entry_ids(self, session_id: str) -> list[str]:
+        """The ids of the active path."""
+        return [item["entry_id"] for item in self.call("messages", session_id=session_id, limit=500)["messages"]]
+
     def events(self, after: int = 0) -> list[tuple[str, Json]]:
         """Type and payload of what was told so far, without the numbers."""
         events = self.run(self.live.replay(after, 10_000))

@@ -14,6 +14,7 @@ __all__ = [
     "STORE_PREFIX",
     "Append",
     "AppendMany",
+    "ConfigChange",
     "Create",
     "Ensure",
     "EntryOf",
@@ -42,6 +43,12 @@ class Request(Struct, omit_defaults=True):
 
 class Nothing(Request):
     """Takes no arguments."""
+
+
+class ConfigChange(Request):
+    """The id says nothing that is needed: the configuration is read again."""
+
+    id: str | None = None
 
 
 class SessionOf(Request):
@@ -151,7 +158,7 @@ REQUESTS: Mapping[str, type[Request]] = {
     "session::get-message": EntryOf,
     "session::list": List,
     "session::messages": Messages,
-    "session::on-config-change": Nothing,
+    "session::on-config-change": ConfigChange,
     "session::set-active-leaf": EntryOf,
     "session::set-meta": SetMeta,
     "session::set-status": SetStatus,

@@ -24,6 +24,7 @@ _log = logging.getLogger("backstory.live")
 _FIRST_DELAY = 0.1
 _LONGEST_DELAY = 5.0
 _MAX_FRAME = 64 << 20
+_CLOSE_SECONDS = 1
 Handler = Callable[[Any], None]
 
 
@@ -60,7 +61,7 @@ class WireClient:
         called for what the server invokes, in order, and must not block."""
         self.url = url
         self.failure: str | None = None
-        """Why there is no connection."""
+        """Why there is no connection that works."""
         self._token = token
         self._greet = greet
         self._on_lost = lost
@@ -110,7 +111,12 @@ class WireClient:
         while True:
             try:
                 async with connect(
-                    self.url, additional_headers=headers, max_size=_MAX_FRAME, compression=None, proxy=None
+                    self.url,
+                    additional_headers=headers,
+                    max_size=_MAX_FRAME,
+                    compression=None,
+                    proxy=None,
+                    close_timeout=_CLOSE_SECONDS,
                 ) as connection:
                     await self._serve(connection)
             except (OSError, WebSocketException, TimeoutError) as error:
@@ -121,7 +127,7 @@ class WireClient:
             delay = min(delay * 2, _LONGEST_DELAY)
 
     async def _serve(self, connection: ClientConnection) -> None:
-        self._connection, self.failure = connection, None
+        self._connection = connection
         greeting = asyncio.create_task(self._welcome())
         try:
             async for text in connection:
@@ -135,7 +141,7 @@ class WireClient:
         """A greeting that fails leaves no half-greeted connection behind: it is closed, and the next one is tried."""
         try:
             await self._greet()
-            self._greeted = True
+            self._greeted, self.failure = True, None
         except (RemoteError, ConnectionError, TimeoutError, msgspec.MsgspecError, LookupError, TypeError) as error:
             await self.drop(str(error) or type(error).__name__)
 
