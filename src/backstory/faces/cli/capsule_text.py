@@ -22,18 +22,23 @@ def read_text(file: str | None, *, edit: Callable[[], str] | None) -> str | None
 
     With a terminal on stdin the editor opens, unless `edit` is None: on the text `edit` gives, else on a template.
     """
-    if file is not None and file != "-":
-        try:
-            return Path(file).expanduser().read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-            raise click.UsageError(f"cannot read {file}: {reason}", click.get_current_context()) from None
-    if file == "-" or _stdin_has_text():
-        return click.get_text_stream("stdin", encoding="utf-8").read() or None
+    try:
+        if file is not None and file != "-":
+            return _decoded(Path(file).expanduser().read_bytes())
+        if file == "-" or _stdin_has_text():
+            return _decoded(sys.stdin.buffer.read())
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise click.UsageError(f"cannot read {file or 'stdin'}: {reason}", click.get_current_context()) from None
     if edit is None or not sys.stdin.isatty():
         return None
     written = click.edit(edit() or _TEMPLATE, extension=".md")
     return None if written is None or written == _TEMPLATE else written
+
+
+def _decoded(data: bytes) -> str | None:
+    """The text as it is, line ends included, without a byte order mark; None for nothing."""
+    return data.decode("utf-8-sig") or None
 
 
 def _stdin_has_text() -> bool:

@@ -24,8 +24,11 @@ def check_text(text: str, *, max_chars: int, allow_thin: bool) -> None:
 def check_fields(capsule: Capsule) -> None:
     """Names and labels are shown in every listing: they are not a place for text."""
     for field in _FIELDS:
-        if len(getattr(capsule, field) or "") > _MAX_FIELD_CHARS:
+        value = getattr(capsule, field)
+        if len(value or "") > _MAX_FIELD_CHARS:
             raise CapsuleError.invalid(field, f"{field} must have at most {_MAX_FIELD_CHARS} characters")
+        if field == "name" and value is not None and not value.strip():
+            raise CapsuleError.invalid(field, "name must not be blank; leave it out for a capsule without a name")
     if len(capsule.tags) > _MAX_TAGS:
         raise CapsuleError.invalid("tags", f"at most {_MAX_TAGS} tags")
     if any(len(tag) > _MAX_FIELD_CHARS for tag in capsule.tags):

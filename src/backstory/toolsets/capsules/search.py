@@ -25,8 +25,8 @@ _SYMBOLIC = re.compile(r"\w+(\+\+|#)")
 _MAX_TERMS = 32
 # A word that is in nearly every capsule says little: of more hits only the newest are ranked and counted.
 _RANKED = 2000
-# What a hit in the name, the title, the tags and the text is worth.
-_WEIGHTS = "8.0, 5.0, 4.0, 1.0"
+# What a word in the name, the title, the tags and the text counts: a tag more than any repetition in the text.
+_WEIGHTS = "50.0, 30.0, 20.0, 1.0"
 _SNIPPET_CHARS = 240
 _BEFORE_MATCH = 80
 

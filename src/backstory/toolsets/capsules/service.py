@@ -64,8 +64,6 @@ class Capsules:
     def store(self, given: inputs.StoreInput) -> types.Stored:
         text = text_of(given.capsule_text)
         mode = choice("mode", given.mode, ("error", "replace"))
-        if given.name is not None and not given.name.strip():
-            raise CapsuleError.invalid("name", "name must not be blank; leave it out for a capsule without a name")
         capsule = Capsule(
             workspace=workspace_or_default(given.workspace),
             name=given.name,

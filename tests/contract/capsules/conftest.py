@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backstory.library import Library
+from tests.capsule_world import Answer, Call, World, handler_call
+
+
+def mcp_call(home: Path, stack: ExitStack) -> Call:
+    """Calls of a real MCP client to a server of its own."""
+    from anyio.from_thread import start_blocking_portal
+    from mcp import Client
+
+    from backstory.faces.mcp import build_server
+
+    portal = stack.enter_context(start_blocking_portal())
+    client = stack.enter_context(
+        portal.wrap_async_context_manager(Client(build_server(Library(home), ["capsules"]), raise_exceptions=True))
+    )
+
+    def call(name: str, arguments: dict[str, Any]) -> Answer:
+        result = portal.call(client.call_tool, name, arguments)
+        (content,) = result.content
+        return Answer(result.structured_content, content.text, bool(result.is_error))
+
+    return call
+
+
+@pytest.fixture(params=["handler", "mcp"])
+def new_world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., World]]:
+    """Makes worlds: what is set goes into the home's `config.toml`."""
+    with ExitStack() as stack:
+
+        def make(folder: str = "home", settings: str = "") -> World:
+            home = tmp_path / folder
+            home.mkdir(mode=0o700, exist_ok=True)
+            if settings:
+                (home / "config.toml").write_text(f"[capsules]\n{settings}\n", "utf-8")
+            return World(home, handler_call(home) if request.param == "handler" else mcp_call(home, stack))
+
+        yield make
+
+
+@pytest.fixture
+def world(new_world: Callable[..., World]) -> World:
+    return new_world()
