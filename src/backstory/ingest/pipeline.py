@@ -21,8 +21,10 @@ __all__ = ["Ingest", "SyncProgress", "SyncReport"]
 _EVENTS_PER_COMMIT = 4_000
 _CHARS_PER_COMMIT = 16 << 20
 _FILES_PER_COMMIT = 100
-# While much is being read the index is committed now and then: each commit costs, and so does waiting to be found.
-_FLUSH_SECONDS = 3.0
+# While much is being read the index is committed now and then: at first soon, so that search is useful at once, then
+# less and less often, because each commit waits for the index.
+_FIRST_FLUSH_SECONDS = 2.0
+_FLUSH_SECONDS = 30.0
 
 
 class SyncProgress(Struct, kw_only=True):
@@ -185,21 +187,27 @@ class Ingest:
         if batch.sessions or batch.events or batch.files or batch.usage:
             self._writer.write(batch)
             run.wrote(len(batch.events), {row.key for row in batch.sessions}, reading.offset if reading else 0)
-        if time.monotonic() - run.flushed > _FLUSH_SECONDS:
+        if time.monotonic() > run.next_flush:
             self._writer.flush()
-            run.flushed = time.monotonic()
+            run.flushed()
 
 
 class _Run:
     """The counts of one pass, for the report and for whoever watches the progress."""
 
     def __init__(self, changes: list[Changed], progress: Callable[[SyncProgress], None] | None) -> None:
-        self.started = self.flushed = time.monotonic()
+        self.started = time.monotonic()
+        self._flush_after = _FIRST_FLUSH_SECONDS
+        self.next_flush = self.started + self._flush_after
         self.report = SyncReport()
         self._progress = progress
         self._now = SyncProgress(files_total=len(changes), bytes_total=sum(map(_bytes_to_read, changes)))
         self._sessions: set[str] = set()
         self._bytes_before = 0
+
+    def flushed(self) -> None:
+        self._flush_after = min(2 * self._flush_after, _FLUSH_SECONDS)
+        self.next_flush = time.monotonic() + self._flush_after
 
     def start(self, change: Changed) -> None:
         self._now.current = os.fspath(change.path)
