@@ -185,8 +185,8 @@ def read_frame(text: str) -> Frame:
 def _why_not(text: str, message: str) -> Exception:
     try:
         head = _heads.decode(text)
-    except msgspec.ValidationError:
-        return BadFrame("a frame is a JSON object")
+    except (msgspec.DecodeError, RecursionError) as error:
+        return BadFrame(f"not a JSON object that can be read: {error}")
     if not isinstance(head.type, str):
         return BadFrame("a frame has a `type` in lower case")
     if head.type not in _KNOWN_TYPES:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -13,6 +14,8 @@ from .engine import Engine
 from .peer import Peer, PeerGone
 
 __all__ = ["MAX_FRAME_BYTES", "iii_socket"]
+
+logger = logging.getLogger(__name__)
 
 # The SDKs send up to this much in one message.
 MAX_FRAME_BYTES = 64 * 1024 * 1024
@@ -33,7 +36,11 @@ def iii_socket(engine: Engine) -> Callable[[WebSocket], Awaitable[None]]:
             engine.detach(peer)
             reading.cancel()
             writing.cancel()
-            await asyncio.gather(reading, writing, return_exceptions=True)
+            outcomes = await asyncio.gather(reading, writing, return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, Exception):
+                logger.error("the connection of iii client %s failed", peer.name[:80], exc_info=outcome)
+                peer.close(1011, "internal error")
         code, reason = peer.closing.result() if peer.closing.done() else (1000, "")
         # Already closed by the client, or not reading: then there is nobody to say goodbye to.
         with contextlib.suppress(RuntimeError, WebSocketDisconnect, TimeoutError):

@@ -110,7 +110,7 @@ class Triggers:
         try:
             config = msgspec.json.decode(frame.config)
             binding.unbind = self._live.bind(f"{peer.id}/{frame.id}", frame.trigger_type, config, deliver)
-        except LiveError as error:
+        except (LiveError, msgspec.DecodeError, RecursionError) as error:
             del peer.bindings[frame.id]
             self._tell(binding, error_body("trigger_registration_failed", str(error)))
         else:
