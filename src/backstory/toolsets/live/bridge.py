@@ -22,7 +22,7 @@ from .errors import Code, LiveError
 from .events import FEED, Event, event
 from .requests import STORE_PREFIX
 from .resync import Json, Metas
-from .service import encode
+from .service import encode, new_entry_id
 from .settings import BridgeSettings, LiveSettings
 from .wire_client import RemoteError, WireClient
 
@@ -34,6 +34,8 @@ _PAGE = 500
 _RECENT_EVENTS = 1024
 _EARLY_EVENTS = 10_000
 _AFTER_ALL = 2**53
+_REPEATABLE = ("get", "get-message", "list", "messages", "append", "set-active-leaf")
+"""Functions that mean the same, and answer the same, when they are called twice."""
 
 
 class BridgeAdapter:
@@ -89,19 +91,29 @@ class BridgeAdapter:
             raise LiveError("storage", f"{function_id} is answered where the sessions are kept: {self._bridge.url}")
         if isinstance(request, ask.List | ask.Messages):
             request.limit = self._settings.limit(request.limit)
+        if isinstance(request, ask.Append) and request.entry_id is None:
+            request.entry_id = new_entry_id()  # so that asking again cannot append twice
         encode(request)
-        return await self._ask(function_id, request)
+        return await self._ask(function_id, request, again=function_id.removeprefix("session::") in _REPEATABLE)
 
-    async def _ask(self, function_id: str, data: Any) -> Any:
-        """Call the main, waiting for a connection if need be, within the time a call may take."""
+    async def _ask(self, function_id: str, data: Any, *, again: bool = True) -> Any:
+        """Call the main, waiting for a connection if need be, within the time a call may take.
+
+        A call that was lost with its connection may have been carried out; it is made `again` when that does no harm.
+        """
         try:
             async with asyncio.timeout(self._bridge.timeout_ms / 1000):
-                await self._ready.wait()
-                return await self._client.call(function_id, data)
+                while True:
+                    await self._ready.wait()
+                    try:
+                        return await self._client.call(function_id, data)
+                    except ConnectionError as error:
+                        self._ready.clear()
+                        if not again:
+                            why = f"{error}; whether the call was carried out is not known"
+                            break
         except TimeoutError:
             why = self._client.failure or f"no answer within {self._bridge.timeout_ms} ms"
-        except ConnectionError as error:
-            why = str(error)
         except RemoteError as error:
             raise _as_live_error(error, self._bridge.url) from None
         raise LiveError("storage", f"the main at {self._bridge.url} cannot be reached: {why}")

@@ -25,7 +25,7 @@ from .records import ROLES, EntryLine
 from .settings import LiveSettings
 from .types import CustomEntry, Entry, MessageEntry, SessionMeta
 
-__all__ = ["Service"]
+__all__ = ["Service", "encode", "new_entry_id"]
 
 _CUSTOM_ENTRY = ROLES.index("")
 _decode = msgspec.json.Decoder().decode
@@ -144,7 +144,7 @@ class Service:
             return {"entry_id": stored["id"], "parent_id": stored["parent_id"], "timestamp": stored["timestamp"]}
         parent = self._parent(session, request.parent_id)
         time = now()
-        entry_id = request.entry_id if request.entry_id is not None else _entry_id()
+        entry_id = request.entry_id if request.entry_id is not None else new_entry_id()
         entry: Entry
         if request.message is not None:
             entry = MessageEntry(
@@ -172,7 +172,9 @@ class Service:
         entries: list[Entry] = []
         for message in request.messages:
             entries.append(
-                MessageEntry(id=_entry_id(), parent_id=parent, timestamp=time, origin=request.origin, message=message)
+                MessageEntry(
+                    id=new_entry_id(), parent_id=parent, timestamp=time, origin=request.origin, message=message
+                )
             )
             parent = entries[-1].id
         await self._add(session, meta, entries, time)
@@ -267,7 +269,7 @@ class Service:
             updated_at=time,
             message_count=sum(place.role != _CUSTOM_ENTRY for place in places),
         )
-        ids = [_entry_id() for _ in places]
+        ids = [new_entry_id() for _ in places]
         await self._store.fork(session, places, ids, lambda entries: _renamed(entries, ids), meta)
         await self._store.durable()
         return {"session_id": meta.session_id, "meta": _plain(meta)}
@@ -342,7 +344,7 @@ def _plain(value: Any) -> Any:
     return msgspec.to_builtins(value)
 
 
-def _entry_id() -> str:
+def new_entry_id() -> str:
     return f"e_{token_hex(16)}"
 
 
