@@ -120,6 +120,8 @@ class _Server(uvicorn.Server):
         # Unlike the original, the signal is not raised again at the end: to be told to stop is no failure.
         self.force_exit = self.should_exit
         self.should_exit = True
+        # A stream that is cut from now on is cut because the server stops; that is no error to report.
+        logging.getLogger("uvicorn.error").addFilter(lambda record: "without completing" not in record.getMessage())
 
 
 def _watch(library: Library, stop: threading.Event) -> None:
