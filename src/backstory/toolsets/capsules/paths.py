@@ -78,11 +78,10 @@ def open_for_reading(path: Path) -> BinaryIO:
         raise CapsuleError.file_not_found(str(path)) from None
     except OSError as error:
         raise _unusable(path, error) from None
-    file = os.fdopen(descriptor, "rb")
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        file.close()
+        os.close(descriptor)
         raise CapsuleError.invalid("path", f"{path} is not a regular file")
-    return file
+    return os.fdopen(descriptor, "rb")
 
 
 @contextmanager
