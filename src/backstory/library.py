@@ -5,6 +5,7 @@ Every face (MCP, terminal, HTTP) is a thin layer over this.
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -26,6 +27,8 @@ __all__ = ["TOOLSETS", "Library"]
 
 TOOLSETS: tuple[str, ...] = ("history", "conversations", "capsules")
 _LOCK_POLL_SECONDS = 1.0
+_RETRY_SECONDS = 5
+_log = logging.getLogger(__name__)
 
 
 class Library:
@@ -90,6 +93,10 @@ class Library:
                     watch(ingest, stop, on_change)
             except ArchiveBusy:
                 stop.wait(_LOCK_POLL_SECONDS)
+            except Exception as error:
+                # A full disk or a broken folder may be mended; whoever asks meanwhile is still answered.
+                _log.warning("reading transcripts stopped (%s), trying again in %d s", error, _RETRY_SECONDS)
+                stop.wait(_RETRY_SECONDS)
 
     def reindex(self) -> int:
         """Build the search index anew; gives the number of events in it."""

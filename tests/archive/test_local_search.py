@@ -192,6 +192,8 @@ class TestFilters:
         for ts in (NOW, NOW + 1, NOW + 2):
             shelf.add(f"needle {ts}", ts=ts)
         assert [hit.event.ts for hit in shelf.search("needle", since=NOW, until=NOW + 2).hits] == [NOW + 1, NOW]
+        assert [hit.event.ts for hit in shelf.search("needle", since=NOW + 1).hits] == [NOW + 2, NOW + 1]
+        assert [hit.event.ts for hit in shelf.search("needle", until=NOW + 1).hits] == [NOW]
 
 
 class TestRanking:

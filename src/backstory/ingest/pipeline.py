@@ -111,7 +111,7 @@ class Ingest:
         return report
 
     def sync_paths(self, paths: Iterable[Path]) -> SyncReport:
-        """Read what is new in these files; other paths among them are ignored."""
+        """Read what is new in these files, and in these folders; other paths among them are ignored."""
         paths = list(paths)
         changes = [change for source in self._sources for change in self._changes(source, named(source, paths))]
         return self._read(changes, None, None)

@@ -121,10 +121,12 @@ def walk(source: Source, root: Path) -> Iterator[_Seen]:
 
 
 def named(source: Source, paths: Iterable[Path]) -> Iterator[_Seen]:
-    """The transcripts among some paths."""
+    """The transcripts among some paths. A folder among them is new, and what is in it may not have been told of."""
     for path in paths:
         try:
-            if (seen := _look(source, path)) is not None:
+            if path.is_dir():
+                yield from walk(source, path)
+            elif (seen := _look(source, path)) is not None:
                 yield seen
         except OSError:
             continue

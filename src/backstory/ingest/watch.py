@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from .pipeline import Ingest, SyncReport
@@ -16,48 +16,52 @@ _STEP_MS = 50
 _DEBOUNCE_MS = 300
 # Not every change is announced (network folders, overflowing queues, agents installed later): look by oneself too.
 _RESCAN_SECONDS = 60.0
-_IDLE_SECONDS = 2.0
+# How often to look where the system cannot tell of changes, or where there is nothing to watch yet.
+_POLL_SECONDS = 2.0
+_TICK_MS = 1_000
 
 
 def watch(ingest: Ingest, stop: threading.Event, on_change: Callable[[SyncReport], None] | None = None) -> None:
-    """Read changes as they happen, until stopped. Everything must have been synced before."""
+    """Read everything new, then changes as they happen, until stopped."""
+
+    def tell(report: SyncReport) -> None:
+        if on_change and report.files:
+            on_change(report)
+
     while not stop.is_set():
-        roots = ingest.roots()
-        if roots:
-            _watch_roots(ingest, roots, stop, on_change)
-        else:
-            stop.wait(_IDLE_SECONDS)
-        if not stop.is_set():
-            _report(ingest.sync(), on_change)
+        tell(ingest.sync())
+        look_again = time.monotonic() + _RESCAN_SECONDS
+        listening = False
+        for paths in _changes(ingest.roots(), stop):
+            if paths is None or not listening:
+                # Either nobody tells what changed, or it may have changed before anybody listened.
+                tell(ingest.sync())
+            elif paths:
+                tell(ingest.sync_paths(paths))
+            listening = True
+            if time.monotonic() > look_again:
+                break
 
 
-def _watch_roots(
-    ingest: Ingest, roots: list[Path], stop: threading.Event, on_change: Callable[[SyncReport], None] | None
-) -> None:
-    """Follow these folders until it is time to look around again."""
-    from watchfiles import watch as follow
+def _changes(roots: list[Path], stop: threading.Event) -> Iterator[set[Path] | None]:
+    """The paths that changed, an empty set now and then; None when the system cannot tell."""
+    if roots:
+        from watchfiles import watch as follow
 
-    until = time.monotonic() + _RESCAN_SECONDS
-    changes = follow(
-        *roots,
-        step=_STEP_MS,
-        debounce=_DEBOUNCE_MS,
-        stop_event=stop,
-        rust_timeout=1_000,
-        yield_on_timeout=True,
-        ignore_permission_denied=True,
-        watch_filter=None,
-        raise_interrupt=False,
-    )
-    # A file may have changed between the last look and the moment the folders are followed.
-    _report(ingest.sync(), on_change)
-    for changed in changes:
-        if changed:
-            _report(ingest.sync_paths({Path(path) for _, path in changed}), on_change)
-        if time.monotonic() > until:
-            return
-
-
-def _report(report: SyncReport, on_change: Callable[[SyncReport], None] | None) -> None:
-    if on_change and report.files:
-        on_change(report)
+        try:
+            for changed in follow(
+                *roots,
+                watch_filter=None,
+                step=_STEP_MS,
+                debounce=_DEBOUNCE_MS,
+                rust_timeout=_TICK_MS,
+                yield_on_timeout=True,
+                stop_event=stop,
+                raise_interrupt=False,
+                ignore_permission_denied=True,
+            ):
+                yield {Path(path) for _, path in changed}
+        except OSError:  # a folder went away, or the system's limit of watched folders is reached
+            pass
+    while not stop.wait(_POLL_SECONDS):
+        yield None

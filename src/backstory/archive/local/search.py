@@ -18,7 +18,7 @@ from .documents import FIELDS
 if TYPE_CHECKING:
     import tantivy
 
-__all__ = ["Filters", "Match", "rank_turns", "search"]
+__all__ = ["Filters", "Match", "search"]
 
 _K1 = 1.2  # tantivy's BM25
 # A part of a path or an identifier says less than the whole.
@@ -75,38 +75,6 @@ def search(
         bound = 2 * any_bound
     matches = [Match(id, min(max(score / bound, 1e-9), 1.0), ts) for score, id, ts in hits]
     return _order(matches, limit, tie_break), len(matches) > limit
-
-
-def rank_turns(
-    schema: tantivy.Schema,
-    snapshot: tantivy.Searcher,
-    query: Query,
-    folders: tuple[int, ...],
-    session: int | None,
-    limit: int,
-) -> list[tuple[int, float]]:
-    """The best whole turns by plain BM25 over any of the words, with their scores."""
-    import tantivy
-
-    if not query.clauses:
-        return []
-    words = {token for clause in query.clauses for token in clause.alternatives[0]}
-    terms = [(tantivy.Occur.Should, tantivy.Query.term_query(schema, "text", word, "freq")) for word in sorted(words)]
-    conditions = [(tantivy.Occur.Must, tantivy.Query.boolean_query(terms))]
-    # A phrase in quotes is wanted as it stands.
-    conditions += [
-        (tantivy.Occur.Must, tantivy.Query.phrase_query(schema, "text", list(clause.alternatives[0])))
-        for clause in query.clauses
-        if clause.quoted and len(clause.alternatives[0]) > 1
-    ]
-    for field, numbers in (("folder", folders), ("session", None if session is None else (session,))):
-        if numbers is not None:
-            either = [(tantivy.Occur.Should, tantivy.Query.term_query(schema, field, n, "basic")) for n in numbers]
-            only = tantivy.Query.const_score_query(tantivy.Query.boolean_query(either), 0.0)
-            conditions.append((tantivy.Occur.Must, only))
-    hits = snapshot.search(tantivy.Query.boolean_query(conditions), limit, count=False).hits
-    turns = snapshot.fast_field_values("turn", [address for _, address in hits])
-    return [(int(turn or 0), float(score)) for turn, (score, _) in zip(turns, hits, strict=True)]
 
 
 class _Question:
@@ -240,7 +208,8 @@ class _Question:
                 tantivy.FieldType.Integer,
                 lower_bound=filters.since,
                 upper_bound=filters.until,
-                include_upper=False,
+                # tantivy refuses an open bound that is also excluded
+                include_upper=filters.until is None,
             )
             yield tantivy.Occur.Must, tantivy.Query.const_score_query(window, 0.0)
 
