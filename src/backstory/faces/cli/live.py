@@ -12,9 +12,12 @@ if TYPE_CHECKING:
 __all__ = ["live"]
 
 
-@click.group()
-def live() -> None:
+@click.group(invoke_without_command=True)
+@click.pass_context
+def live(ctx: click.Context) -> None:
     """Live sessions beyond `backstory serve`."""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
 
 
 @live.command()
