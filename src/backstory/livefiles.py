@@ -11,11 +11,22 @@ from urllib.parse import unquote_to_bytes
 
 import msgspec
 
-from .config import ConfigError
+from .config import ConfigError, home_folder, load_settings
 
-__all__ = ["SUFFIX", "data_folder", "expand_placeholders", "file_name", "resolve_folder", "session_of"]
+__all__ = [
+    "STATE_FOLDER",
+    "SUFFIX",
+    "configured_folder",
+    "data_folder",
+    "expand_placeholders",
+    "file_name",
+    "resolve_folder",
+    "session_of",
+]
 
 SUFFIX = ".jsonl"
+STATE_FOLDER = ".store"
+"""Beside the session files: what the writer alone needs."""
 _PLACEHOLDER = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::([^}]*))?\}")
 _PLAIN = re.compile(r"[A-Za-z0-9._-]+")
 _ENCODED = [chr(byte) if _PLAIN.match(chr(byte)) else f"%{byte:02X}" for byte in range(256)]
@@ -40,6 +51,15 @@ def session_of(name: str) -> str | None:
         return session_id if file_name(session_id) == name else None
     except UnicodeError:
         return None
+
+
+def configured_folder(home: Path, environ: Mapping[str, str]) -> Path | None:
+    """The folder of session files for the user with this home; None when they are kept by another instance."""
+    folder = home_folder({"BACKSTORY_HOME": str(home / ".backstory"), **environ})
+    try:
+        return data_folder(load_settings(folder, environ).live, folder, environ)
+    except ConfigError:
+        return resolve_folder(None, folder)
 
 
 def data_folder(table: Mapping[str, Any], home: Path, environ: Mapping[str, str] = os.environ) -> Path | None:

@@ -8,7 +8,7 @@ from .base import Source
 
 __all__ = ["SOURCES", "load_sources"]
 
-SOURCES: tuple[str, ...] = ("claude-code", "codex")
+SOURCES: tuple[str, ...] = ("claude-code", "codex", "live")
 
 
 def load_sources(names: Iterable[str] | None = None) -> list[Source]:
@@ -26,4 +26,8 @@ def _load(name: str) -> Source:
             from .codex import Codex
 
             return Codex()
+        case "live":
+            from .live import Live
+
+            return Live()
     raise ValueError(f"unknown source {name!r}: the sources are {', '.join(SOURCES)}")

@@ -141,6 +141,6 @@ class TestManyBranches:
             for entry_id in ids:
                 assert world.said(session_id, from_entry_id=entry_id) == path(entry_id)
             world.close()
-            for name in world.folder.joinpath(".backstory").glob("index.db*"):
+            for name in world.folder.joinpath(".store").glob("index.db*"):
                 name.unlink()
             world.live = world._start()

@@ -95,7 +95,7 @@ class TestEnsure:
         assert world.call("get", session_id=session_id)["meta"]["message_count"] == 1
         assert {path.parent for path in world.home.rglob("*.jsonl")} == {
             world.folder,
-            world.folder / ".backstory" / "journal",
+            world.folder / ".store" / "journal",
         }
 
 

@@ -37,12 +37,12 @@ class Cut:
         self.session_id = world.session(title="Ünïcödé")
         world.append(self.session_id, user("first \U0001f600"))
         world.reopen()
-        self.journal = next((world.folder / ".backstory" / "journal").iterdir())
+        self.journal = next((world.folder / ".store" / "journal").iterdir())
         self.file = world.file(self.session_id)
         self.before = snapshot(world, self.session_id)
         self.kept, self.logged = self.file.read_bytes(), self.journal.read_bytes()
         self.state = world.home / "state"
-        shutil.copytree(world.folder / ".backstory", self.state)
+        shutil.copytree(world.folder / ".store", self.state)
         mutate(world, self.session_id)
         self.after = snapshot(world, self.session_id)
         self.written, self.log = self.file.read_bytes(), self.journal.read_bytes()
@@ -50,10 +50,10 @@ class Cut:
 
     def reopen(self, data: bytes, log: bytes | None) -> Any:
         """What is there with these bytes in the session's file and the journal; without a journal there is no index."""
-        shutil.rmtree(self.world.folder / ".backstory")
+        shutil.rmtree(self.world.folder / ".store")
         self.file.write_bytes(data)
         if log is not None:
-            shutil.copytree(self.state, self.world.folder / ".backstory")
+            shutil.copytree(self.state, self.world.folder / ".store")
             self.journal.write_bytes(log)
         self.world.live = self.world._start()
         try:
@@ -143,7 +143,7 @@ class TestAfterACrash:
         world.append(session_id, user("c"), parent_id=first)
         before = (snapshot(world, session_id), world.said(session_id))
         world.close()
-        for path in (world.folder / ".backstory").glob("index.db*"):
+        for path in (world.folder / ".store").glob("index.db*"):
             path.unlink()
         world.live = world._start()
         assert (snapshot(world, session_id), world.said(session_id)) == before
@@ -152,7 +152,7 @@ class TestAfterACrash:
         session_id = world.session()
         world.append(session_id, user("a"))
         world.close()
-        (world.folder / ".backstory" / "index.db").write_bytes(b"this is no database" * 100)
+        (world.folder / ".store" / "index.db").write_bytes(b"this is no database" * 100)
         world.live = world._start()
         assert world.said(session_id) == ["a"]
 
@@ -160,7 +160,7 @@ class TestAfterACrash:
         session_id = world.session()
         world.append(session_id, user("a"))
         world.close()
-        shutil.rmtree(world.folder / ".backstory")
+        shutil.rmtree(world.folder / ".store")
         world.live = world._start()
         assert world.said(session_id) == ["a"]
         assert world.live.last_seq == 0
@@ -182,10 +182,10 @@ class TestAfterACrash:
         session_id = world.session()
         entry_id = world.append(session_id, user("a"))
         fork = world.call("fork", session_id=session_id, entry_id=entry_id)["session_id"]
-        journal = next((world.folder / ".backstory" / "journal").iterdir())
+        journal = next((world.folder / ".store" / "journal").iterdir())
         change = json.loads(journal.read_text().splitlines()[-1])
         world.crash()
-        world.file(fork).rename(world.folder / ".backstory" / "new" / change["file"])
+        world.file(fork).rename(world.folder / ".store" / "new" / change["file"])
         world.live = world._start()
         assert world.said(fork) == ["a"]
 

@@ -242,7 +242,7 @@ class TestFullDisk:
         session_id = world.session()
         for number in range(3):
             world.append(session_id, user(f"{number}" * 100_000))
-        log = next((world.folder / ".backstory" / "journal").iterdir())
+        log = next((world.folder / ".store" / "journal").iterdir())
         self.check(world, session_id, log.stat().st_size + 700)
 
     def test_in_the_file(self, world: World) -> None:
@@ -250,7 +250,7 @@ class TestFullDisk:
         for number in range(3):
             world.append(session_id, user(f"{number}" * 100_000))
         world.close()
-        for path in (world.folder / ".backstory" / "journal").iterdir():
+        for path in (world.folder / ".store" / "journal").iterdir():
             path.unlink()
         world.live = world._start()
         self.check(world, session_id, world.file(session_id).stat().st_size + 700)
@@ -258,7 +258,7 @@ class TestFullDisk:
     def test_a_session_that_could_not_be_created(self, world: World) -> None:
         for number in range(4):
             world.append(world.session(), user(f"{number}" * 100_000))
-        log = next((world.folder / ".backstory" / "journal").iterdir())
+        log = next((world.folder / ".store" / "journal").iterdir())
         with no_file_longer_than(log.stat().st_size + 20):
             assert world.refused("ensure", session_id="mine") == "storage"
             assert world.call("get", session_id="mine") is None
@@ -358,14 +358,14 @@ class TestCompaction:
         before = world.said(session_id)
         store: Any = world.live._adapter._store  # type: ignore[attr-defined]
         world.run(store.compact(session_id))
-        log = next((world.folder / ".backstory" / "journal").iterdir())
+        log = next((world.folder / ".store" / "journal").iterdir())
         change = json.loads(log.read_text().splitlines()[-1])
         compacted = world.file(session_id).read_bytes()
         assert change["cause"] == "rewritten"
         assert len(compacted) < len(data) / 10
         world.crash()
         world.file(session_id).write_bytes(data)
-        (world.folder / ".backstory" / "new" / change["file"]).write_bytes(compacted)
+        (world.folder / ".store" / "new" / change["file"]).write_bytes(compacted)
         world.live = world._start()
         assert world.file(session_id).read_bytes() == compacted
         assert world.said(session_id) == before
@@ -399,7 +399,7 @@ class TestUpkeep:
             world.append(session_id, user(f"{number}" * 25_000))
         store: Any = world.live._adapter._store  # type: ignore[attr-defined]
         world.run(store._save())
-        kept = sum(path.stat().st_size for path in (world.folder / ".backstory" / "journal").iterdir())
+        kept = sum(path.stat().st_size for path in (world.folder / ".store" / "journal").iterdir())
         assert 900_000 < kept < 1_200_000
         with pytest.raises(LiveError) as caught:
             world.bind("session::message-added", {"after": 0})

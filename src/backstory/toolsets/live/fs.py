@@ -23,6 +23,7 @@ from filelock import FileLock, Timeout
 from msgspec import UNSET, Raw
 
 from ...config import make_private_folder
+from ...livefiles import STATE_FOLDER
 from .branches import Branch, Place
 from .errors import LiveError
 from .files import Files
@@ -39,7 +40,6 @@ __all__ = ["FsStore", "Transform", "now"]
 
 _log = logging.getLogger("backstory.live")
 _decode = msgspec.json.Decoder().decode
-_STATE = ".backstory"
 _COMPACT_FROM = 1 << 20
 _UPKEEP_SECONDS = 0.5
 _CHECKPOINT_SECONDS = 30.0
@@ -63,7 +63,7 @@ class FsStore:
         """Files that could not be used, or not all of them, by name."""
         self._publish = publish
         self._url = url
-        self._state = folder / _STATE
+        self._state = folder / STATE_FOLDER
         self._scratch = self._state / "new"
         self._failed: str | None = None
         self._closed = False

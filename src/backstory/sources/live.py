@@ -1,0 +1,236 @@
+"""Live sessions: the files of Backstory's own conversation store, read like any transcript.
+
+A message may be written again and again while it is streamed. As long as the session says it is working, such a message
+waits until it is done. From a session that does not say, the latest state is taken each time the file is read, and only
+what was added to it since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ..livefiles import STATE_FOLDER, configured_folder, session_of
+from ..model import EventType, digest
+from .base import About, Event, Item, Lookup, Parser, Transcript, TurnEnd, Usage
+
+__all__ = ["Live"]
+
+_RECENT = 50
+Json = dict[str, Any]
+Told = list[tuple[int, str]]
+"""Of each stretch of text in a message, how much was told, and a digest of that."""
+
+
+class Live:
+    name = "live"
+
+    def roots(self, home: Path, environ: Mapping[str, str]) -> list[Path]:
+        folder = configured_folder(home, environ)
+        return [folder] if folder is not None else []
+
+    def accepts(self, path: Path) -> bool:
+        return session_of(path.name) is not None and path.parent.parent.name != STATE_FOLDER
+
+    def describe(self, path: Path, head: bytes) -> Transcript | None:
+        session = session_of(path.name)
+        if session is None or not head.startswith(b'{"type":'):
+            return None
+        return Transcript(source=self.name, path=path, session=session)
+
+    def parser(self, transcript: Transcript, state: Json | None, lookup: Lookup) -> Parser:
+        return _Parser(transcript.session, msgspec.convert(state or {}, _State))
+
+    def records(self, path: Path) -> Iterator[Any] | None:
+        return None
+
+
+class _State(msgspec.Struct):
+    about: tuple[str, str, str | None] | None = None
+    status: str = "idle"
+    model: str | None = None
+    """The model of the latest answer: what follows from functions is its work."""
+    waiting: Json | None = None
+    """The entry written last, which may be written again at once."""
+    told: dict[str, Told] = {}
+    """The entries told last: what of their texts."""
+
+
+class _Parser:
+    def __init__(self, session: str, state: _State) -> None:
+        self._session = session
+        self._state = state
+
+    def state(self) -> Json:
+        plain: Json = msgspec.to_builtins(self._state)
+        return plain
+
+    def parse(self, record: Any) -> Iterable[Item]:
+        kind = record["type"]
+        if kind in ("entry", "append"):
+            yield from self._written(record["entry"])
+        if kind in ("meta", "append"):
+            yield from self._described(record["meta"])
+
+    def finish(self) -> Iterable[Item]:
+        if self._state.waiting is not None and not self._is_streamed(self._state.waiting):
+            yield from self._release()
+
+    def _described(self, meta: Json) -> Iterator[Item]:
+        about = (str(meta["title"]), str(meta["description"]), meta.get("forked_from"))
+        if about != self._state.about:
+            self._state.about = about
+            title, description, source = about
+            yield About(title=title or None, title_rank=3, summary=description or None, forked_from=source)
+        before, self._state.status = self._state.status, str(meta["status"])
+        if before == "working" != self._state.status:
+            yield from self._release()
+            yield TurnEnd()
+
+    def _written(self, entry: Json) -> Iterator[Item]:
+        waiting = self._state.waiting
+        if waiting is not None and waiting["id"] != entry["id"]:
+            yield from self._release()
+        self._state.waiting = entry
+
+    def _is_streamed(self, entry: Json) -> bool:
+        """Whether more of it is to come."""
+        message = entry.get("message") or {}
+        unfinished = entry.get("revision") or not _has_text(message.get("content"))
+        return self._state.status == "working" and message.get("role") == "assistant" and bool(unfinished)
+
+    def _release(self) -> Iterator[Item]:
+        entry, self._state.waiting = self._state.waiting, None
+        if entry is None:
+            return
+        before = self._state.told.pop(entry["id"], [])
+        told: Told = []
+        for item in _items(self._session, entry, self._state.model):
+            if isinstance(item, Event) and item.type is EventType.ASSISTANT_RESPONSE:
+                item, part = _news(item, before[len(told)] if len(told) < len(before) else (0, _mark("")))
+                told.append(part)
+            if isinstance(item, Event):
+                self._state.model = item.model or self._state.model
+            if not isinstance(item, Event) or item.text.strip() or item.type is EventType.TOOL_CALL:
+                yield item
+        self._state.told[entry["id"]] = told
+        if len(self._state.told) > _RECENT:
+            del self._state.told[next(iter(self._state.told))]
+
+
+def _news(answer: Event, before: tuple[int, str]) -> tuple[Event, tuple[int, str]]:
+    """What an answer says that was not told, from the beginning of the word where that ended; and what is told now."""
+    text, (length, mark) = answer.text, before
+    if 0 < length <= len(text) and _mark(text[:length]) == mark:
+        start = length
+        within_word = length < len(text) and not text[length].isspace()
+        while within_word and start and not text[start - 1].isspace():
+            start -= 1
+        answer = msgspec.structs.replace(answer, text=text[start:], uid=digest(answer.uid.hex(), str(start)))
+    return answer, (len(text), _mark(text))
+
+
+def _mark(text: str) -> str:
+    return digest(text).hex()
+
+
+def _items(session: str, entry: Json, model: str | None) -> Iterator[Item]:
+    """What an entry says. The same text of the same entry is the same event, wherever in the file it is read again."""
+    common: Json = {"ts": entry["timestamp"]}
+
+    def uid(*parts: str) -> bytes:
+        return digest("live", session, entry["id"], *parts)
+
+    if entry["kind"] == "custom":
+        text = _custom_text(entry)
+        kind = EventType.COMPACTION if entry["custom_type"] == "compaction" else EventType.RUNTIME
+        yield Event(uid=uid("custom", text), type=kind, text=text, **common)
+        return
+    message = entry["message"]
+    text = _text(message["content"])
+    match message["role"]:
+        case "user":
+            yield Event(uid=uid("user", text), type=EventType.USER_INPUT, text=text, starts_turn=True, **common)
+        case "assistant":
+            yield from _answer(message, uid, common)
+        case "function_result":
+            common |= {"tool": message["function_id"], "call_id": message["function_call_id"]}
+            common |= {"failed": bool(message.get("is_error")), "originating_model": model}
+            yield Event(uid=uid("result", text), type=EventType.TOOL_RESPONSE, text=text, **common)
+        case _:
+            text = text or str(message.get("display") or "")
+            yield Event(uid=uid("notice", text), type=EventType.SYSTEM, text=text, **common)
+
+
+def _answer(message: Json, uid: Any, common: Json) -> Iterator[Item]:
+    common = common | {"model": message["model"], "originating_model": message["model"]}
+    calls = any(block["type"] == "function_call" for block in message["content"])
+    ends = message["stop_reason"] == "end" and not calls
+    usage = message.get("usage")
+    if usage:
+        yield _usage(uid("usage"), message, usage, common["ts"])
+        common["usage_key"] = uid("usage")
+    for number, (kind, group) in enumerate(groupby(message["content"], key=lambda block: block["type"])):
+        for block in [{"type": kind, "text": _text(list(group))}] if kind in ("text", "thinking") else group:
+            match kind:
+                case "text":
+                    kind_ = EventType.ASSISTANT_RESPONSE
+                    text = block["text"]
+                    yield Event(uid=uid("answer", str(number), text), type=kind_, text=text, ends_turn=ends, **common)
+                case "thinking":
+                    yield Event(
+                        uid=uid("thinking", block["text"]), type=EventType.REASONING, text=block["text"], **common
+                    )
+                case "function_call":
+                    about = {"tool": block["function_id"], "call_id": block["id"], "arguments": block.get("arguments")}
+                    yield Event(uid=uid("call", block["id"]), type=EventType.TOOL_CALL, text="", **about, **common)
+                case "function_result":
+                    text = _text(block["content"])
+                    about = {"call_id": block["function_call_id"], "failed": bool(block.get("is_error"))}
+                    unique = uid("result", block["function_call_id"], text)
+                    yield Event(uid=unique, type=EventType.TOOL_RESPONSE, text=text, **about, **common)
+    if message.get("error_message"):
+        text = message["error_message"]
+        yield Event(uid=uid("error", text), type=EventType.RUNTIME, text=text, **common)
+
+
+def _usage(key: bytes, message: Json, usage: Json, ts: int) -> Usage:
+    read, write = usage.get("cache_read") or 0, usage.get("cache_write") or 0
+    return Usage(
+        key=key,
+        model=message["model"],
+        ts=ts,
+        input_tokens=(usage.get("input") or 0) + read + write,
+        output_tokens=usage.get("output") or 0,
+        cache_read_tokens=read,
+        cache_write_5m_tokens=write,
+        reasoning_tokens=usage.get("reasoning") or 0,
+        cost=usage.get("cost_usd"),
+        stop_reason=message["stop_reason"],
+    )
+
+
+def _text(content: list[Json]) -> str:
+    parts = [
+        block["text"] if "text" in block else f"[image {block['mime']}]" if block["type"] == "image" else ""
+        for block in content
+    ]
+    return "\n".join(part for part in parts if part)
+
+
+def _has_text(content: Any) -> bool:
+    return any(block.get("text") or block.get("type") == "function_call" for block in content or [])
+
+
+def _custom_text(entry: Json) -> str:
+    """Readable where it can be: the summary of a compaction, a text; otherwise the data as it is."""
+    data = entry.get("data")
+    if isinstance(data, dict) and isinstance(data.get("summary"), str):
+        return str(data["summary"])
+    if data is None or isinstance(data, str):
+        return data or str(entry["custom_type"])
+    return f"{entry['custom_type']}: {msgspec.json.encode(data).decode()}"

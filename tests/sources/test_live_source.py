@@ -1,0 +1,252 @@
+"""Live sessions as transcripts: what is written to them is found like everything else."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backstory.archive.base import EventRow
+from backstory.library import Library
+from backstory.model import EventType
+from backstory.sources import load_sources
+from tests.live_world import World, assistant, custom, result, text, user
+
+QUICK = {"adapter": {"name": "fs", "config": {"fsync": "off"}}}
+
+
+class Machine:
+    """Backstory's home with live sessions, and the archive that reads them."""
+
+    def __init__(self, folder: Path) -> None:
+        home = folder / ".backstory"
+        self.world = World(home, QUICK)
+        self.library = Library(home, agents_home=folder, environ={})
+
+    def events(self, session_id: str) -> list[EventRow]:
+        """Of the session, as the archive has them after a sync."""
+        self.library.sync()
+        archive, key = self.library.archive, f"live/{session_id}"
+        return [event for turn in archive.turns(key) for event in archive.events(key, turn.ordinal)]
+
+    def texts(self, session_id: str) -> list[str]:
+        return [event.text for event in self.events(session_id)]
+
+    def row(self, session_id: str) -> Any:
+        self.library.sync()
+        return self.library.archive.session(f"live/{session_id}")
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    machine = Machine(tmp_path)
+    yield machine
+    machine.library.close()
+    machine.world.end()
+
+
+class TestFiles:
+    """The session files and nothing else of the folder are transcripts."""
+
+    def test_accepted(self, tmp_path: Path) -> None:
+        (source,) = load_sources(["live"])
+        folder = tmp_path / ".backstory" / "live"
+        assert source.roots(tmp_path, {}) == [folder]
+        assert source.roots(tmp_path, {"BACKSTORY_HOME": "/b"}) == [Path("/b/live")]
+        assert source.accepts(folder / "s_1.jsonl")
+        assert not source.accepts(folder / ".store" / "journal" / "0000000000000000.jsonl")
+        assert not source.accepts(folder / "%zz.jsonl")
+        assert not source.accepts(folder / "notes.txt")
+        described = source.describe(folder / "a%20b.jsonl", b'{"type":"meta"')
+        assert described is not None
+        assert described.session == "a b"
+        assert source.describe(folder / "a.jsonl", b"something else") is None
+
+    def test_configured(self, tmp_path: Path) -> None:
+        (source,) = load_sources(["live"])
+        config = tmp_path / "config.toml"
+        environ = {"BACKSTORY_HOME": str(tmp_path), "WHERE": "here"}
+        config.write_text("[live]\nadapter = {name = 'fs', config = {data_dir = '${WHERE}/it/is'}}\n")
+        assert source.roots(tmp_path, environ) == [tmp_path / "here" / "it" / "is"]
+        config.write_text("[live]\nadapter = {name = 'bridge', config = {url = 'ws://h'}}\n")
+        assert source.roots(tmp_path, environ) == []
+        config.write_text("nonsense")
+        assert source.roots(tmp_path, environ) == [tmp_path / "live"]
+
+
+class TestEvents:
+    """Every kind of entry becomes what it is in any other transcript."""
+
+    def test_a_conversation(self, machine: Machine) -> None:
+        world = machine.world
+        session_id = world.session(title="Weather", description="about rain")
+        world.append(session_id, user("will it rain?"))
+        blocks = [
+            {"type": "thinking", "text": "let me see"},
+            {"type": "text", "text": "I will look."},
+            {"type": "function_call", "id": "c1", "function_id": "weather::get", "arguments": {"city": "Oslo"}},
+        ]
+        usage = {"input": 10, "output": 5, "cache_read": 100, "cost_usd": 0.25}
+        world.append(session_id, {**assistant(usage=usage), "content": blocks, "stop_reason": "function_call"})
+        world.append(session_id, result("rain", function_id="weather::get", is_error=True))
+        world.append(session_id, custom("shown to the user"))
+        world.call("append", session_id=session_id, custom={"custom_type": "compaction", "data": {"summary": "so far"}})
+        world.append(session_id, assistant("Yes, it will."))
+        events = machine.events(session_id)
+        assert [(event.type, event.text) for event in events if event.type is not EventType.TOOL_CALL] == [
+            (EventType.USER_INPUT, "will it rain?"),
+            (EventType.REASONING, "let me see"),
+            (EventType.ASSISTANT_RESPONSE, "I will look."),
+            (EventType.TOOL_RESPONSE, "rain"),
+            (EventType.SYSTEM, "shown to the user"),
+            (EventType.COMPACTION, "so far"),
+            (EventType.ASSISTANT_RESPONSE, "Yes, it will."),
+        ]
+        (call,) = [event for event in events if event.type is EventType.TOOL_CALL]
+        assert (call.tool, call.call_id, call.arguments, call.model) == ("weather::get", "c1", {"city": "Oslo"}, "m-1")
+        (response,) = [event for event in events if event.type is EventType.TOOL_RESPONSE]
+        assert (response.call_id, response.failed, response.originating_model) == ("c1", True, "m-1")
+        row = machine.row(session_id)
+        assert (row.title, row.summary, row.completed) == ("Weather", "about rain", True)
+
+    def test_turns(self, machine: Machine) -> None:
+        session_id = machine.world.session()
+        for number in range(3):
+            machine.world.append(session_id, user(f"q{number}"))
+            machine.world.append(session_id, assistant(f"a{number}"))
+        machine.library.sync()
+        turns = machine.library.archive.turns(f"live/{session_id}")
+        assert [turn.completed for turn in turns] == [True, True, True]
+
+    def test_fork(self, machine: Machine) -> None:
+        session_id = machine.world.session(title="T")
+        entry_id = machine.world.append(session_id, user("a"))
+        fork = machine.world.call("fork", session_id=session_id, entry_id=entry_id)["session_id"]
+        row = machine.row(fork)
+        assert (row.forked_from, row.title) == (f"live/{session_id}", "T")
+
+    def test_read_bit_by_bit(self, machine: Machine) -> None:
+        session_id = machine.world.session(title="first")
+        assert machine.texts(session_id) == []
+        for number in range(4):
+            machine.world.append(session_id, user(f"{number}"))
+            assert machine.texts(session_id) == [f"{n}" for n in range(number + 1)]
+        machine.world.call("set-meta", session_id=session_id, title="second")
+        assert machine.row(session_id).title == "second"
+
+    def test_records_of_other_writers(self, machine: Machine) -> None:
+        meta = {"session_id": "x", "title": "T", "description": "", "status": "idle", "created_at": 1}
+        entry = {"kind": "message", "id": "a", "timestamp": 1717800000000, "message": user("theirs")}
+        lines = [
+            {"type": "append", "entry": entry, "meta": meta},
+            {"type": "commit", "entry_id": "a"},
+            {"type": "leaf", "entry_id": "a"},
+        ]
+        machine.world.file("x").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        assert machine.texts("x") == ["theirs"]
+
+
+class TestStreaming:
+    """An answer that grows is told as it stands when it is read, nothing of it twice, and no word is cut."""
+
+    def stream(self, machine: Machine, session_id: str, entry_id: str, words: str) -> None:
+        machine.world.call("update-message", session_id=session_id, entry_id=entry_id, content=text(words))
+
+    def test_read_at_the_end(self, machine: Machine) -> None:
+        session_id = machine.world.session()
+        entry_id = machine.world.append(session_id, assistant(""))
+        for words in ("It", "It is", "It is done"):
+            self.stream(machine, session_id, entry_id, words)
+        assert machine.texts(session_id) == ["It is done"]
+
+    def test_while_the_session_is_working_it_waits(self, machine: Machine) -> None:
+        session_id = machine.world.session()
+        machine.world.call("set-status", session_id=session_id, status="working")
+        machine.world.append(session_id, user("go"))
+        whole = machine.world.append(session_id, assistant("not streamed"))
+        assert machine.texts(session_id) == ["go", "not streamed"]
+        entry_id = machine.world.append(session_id, assistant(""))
+        for words in ("It", "It is", "It is done"):
+            self.stream(machine, session_id, entry_id, words)
+            assert machine.texts(session_id) == ["go", "not streamed"]
+        machine.world.call("set-status", session_id=session_id, status="done")
+        assert machine.texts(session_id) == ["go", "not streamed", "It is done"]
+        assert machine.row(session_id).completed
+        assert whole
+
+    def test_what_comes_after_it_ends_the_wait(self, machine: Machine) -> None:
+        session_id = machine.world.session()
+        machine.world.call("set-status", session_id=session_id, status="working")
+        entry_id = machine.world.append(session_id, assistant(""))
+        self.stream(machine, session_id, entry_id, "answer")
+        assert machine.texts(session_id) == []
+        machine.world.append(session_id, user("next"))
+        assert machine.texts(session_id) == ["answer", "next"]
+
+    def test_read_while_it_grows(self, machine: Machine) -> None:
+        session_id = machine.world.session()
+        entry_id = machine.world.append(session_id, assistant(""))
+        seen = []
+        for words in ("Hel", "Hello wor", "Hello world", "Hello world and more"):
+            self.stream(machine, session_id, entry_id, words)
+            seen = machine.texts(session_id)
+        assert seen == ["Hel", "Hello wor", "world", " and more"]
+
+    def test_rewritten_text_is_told_again(self, machine: Machine) -> None:
+        session_id = machine.world.session()
+        entry_id = machine.world.append(session_id, user("one thing"))
+        assert machine.texts(session_id) == ["one thing"]
+        self.stream(machine, session_id, entry_id, "another thing")
+        assert machine.texts(session_id) == ["one thing", "another thing"]
+
+    def test_compaction_loses_and_repeats_nothing(self, machine: Machine) -> None:
+        world = machine.world
+        session_id = world.session()
+        world.append(session_id, user("question"))
+        entry_id = world.append(session_id, assistant("answer"))
+        other = world.append(session_id, assistant(""))
+        before = machine.texts(session_id)
+        for number in range(200):
+            self.stream(machine, session_id, other, "x" * 100 * number)
+        self.stream(machine, session_id, other, "the end of it")
+        store: Any = world.live._adapter._store  # type: ignore[attr-defined]
+        world.run(store.compact(session_id))
+        after = machine.texts(session_id)
+        assert after == [*before, "the end of it"]
+        assert entry_id
+
+
+class TestSearch:
+    """What is appended is found by a search within a second."""
+
+    def test_found(self, machine: Machine) -> None:
+        stop = threading.Event()
+        watcher = threading.Thread(target=machine.library.watch, args=(stop,))
+        machine.world.session()
+        machine.library.sync()
+        watcher.start()
+        try:
+            session_id = machine.world.session()
+            machine.world.append(session_id, user("first contact"))
+            self.wait_for(machine, "first contact", 20)  # the watcher is up
+            machine.world.append(session_id, user("the zanzibar protocol"))
+            started = time.monotonic()
+            self.wait_for(machine, "zanzibar", 20)
+            assert time.monotonic() - started < 5  # within a second on a machine that does nothing else
+        finally:
+            stop.set()
+            watcher.join(20)
+
+    def wait_for(self, machine: Machine, words: str, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            reply = machine.library.tool("search_sessions").handler({"query": words})
+            if words in reply.text:
+                return
+            time.sleep(0.02)
+        raise AssertionError(f"not found within {seconds} s: {words}")
