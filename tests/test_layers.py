@@ -15,14 +15,15 @@ ALLOWED = {
     "model": set[str](),
     "config": set(),
     "redact": set(),
+    "money": {"model"},
     "livefiles": {"model", "config"},
     "sources": {"model", "livefiles"},
-    "archive": {"model", "config"},
+    "archive": {"model", "config", "money"},
     "ingest": {"model", "config", "redact", "sources", "archive"},
-    "toolsets": {"model", "config", "redact", "archive", "livefiles"},
+    "toolsets": {"model", "config", "redact", "money", "archive", "livefiles"},
     "library": {"model", "config", "redact", "sources", "archive", "ingest", "toolsets"},
     "live": {"config", "toolsets"},
-    "faces": {"model", "config", "redact", "sources", "archive", "ingest", "toolsets", "library", "live", ""},
+    "faces": {"model", "config", "redact", "money", "sources", "archive", "ingest", "toolsets", "library", "live", ""},
 }
 
 
