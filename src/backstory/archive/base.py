@@ -27,6 +27,7 @@ __all__ = [
     "Hit",
     "Mode",
     "Place",
+    "Prompted",
     "SearchRequest",
     "SessionRow",
     "SessionsRequest",
@@ -230,11 +231,12 @@ class SessionsRequest(Struct, frozen=True, kw_only=True):
 
 
 class TurnsRequest(Struct, frozen=True, kw_only=True):
-    """Looking for whole turns of top-level sessions that are kept in project folders (Claude Code's)."""
+    """Looking for whole turns of Claude Code's top-level sessions, which it keeps in project folders."""
 
     query: str
     limit: int
-    folders: tuple[str, ...]
+    folders: tuple[str, ...] | None = None
+    """Only turns in these; None: in any."""
     session: str | None = None
 
 
@@ -243,6 +245,15 @@ class TurnHit(Struct, kw_only=True):
     """BM25, as the engine computes it."""
     session: SessionRow
     turn: TurnRow
+    number: int
+    """How many turns that a prompt began come before it."""
+
+
+class Prompted(Struct, frozen=True):
+    """The turns of a session that a prompt began: how many, and the event of the first prompt."""
+
+    count: int
+    first: bytes
 
 
 class SyncState(Struct, kw_only=True):
@@ -305,10 +316,13 @@ class Archive(Protocol):
     def sessions(self, request: SessionsRequest) -> list[SessionRow]: ...
     def search_turns(self, request: TurnsRequest) -> list[TurnHit]: ...
     def folders(self) -> list[str]:
-        """Every project folder of which a top-level session was read."""
+        """Every project folder of Claude Code's of which a session was read."""
 
-    def sessions_in(self, folders: Sequence[str], limit: int) -> list[SessionRow]:
-        """The top-level sessions of these project folders, the most recent first."""
+    def sessions_in(self, folders: Sequence[str] | None, limit: int) -> list[SessionRow]:
+        """The top-level sessions of these project folders (None: of all), the most recent first."""
+
+    def prompted(self, keys: Sequence[str]) -> dict[str, Prompted]:
+        """Of many sessions at once; those without any prompt are left out."""
 
     def neighbours(self, session: SessionRow) -> tuple[str | None, str | None]:
         """Keys of the sessions before and after it by start, in the same project and source."""
@@ -319,7 +333,11 @@ class Archive(Protocol):
     def prompted_turns(self, key: str) -> list[int]:
         """The ordinals of the turns that a prompt began."""
 
-    def events(self, key: str, turn: int, types: Sequence[EventType] = EVENT_TYPES) -> list[EventRow]: ...
+    def events(
+        self, key: str, turn: int, types: Sequence[EventType] = EVENT_TYPES, limit: int | None = None
+    ) -> list[EventRow]:
+        """In their order; with a limit only the first ones."""
+
     def event(self, uid: bytes) -> EventRow | None: ...
     def event_heads(self, uids: Sequence[bytes], chars: int) -> dict[bytes, tuple[str, bool]]:
         """The first characters of events' texts, and whether there is more."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import heapq
 import sqlite3
+import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +24,7 @@ from ..base import (
     FileRow,
     Found,
     Hit,
+    Prompted,
     SearchRequest,
     SessionRow,
     SessionsRequest,
@@ -33,7 +37,7 @@ from ..base import (
 from ..query import parse_query
 from .bodies import Bodies
 from .database import connect, migrate
-from .documents import EVENTS, TURNS, split_turn_number, turn_number
+from .documents import EVENTS, TURN_SOURCE, TURNS, split_turn_number, turn_number
 from .index import Index
 from .rows import (
     EVENT_COLUMNS,
@@ -47,7 +51,8 @@ from .rows import (
     read_turn,
     read_usage,
 )
-from .search import Filters, rank_turns, search
+from .search import Filters, search
+from .turns import rank_turns
 from .writer import LocalWriter, take_lock
 
 __all__ = ["LocalArchive"]
@@ -57,6 +62,9 @@ _TURN = ", ".join(f"t.{name}" for name in TURN_COLUMNS)
 _EVENT = ", ".join(f"e.{name}" for name in EVENT_COLUMNS)
 _USAGE = ", ".join(f"u.{name}" for name in USAGE_COLUMNS)
 _CHUNK = 500
+_MAX_LIMIT = (1 << 63) - 1  # the largest number SQLite knows
+# What the index `session_folder` is of.
+_IN_FOLDERS = "source = :source AND event_count > 0 AND folder IS NOT NULL"
 
 
 class LocalArchive:
@@ -109,27 +117,30 @@ class LocalArchive:
 
     def search_turns(self, request: TurnsRequest) -> list[TurnHit]:
         snapshot = self._turns.searcher()
-        if snapshot is None or not request.folders:
+        if snapshot is None:
             return []
         query = parse_query(request.query, self._turns.analyzer.analyze)
         db = self._db
-        folders = [id for (id,) in self._in(db, "SELECT id FROM project WHERE path IN ({})", request.folders)]
-        session = None
+        folders = session = None
+        if request.folders is not None:
+            ids = self._in(db, "SELECT id FROM project WHERE path IN ({})", request.folders)
+            folders = tuple(id for (id,) in ids)
         if request.session is not None:
             row = db.execute("SELECT id FROM session WHERE key = ?", (request.session,)).fetchone()
             session = row[0] if row else 0
-        ranked = rank_turns(self._turns.schema, snapshot, query, tuple(folders), session, request.limit)
         hits = []
-        for number, score in ranked:
+        for ranked in rank_turns(self._turns.schema, snapshot, query, folders, session, request.limit):
             row = db.execute(
-                f"SELECT {_TURN}, {_SESSION} FROM turn t JOIN session s ON s.id = t.session "
+                "SELECT (SELECT count(*) FROM turn b WHERE b.session = t.session AND b.ordinal < t.ordinal "
+                f"AND b.prompt IS NOT NULL), {_TURN}, {_SESSION} FROM turn t JOIN session s ON s.id = t.session "
                 "WHERE t.session = ? AND t.ordinal = ?",
-                split_turn_number(number),
+                split_turn_number(ranked.number),
             ).fetchone()
             if row is not None:
-                session_row = read_session(row[len(TURN_COLUMNS) :])
-                turn = read_turn(session_row.key, row[: len(TURN_COLUMNS)])
-                hits.append(TurnHit(score=score, session=session_row, turn=turn))
+                number, *values = row
+                session_row = read_session(values[len(TURN_COLUMNS) :])
+                turn = read_turn(session_row.key, values[: len(TURN_COLUMNS)])
+                hits.append(TurnHit(score=ranked.score, session=session_row, turn=turn, number=number))
         return hits
 
     def _filters(self, request: SearchRequest) -> Filters | None:
@@ -214,19 +225,40 @@ class LocalArchive:
         return [read_session(row) for row in rows]
 
     def folders(self) -> list[str]:
+        # From one folder straight to the next in the index: there are many more sessions than folders.
         rows = self._db.execute(
-            "SELECT DISTINCT folder FROM session WHERE event_count > 0 AND folder IS NOT NULL AND parent IS NULL"
+            f"WITH RECURSIVE step (folder) AS (SELECT min(folder) FROM session WHERE {_IN_FOLDERS} UNION ALL "
+            f"SELECT (SELECT min(folder) FROM session WHERE {_IN_FOLDERS} AND folder > step.folder) FROM step "
+            "WHERE step.folder IS NOT NULL) SELECT folder FROM step WHERE folder IS NOT NULL",
+            {"source": TURN_SOURCE},
         )
-        return sorted(folder for (folder,) in rows)
+        return [folder for (folder,) in rows]
 
-    def sessions_in(self, folders: Sequence[str], limit: int) -> list[SessionRow]:
-        rows = self._db.execute(
-            f"SELECT {_SESSION} FROM session s JOIN json_each(?) f ON f.value = s.folder "
-            "WHERE s.event_count > 0 AND s.folder IS NOT NULL AND s.parent IS NULL "
-            "ORDER BY s.updated_at DESC, s.public_id DESC LIMIT ?",
-            (msgspec.json.encode(folders).decode(), limit),
+    def sessions_in(self, folders: Sequence[str] | None, limit: int) -> list[SessionRow]:
+        db = self._db
+        latest = f"SELECT updated_at, id FROM session WHERE {_IN_FOLDERS} AND parent IS NULL"
+        order = "ORDER BY updated_at DESC, id DESC"
+        if folders is None:
+            found: Iterable[tuple[int, int]] = db.execute(f"{latest} {order}", {"source": TURN_SOURCE})
+        else:
+            # Each folder has its sessions in order in the index, and is asked for no more of them than are wanted.
+            per_folder = f"{latest} AND folder = :folder {order}"
+            cursors = [db.execute(per_folder, {"source": TURN_SOURCE, "folder": folder}) for folder in folders]
+            found = heapq.merge(*cursors, reverse=True)
+        ids = [id for _, id in islice(found, min(limit, sys.maxsize))]
+        rows = self._in(db, f"SELECT s.id, {_SESSION} FROM session s WHERE s.id IN ({{}})", ids)
+        sessions = {id: read_session(values) for id, *values in rows}
+        return [sessions[id] for id in ids if id in sessions]
+
+    def prompted(self, keys: Sequence[str]) -> dict[str, Prompted]:
+        # With min(), SQLite takes the other columns from the row that has it.
+        rows = self._in(
+            self._db,
+            "SELECT s.key, count(*), t.prompt, min(t.ordinal) FROM session s JOIN turn t ON t.session = s.id "
+            "WHERE s.key IN ({}) AND t.prompt IS NOT NULL GROUP BY s.id",
+            keys,
         )
-        return [read_session(row) for row in rows]
+        return {key: Prompted(count, first) for key, count, first, _ in rows}
 
     def neighbours(self, session: SessionRow) -> tuple[str | None, str | None]:
         place = (session.source, session.cwd, session.started_at, session_id(session.key))
@@ -271,11 +303,13 @@ class LocalArchive:
         )
         return [ordinal for (ordinal,) in rows]
 
-    def events(self, key: str, turn: int, types: Sequence[EventType] = EVENT_TYPES) -> list[EventRow]:
+    def events(
+        self, key: str, turn: int, types: Sequence[EventType] = EVENT_TYPES, limit: int | None = None
+    ) -> list[EventRow]:
         rows = self._db.execute(
             f"SELECT {_EVENT} FROM event e JOIN session s ON s.id = e.session WHERE s.key = ? AND e.turn = ? "
-            f"AND e.type IN ({', '.join(str(kind.code) for kind in types)}) ORDER BY e.ordinal",
-            (key, turn),
+            f"AND e.type IN ({', '.join(str(kind.code) for kind in types)}) ORDER BY e.ordinal LIMIT ?",
+            (key, turn, _MAX_LIMIT if limit is None else limit),
         )
         return [read_event(key, row, self._bodies) for row in rows]
 

@@ -13,7 +13,16 @@ from .index import TOKENIZER, Kind
 if TYPE_CHECKING:
     import tantivy
 
-__all__ = ["EVENTS", "FIELDS", "TURNS", "EventDocument", "TurnDocument", "split_turn_number", "turn_number"]
+__all__ = [
+    "EVENTS",
+    "FIELDS",
+    "TURNS",
+    "TURN_SOURCE",
+    "EventDocument",
+    "TurnDocument",
+    "split_turn_number",
+    "turn_number",
+]
 
 # What is searched by default has a field of its own, so that the common search needs no filter by type: tantivy skips
 # documents that cannot make the page only while nothing but terms is asked for (3 times faster at a million events).
@@ -21,6 +30,9 @@ FIELDS: dict[str, set[int]] = {
     "text": {kind.code for kind in DEFAULT_TYPES},
     "rest": {kind.code for kind in SEARCHABLE_TYPES if kind not in DEFAULT_TYPES},
 }
+
+# The agent whose turns are searched and read whole.
+TURN_SOURCE = "claude-code"
 
 
 def turn_number(session: int, turn: int) -> int:
@@ -65,6 +77,7 @@ class TurnDocument(Struct, frozen=True):
     change: int
     text: str
     folder: int
+    ts: int
 
     @property
     def number(self) -> int:
@@ -79,6 +92,7 @@ class TurnDocument(Struct, frozen=True):
         _add_text(entry, "text", self.text)
         entry.add_unsigned("session", self.session)
         entry.add_unsigned("folder", self.folder)
+        entry.add_integer("ts", self.ts)
         return entry
 
 
@@ -104,9 +118,10 @@ def _turn_schema(builder: tantivy.SchemaBuilder) -> None:
     builder.add_text_field("text", tokenizer_name=TOKENIZER, index_option="position")
     for name in ("session", "folder"):
         builder.add_unsigned_field(name, indexed=True)
+    builder.add_integer_field("ts", fast=True)
 
 
 # Change the version with the schema, the tokenizer or what is fed: an index of another version is rebuilt.
 EVENTS = Kind("events", 1, _event_schema, heap_bytes=100_000_000, threads=2)
 # Turns are an index of their own: BM25 compares a text with the average length of all documents.
-TURNS = Kind("turns", 1, _turn_schema, heap_bytes=32_000_000, threads=1)
+TURNS = Kind("turns", 2, _turn_schema, heap_bytes=32_000_000, threads=1)

@@ -52,10 +52,10 @@ class Index:
         return _analyzer()
 
     def searcher(self) -> tantivy.Searcher | None:
-        """A snapshot with every commit up to now; None before the first one."""
+        """A snapshot with every commit up to now; None before the first one of this version."""
         with self._lock:
             folder = self._current()
-            if folder is None:
+            if folder is None or _version_of(folder) != self._kind.version:
                 return None
             try:
                 commit = (folder / "meta.json").stat()

@@ -13,7 +13,7 @@ from ...model import EVENT_TYPES, EventType
 from ..base import ArchiveBusy, Batch, EventRow, FileRow, Place, SessionRow, SyncState, TurnRow
 from ..render import render_call
 from .bodies import Bodies, train_dictionary
-from .documents import EventDocument, TurnDocument
+from .documents import TURN_SOURCE, EventDocument, TurnDocument
 from .index import Index, IndexWriter
 from .rows import (
     EVENT_COLUMNS,
@@ -276,19 +276,21 @@ class LocalWriter:
     def _turn_documents(self, after: int) -> Iterator[TurnDocument]:
         """The turns that changed after `after`, of the sessions that are read turn by turn."""
         rows = self._db.execute(
-            "SELECT t.session, t.ordinal, t.change, t.tools, s.folder FROM turn t "
+            "SELECT t.session, t.ordinal, t.change, t.tools, t.started_at, s.folder FROM turn t "
             "JOIN session s ON s.id = t.session "
-            "WHERE t.change > ? AND t.prompt IS NOT NULL AND s.folder IS NOT NULL AND s.parent IS NULL",
-            (after,),
+            "WHERE t.change > ? AND t.prompt IS NOT NULL AND s.source = ? AND s.folder IS NOT NULL "
+            "AND s.parent IS NULL",
+            (after, TURN_SOURCE),
         ).fetchall()
-        for session, ordinal, change, tools, folder in rows:
+        for session, ordinal, change, tools, ts, folder in rows:
             bodies = self._db.execute(
                 "SELECT body FROM event WHERE session = ? AND turn = ? AND type IN (?, ?) ORDER BY type, ordinal",
                 (session, ordinal, EventType.USER_INPUT.code, EventType.ASSISTANT_RESPONSE.code),
             )
             texts = [self._bodies.unpack(body) for (body,) in bodies]
             texts.append("tools: " + " ".join(sorted(msgspec.json.decode(tools))))
-            yield TurnDocument(session, ordinal, change, "\n".join(texts), self._number("project", "path", folder))
+            place = self._number("project", "path", folder)
+            yield TurnDocument(session, ordinal, change, "\n".join(texts), place, ts)
 
     def sync_state(self) -> SyncState:
         row = self._db.execute("SELECT value FROM meta WHERE name = 'sync'").fetchone()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
+from collections.abc import Iterable
 
 __all__ = ["Projects"]
 
@@ -27,7 +28,11 @@ class Projects:
             return folder
         return folder.removeprefix(self._prefix).lstrip("-") or folder
 
-    def select(self, folders: list[str], part: str | None) -> tuple[str, ...]:
+    def select(self, folders: Iterable[str], part: str | None) -> tuple[str, ...]:
         """The folders that match the pattern and, if given, whose name has the part in it, in any case."""
         wanted = (part or "").casefold()
         return tuple(f for f in folders if self.matches(f) and wanted in self.name(f).casefold())
+
+    def has_all(self, part: str | None) -> bool:
+        """Whether every folder there may be would be selected."""
+        return self.pattern == "*" and not part

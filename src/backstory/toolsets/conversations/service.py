@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from ...archive.base import Archive, EventRow, SessionRow, TurnsRequest
+from ...archive.base import Archive, EventRow, Prompted, SessionRow, TurnHit, TurnsRequest
 from ...model import EventType, rfc3339
 from ...redact import Mode, egress
+from .calls import summarise
 from .projects import Projects
 from .types import (
     Conversation,
@@ -27,10 +25,12 @@ __all__ = ["Conversations", "Refused"]
 _SOURCE = "claude-code"
 _SNIPPET_CHARS = 300
 _SUMMARY_CHARS = 200
-_COMMAND_CHARS = 200
-_MAX_RESULTS = 1_000
 _SPOKEN = (EventType.USER_INPUT, EventType.ASSISTANT_RESPONSE)
 _WITH_TOOLS = (*_SPOKEN, EventType.TOOL_CALL)
+# A turn can have hundreds of answers; the first few are enough for a snippet, nearly always.
+_FIRST_EVENTS = 8
+# How far a secret may reach beyond the place where a text is cut.
+_SECRET_CHARS = 16_384
 
 
 class Refused(ValueError):
@@ -38,6 +38,8 @@ class Refused(ValueError):
 
 
 class Conversations:
+    """Turns are those that a prompt began, numbered from zero."""
+
     def __init__(self, archive: Archive, projects: Projects, redact: Mode) -> None:
         self._archive = archive
         self._projects = projects
@@ -46,47 +48,30 @@ class Conversations:
     def search(self, request: SearchArguments) -> SearchResults:
         if not request.query.strip():
             raise Refused("query must not be empty")
-        _check_between("limit", request.limit, 1, _MAX_RESULTS)
         hits = self._archive.search_turns(
             TurnsRequest(
                 query=request.query,
                 limit=request.limit,
-                folders=self._projects.select(self._archive.folders(), request.project),
-                session=None if request.session_id is None else f"{_SOURCE}/{request.session_id}",
+                folders=self._folders(request.project),
+                session=None if request.session_id is None else _key(request.session_id),
             )
         )
-        results = []
-        for hit in hits:
-            numbers = self._archive.prompted_turns(hit.session.key)
-            spoken = self._archive.events(hit.session.key, hit.turn.ordinal, _SPOKEN)
-            tools = "tools: " + " ".join(sorted(hit.turn.tools))
-            text = "\n".join((_said(spoken, EventType.USER_INPUT), _said(spoken, EventType.ASSISTANT_RESPONSE), tools))
-            results.append(
-                SearchResult(
-                    session_id=_native_id(hit.session),
-                    project=self._project(hit.session),
-                    turn_number=numbers.index(hit.turn.ordinal),
-                    score=round(hit.score, 4),
-                    snippet=self._out(text)[:_SNIPPET_CHARS],
-                    timestamp=rfc3339(spoken[0].ts if spoken else hit.turn.started_at),
-                )
-            )
-        return SearchResults(results)
+        return SearchResults([self._result(hit) for hit in hits])
 
-    def list(self, request: ListArguments) -> ConversationPage:
-        _check_at_least("limit", request.limit, 1)
-        folders = self._projects.select(self._archive.folders(), request.project)
-        sessions = self._archive.sessions_in(folders, request.limit)
+    def browse(self, request: ListArguments) -> ConversationPage:
+        sessions = self._archive.sessions_in(self._folders(request.project), request.limit)
+        prompted = self._archive.prompted([session.key for session in sessions])
+        beginnings = self._beginnings([s for s in sessions if not s.summary and not s.slug], prompted)
         return ConversationPage(
             [
                 Conversation(
                     session_id=_native_id(session),
                     project=self._project(session),
-                    summary=self._summary(session),
+                    summary=session.summary or session.slug or beginnings.get(session.key, ""),
                     slug=session.slug,
                     first_timestamp=rfc3339(session.started_at),
                     last_timestamp=rfc3339(session.updated_at),
-                    turn_count=len(self._archive.prompted_turns(session.key)),
+                    turn_count=prompted[session.key].count if session.key in prompted else 0,
                     cwd=session.cwd,
                     git_branch=session.branch,
                 )
@@ -103,8 +88,6 @@ class Conversations:
 
     def read(self, request: ReadArguments) -> ConversationPart:
         session = self._session(request.session_id)
-        _check_at_least("offset", request.offset, 0)
-        _check_at_least("limit", request.limit, 1)
         ordinals = self._archive.prompted_turns(session.key)
         page = range(request.offset, min(request.offset + request.limit, len(ordinals)))
         return ConversationPart(
@@ -118,73 +101,74 @@ class Conversations:
             turns=[self._turn(session, number, ordinals[number]) for number in page],
         )
 
+    def _beginnings(self, sessions: list[SessionRow], prompted: dict[str, Prompted]) -> dict[str, str]:
+        """How sessions that nobody gave a name began."""
+        first = {session.key: prompted[session.key].first for session in sessions if session.key in prompted}
+        heads = self._archive.event_heads(list(first.values()), _SUMMARY_CHARS + _SECRET_CHARS)
+        return {key: self._head(heads[uid][0], _SUMMARY_CHARS) for key, uid in first.items()}
+
+    def _folders(self, project: str | None) -> tuple[str, ...] | None:
+        """Where to look; None: everywhere."""
+        return None if self._projects.has_all(project) else self._projects.select(self._archive.folders(), project)
+
     def _session(self, native_id: str) -> SessionRow:
-        session = self._archive.session(f"{_SOURCE}/{native_id}")
-        if session is None or not session.folder or not self._projects.matches(session.folder):
+        session = self._archive.session(_key(native_id))
+        known = session is not None and session.folder and not session.parent and session.event_count
+        if session is None or not known or not self._projects.matches(session.folder or ""):
             raise Refused(f"Unknown session_id: {native_id}")
         return session
 
+    def _result(self, hit: TurnHit) -> SearchResult:
+        spoken = self._archive.events(hit.session.key, hit.turn.ordinal, _SPOKEN, _FIRST_EVENTS)
+        snippet = self._head(_said(spoken), _SNIPPET_CHARS)
+        if len(snippet) < _SNIPPET_CHARS:
+            if len(spoken) == _FIRST_EVENTS:
+                spoken = self._archive.events(hit.session.key, hit.turn.ordinal, _SPOKEN)
+            whole = f"{_said(spoken)}\ntools: {' '.join(sorted(hit.turn.tools))}"
+            snippet = self._head(whole, _SNIPPET_CHARS)
+        return SearchResult(
+            session_id=_native_id(hit.session),
+            project=self._project(hit.session),
+            turn_number=hit.number,
+            score=round(hit.score, 4),
+            snippet=snippet,
+            timestamp=rfc3339(spoken[0].ts),
+        )
+
     def _turn(self, session: SessionRow, number: int, ordinal: int) -> Turn:
         events = self._archive.events(session.key, ordinal, _WITH_TOOLS)
-        prompt = next(event for event in events if event.type is EventType.USER_INPUT)
-        calls = (event for event in events if event.type is EventType.TOOL_CALL)
         return Turn(
             session_id=_native_id(session),
             turn_number=number,
-            timestamp=rfc3339(prompt.ts),
-            user_text=_said(events, EventType.USER_INPUT),
-            assistant_text=_said(events, EventType.ASSISTANT_RESPONSE),
-            tools_used=[_summarise(call) for call in calls],
+            timestamp=rfc3339(next(event.ts for event in events if event.type is EventType.USER_INPUT)),
+            user_text=_texts(events, EventType.USER_INPUT),
+            assistant_text=_texts(events, EventType.ASSISTANT_RESPONSE),
+            tools_used=[summarise(event, self._head) for event in events if event.type is EventType.TOOL_CALL],
         )
 
     def _project(self, session: SessionRow) -> str:
         return self._projects.name(session.folder or "")
 
-    def _summary(self, session: SessionRow) -> str:
-        """The agent's summary, else its name for the session, else how the session began."""
-        if session.summary or session.slug:
-            return session.summary or session.slug or ""
-        for ordinal in self._archive.prompted_turns(session.key)[:1]:
-            spoken = self._archive.events(session.key, ordinal, (EventType.USER_INPUT,))
-            return self._out(spoken[0].text)[:_SUMMARY_CHARS]
-        return ""
+    def _head(self, text: str, chars: int) -> str:
+        """The first characters as they may leave: cut afterwards, or half a secret would pass."""
+        head = egress(text[: chars + _SECRET_CHARS], self._redact)
+        if len(head) < chars and len(text) > chars + _SECRET_CHARS:
+            head = egress(text, self._redact)
+        return head[:chars]
 
-    def _out(self, text: str) -> str:
-        """As it leaves: to be done before it is cut, or half a secret would pass."""
-        return egress(text, self._redact)
+
+def _key(native_id: str) -> str:
+    return f"{_SOURCE}/{native_id}"
 
 
 def _native_id(session: SessionRow) -> str:
-    return session.key.partition("/")[2]
+    return session.key.removeprefix(f"{_SOURCE}/")
 
 
-def _said(events: list[EventRow], kind: EventType) -> str:
+def _said(events: list[EventRow]) -> str:
+    """What a turn is searched by, but for its tools."""
+    return f"{_texts(events, EventType.USER_INPUT)}\n{_texts(events, EventType.ASSISTANT_RESPONSE)}"
+
+
+def _texts(events: list[EventRow], kind: EventType) -> str:
     return "\n".join(event.text for event in events if event.type is kind)
-
-
-def _summarise(call: EventRow) -> dict[str, Any]:
-    """A tool call in one line: the tool and the one argument that tells what it was about."""
-    tool = call.tool or ""
-    given: Mapping[str, Any] = call.arguments if isinstance(call.arguments, dict) else {}
-    match tool:
-        case "Read" | "Edit":
-            return {"tool": tool, "file": given.get("file_path")}
-        case "Write":
-            return {"tool": tool, "file": given.get("file_path"), "chars": len(str(given.get("content") or ""))}
-        case "Bash":
-            return {"tool": tool, "command": str(given.get("command") or "")[:_COMMAND_CHARS]}
-        case "Grep" | "Glob":
-            return {"tool": tool, "pattern": given.get("pattern")}
-        case "Task":
-            return {"tool": tool, "type": given.get("subagent_type"), "description": given.get("description")}
-    return {"tool": tool}
-
-
-def _check_at_least(field: str, value: int, least: int) -> None:
-    if value < least:
-        raise Refused(f"{field} must be {least} or more, not {value}")
-
-
-def _check_between(field: str, value: int, least: int, most: int) -> None:
-    if not least <= value <= most:
-        raise Refused(f"{field} must be between {least} and {most}, not {value}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -9,7 +10,7 @@ import msgspec
 
 from ...archive.base import Archive
 from ...config import Settings
-from ...redact import Mode, egress_value
+from ...redact import clean, egress_value
 from ..base import Arguments, BadArgument, Reply, Tool, Toolset, decode_arguments
 from .projects import Projects
 from .service import Conversations, Refused
@@ -27,6 +28,8 @@ from .types import (
 
 __all__ = ["toolset"]
 
+log = logging.getLogger("backstory.conversations")
+
 Request = TypeVar("Request")
 
 _INSTRUCTIONS = (
@@ -34,111 +37,75 @@ _INSTRUCTIONS = (
     "files); read_turn shows one in full, read_conversation pages through a session, list_conversations shows what "
     "there is."
 )
+_SEARCH = (
+    "BM25 keyword search across all turns of past Claude Code conversations, best first. Use the words you expect in "
+    "the prompt, the answer or the tools' names. Pass session_id and turn_number of a result to read_turn to see it in "
+    "full."
+)
+_LIST = "Browse past Claude Code sessions with their metadata, the most recent activity first."
+_READ_TURN = "One turn in full: everything the user and the assistant said, and a line for each tool call."
+_READ = "Read a session turn by turn, a page at a time."
 
 
-def toolset(archive: Archive, settings: Settings, pattern: str = "*") -> Toolset:
-    """`pattern` is a glob over the names of Claude Code's project folders; other projects do not exist here."""
+def toolset(
+    archive: Archive, settings: Settings, pattern: str = "*", *, until_ready: Callable[[], None] = lambda: None
+) -> Toolset:
+    """`pattern` is a glob over the names of Claude Code's project folders; other projects do not exist here.
+    `until_ready` returns when there is something to answer from."""
     service = Conversations(archive, Projects(pattern), settings.redact)
+
+    def tool(
+        name: str, description: str, request: type[Request], answer: type[Any], handle: Callable[[Request], Any]
+    ) -> Tool:
+        def handler(arguments: Arguments) -> Reply:
+            try:
+                given = decode_arguments(request, _writable(arguments))
+                until_ready()
+                return Reply.of(egress_value(msgspec.to_builtins(handle(given)), settings.redact))
+            except (BadArgument, Refused) as problem:
+                return Reply.of(Problem(clean(str(problem))))
+            except Exception:
+                log.exception("%s failed", name)
+                return Reply.of(Problem(f"{name} failed unexpectedly; `backstory doctor` may tell why"), is_error=True)
+
+        return Tool(
+            name=name,
+            description=description,
+            input_schema=_input_schema(request),
+            output_schema=_output_schema(answer),
+            handler=handler,
+            read_only=True,
+            idempotent=True,
+        )
+
     return Toolset(
         name="conversations",
         instructions=_INSTRUCTIONS,
         tools=(
-            _tool(
-                "search_conversations",
-                "BM25 keyword search across all turns of past Claude Code conversations, best first. Use the words you "
-                "expect in the prompt, the answer or the tools' names. Pass session_id and turn_number of a result to "
-                "read_turn to see it in full.",
-                SearchArguments,
-                SearchResults,
-                service.search,
-                {
-                    "query": 'Search keywords (e.g. "watchdog reindex debounce")',
-                    "limit": "Max results to return",
-                    "session_id": "Only turns of this session",
-                    "project": "Only projects whose name contains this",
-                },
-                settings.redact,
-            ),
-            _tool(
-                "list_conversations",
-                "Browse past Claude Code sessions with their metadata, the most recent activity first.",
-                ListArguments,
-                ConversationPage,
-                service.list,
-                {"project": "Only projects whose name contains this", "limit": "Max sessions to return"},
-                settings.redact,
-            ),
-            _tool(
-                "read_turn",
-                "One turn in full: everything the user and the assistant said, and a line for each tool call.",
-                TurnArguments,
-                Turn,
-                service.read_turn,
-                {"session_id": "Session UUID", "turn_number": "0-indexed turn number"},
-                settings.redact,
-            ),
-            _tool(
-                "read_conversation",
-                "Read a session turn by turn, a page at a time.",
-                ReadArguments,
-                ConversationPart,
-                service.read,
-                {
-                    "session_id": "Session UUID",
-                    "offset": "Turn offset to start from",
-                    "limit": "Number of turns to return",
-                },
-                settings.redact,
-            ),
+            tool("search_conversations", _SEARCH, SearchArguments, SearchResults, service.search),
+            tool("list_conversations", _LIST, ListArguments, ConversationPage, service.browse),
+            tool("read_turn", _READ_TURN, TurnArguments, Turn, service.read_turn),
+            tool("read_conversation", _READ, ReadArguments, ConversationPart, service.read),
         ),
     )
 
 
-def _tool(
-    name: str,
-    description: str,
-    request: type[Request],
-    result: type[Any],
-    handle: Callable[[Request], Any],
-    fields: dict[str, str],
-    redact: Mode,
-) -> Tool:
-    def handler(arguments: Arguments) -> Reply:
-        try:
-            result = handle(decode_arguments(request, arguments))
-            return Reply.of(egress_value(msgspec.to_builtins(result), redact))
-        except (BadArgument, Refused) as problem:
-            return Reply.of(Problem(str(problem)))
-        except Exception:
-            # Whatever it is, a caller can do nothing with the details.
-            return Reply.of(Problem(f"{name} failed; `backstory doctor` may tell why"), is_error=True)
-
-    return Tool(
-        name=name,
-        description=description,
-        input_schema=_input_schema(request, fields),
-        output_schema=_output_schema(result),
-        handler=handler,
-        read_only=True,
-        idempotent=True,
-    )
+def _writable(arguments: Arguments) -> dict[str, Any]:
+    """Half a character (a lone surrogate) can be neither looked for nor given back."""
+    return {
+        name: value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
+        for name, value in arguments.items()
+    }
 
 
-def _input_schema(request: type[Any], fields: dict[str, str]) -> dict[str, Any]:
-    schema = _inlined(request)
-    for name, description in fields.items():
-        schema["properties"][name]["description"] = description
-    return schema
+def _input_schema(request: type[Any]) -> dict[str, Any]:
+    """One flat object: some clients do not follow references."""
+    _, definitions = msgspec.json.schema_components([request])
+    schema: dict[str, Any] = definitions[request.__name__]
+    return {name: value for name, value in schema.items() if name != "title"}
 
 
-def _output_schema(result: type[Any]) -> dict[str, Any]:
-    """The result or a problem. Clients want an object at the top, so the two are alternatives of one."""
-    (_, _), definitions = msgspec.json.schema_components((result, Problem), ref_template="#/$defs/{name}")
-    names = (result.__name__, Problem.__name__)
-    return {"type": "object", "anyOf": [{"$ref": f"#/$defs/{name}"} for name in names], "$defs": definitions}
-
-
-def _inlined(kind: type[Any]) -> dict[str, Any]:
-    schema = msgspec.json.schema(kind)
-    inner: dict[str, Any] = schema["$defs"][kind.__name__]
-    return inner
+def _output_schema(answer: type[Any]) -> dict[str, Any]:
+    """The answer or a problem. Clients want an object at the top, so the two are alternatives of one."""
+    roots, definitions = msgspec.json.schema_components([answer, Problem], ref_template="#/$defs/{name}")
+    return {"type": "object", "anyOf": list(roots), "$defs": definitions}

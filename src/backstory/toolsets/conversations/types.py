@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 __all__ = [
     "Conversation",
@@ -20,28 +20,31 @@ __all__ = [
     "TurnArguments",
 ]
 
+Project = Annotated[str | None, Meta(description="Only projects whose name contains this, in any case")]
+SessionId = Annotated[str, Meta(description="Session UUID")]
+
 
 class SearchArguments(Struct, frozen=True, forbid_unknown_fields=True):
-    query: str
-    limit: int = 10
-    session_id: str | None = None
-    project: str | None = None
+    query: Annotated[str, Meta(description='Search keywords (e.g. "watchdog reindex debounce")')]
+    limit: Annotated[int, Meta(ge=1, description="Max results to return")] = 10
+    session_id: Annotated[str | None, Meta(description="Only turns of this session")] = None
+    project: Project = None
 
 
 class ListArguments(Struct, frozen=True, forbid_unknown_fields=True):
-    project: str | None = None
-    limit: int = 50
+    project: Project = None
+    limit: Annotated[int, Meta(ge=1, description="Max sessions to return")] = 50
 
 
 class TurnArguments(Struct, frozen=True, forbid_unknown_fields=True):
-    session_id: str
-    turn_number: int
+    session_id: SessionId
+    turn_number: Annotated[int, Meta(description="0-indexed turn number")]
 
 
 class ReadArguments(Struct, frozen=True, forbid_unknown_fields=True):
-    session_id: str
-    offset: int = 0
-    limit: int = 10
+    session_id: SessionId
+    offset: Annotated[int, Meta(ge=0, description="Turn offset to start from")] = 0
+    limit: Annotated[int, Meta(ge=1, description="Number of turns to return")] = 10
 
 
 class SearchResult(Struct, frozen=True):
