@@ -7,6 +7,7 @@ import signal
 import socket
 import time
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 import httpx
@@ -103,6 +104,27 @@ class TestStop:
         with Served(tmp_path, port=server.port) as again:
             assert len(again.call("messages", {"session_id": session_id})["messages"]) == 5
             assert again.call("get", {"session_id": session_id})["meta"]["title"] == "kept"
+
+
+class TestEvents:
+    """A stream of events goes on after the last one its reader saw, also at a server that was killed meanwhile."""
+
+    def test_across_a_restart(self, tmp_path: Path) -> None:
+        with Served(tmp_path) as server:
+            for title in ("one", "two", "three"):
+                server.call("create", {"title": title})
+            seen = titles(server, 1, after="0")
+            server.stop(signal.SIGKILL)
+        with Served(tmp_path, port=server.port) as again:
+            again.call("create", {"title": "four"})
+            assert seen + titles(again, 3, after="1") == ["one", "two", "three", "four"]
+
+
+def titles(server: Served, count: int, after: str) -> list[str]:
+    headers = {"Last-Event-ID": after}
+    with httpx.stream("GET", server.url + "/session/events", headers=headers, timeout=10) as answer:
+        lines = (line.removeprefix("data: ") for line in answer.iter_lines() if line.startswith("data: "))
+        return [json.loads(line)["title"] for line in islice(lines, count)]
 
 
 class TestMeanwhile:
