@@ -22,10 +22,12 @@ if TYPE_CHECKING:
     from .archive.base import Archive
     from .ingest.pipeline import Ingest, SyncProgress, SyncReport
     from .sources.base import Source
+    from .toolsets.capsules.service import Capsules
+    from .toolsets.history.types import CapsuleLink
 
 __all__ = ["TOOLSETS", "Library"]
 
-TOOLSETS: tuple[str, ...] = ("history", "conversations", "capsules")
+TOOLSETS: tuple[str, ...] = ("history", "conversations", "capsules", "traces")
 _LOCK_POLL_SECONDS = 1.0
 _RETRY_SECONDS = 5
 _log = logging.getLogger(__name__)
@@ -138,16 +140,37 @@ class Library:
             case "history":
                 from .toolsets.history.tools import toolset as history
 
-                return history(self.archive, self.settings)
+                return history(self.archive, self.settings, self._capsules_of)
             case "conversations":
                 from .toolsets.conversations.tools import toolset as conversations
 
                 return conversations(self.archive, self.settings, pattern)
             case "capsules":
-                from .toolsets.capsules.tools import toolset as capsules
+                from .toolsets.capsules.tools import toolset_of as capsules
 
-                return capsules(self.home, self.settings.capsules)
+                return capsules(self._capsules)
+            case "traces":
+                from .toolsets.traces.tools import toolset as traces
+
+                return traces(self.archive, self.settings)
         raise KeyError(name)
+
+    @cached_property
+    def _capsules(self) -> Capsules:
+        from .toolsets.capsules.service import Capsules
+
+        return Capsules(self.home, self.settings.capsules)
+
+    def _capsules_of(self, key: str) -> list[CapsuleLink]:
+        """A capsule names the session it came from by our id, or by the agent's own."""
+        from .model import session_id
+        from .toolsets.history.types import CapsuleLink
+
+        if not (self.home / "capsules.db").exists():
+            return []
+        names = (session_id(key), key, key.partition("/")[2])
+        found = {capsule.id: capsule for name in names for capsule in self._capsules.of_session(name)}
+        return [CapsuleLink(c.id, c.workspace, c.name, c.title) for c in found.values()]
 
     def tool(self, name: str) -> Tool:
         """A tool of any toolset, by its name or an alias. Raises KeyError when there is none."""
@@ -176,6 +199,8 @@ class Library:
     def close(self) -> None:
         if "archive" in self.__dict__:
             self.archive.close()
+        if "_capsules" in self.__dict__:
+            self._capsules.close()
 
     def __enter__(self) -> Library:
         return self

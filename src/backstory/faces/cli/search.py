@@ -1,8 +1,13 @@
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from .options import json_option, project_option, since_option, source_option, until_option
+
+if TYPE_CHECKING:
+    from ...library import Library
 
 __all__ = ["search"]
 
@@ -18,6 +23,8 @@ TYPES = (
     "runtime",
 )
 DEFAULT_TYPES = ("user_input", "assistant_response", "tool_response")
+# Not an event but a handoff note; it has an index of its own and is found the moment it is stored.
+CAPSULE = "capsule"
 
 
 @click.command()
@@ -28,9 +35,9 @@ DEFAULT_TYPES = ("user_input", "assistant_response", "tool_response")
     "--type",
     "types",
     multiple=True,
-    type=click.Choice(TYPES),
+    type=click.Choice((*TYPES, CAPSULE)),
     metavar="T",
-    help=f"Only events of this type: {', '.join(TYPES)}. Repeatable.  [default: {', '.join(DEFAULT_TYPES)}]",
+    help=f"Only this type: {', '.join((*TYPES, CAPSULE))}. Repeatable.  [default: {', '.join(DEFAULT_TYPES)}]",
 )
 @project_option
 @source_option
@@ -57,7 +64,11 @@ def search(
     from .handles import find_id
     from .output import exit_code, print_json
 
+    if CAPSULE in types and len(set(types)) > 1:
+        raise click.UsageError("--type capsule stands alone: capsules are not events of a session")
     library = open_archive()
+    if CAPSULE in types:
+        return _search_capsules(library, " ".join(words), n_hits, as_json)
     library.catch_up()
     arguments = {
         "query": " ".join(words),
@@ -76,4 +87,17 @@ def search(
         from .show import show_hits
 
         show_hits(answer)
+    return exit_code(answer)
+
+
+def _search_capsules(library: Library, query: str, limit: int, as_json: bool) -> int:
+    from .output import exit_code, print_json
+
+    answer = library.call("moss.search", {"query": query, "limit": limit})
+    if as_json:
+        print_json(answer)
+    elif "error" not in answer:
+        from .capsule_view import show
+
+        show("search", answer)
     return exit_code(answer)

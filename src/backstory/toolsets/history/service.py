@@ -25,6 +25,7 @@ from .envelope import Call, Refusal, handle
 from .rules import OpenQuestion, SearchQuestion, read_list, read_open, read_search
 from .snippet import HEAD_CHARS
 from .types import (
+    CapsuleLink,
     EventRefs,
     EventView,
     Links,
@@ -38,7 +39,7 @@ from .types import (
 )
 from .views import Views, final_response
 
-__all__ = ["History"]
+__all__ = ["CapsulesOf", "History"]
 
 
 class _Ordered(Protocol):
@@ -46,6 +47,9 @@ class _Ordered(Protocol):
 
 
 Row = TypeVar("Row", bound=_Ordered)
+# The capsules that say they came out of a session, given its key. Capsules are another toolset: who puts the two
+# together knows both.
+CapsulesOf = Callable[[str], Sequence[CapsuleLink]]
 
 SEARCH_SECONDS = 5.0
 LIST_SECONDS = 2.0
@@ -57,8 +61,9 @@ MANY_TURNS = 100
 class History:
     """Answers from an archive. Takes arguments as they came, never raises."""
 
-    def __init__(self, archive: Archive, settings: Settings) -> None:
+    def __init__(self, archive: Archive, settings: Settings, capsules_of: CapsulesOf) -> None:
         self._archive = archive
+        self._capsules_of = capsules_of
         self._views = Views(settings.redact)
 
     def search_sessions(self, arguments: Arguments) -> Reply:
@@ -175,7 +180,7 @@ class History:
             self._views.session_head(session),
             [self._views.turn_line(row, heads) for row in shown],
             SessionRefs(*(None if key is None else session_id(key) for key in (previous, following))),
-            links=self._links(session.parent, self._archive.children(ref.key)),
+            links=self._links(session.parent, self._archive.children(ref.key), self._capsules_of(ref.key)),
             page=page,
         )
 
@@ -250,11 +255,14 @@ class History:
         exists = ordinal > 0 and self._archive.turn(turn.session, ordinal) is not None
         return turn_id(turn.session, ordinal) if exists else None
 
-    def _links(self, parent: str | None, children: Sequence[SessionRow]) -> Links | UnsetType:
+    def _links(
+        self, parent: str | None, children: Sequence[SessionRow], capsules: Sequence[CapsuleLink] = ()
+    ) -> Links | UnsetType:
         """Only to what can be opened: the transcript of a parent may never have been there."""
         parent_id = session_id(parent) if parent is not None and self._archive.session(parent) is not None else None
         child_ids = [session_id(row.key) for row in children]
-        return Links(parent_id, child_ids) if parent_id or child_ids else UNSET
+        notes = self._views.capsule_links(capsules)
+        return Links(parent_id, child_ids, notes) if parent_id or child_ids or notes else UNSET
 
     def _anchor(self, question: OpenQuestion, key: str, turn: int | None) -> int | None:
         """The ordinal of what `around` names, among the turns of a session or the events of a turn."""

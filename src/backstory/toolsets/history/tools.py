@@ -10,7 +10,7 @@ from ...archive.base import Archive
 from ...config import Settings
 from ..base import Tool, Toolset
 from .requests import ListSessions, Open, SearchSessions
-from .service import History
+from .service import CapsulesOf, History
 from .types import Envelope, ErrorEnvelope, EventView, ListingData, SearchData, SessionView, TurnView
 
 __all__ = ["toolset"]
@@ -56,8 +56,8 @@ completed. No content: search_sessions finds by content, open(session_id) shows 
 Both times need an offset or Z; the end is exclusive. Narrow with mode, project or source; page with next_cursor."""
 
 
-def toolset(archive: Archive, settings: Settings) -> Toolset:
-    history = History(archive, settings)
+def toolset(archive: Archive, settings: Settings, capsules_of: CapsulesOf = lambda _: ()) -> Toolset:
+    history = History(archive, settings, capsules_of)
     return Toolset(
         name="history",
         instructions=INSTRUCTIONS,

@@ -11,6 +11,7 @@ from ...model import EventType
 
 __all__ = [
     "CallContent",
+    "CapsuleLink",
     "Envelope",
     "ErrorBody",
     "ErrorCode",
@@ -205,11 +206,21 @@ class Page(Struct, frozen=True):
     next_cursor: str | None
 
 
+class CapsuleLink(Struct, frozen=True, omit_defaults=True):
+    """A handoff note that was distilled from the session; `moss.fetch` takes the id."""
+
+    id: str
+    workspace: str
+    name: str | None = None
+    title: str | None = None
+
+
 class Links(Struct, frozen=True, omit_defaults=True):
-    """Sessions that started this one, or that it started (subagents)."""
+    """Sessions that started this one, or that it started (subagents), and capsules that came out of it."""
 
     parent_session_id: str | None = None
     child_session_ids: list[str] = []
+    capsules: list[CapsuleLink] = []
 
 
 class SessionHead(Struct, frozen=True):

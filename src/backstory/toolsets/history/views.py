@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,6 +16,7 @@ from ...redact import Mode, egress, egress_value
 from .snippet import head, snippet
 from .types import (
     CallContent,
+    CapsuleLink,
     EventHeader,
     EventLine,
     Excerpt,
@@ -61,6 +62,12 @@ class Views:
 
     def session_name(self, row: SessionRow) -> SessionName:
         return SessionName(session_id(row.key), self.title(row), row.source)
+
+    def capsule_links(self, links: Sequence[CapsuleLink]) -> list[CapsuleLink]:
+        return [
+            CapsuleLink(link.id, self._line(link.workspace) or "", self._line(link.name), self._line(link.title))
+            for link in links
+        ]
 
     def session_head(self, row: SessionRow) -> SessionHead:
         return SessionHead(
