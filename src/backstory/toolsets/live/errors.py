@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-__all__ = ["Code", "LiveError"]
+__all__ = ["Code", "InUse", "LiveError"]
 
 Code = Literal[
     "not_found",
@@ -26,3 +26,11 @@ class LiveError(Exception):
         super().__init__(f"session/{code}: {message}")
         self.code = code
         self.message = message
+
+
+class InUse(LiveError):
+    """Another process has the folder. `url` is where it serves it, if it does."""
+
+    def __init__(self, message: str, url: str) -> None:
+        super().__init__("storage", message)
+        self.url = url

@@ -25,7 +25,7 @@ from msgspec import UNSET, Raw
 from ...config import make_private_folder
 from ...livefiles import STATE_FOLDER
 from .branches import Branch, Place
-from .errors import LiveError
+from .errors import InUse, LiveError
 from .files import Files
 from .index import Index, Session
 from .journal import Change, Journal
@@ -52,6 +52,13 @@ Transform = Callable[[Iterable[bytes]], Iterable[bytes]]
 def now() -> int:
     """Milliseconds since the epoch."""
     return time.time_ns() // 1_000_000
+
+
+class _Owner(msgspec.Struct):
+    """Who has the folder, for others to know."""
+
+    pid: int = 0
+    url: str = ""
 
 
 class FsStore:
@@ -84,10 +91,10 @@ class FsStore:
             try:
                 self._lock.acquire(blocking=False)
             except Timeout:
-                raise LiveError("storage", self._who_has_it()) from None
+                raise self._in_use() from None
         try:
             with self._disk(f"open {self.folder}"):
-                (self._state / "owner").write_bytes(msgspec.json.encode({"pid": os.getpid(), "url": self._url}))
+                (self._state / "owner").write_bytes(msgspec.json.encode(_Owner(os.getpid(), self._url)))
                 self.files = Files(self.folder)
                 self.journal = Journal(self._state / "journal")
                 self.index = Index(self._state / "index.db")
@@ -123,13 +130,15 @@ class FsStore:
         self._pool.shutdown()
         self._lock.release()
 
-    def _who_has_it(self) -> str:
+    def _in_use(self) -> InUse:
         try:
-            owner = _decode((self._state / "owner").read_bytes())
-            who = f"process {owner['pid']}" + (f", which serves it at {owner['url']}" if owner["url"] else "")
-        except (OSError, msgspec.MsgspecError, KeyError, TypeError):
-            who = "another process"
-        return f"{self.folder} is in use by {who}; stop that process, or go through it with the bridge adapter"
+            owner = msgspec.json.decode((self._state / "owner").read_bytes(), type=_Owner)
+        except (OSError, msgspec.MsgspecError):
+            owner = _Owner()
+        who = f"process {owner.pid}" if owner.pid else "another process"
+        where = f", which serves it at {owner.url}" if owner.url else ""
+        advice = "stop that process, or go through it with the bridge adapter"
+        return InUse(f"{self.folder} is in use by {who}{where}; {advice}", owner.url)
 
     @contextmanager
     def _disk(self, what: str) -> Iterator[None]:

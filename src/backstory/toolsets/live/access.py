@@ -1,0 +1,61 @@
+"""Opening live sessions where another process may already have them: then through that one."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ...config import load_settings
+from .errors import InUse
+from .runtime import Live
+
+__all__ = ["open_live"]
+
+_POLL_SECONDS = 0.1
+
+
+async def open_live(
+    home: Path,
+    *,
+    table: Mapping[str, Any] | None = None,
+    wait_seconds: float = 0.0,
+    environ: Mapping[str, str] = os.environ,
+) -> Live:
+    """Started sessions of a home, or of a `[live]` table instead of the one in its `config.toml`.
+
+    When a server has them they are used through it. When another process has them that serves nothing, it is waited for
+    so long; then InUse is raised.
+    """
+    given = dict(table) if table is not None else None
+    until = time.monotonic() + wait_seconds
+    while True:
+        live = Live(home, fetch_config=_fetch(given) if given is not None else None, environ=environ)
+        try:
+            await live.start()
+            return live
+        except InUse as error:
+            if error.url:
+                limits = given if given is not None else load_settings(home, environ).live
+                given = _through(error.url, limits, environ)
+            elif time.monotonic() >= until:
+                raise
+            else:
+                await asyncio.sleep(_POLL_SECONDS)
+
+
+def _through(url: str, table: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
+    """The table, with the server at a URL in the place of the folder."""
+    token = environ.get("BACKSTORY_TOKEN")
+    config = {"url": url} | ({"token": token} if token else {})
+    return {**table, "adapter": {"name": "bridge", "config": config}}
+
+
+def _fetch(table: Mapping[str, Any]) -> Any:
+    async def fetch() -> Mapping[str, Any]:
+        return table
+
+    return fetch

@@ -1,0 +1,167 @@
+"""The OpenAI Agents SDK keeps its conversations in live sessions, as in its own sessions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backstory.toolsets.live import Live
+from backstory.toolsets.live.agents_sdk import AgentSession
+
+agents = pytest.importorskip("agents")
+
+ITEMS: list[Any] = [
+    {"role": "user", "content": "what is 6 * 7?"},
+    {
+        "type": "reasoning",
+        "id": "r1",
+        "summary": [{"type": "summary_text", "text": "multiply"}],
+        "encrypted_content": "x",
+    },
+    {"type": "function_call", "call_id": "c1", "name": "multiply", "arguments": '{"a": 6, "b": 7}', "id": "f1"},
+    {"type": "function_call_output", "call_id": "c1", "output": "42"},
+    {
+        "type": "message",
+        "id": "m1",
+        "role": "assistant",
+        "status": "completed",
+        "content": [{"type": "output_text", "text": "It is 42.", "annotations": [], "logprobs": []}],
+    },
+    {"role": "user", "content": [{"type": "input_text", "text": "thanks"}, {"type": "input_image", "image_url": "x"}]},
+    {"role": "developer", "content": "be brief"},
+    {"type": "web_search_call", "id": "w1", "status": "completed"},
+]
+
+
+def run(home: Path, scenario: Callable[[Live], Coroutine[Any, Any, None]]) -> None:
+    async def work() -> None:
+        async with Live(home, environ={}) as live:
+            await scenario(live)
+
+    asyncio.run(work())
+
+
+class TestSession:
+    """Items come back exactly as they were given, in their order."""
+
+    def test_is_a_session(self, tmp_path: Path) -> None:
+        async def scenario(live: Live) -> None:
+            assert isinstance(AgentSession(live, "s"), agents.Session)
+
+        run(tmp_path, scenario)
+
+    def test_like_the_sdk_s_own(self, tmp_path: Path) -> None:
+        async def use(session: Any) -> list[Any]:
+            seen: list[Any] = [await session.get_items(), await session.pop_item()]
+            await session.add_items([])
+            await session.add_items(ITEMS[:1])
+            await session.add_items(ITEMS[1:5])
+            seen += [await session.get_items(), await session.get_items(2), await session.get_items(limit=0)]
+            seen += [await session.pop_item(), await session.get_items()]
+            await session.add_items(ITEMS[5:])
+            seen.append(await session.get_items())
+            for _ in range(len(ITEMS) + 1):
+                seen += [await session.pop_item(), await session.get_items()]
+            await session.add_items(ITEMS[:2])
+            seen.append(await session.get_items(100))
+            await session.clear_session()
+            seen.append(await session.get_items())
+            await session.add_items(ITEMS[2:3])
+            seen.append(await session.get_items())
+            return seen
+
+        async def scenario(live: Live) -> None:
+            reference = agents.SQLiteSession("s", tmp_path / "reference.db")
+            try:
+                assert await use(AgentSession(live, "s")) == await use(reference)
+            finally:
+                reference.close()
+
+        run(tmp_path, scenario)
+
+    def test_survives_a_restart(self, tmp_path: Path) -> None:
+        async def write(live: Live) -> None:
+            await AgentSession(live, "s", metadata={"owner": "u"}).add_items(ITEMS)
+
+        async def read(live: Live) -> None:
+            assert await AgentSession(live, "s").get_items() == ITEMS
+            meta = (await live.call("session::get", {"session_id": "s"}))["meta"]
+            assert meta["metadata"] == {"owner": "u"}
+
+        run(tmp_path, write)
+        run(tmp_path, read)
+
+    def test_others_see_messages(self, tmp_path: Path) -> None:
+        async def scenario(live: Live) -> None:
+            await AgentSession(live, "s").add_items(ITEMS)
+            items = (await live.call("session::messages", {"session_id": "s"}))["messages"]
+            roles = [item["message"]["role"] for item in items]
+            assert roles == [
+                "user",
+                "assistant",
+                "assistant",
+                "function_result",
+                "assistant",
+                "user",
+                "custom",
+                "custom",
+            ]
+            assert items[0]["message"]["content"] == [{"type": "text", "text": "what is 6 * 7?"}]
+            assert items[2]["message"]["content"][0]["arguments"] == {"a": 6, "b": 7}
+
+        run(tmp_path, scenario)
+
+    def test_a_batch_that_was_not_completed_does_not_count(self, tmp_path: Path) -> None:
+        async def scenario(live: Live) -> None:
+            session = AgentSession(live, "s")
+            await session.add_items(ITEMS[:1])
+            message = {"role": "user", "content": [], "timestamp": 1}
+            await live.call("session::append-many", {"session_id": "s", "messages": [message] * 3})
+            assert await session.get_items() == ITEMS[:1]
+            await session.add_items(ITEMS[3:5])
+            assert await session.get_items() == [ITEMS[0], *ITEMS[3:5]]
+            assert await session.pop_item() == ITEMS[4]
+            assert await session.get_items() == [ITEMS[0], ITEMS[3]]
+
+        run(tmp_path, scenario)
+
+
+class TestRunner:
+    """An agent that is run again knows what was said before."""
+
+    def test_two_runs(self, tmp_path: Path) -> None:
+        from agents.items import ModelResponse
+        from agents.usage import Usage
+        from openai.types.responses import ResponseOutputMessage, ResponseOutputText
+
+        inputs: list[Any] = []
+
+        class Echo(agents.Model):  # type: ignore[misc, name-defined]
+            async def get_response(
+                self, system_instructions: Any, input: Any, *args: Any, **kwargs: Any
+            ) -> ModelResponse:
+                inputs.append(input)
+                text = ResponseOutputText(type="output_text", text=f"answer {len(inputs)}", annotations=[])
+                message = ResponseOutputMessage(
+                    id=f"m{len(inputs)}", type="message", role="assistant", status="completed", content=[text]
+                )
+                return ModelResponse(output=[message], usage=Usage(), response_id=None)
+
+            def stream_response(self, *args: Any, **kwargs: Any) -> Any:
+                raise NotImplementedError
+
+        async def scenario(live: Live) -> None:
+            agent = agents.Agent(name="a", model=Echo())
+            session = AgentSession(live, "s")
+            config = agents.RunConfig(tracing_disabled=True)
+            for question in ("first", "second"):
+                done = await agents.Runner.run(agent, question, session=session, run_config=config)
+            assert done.final_output == "answer 2"
+
+        run(tmp_path, scenario)
+        assert [item.get("content") for item in inputs[1] if item.get("role") == "user"] == ["first", "second"]
+        assert inputs[1][1]["content"][0]["text"] == "answer 1"
