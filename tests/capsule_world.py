@@ -9,8 +9,9 @@ from typing import Any
 
 import msgspec
 
-from backstory.library import Library
+from backstory.config import load_settings
 from backstory.toolsets.capsules.lint import SECTIONS
+from backstory.toolsets.capsules.tools import toolset
 
 Json = dict[str, Any]
 
@@ -102,10 +103,11 @@ def record(number: int = 1, **fields: Any) -> Json:
 
 def handler_call(home: Path) -> Call:
     """Calls that go to the tools' handlers."""
-    library = Library(home)
+    tools = toolset(home, load_settings(home, {}).capsules).tools
+    handlers = {name: tool.handler for tool in tools for name in (tool.name, *tool.aliases)}
 
     def call(name: str, arguments: Json) -> Answer:
-        reply = library.reply(name, arguments)
+        reply = handlers[name](arguments)
         return Answer(reply.data, reply.text, reply.is_error)
 
     return call

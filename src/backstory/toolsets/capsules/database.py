@@ -16,6 +16,8 @@ __all__ = ["Database", "DatabaseTooNew"]
 
 # An import of many thousand capsules holds the write lock for seconds; others wait for it instead of failing.
 _BUSY_MS = 30_000
+# How long a purge waits for others to let go of the log. What it cannot clear now, the next one will.
+_SCRUB_MS = 5_000
 
 _FIRST_SCHEMA = """
 -- The text is kept apart: listing and counting stay within a small table.
@@ -76,9 +78,9 @@ CREATE TABLE versions (
 -- The last change of every capsule there ever was, so that an index elsewhere can follow.
 CREATE TABLE changes (seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE);
 
--- The last time stamp and the last id that were given out.
-CREATE TABLE clock (stamp_us INTEGER NOT NULL, last_id TEXT NOT NULL);
-INSERT INTO clock VALUES (0, '');
+-- The last time stamp and the last id that were given out; whether something was purged that the file still holds.
+CREATE TABLE state (stamp_us INTEGER NOT NULL, last_id TEXT NOT NULL, unscrubbed INTEGER NOT NULL);
+INSERT INTO state VALUES (0, '', FALSE);
 
 CREATE VIRTUAL TABLE words USING fts5 (
     name, title, tags, text, content = '', tokenize = 'unicode61 remove_diacritics 2'
@@ -112,10 +114,27 @@ class Database:
         with self._transaction("BEGIN IMMEDIATE") as connection:
             yield connection
 
-    def scrub(self) -> None:
-        """Bring everything into the main file and empty the write-ahead log, which still holds what was deleted."""
+    def scrub(self) -> bool:
+        """Rid the files of what was purged, if there is any. False when others are in the way: then it is still to do.
+
+        Freed space is overwritten anyway, but SQLite leaves copies behind where it moves rows between pages, and in the
+        write-ahead log. So the file is written anew, and the log emptied.
+        """
         with self._lock:
-            self._opened().execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            connection = self._opened()
+            try:
+                if not connection.execute("SELECT unscrubbed FROM state").fetchone()[0]:
+                    return True
+                connection.execute(f"PRAGMA busy_timeout = {_SCRUB_MS}")
+                connection.execute("VACUUM")
+                if connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
+                    return False
+                connection.execute("UPDATE state SET unscrubbed = FALSE")
+            except sqlite3.OperationalError:
+                return False
+            finally:
+                connection.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")
+            return True
 
     def close(self) -> None:
         with self._lock:

@@ -8,11 +8,14 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from ...config import CapsuleSettings
 from .capsule import Capsule
 from .errors import CapsuleError
 from .inputs import ExportInput, ImportInput
 from .limits import check_text
+from .lint import missing_sections
 from .merge import MODES, Refused, merge
 from .moss import MOSS_HOME, read_moss_database
 from .paths import AllowedFolders, checked_path, open_for_reading, replacing
@@ -54,14 +57,16 @@ def import_capsules(store: Store, home: Path, settings: CapsuleSettings, given: 
     mode = choice("mode", given.mode, MODES)
     form = choice("format", given.format, ("jsonl", "moss-db"))
 
-    def check(capsule: Capsule) -> None:
-        allow_thin = capsule.allow_thin or bool(given.allow_thin)
-        check_text(capsule.text, max_chars=settings.max_chars, allow_thin=allow_thin)
+    def admit(capsule: Capsule) -> Capsule:
+        if given.allow_thin and not capsule.allow_thin and missing_sections(capsule.text):
+            capsule = replace(capsule, allow_thin=True)
+        check_text(capsule.text, max_chars=settings.max_chars, allow_thin=capsule.allow_thin)
+        return capsule
 
     reading = _moss_entries if form == "moss-db" else _export_entries
     try:
         with reading(path_given, _allowed(home, settings)) as entries, store.writing() as writer:
-            return merge(writer, entries, mode, check)
+            return merge(writer, entries, mode, admit)
     except Refused as refused:
         return refused.outcome
 

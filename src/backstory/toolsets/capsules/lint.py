@@ -38,7 +38,7 @@ _UNDERLINE = re.compile(r" {0,3}(=+|-{2,})[ \t]*")
 # `**Objective**` alone on its line, `**Objective:** text`, `**Objective**: text`
 _BOLD = re.compile(r" {0,3}(\*\*|__)(?P<name>[^*:]+?)(?:\1[ \t]*:|:[ \t]*\1|\1[ \t]*$)")
 _LABEL = re.compile(r"(?P<name>\w[^:]{0,40}?)[ \t]*:")
-_NUMBER = re.compile(r"\d{1,3}(?:[.):]+|(?:\.\d{1,3})+\s)\s*")
+_NUMBER = re.compile(r"^(?:\d{1,3}(?:\.\d{1,3})+[.):]*\s|\d{1,3}[.):]+)\s*")
 _EDGES = re.compile(r"^[\W_]+|[\W_]+$")
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 # A form that is not a heading ranks below all headings: any heading ends it, and it ends no heading's section.
@@ -114,7 +114,7 @@ def _label(line: str) -> tuple[str, int] | None:
 
 def _bare(heading: str) -> str:
     """A heading's words without what people put around them: numbers, emphasis, a colon, closing marks, an emoji."""
-    return _EDGES.sub("", _NUMBER.sub("", _EDGES.sub("", heading), count=1))
+    return _EDGES.sub("", _NUMBER.sub("", _EDGES.sub("", heading)))
 
 
 def _json_sections(text: str) -> set[str]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
-from .capsule import Capsule
+from .capsule import SECOND, Capsule
 from .errors import CapsuleError
 from .transfer import Entry, Record, to_capsule
 from .types import Imported, ImportProblem
@@ -36,8 +36,8 @@ class _Collision(Exception):
         self.message = message
 
 
-def merge(writer: Writer, entries: Iterable[Entry], mode: str, check: Callable[[Capsule], None]) -> Imported:
-    """Import what can be imported. Raises Refused, for the transaction to be rolled back, if all or nothing counts."""
+def merge(writer: Writer, entries: Iterable[Entry], mode: str, admit: Callable[[Capsule], Capsule]) -> Imported:
+    """Import what `admit` lets in. Raises Refused, for the transaction to be rolled back, if it is all or nothing."""
     place = _PLACING[mode](writer)
     imported = skipped = unlisted = 0
     problems: list[ImportProblem] = []
@@ -45,9 +45,7 @@ def merge(writer: Writer, entries: Iterable[Entry], mode: str, check: Callable[[
         problem = entry if isinstance(entry, ImportProblem) else None
         if isinstance(entry, Record):
             try:
-                capsule = to_capsule(entry, writer.now_us // 1_000_000)
-                check(capsule)
-                placed = place(capsule)
+                placed = place(admit(to_capsule(entry, writer.now_us // SECOND)))
                 imported, skipped = imported + placed, skipped + (not placed)
             except (CapsuleError, _Collision) as error:
                 code = _RECORD_CODES.get(error.code, error.code)

@@ -171,11 +171,12 @@ class Capsules:
             raise CapsuleError.invalid("older_than_days", "older_than_days must not be negative")
         workspace = None if given.workspace is None else workspace_or_default(given.workspace)
         older_than_us = None if days is None else min(days, _MAX_DAYS) * _DAY_US
-        count = self._store.purge(None if workspace is None else normalise(workspace), older_than_us)
+        count, gone = self._store.purge(None if workspace is None else normalise(workspace), older_than_us)
         what = f"{count} deleted capsule{'' if count == 1 else 's'}" if count else "No deleted capsules"
         where = f' in workspace "{workspace}"' if workspace is not None else ""
         age = f" that were deleted more than {days} day{'' if days == 1 else 's'} ago" if days is not None else ""
-        return types.Purged(count, f"{what}{where}{age} {'purged' if count else 'to purge'}")
+        rest = "" if gone else "; the file is in use and could not be cleared of their text, so purge again later"
+        return types.Purged(count, f"{what}{where}{age} {'purged' if count else 'to purge'}{rest}")
 
     def restore(self, given: inputs.RestoreInput) -> types.Restored:
         target = target_of(given)

@@ -69,14 +69,12 @@ class Store:
         finally:
             database.close()
 
-    def purge(self, workspace_norm: str | None, older_than_us: int | None) -> int:
-        """Remove deleted capsules for good; afterwards their text is in none of the store's files."""
+    def purge(self, workspace_norm: str | None, older_than_us: int | None) -> tuple[int, bool]:
+        """Remove deleted capsules for good. How many, and whether their text is gone from the store's files."""
         with self.writing() as writer:
             before = None if older_than_us is None else writer.now_us - older_than_us
             count = writer.purge(workspace_norm, before)
-        if count:
-            self._database.scrub()
-        return count
+        return count, self._database.scrub()
 
     def changes_since(self, seq: int) -> Iterator[Change]:
         """What changed after `seq`, in order, each capsule once. Ask again with the last `seq` that was seen."""

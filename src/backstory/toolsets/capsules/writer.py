@@ -35,7 +35,7 @@ class Writer(Reader):
         self.now_us = now_us
         stamp_us: int
         self._last_id: str
-        stamp_us, self._last_id = connection.execute("SELECT stamp_us, last_id FROM clock").fetchone()
+        stamp_us, self._last_id = connection.execute("SELECT stamp_us, last_id FROM state").fetchone()
         self._stamp_us = stamp_us if stamp_us < now_us + _WRONG_CLOCK_US else 0
         self.changed = False
 
@@ -100,6 +100,7 @@ class Writer(Reader):
         if ids:
             # Deleted words stay in the older segments of the index until all of them are merged into one.
             self.connection.execute("INSERT INTO words (words) VALUES ('optimize')")
+            self.connection.execute("UPDATE state SET unscrubbed = TRUE")
         return len(ids)
 
     def new_id(self) -> str:
@@ -129,7 +130,7 @@ class Writer(Reader):
 
     def _tick(self, stamp_us: int) -> None:
         self._stamp_us = stamp_us
-        self.connection.execute("UPDATE clock SET stamp_us = ?, last_id = ?", [stamp_us, self._last_id])
+        self.connection.execute("UPDATE state SET stamp_us = ?, last_id = ?", [stamp_us, self._last_id])
 
     def _set_deleted(self, capsule: Capsule, deleted_us: int | None) -> None:
         row = self._row(capsule.id)

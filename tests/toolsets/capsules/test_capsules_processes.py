@@ -1,0 +1,183 @@
+"""Several processes on one store at once: nobody fails, nothing is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.capsule_world import GOOD, World, handler_call
+
+WORKERS = 10
+
+# Every worker waits for the same moment, then makes its calls and prints the answers.
+PRELUDE = """
+import json, sys, time
+from pathlib import Path
+from backstory.config import load_settings
+from backstory.toolsets.capsules.tools import toolset
+
+home, number, start = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
+text = sys.argv[4]
+tools = {tool.name: tool for tool in toolset(home, load_settings(home).capsules).tools}
+
+def call(verb, **arguments):
+    return tools[f"moss.{verb}"].handler(arguments).data
+
+time.sleep(max(0, start - time.time()))
+"""
+
+
+def run(home: Path, script: str, workers: int = WORKERS, delay: float = 1.5) -> list[Any]:
+    """What each of the workers printed, as JSON."""
+    start = time.time() + delay
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", PRELUDE + script, str(home), str(number), str(start), GOOD],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        for number in range(workers)
+    ]
+    outputs = [process.communicate(timeout=120) for process in processes]
+    for process, (_, err) in zip(processes, outputs, strict=True):
+        assert process.returncode == 0, err.decode()
+    return [json.loads(out) for out, _ in outputs]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path, handler_call(tmp_path))
+
+
+class TestOneName:
+    def test_ten_replaces_make_one_capsule(self, world: World) -> None:
+        """From an empty home, so that they also meet in creating the store."""
+        script = 'print(json.dumps(call("store", capsule_text=text, name="same", title=str(number), mode="replace")))'
+        results = run(world.home, script)
+
+        assert len({result["id"] for result in results}) == 1
+        assert sorted("created" in result for result in results) == [False] * 9 + [True]
+        assert world.ok("inventory", include_deleted=True)["pagination"]["total"] == 1
+        assert world.ok("history", name="same")["version"] == 10
+
+    def test_ten_stores_have_one_winner(self, world: World) -> None:
+        """The others are told that the name is taken."""
+        results = run(world.home, 'print(json.dumps(call("store", capsule_text=text, name="same")))')
+
+        errors = [result["error"]["code"] for result in results if "error" in result]
+        assert errors == ["NAME_ALREADY_EXISTS"] * 9
+        assert world.ok("inventory", include_deleted=True)["pagination"]["total"] == 1
+
+    def test_guarded_changes_are_never_lost(self, world: World) -> None:
+        """Each adds one to a counter, reading again when someone else was faster."""
+        world.store("count", "## Log\n0\n" + GOOD)
+        script = """
+done = conflicts = 0
+while done < 3:
+    read = call("history", name="count", version=call("history", name="count")["version"])
+    version, old = read["version"], read["items"][0]["capsule_text"]
+    value = int(old.split("\\n")[1])
+    new = old.replace(f"## Log\\n{value}\\n", f"## Log\\n{value + 1}\\n")
+    answer = call("update", name="count", capsule_text=new, if_version=version)
+    if "error" in answer:
+        assert answer["error"]["code"] == "CONFLICT", answer
+        conflicts += 1
+    else:
+        done += 1
+print(json.dumps(conflicts))
+"""
+        run(world.home, script, workers=4)
+
+        assert world.ok("fetch", name="count")["capsule_text"].startswith("## Log\n12\n")
+
+
+class TestMixed:
+    SCRIPT = """
+count = 0
+end = time.time() + SECONDS
+while time.time() < end:
+    name = f"own {number} {count}"
+    answers = [
+        call("store", capsule_text=text, name=name, tags=[str(number)]),
+        call("append", name="shared", section="Decisions", content=f"- {number}.{count}"),
+        call("fetch", name=name),
+        call("list", limit=5),
+        call("search", query=f"own {number}"),
+        call("store", capsule_text=text, name="replaced", mode="replace"),
+    ]
+    if count % 3 == 0:
+        answers += [call("delete", name=name), call("restore", name=name)]
+    for answer in answers:
+        assert "error" not in answer, answer
+    count += 1
+print(json.dumps(count))
+"""
+
+    def check(self, world: World, seconds: float) -> None:
+        (world.home / "config.toml").write_text("[capsules]\nmax_chars = 10000000\n")
+        opened = World(world.home, handler_call(world.home))
+        opened.store("shared")
+        counts = run(world.home, self.SCRIPT.replace("SECONDS", str(seconds)))
+
+        assert min(counts) > 0
+        for number, count in enumerate(counts):
+            assert opened.ok("inventory", tag=str(number))["pagination"]["total"] == count
+        lines = opened.ok("fetch", name="shared")["capsule_text"].split("\n")
+        wanted = {f"- {number}.{made}" for number, count in enumerate(counts) for made in range(count)}
+        assert wanted <= set(lines)
+        assert opened.ok("history", name="shared")["version"] == 1 + sum(counts)
+        assert opened.ok("history", name="replaced")["version"] == sum(counts)
+        listed = [item["updated_at"] for item in opened.ok("inventory", limit=500)["items"]]
+        assert listed == sorted(listed, reverse=True)
+
+    def test_for_a_moment(self, world: World) -> None:
+        """Ten processes that store, change, delete, read and search: no error, no lost update."""
+        self.check(world, 1.0)
+
+    @pytest.mark.slow
+    def test_for_ten_seconds(self, world: World) -> None:
+        self.check(world, 10.0)
+
+    def test_threads_of_one_process(self, world: World) -> None:
+        """As an MCP server calls its tools."""
+        from concurrent.futures import ThreadPoolExecutor
+
+        def work(number: int) -> None:
+            for made in range(5):
+                world.ok("store", capsule_text=GOOD, name=f"{number}.{made}")
+                world.ok("append", name="shared", section="risks", content=f"- {number}.{made}")
+                world.ok("search", query="work")
+
+        world.store("shared")
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(work, range(8)))
+
+        assert world.ok("inventory")["pagination"]["total"] == 41
+        assert world.ok("history", name="shared")["version"] == 41
+
+
+class TestKilled:
+    def test_what_was_acknowledged_is_there(self, world: World) -> None:
+        """And nothing of what was not: the store opens as if nothing had happened."""
+        script = PRELUDE + "\nn = 0\nwhile True:\n    print(call('store', capsule_text=text)['id'], flush=True)\n"
+        for _ in range(3):
+            process = subprocess.Popen(
+                [sys.executable, "-c", script, str(world.home), "0", "0", GOOD], stdout=subprocess.PIPE
+            )
+            assert process.stdout is not None
+            ids = [process.stdout.readline().decode().strip() for _ in range(20)]
+            os.kill(process.pid, signal.SIGKILL)
+            ids += [line.decode().strip() for line in process.stdout if line.endswith(b"\n")]
+            process.stdout.close()
+            process.wait()
+            answer = [world.ok("fetch", id=one)["id"] for one in ids]
+            assert answer == ids
+        world.store("after")
