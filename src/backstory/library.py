@@ -6,6 +6,7 @@ Every face (MCP, terminal, HTTP) is a thin layer over this.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import threading
 import time
@@ -30,6 +31,8 @@ __all__ = ["TOOLSETS", "Library"]
 TOOLSETS: tuple[str, ...] = ("history", "conversations", "capsules", "traces")
 _LOCK_POLL_SECONDS = 1.0
 _RETRY_SECONDS = 5
+_FIRST_SYNC_SECONDS = 5.0
+_FIRST_SYNC_POLL_SECONDS = 0.02
 _log = logging.getLogger(__name__)
 
 
@@ -48,6 +51,7 @@ class Library:
         self._agents_home = agents_home or Path.home()
         self._environ = environ
         self._toolsets: dict[tuple[str, str], Toolset] = {}
+        self._watching_since = -math.inf
 
     @cached_property
     def archive(self) -> Archive:
@@ -89,6 +93,7 @@ class Library:
         from .archive.base import ArchiveBusy
         from .ingest.watch import watch
 
+        self._watching_since = time.monotonic()
         while not stop.is_set():
             try:
                 with self._ingest() as ingest:
@@ -99,6 +104,13 @@ class Library:
                 # A full disk or a broken folder may be mended; whoever asks meanwhile is still answered.
                 _log.warning("reading transcripts stopped (%s), trying again in %d s", error, _RETRY_SECONDS)
                 stop.wait(_RETRY_SECONDS)
+
+    def _await_first_sync(self) -> None:
+        """For answers that cannot say that they are incomplete: where everything is being read for the first time,
+        give it a moment."""
+        until = self._watching_since + _FIRST_SYNC_SECONDS
+        while time.monotonic() < until and self.archive.sync_state().first_finished_at is None:
+            time.sleep(_FIRST_SYNC_POLL_SECONDS)
 
     def reindex(self) -> int:
         """Build the search index anew; gives the number of events in it."""
@@ -144,7 +156,7 @@ class Library:
             case "conversations":
                 from .toolsets.conversations.tools import toolset as conversations
 
-                return conversations(self.archive, self.settings, pattern)
+                return conversations(self.archive, self.settings, pattern, until_ready=self._await_first_sync)
             case "capsules":
                 from .toolsets.capsules.tools import toolset_of as capsules
 

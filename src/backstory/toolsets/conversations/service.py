@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any, overload
+
 from ...archive.base import Archive, EventRow, Prompted, SessionRow, TurnHit, TurnsRequest
 from ...model import EventType, rfc3339
-from ...redact import Mode, egress
+from ...redact import Mode, egress, egress_value
 from .calls import summarise
 from .projects import Projects
 from .types import (
@@ -65,15 +67,15 @@ class Conversations:
         return ConversationPage(
             [
                 Conversation(
-                    session_id=_native_id(session),
+                    session_id=self._id(session),
                     project=self._project(session),
-                    summary=session.summary or session.slug or beginnings.get(session.key, ""),
-                    slug=session.slug,
+                    summary=self._out(session.summary or session.slug) or beginnings.get(session.key, ""),
+                    slug=self._out(session.slug),
                     first_timestamp=rfc3339(session.started_at),
                     last_timestamp=rfc3339(session.updated_at),
                     turn_count=prompted[session.key].count if session.key in prompted else 0,
-                    cwd=session.cwd,
-                    git_branch=session.branch,
+                    cwd=self._out(session.cwd),
+                    git_branch=self._out(session.branch),
                 )
                 for session in sessions
             ]
@@ -91,10 +93,10 @@ class Conversations:
         ordinals = self._archive.prompted_turns(session.key)
         page = range(request.offset, min(request.offset + request.limit, len(ordinals)))
         return ConversationPart(
-            session_id=_native_id(session),
+            session_id=self._id(session),
             project=self._project(session),
-            cwd=session.cwd,
-            git_branch=session.branch,
+            cwd=self._out(session.cwd),
+            git_branch=self._out(session.branch),
             total_turns=len(ordinals),
             offset=request.offset,
             limit=request.limit,
@@ -113,8 +115,9 @@ class Conversations:
 
     def _session(self, native_id: str) -> SessionRow:
         session = self._archive.session(_key(native_id))
-        known = session is not None and session.folder and not session.parent and session.event_count
-        if session is None or not known or not self._projects.matches(session.folder or ""):
+        if session is None or not session.folder or session.parent or not session.event_count:
+            raise Refused(f"Unknown session_id: {native_id}")
+        if not self._projects.matches(session.folder):
             raise Refused(f"Unknown session_id: {native_id}")
         return session
 
@@ -127,7 +130,7 @@ class Conversations:
             whole = f"{_said(spoken)}\ntools: {' '.join(sorted(hit.turn.tools))}"
             snippet = self._head(whole, _SNIPPET_CHARS)
         return SearchResult(
-            session_id=_native_id(hit.session),
+            session_id=self._id(hit.session),
             project=self._project(hit.session),
             turn_number=hit.number,
             score=round(hit.score, 4),
@@ -138,31 +141,43 @@ class Conversations:
     def _turn(self, session: SessionRow, number: int, ordinal: int) -> Turn:
         events = self._archive.events(session.key, ordinal, _WITH_TOOLS)
         return Turn(
-            session_id=_native_id(session),
+            session_id=self._id(session),
             turn_number=number,
             timestamp=rfc3339(next(event.ts for event in events if event.type is EventType.USER_INPUT)),
-            user_text=_texts(events, EventType.USER_INPUT),
-            assistant_text=_texts(events, EventType.ASSISTANT_RESPONSE),
-            tools_used=[summarise(event, self._head) for event in events if event.type is EventType.TOOL_CALL],
+            user_text=self._out(_texts(events, EventType.USER_INPUT)),
+            assistant_text=self._out(_texts(events, EventType.ASSISTANT_RESPONSE)),
+            tools_used=[self._call(event) for event in events if event.type is EventType.TOOL_CALL],
         )
 
+    def _call(self, call: EventRow) -> dict[str, Any]:
+        summary: dict[str, Any] = egress_value(summarise(call, self._head), self._redact)
+        return summary
+
+    def _id(self, session: SessionRow) -> str:
+        return self._out(session.key.removeprefix(f"{_SOURCE}/"))
+
     def _project(self, session: SessionRow) -> str:
-        return self._projects.name(session.folder or "")
+        return self._out(self._projects.name(session.folder or ""))
+
+    # Everything here was written by others: this is how it leaves.
+
+    @overload
+    def _out(self, text: str) -> str: ...
+    @overload
+    def _out(self, text: str | None) -> str | None: ...
+    def _out(self, text: str | None) -> str | None:
+        return egress(text, self._redact) if text is not None else None
 
     def _head(self, text: str, chars: int) -> str:
-        """The first characters as they may leave: cut afterwards, or half a secret would pass."""
-        head = egress(text[: chars + _SECRET_CHARS], self._redact)
+        """The first characters: cut last, or half a secret would pass."""
+        head = self._out(text[: chars + _SECRET_CHARS])
         if len(head) < chars and len(text) > chars + _SECRET_CHARS:
-            head = egress(text, self._redact)
+            head = self._out(text)
         return head[:chars]
 
 
 def _key(native_id: str) -> str:
     return f"{_SOURCE}/{native_id}"
-
-
-def _native_id(session: SessionRow) -> str:
-    return session.key.removeprefix(f"{_SOURCE}/")
 
 
 def _said(events: list[EventRow]) -> str:

@@ -10,7 +10,7 @@ import msgspec
 
 from ...archive.base import Archive
 from ...config import Settings
-from ...redact import clean, egress_value
+from ...redact import clean
 from ..base import Arguments, BadArgument, Reply, Tool, Toolset, decode_arguments
 from .projects import Projects
 from .service import Conversations, Refused
@@ -61,7 +61,7 @@ def toolset(
             try:
                 given = decode_arguments(request, _writable(arguments))
                 until_ready()
-                return Reply.of(egress_value(msgspec.to_builtins(handle(given)), settings.redact))
+                return Reply.of(msgspec.to_builtins(handle(given)))
             except (BadArgument, Refused) as problem:
                 return Reply.of(Problem(clean(str(problem))))
             except Exception:
