@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from ..model import EVENT_TYPES, EventType
 from .query import Query
+from .spans import Spans
 
 __all__ = [
     "Archive",
@@ -307,6 +308,10 @@ class Writer(Protocol):
 
 class Archive(Protocol):
     """Reading. All methods see what is committed now, from any thread."""
+
+    @property
+    def spans(self) -> Spans:
+        """The traces: of its turns, and of whatever else was received."""
 
     def writer(self) -> Writer:
         """Raises ArchiveBusy when another process writes."""

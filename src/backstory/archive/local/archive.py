@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,7 @@ from .rows import (
     read_usage,
 )
 from .search import Filters, search
+from .spans.store import LocalSpans
 from .turns import rank_turns
 from .writer import LocalWriter, take_lock
 
@@ -85,10 +87,14 @@ class LocalArchive:
     def writer(self) -> LocalWriter:
         lock = take_lock(self.home)
         try:
-            return LocalWriter(connect(self._path, writable=True), self._events, self._turns, lock)
+            return LocalWriter(connect(self._path, writable=True), self._events, self._turns, self.spans, lock)
         except BaseException:
             lock.release()
             raise
+
+    @cached_property
+    def spans(self) -> LocalSpans:
+        return LocalSpans(self.home, self._events_between)
 
     # Search
 
@@ -313,6 +319,14 @@ class LocalArchive:
         )
         return [read_event(key, row, self._bodies) for row in rows]
 
+    def _events_between(self, session: int, turn: int, first: int, last: int) -> list[EventRow]:
+        rows = self._db.execute(
+            f"SELECT s.key, {_EVENT} FROM event e JOIN session s ON s.id = e.session "
+            "WHERE e.session = ? AND e.turn = ? AND e.ordinal BETWEEN ? AND ? ORDER BY e.ordinal",
+            (session, turn, first, last),
+        )
+        return [read_event(row[0], row[1:], self._bodies) for row in rows]
+
     def event(self, uid: bytes) -> EventRow | None:
         row = self._db.execute(
             f"SELECT s.key, {_EVENT} FROM event e JOIN session s ON s.id = e.session WHERE e.uid = ?", (uid,)
@@ -374,6 +388,8 @@ class LocalArchive:
         return state
 
     def close(self) -> None:
+        if "spans" in self.__dict__:
+            self.spans.close()
         for connection in self._connections:
             connection.close()
         self._connections.clear()

@@ -100,14 +100,15 @@ def connect(path: Path, *, writable: bool) -> sqlite3.Connection:
     return connection
 
 
-def migrate(connection: sqlite3.Connection) -> None:
+def migrate(connection: sqlite3.Connection, migrations: tuple[str, ...] = _MIGRATIONS) -> None:
     """Bring the tables to this version, each step in a transaction of its own. Several processes may try at once."""
-    while version_of(connection) < SCHEMA_VERSION:
+    newest = len(migrations)
+    while version_of(connection, newest) < newest:
         connection.execute("BEGIN IMMEDIATE")
         try:
-            version = version_of(connection)
-            if version < SCHEMA_VERSION:
-                for statement in _MIGRATIONS[version].split(";"):
+            version = version_of(connection, newest)
+            if version < newest:
+                for statement in migrations[version].split(";"):
                     connection.execute(statement)
                 connection.execute(f"PRAGMA user_version={version + 1}")
             connection.execute("COMMIT")
@@ -116,10 +117,10 @@ def migrate(connection: sqlite3.Connection) -> None:
             raise
 
 
-def version_of(connection: sqlite3.Connection) -> int:
+def version_of(connection: sqlite3.Connection, newest: int = SCHEMA_VERSION) -> int:
     version = int(connection.execute("PRAGMA user_version").fetchone()[0])
-    if version > SCHEMA_VERSION:
+    if version > newest:
         raise ArchiveError(
-            f"the archive was written by a newer Backstory (schema {version}, this one knows {SCHEMA_VERSION}): upgrade"
+            f"the archive was written by a newer Backstory (schema {version}, this one knows {newest}): upgrade"
         )
     return version

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,6 +35,9 @@ from .rows import (
 
 if TYPE_CHECKING:
     import filelock
+
+    from .spans.projection import Projection
+    from .spans.store import LocalSpans
 
 __all__ = ["LocalWriter", "take_lock"]
 
@@ -74,16 +78,30 @@ _UPSERT_USAGE = (
     "model = coalesce(excluded.model, model)"
 )
 
+# Traces show usage: the turn that has it, wherever the call was told again, has changed.
+_TOUCH_TURN = (
+    "UPDATE turn SET change = ?1 FROM usage u WHERE u.key = ?2 AND turn.session = u.session "
+    "AND turn.ordinal = max(u.turn, 1) AND turn.change < ?1"
+)
+# Traces wait for nobody: what is left after this many seconds is projected with the next flush.
+_PROJECT_SECONDS = 3.0
+
 
 class LocalWriter:
     """Holds the writer lock until it is closed."""
 
     def __init__(
-        self, connection: sqlite3.Connection, events: Index, turns: Index, lock: filelock.BaseFileLock
+        self,
+        connection: sqlite3.Connection,
+        events: Index,
+        turns: Index,
+        spans: LocalSpans,
+        lock: filelock.BaseFileLock,
     ) -> None:
         self._db = connection
         self._events = events
         self._turns = turns
+        self._spans = spans
         self._lock = lock
         self._bodies = Bodies(self._dictionary)
         self._session_ids: dict[str, int] = {}
@@ -94,6 +112,7 @@ class LocalWriter:
         self._event_writer: IndexWriter | None = None
         self._turn_writer: IndexWriter | None = None
         self._unflushed = False
+        self._projection: Projection | None = None
 
     # Reading what is there, inside the writer's own view
 
@@ -161,11 +180,12 @@ class LocalWriter:
             events.append(event_values(self._next_event, self._session_id(row.session), project, row, self._bodies))
             self._next_event += 1
         db.executemany(_INSERT_EVENT, events)
-        if batch.turns:
+        if batch.turns or batch.usage:
             self._change += 1
             turns = [turn_values(self._session_id(row.session), self._change, row) for row in batch.turns]
             db.executemany(_UPSERT_TURN, turns)
         db.executemany(_UPSERT_USAGE, [usage_values(self._session_id(row.session), row) for row in batch.usage])
+        db.executemany(_TOUCH_TURN, [(self._change, row.key) for row in batch.usage])
         db.executemany(_UPSERT_FILE, [file_values(row) for row in batch.files])
 
     def _forget_uncommitted(self, next_event: int) -> None:
@@ -191,8 +211,15 @@ class LocalWriter:
                 writer.add(document.entry())
 
     def flush(self) -> None:
-        if not self._unflushed:
-            return
+        if self._unflushed:
+            self._flush_index()
+        if self._projection is None:
+            from .spans.projection import Projection
+
+            self._projection = Projection(self._db, self._spans, lambda body: self._bodies.unpack(body))
+        self._projection.follow(self._change, time.monotonic() + _PROJECT_SECONDS)
+
+    def _flush_index(self) -> None:
         self._open_events().commit()
         if self._feed_turns(self._open_turns(), self._indexed_change):
             self._open_turns().commit()
@@ -310,6 +337,8 @@ class LocalWriter:
                     writer.close()
             self._db.execute("PRAGMA optimize")
         finally:
+            if self._projection is not None:
+                self._projection.close()
             self._db.close()
             self._lock.release()
 

@@ -1,0 +1,263 @@
+"""Conditions as SQL. Values are bound, never written into the text; names of columns come from the tables below."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from ....model import InvalidId, SessionRef, parse_id
+from ...spans import SPAN_TYPES, STATUSES, Condition, Operator, Value
+
+__all__ = ["MAX_VALUE_CHARS", "Term", "bindable", "span_sort", "span_term", "trace_sort", "trace_term"]
+
+# Longer values of attributes are compared by their beginning.
+MAX_VALUE_CHARS = 1024
+_SIGNS = {"eq": "=", "gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
+_MAX_INTEGER = (1 << 63) - 1
+
+Sql = tuple[str, list[Any]]
+
+_NUMBERS = {
+    "startTime": "start",
+    "endTime": "end",
+    "data.inputTokens": "input",
+    "data.outputTokens": "output",
+    "data.totalCost": "cost",
+    "data.metadata.cacheReadTokens": "cache_read",
+    "data.metadata.cacheWriteTokens": "cache_write",
+    "data.metadata.reasoningTokens": "reasoning",
+    "data.metadata.exitCode": "exit_code",
+}
+_NAMES = {"name": "name", "data.model": "model", "data.metadata.stopReason": "stop_reason"}
+_CODES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "status": ("status", STATUSES),
+    "data.type": ("type", SPAN_TYPES),
+}
+# Facts of a trace that its spans show as their metadata.
+_OF_TRACE = {
+    "data.metadata.sessionId": "session",
+    "data.metadata.source": "source",
+    "data.metadata.project": "project",
+    "data.metadata.datasetRunId": "dataset_run",
+}
+_COST_SOURCE = "CASE WHEN s.cost IS NOT NULL THEN iif(s.cost_reported, 'reported', 'computed') END"
+_METADATA = {name for name in (*_NUMBERS, *_NAMES, *_OF_TRACE) if name.startswith("data.metadata.")} | {
+    "data.metadata.costSource"
+}
+_TRACE_TEXTS = {"id": "uid", "name": "name", "sessionId": "session", "datasetRunId": "dataset_run"}
+_TRACE_NUMBERS = {
+    "latency": "latency",
+    "totalCost": "cost",
+    "totalTokens": "tokens",
+    "createdAt": "start",
+    "updatedAt": "updated",
+}
+
+
+class Term(NamedTuple):
+    """A condition on a row `s` (span) or `t` (trace). `driver` finds the matching rows from the other side: a FROM
+    clause that ends with the row's own table. Where it is given, it is the way to go while matches are few."""
+
+    test: str
+    parameters: list[Any]
+    driver: str | None = None
+    driver_parameters: tuple[Any, ...] = ()
+
+
+def span_term(condition: Condition) -> Term:
+    field, operator, value = condition.field, condition.operator, condition.value
+    if field in _METADATA and not _comparable(condition):
+        return Term("1" if operator == "ne" else "0", [])
+    if column := _NUMBERS.get(field):
+        return Term(*_number(f"s.{column}", operator, value))
+    if column := _NAMES.get(field):
+        return Term(*_through(f"s.{column}", "name", "text", operator, value))
+    if field in _CODES:
+        return Term(*_code(condition))
+    if field == "traceId":
+        return Term(*_through("s.trace", "trace", "uid", operator, value))
+    if column := _OF_TRACE.get(field):
+        return Term(*_of_trace(column, operator, value))
+    if field == "data.metadata.costSource":
+        return Term(*_text(_COST_SOURCE, condition))
+    if field == "id":
+        return Term(*_hex("s.uid", operator, value))
+    if field == "parentId":
+        # An unknown parent makes a root.
+        known = "EXISTS (SELECT 1 FROM span p WHERE p.uid = s.parent AND p.trace = s.trace)"
+        test, parameters = _hex("s.parent", _positive(operator), value)
+        return Term(*_negated(operator, (f"{test} AND {known}", parameters)))
+    return _attribute(condition)
+
+
+def trace_term(condition: Condition) -> Term:
+    field, operator, value = condition.field, condition.operator, condition.value
+    if column := _TRACE_NUMBERS.get(field):
+        if operator == "contains":  # of times only, which are texts to callers
+            return Term(*_holds(f"strftime('%Y-%m-%dt%H:%M:%fz', t.{column} / 1000.0, 'unixepoch')", str(value)))
+        return Term(*_number(f"t.{column}", operator, value))
+    if field == "status":
+        return Term(*_code(condition, "t"))
+    if field == "sessionId":
+        return Term(*_session("t", operator, str(value)))
+    if column := _TRACE_TEXTS.get(field):
+        return Term(*_text(f"t.{column}", condition))
+    inner = span_term(condition)
+    test = f"EXISTS (SELECT 1 FROM span s WHERE s.trace = t.id AND {inner.test})"
+    source = inner.driver or "span s"
+    driver = f"{source} CROSS JOIN trace t ON t.id = s.trace AND {'1' if inner.driver else inner.test}"
+    parameters = inner.driver_parameters if inner.driver else inner.parameters
+    return Term(test, inner.parameters, driver, tuple(parameters))
+
+
+def span_sort(field: str) -> Sql:
+    """The expression spans are sorted by."""
+    if column := _NUMBERS.get(field):
+        return f"s.{column}", []
+    if column := _NAMES.get(field):
+        return f"(SELECT text FROM name WHERE id = s.{column})", []
+    if field in _CODES:
+        return f"s.{_CODES[field][0]}", []
+    if field in ("id", "parentId"):
+        column = "uid" if field == "id" else "parent"
+        return f"CASE WHEN s.{column} IS NOT NULL THEN printf('%016x', s.{column}) END", []
+    if field == "traceId" or field in _OF_TRACE:
+        return f"(SELECT {_OF_TRACE.get(field, 'uid')} FROM trace WHERE id = s.trace)", []
+    if field == "data.metadata.costSource":
+        return _COST_SOURCE, []
+    paths, parameters = _paths(field)
+    return f"(SELECT value FROM attribute WHERE path IN ({paths}) AND span = s.id LIMIT 1)", parameters
+
+
+def trace_sort(field: str) -> Sql:
+    if field == "status":
+        return "t.status", []
+    return f"t.{_TRACE_NUMBERS.get(field) or _TRACE_TEXTS[field]}", []
+
+
+def bindable(value: Value) -> Any:
+    """A value as SQLite compares it: booleans are neither numbers nor texts there, so they are kept as bytes."""
+    if isinstance(value, bool):
+        return b"\1" if value else b"\0"
+    if isinstance(value, int) and not -_MAX_INTEGER <= value <= _MAX_INTEGER:
+        return float(value) if abs(value) < 1 << 1000 else float("inf") * (1 if value > 0 else -1)
+    return value[:MAX_VALUE_CHARS] if isinstance(value, str) else value
+
+
+def _comparable(condition: Condition) -> bool:
+    """Metadata may be of any type to callers; what is kept in a column is of one, and nothing of another equals it."""
+    if condition.field in _NUMBERS:
+        return condition.operator != "contains" and type(condition.value) in (int, float)
+    return condition.operator in ("eq", "ne", "contains") and isinstance(condition.value, str)
+
+
+def _positive(operator: Operator) -> Operator:
+    return "eq" if operator == "ne" else operator
+
+
+def _negated(operator: Operator, sql: Sql) -> Sql:
+    """`ne` is whatever is not equal, what is missing included."""
+    return (f"({sql[0]}) IS NOT TRUE", sql[1]) if operator == "ne" else (f"({sql[0]})", sql[1])
+
+
+def _number(column: str, operator: Operator, value: Value) -> Sql:
+    if operator == "ne":
+        return f"{column} IS NOT ?", [bindable(value)]
+    return f"{column} {_SIGNS[operator]} ?", [bindable(value)]
+
+
+def _holds(column: str, value: str) -> Sql:
+    if value.isascii():
+        return f"instr(lower({column}), ?) > 0", [value.lower()]
+    return f"holds({column}, ?)", [value.casefold()]
+
+
+def _text(column: str, condition: Condition) -> Sql:
+    value = str(condition.value)
+    if condition.operator == "contains":
+        return _holds(column, value)
+    return f"{column} {'IS NOT' if condition.operator == 'ne' else '='} ?", [value]
+
+
+def _through(column: str, table: str, text: str, operator: Operator, value: Value) -> Sql:
+    """A text that is kept once, in a table that numbers it."""
+    if operator == "contains":
+        test, parameters = _holds(text, str(value))
+        return f"{column} IN (SELECT id FROM {table} WHERE {test})", parameters
+    test = f"{column} = (SELECT id FROM {table} WHERE {text} = ?)"
+    return _negated(operator, (test, [str(value)]))
+
+
+def _code(condition: Condition, row: str = "s") -> Sql:
+    column, words = _CODES[condition.field]
+    value = str(condition.value)
+    if condition.operator == "contains":
+        codes = [code for code, word in enumerate(words) if value.casefold() in word.casefold()]
+        return f"{row}.{column} IN ({', '.join('?' * len(codes))})", list(codes)
+    code = words.index(value) if value in words else -1
+    return f"{row}.{column} {'<>' if condition.operator == 'ne' else '='} ?", [code]
+
+
+def _of_trace(column: str, operator: Operator, value: Value) -> Sql:
+    positive = _positive(operator)
+    test, parameters = (
+        _session("trace", positive, str(value))
+        if column == "session"
+        else _text(f"trace.{column}", Condition(column, positive, value))
+    )
+    return _negated(operator, (f"s.trace IN (SELECT trace.id FROM trace WHERE {test})", parameters))
+
+
+def _session(row: str, operator: Operator, value: str) -> Sql:
+    """A session by our id or by the agent's own."""
+    if operator == "contains":
+        return _holds(f"{row}.session", value)
+    try:
+        ref = parse_id(value)
+    except InvalidId:
+        ref = None
+    if isinstance(ref, SessionRef):
+        return _negated(operator, (f"{row}.session = ?", [ref.key]))
+    return _negated(operator, (f"{row}.native = ? OR {row}.session = ?", [value, value]))
+
+
+def _hex(column: str, operator: Operator, value: Value) -> Sql:
+    text = str(value).lower()
+    if operator == "contains":
+        return f"instr(printf('%016x', {column}), ?) > 0 AND {column} IS NOT NULL", [text]
+    try:
+        number = int.from_bytes(bytes.fromhex(text), "big", signed=True) if len(text) == 16 else None
+    except ValueError:
+        number = None
+    if number is None:
+        return ("1" if operator == "ne" else "0"), []
+    return f"{column} {'IS NOT' if operator == 'ne' else '='} ?", [number]
+
+
+def _paths(field: str) -> Sql:
+    """`data.metadata.x` is also what was sent as a plain attribute: metadata is whatever somebody added."""
+    path = field.removeprefix("data.")
+    names = [path]
+    if path.startswith("metadata."):
+        names.append("attributes." + path.removeprefix("metadata."))
+    return f"SELECT id FROM path WHERE text IN ({', '.join('?' * len(names))})", list(names)
+
+
+def _attribute(condition: Condition) -> Term:
+    paths, parameters = _paths(condition.field)
+    value = condition.value
+    if condition.operator == "contains":
+        # Of texts only: a number has no parts.
+        compare, bound = _holds("a.value", str(value))
+        compare = f"typeof(a.value) = 'text' AND {compare}"
+    else:
+        bound = [bindable(value)]
+        compare = f"a.value {_SIGNS[_positive(condition.operator)]} ?"
+        if condition.operator not in ("eq", "ne"):
+            # SQLite puts every text above every number.
+            compare += " AND typeof(a.value) IN ('integer', 'real')"
+    parameters = [*parameters, *bound]
+    test = f"EXISTS (SELECT 1 FROM attribute a WHERE a.path IN ({paths}) AND a.span = s.id AND {compare})"
+    if condition.operator == "ne":
+        return Term(f"NOT {test}", parameters)
+    driver = f"attribute a CROSS JOIN span s ON s.id = a.span AND a.path IN ({paths}) AND {compare}"
+    return Term(test, parameters, driver, tuple(parameters))

@@ -1,0 +1,93 @@
+"""Traces as they are kept: a file of their own, so that spans can be received by a process that is not the writer."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from ..database import connect, migrate
+
+__all__ = ["open_database", "prepare"]
+
+# `name` numbers what repeats: names of spans, models, stop reasons. `span.uid` is unique within its trace only.
+# Projected spans point at the events they were made from: `session` and `turn` as in archive.db, `first` and `last` are
+# ordinals, `cause` is the model call that asked for a tool. `host` is where a subagent's session was started.
+# Attributes lie by path and span, so that a filter on any path reads that path alone.
+_TABLES = """
+CREATE TABLE meta (name TEXT PRIMARY KEY, value ANY) STRICT, WITHOUT ROWID;
+CREATE TABLE name (id INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE) STRICT;
+CREATE TABLE path (id INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE) STRICT;
+
+CREATE TABLE trace (
+    id INTEGER PRIMARY KEY,
+    uid TEXT NOT NULL UNIQUE,
+    name TEXT, named INTEGER NOT NULL, status INTEGER NOT NULL, start INTEGER NOT NULL, updated INTEGER NOT NULL,
+    latency INTEGER, cost REAL, tokens INTEGER,
+    session TEXT, native TEXT, source TEXT, project TEXT, dataset_run TEXT,
+    projected INTEGER NOT NULL
+) STRICT;
+CREATE INDEX trace_start ON trace (start);
+CREATE INDEX trace_updated ON trace (updated);
+CREATE INDEX trace_status ON trace (status, start);
+CREATE INDEX trace_name ON trace (name) WHERE name IS NOT NULL;
+CREATE INDEX trace_latency ON trace (latency) WHERE latency IS NOT NULL;
+CREATE INDEX trace_cost ON trace (cost) WHERE cost IS NOT NULL;
+CREATE INDEX trace_tokens ON trace (tokens) WHERE tokens IS NOT NULL;
+CREATE INDEX trace_session ON trace (session, start) WHERE session IS NOT NULL;
+CREATE INDEX trace_native ON trace (native, start) WHERE native IS NOT NULL;
+CREATE INDEX trace_dataset_run ON trace (dataset_run, start) WHERE dataset_run IS NOT NULL;
+
+CREATE TABLE span (
+    id INTEGER PRIMARY KEY,
+    trace INTEGER NOT NULL, uid INTEGER NOT NULL, parent INTEGER,
+    name INTEGER NOT NULL, type INTEGER NOT NULL, status INTEGER NOT NULL,
+    start INTEGER NOT NULL, end INTEGER, model INTEGER,
+    input INTEGER, output INTEGER, cache_read INTEGER, cache_write INTEGER, reasoning INTEGER,
+    cost REAL, cost_reported INTEGER NOT NULL, counts INTEGER NOT NULL,
+    stop_reason INTEGER, exit_code INTEGER,
+    session INTEGER, turn INTEGER, first INTEGER, last INTEGER, cause INTEGER,
+    UNIQUE (uid, trace)
+) STRICT;
+CREATE INDEX span_trace ON span (trace, start);
+CREATE INDEX span_start ON span (start);
+CREATE INDEX span_name ON span (name, start);
+CREATE INDEX span_status ON span (status, start);
+CREATE INDEX span_type ON span (type, start);
+CREATE INDEX span_parent ON span (parent) WHERE parent IS NOT NULL;
+CREATE INDEX span_end ON span (end) WHERE end IS NOT NULL;
+CREATE INDEX span_model ON span (model, start) WHERE model IS NOT NULL;
+CREATE INDEX span_input ON span (input) WHERE input IS NOT NULL;
+CREATE INDEX span_output ON span (output) WHERE output IS NOT NULL;
+CREATE INDEX span_cost ON span (cost) WHERE cost IS NOT NULL;
+
+CREATE TABLE facts (span INTEGER PRIMARY KEY, data TEXT NOT NULL) STRICT;
+CREATE TABLE content (span INTEGER PRIMARY KEY, input ANY, output ANY, tool_calls ANY) STRICT;
+CREATE TABLE attribute (
+    path INTEGER NOT NULL, span INTEGER NOT NULL, value ANY NOT NULL,
+    PRIMARY KEY (path, span)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE host (
+    session INTEGER PRIMARY KEY,
+    parent INTEGER NOT NULL, turn INTEGER NOT NULL, uid INTEGER NOT NULL
+) STRICT;
+"""
+
+_MIGRATIONS: tuple[str, ...] = (_TABLES,)
+
+
+def prepare(path: Path) -> None:
+    connection = connect(path, writable=True)
+    migrate(connection, _MIGRATIONS)
+    connection.close()
+
+
+def open_database(path: Path, *, writable: bool) -> sqlite3.Connection:
+    connection = connect(path, writable=writable)
+    connection.create_function("holds", 2, _holds, deterministic=True)
+    return connection
+
+
+def _holds(text: object, part: str) -> bool:
+    """Substring in any case, in any script: SQLite folds ASCII only."""
+    return isinstance(text, str) and part in text.casefold()

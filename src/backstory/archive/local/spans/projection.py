@@ -1,0 +1,304 @@
+"""Turns of transcripts as traces, made from what the record has and kept up to date with it.
+
+Texts stay where they are: a span points at its events. A subagent's turns lie in the trace of the turn that started it,
+below the call that did. Everything is made again from its turn, under the same ids, whenever the turn changes.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from msgspec import Struct
+
+from ....model import EventType, digest, session_id, turn_id
+from ....money import Tokens, price, price_list
+from ...spans import SPAN_TYPES, Origin
+from .turn import Piece, Turn, Unpack, read_turn_spans
+
+if TYPE_CHECKING:
+    from .store import LocalSpans
+
+__all__ = ["Projection"]
+
+log = logging.getLogger(__name__)
+
+_VERSION = 1
+_TURNS_PER_COMMIT = 200
+_NAME_CHARS = 120
+_SPAN, _GENERATION = SPAN_TYPES.index("SPAN"), SPAN_TYPES.index("GENERATION")
+_ERROR, _PENDING, _SUCCESS = range(3)
+# Telemetry that became a session has its spans already.
+_NOT_PROJECTED = "otel"
+
+
+class Session(Struct):
+    id: int
+    key: str
+    source: str
+    title: str
+    project: str | None
+    parent: str | None
+    parent_call: str | None
+    turn_count: int
+
+
+class Place(NamedTuple):
+    """Where a turn's spans go: a trace, and a span in it."""
+
+    trace: str
+    parent: int | None
+
+
+class Projection:
+    """Follows the record from where it was left; whoever is the writer of the archive does it."""
+
+    def __init__(self, record: sqlite3.Connection, store: LocalSpans, unpack: Unpack) -> None:
+        self._record = record
+        self._spans = store.writer()
+        self._unpack = unpack
+        self._sessions: dict[int, Session] = {}
+        self._touched: set[int] = set()
+        self._change = -1
+
+    def follow(self, newest: int, deadline: float | None = None) -> None:
+        """Project what changed, up to the change `newest`; past the deadline the rest is left for the next time.
+
+        Whatever is wrong with the traces, the archive goes on without them.
+        """
+        try:
+            if self._change < 0:
+                self._start()
+            if self._change < newest:
+                self._follow(deadline)
+        except sqlite3.DatabaseError as error:
+            log.warning("traces are not up to date: %s", error)
+            self._change = -1
+
+    def close(self) -> None:
+        self._spans.close()
+
+    def _start(self) -> None:
+        version = f"{_VERSION} {price_list()}"
+        newest = self._record.execute("SELECT max(change) FROM turn").fetchone()[0] or 0
+        with self._spans.transaction():
+            if self._meta("version") != version:
+                # Other rules or other prices: everything is made again.
+                self._spans.db.execute("DELETE FROM span WHERE session IS NOT NULL")
+                self._spans.db.execute("DELETE FROM trace WHERE projected")
+                self._spans.db.execute("DELETE FROM host")
+                self._set_meta("version", version)
+                self._set_meta("change", 0)
+            # After a power cut the record may have lost what was already projected; it will come again.
+            self._change = min(int(self._meta("change") or 0), newest)
+
+    def _follow(self, deadline: float | None) -> None:
+        while changes := self._changes():
+            with self._spans.transaction():
+                for session, ordinal in changes[1]:
+                    self._project(session, ordinal)
+                self._refresh()
+                self._set_meta("change", changes[0])
+            self._change = changes[0]
+            self._sessions.clear()
+            if deadline is not None and time.monotonic() > deadline:
+                return
+        with self._spans.transaction():
+            self._project_loose_usage()
+            self._refresh()
+
+    def _changes(self) -> tuple[int, list[tuple[int, int]]] | None:
+        (until,) = self._record.execute(
+            "SELECT max(change) FROM (SELECT change FROM turn WHERE change > ? ORDER BY change LIMIT ?)",
+            (self._change, _TURNS_PER_COMMIT),
+        ).fetchone()
+        if until is None:
+            return None
+        rows = self._record.execute(
+            "SELECT session, ordinal FROM turn WHERE change > ? AND change <= ?", (self._change, until)
+        ).fetchall()
+        return until, rows
+
+    def _project(self, session_number: int, ordinal: int) -> None:
+        session = self._session(session_number)
+        if session.source == _NOT_PROJECTED:
+            return
+        place = self._place(session, ordinal)
+        if ordinal == 1:
+            self._remove_trace(session_id(session.key))  # of usage that had no turn yet
+        self._write_turn(session, ordinal, place)
+        if ordinal > 1 and self._is_pending(session, ordinal - 1):
+            # It was the last turn and might have gone on; now it has ended.
+            self._write_turn(session, ordinal - 1, self._place(session, ordinal - 1))
+
+    def _write_turn(self, session: Session, ordinal: int, place: Place) -> None:
+        turn = read_turn_spans(self._record, session.id, ordinal, self._unpack)
+        if turn is None:
+            return
+        name = self._prompt_line(turn) or session.title or None
+        origin = Origin(name=name, session=session.key, source=session.source, project=session.project)
+        trace = self._spans.trace(place.trace, origin if place.parent is None else Origin(), projected=True)
+        ended = turn.completed or ordinal < session.turn_count
+        root = _uid(digest("turn", session.key, str(ordinal)))
+        title = "turn" if place.parent is None else session.title or "subagent"
+        rows = [
+            self._row(
+                trace, root, place.parent, title, _SPAN, _SUCCESS if ended else _PENDING, turn.start,
+                turn.end if ended else None, session, ordinal, turn.prompt, turn.answer,
+            )
+        ]  # fmt: skip
+        rows += [self._piece(trace, root, session, ordinal, piece) for piece in turn.pieces]
+        self._spans.upsert(rows)
+        self._touched.add(trace)
+        self._host_children(session, ordinal, turn)
+
+    def _piece(self, trace: int, root: int, session: Session, ordinal: int, piece: Piece) -> tuple[Any, ...]:
+        name = self._spans.name
+        usage = piece.usage
+        tokens: tuple[Any, ...] = (None,) * 7
+        if usage is not None:
+            write = usage.cache_write_5m_tokens + usage.cache_write_1h_tokens
+            cost = usage.cost
+            if cost is None:
+                counts = Tokens(
+                    usage.input_tokens,
+                    usage.output_tokens,
+                    usage.cache_read_tokens,
+                    usage.cache_write_5m_tokens,
+                    usage.cache_write_1h_tokens,
+                )
+                cost = price(piece.model, counts, piece.start)
+            tokens = (
+                usage.input_tokens, usage.output_tokens, usage.cache_read_tokens or None, write or None,
+                usage.reasoning_tokens or None, cost, usage.cost is not None,
+            )  # fmt: skip
+        return (
+            None, trace, piece.uid, root, name(piece.name), piece.type, piece.status, piece.start, piece.end,
+            name(piece.model) if piece.model else None, *tokens[:6], bool(tokens[6]), True,
+            name(usage.stop_reason) if usage and usage.stop_reason else None, piece.exit_code, session.id, ordinal,
+            piece.first, piece.last, piece.cause,
+        )  # fmt: skip
+
+    def _row(
+        self, trace: int, uid: int, parent: int | None, name: str, type: int, status: int, start: int, end: int | None,
+        session: Session, ordinal: int, first: int | None, last: int | None,
+    ) -> tuple[Any, ...]:  # fmt: skip
+        return (
+            None, trace, uid, parent, self._spans.name(name), type, status, start, end, None, None, None, None, None,
+            None, None, False, True, None, None, session.id, ordinal, first, last, None,
+        )  # fmt: skip
+
+    # Subagents
+
+    def _place(self, session: Session, ordinal: int) -> Place:
+        host = self._host(session)
+        if host is None:
+            return Place(turn_id(session.key, ordinal), None)
+        seen = {session.id}
+        parent, turn, uid = host
+        while parent not in seen and (above := self._host(self._session(parent))) is not None:
+            seen.add(parent)
+            parent, turn, _ = above
+        return Place(turn_id(self._session(parent).key, turn), uid)
+
+    def _host(self, session: Session) -> tuple[int, int, int] | None:
+        """The call that started a subagent: its session, turn and span."""
+        if not session.parent or not session.parent_call:
+            return None
+        row = self._spans.db.execute("SELECT parent, turn, uid FROM host WHERE session = ?", (session.id,)).fetchone()
+        if row is not None:
+            return row[0], row[1], row[2]
+        found = self._find_call(session.parent, session.parent_call)
+        if found is not None:
+            self._spans.db.execute("INSERT INTO host VALUES (?, ?, ?, ?)", (session.id, *found))
+        return found
+
+    def _find_call(self, key: str, call: str) -> tuple[int, int, int] | None:
+        row = self._record.execute(
+            "SELECT e.session, e.turn, e.uid FROM session s JOIN event e ON e.session = s.id WHERE s.key = ? "
+            "AND e.type = ? AND json_extract(e.facts, '$.call') = ?",
+            (key, EventType.TOOL_CALL.code, call),
+        ).fetchone()
+        return None if row is None else (row[0], row[1], _uid(row[2]))
+
+    def _host_children(self, session: Session, ordinal: int, turn: Turn) -> None:
+        """Subagents that were read before the call that started them: now their turns move below it."""
+        children = self._record.execute(
+            "SELECT id, parent_call FROM session WHERE parent = ? AND parent_call IS NOT NULL", (session.key,)
+        ).fetchall()
+        for child, call in children:
+            uid = turn.calls.get(call)
+            if uid is None:
+                continue
+            known = self._spans.db.execute("SELECT 1 FROM host WHERE session = ?", (child,)).fetchone()
+            if known is None:
+                self._spans.db.execute("INSERT INTO host VALUES (?, ?, ?, ?)", (child, session.id, ordinal, uid))
+                moved = self._session(child)
+                for child_ordinal in range(1, moved.turn_count + 1):
+                    self._remove_trace(turn_id(moved.key, child_ordinal))
+                    self._write_turn(moved, child_ordinal, self._place(moved, child_ordinal))
+
+    # Usage of sessions of which nothing else is there
+
+    def _project_loose_usage(self) -> None:
+        rows = self._record.execute(
+            "SELECT u.session, count(*), sum(u.input_tokens + u.output_tokens) FROM usage u JOIN session s "
+            "ON s.id = u.session WHERE u.turn = 0 AND s.turn_count = 0 GROUP BY u.session"
+        ).fetchall()
+        for number, calls, tokens in rows:
+            session = self._session(number)
+            known = self._spans.db.execute(
+                "SELECT t.tokens, (SELECT count(*) FROM span WHERE trace = t.id) FROM trace t WHERE t.uid = ?",
+                (session_id(session.key),),
+            ).fetchone()
+            if known != (tokens, calls + 1):
+                self._write_turn(session, 0, Place(session_id(session.key), None))
+
+    # The rest
+
+    def _refresh(self) -> None:
+        for trace in self._touched:
+            self._spans.refresh(trace)
+        self._touched.clear()
+
+    def _remove_trace(self, uid: str) -> None:
+        row = self._spans.db.execute("SELECT id FROM trace WHERE uid = ?", (uid,)).fetchone()
+        if row is not None:
+            self._spans.db.execute("DELETE FROM span WHERE trace = ?", row)
+            self._spans.db.execute("DELETE FROM trace WHERE id = ?", row)
+            self._touched.discard(row[0])
+
+    def _is_pending(self, session: Session, ordinal: int) -> bool:
+        uid = _uid(digest("turn", session.key, str(ordinal)))
+        row = self._spans.db.execute("SELECT status FROM span WHERE uid = ?", (uid,)).fetchone()
+        return row is not None and row[0] == _PENDING
+
+    def _prompt_line(self, turn: Turn) -> str:
+        if turn.prompt_id is None:
+            return ""
+        (body,) = self._record.execute("SELECT body FROM event WHERE id = ?", (turn.prompt_id,)).fetchone()
+        line = " ".join(self._unpack(body)[: 4 * _NAME_CHARS].split())
+        return line if len(line) <= _NAME_CHARS else line[: _NAME_CHARS - 1].rstrip() + "…"
+
+    def _session(self, number: int) -> Session:
+        session = self._sessions.get(number)
+        if session is None:
+            row = self._record.execute(
+                "SELECT id, key, source, title, cwd, parent, parent_call, turn_count FROM session WHERE id = ?",
+                (number,),
+            ).fetchone()
+            session = self._sessions[number] = Session(*row)
+        return session
+
+    def _meta(self, name: str) -> Any:
+        row = self._spans.db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
+        return row[0] if row else None
+
+    def _set_meta(self, name: str, value: str | int) -> None:
+        self._spans.db.execute("INSERT OR REPLACE INTO meta (name, value) VALUES (?, ?)", (name, value))
+
+
+def _uid(digest: bytes) -> int:
+    return int.from_bytes(digest[:8], "big", signed=True)

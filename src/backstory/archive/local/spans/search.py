@@ -1,0 +1,153 @@
+"""Finding rows by conditions, sorted, page by page, within a time.
+
+The first look takes matches as the indexes give them, up to the number that is counted at all. If these are all, they
+are sorted here and that was it. If there are more, matches are frequent: walking in the order of the sort then meets a
+page of them soon.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from ...spans import COUNT_LIMIT, Position, TraceQuery
+from .conditions import Sql, Term, bindable
+
+__all__ = ["Matches", "find"]
+
+_STEPS = 2_000
+# What counting may take of the time; the rest is for the page itself.
+_COUNT_SHARE = 0.6
+
+
+class Matches(NamedTuple):
+    numbers: list[int]
+    more: bool
+    total: int | None
+    last: Position | None
+    complete: bool
+
+
+class _Row(NamedTuple):
+    value: Any
+    number: int
+
+
+def find(db: sqlite3.Connection, table: str, row: str, query: TraceQuery, terms: Sequence[Term], sort: Sql) -> Matches:
+    """`table` and `row` are what to find: `span s` or `trace t`."""
+    now = time.monotonic()
+    first_until = None if query.deadline is None else now + (query.deadline - now) * _COUNT_SHARE
+    some, finished = _run(db, *_any_order(table, row, terms, sort), first_until)
+    if finished and len(some) <= COUNT_LIMIT:
+        return _matches(_page(some, query), query.limit, len(some), True)
+    rows: list[_Row] = []
+    complete = True
+    for statement, parameters in _in_order(table, row, query, terms, sort):
+        more, finished = _run(db, statement, [*parameters, query.limit + 1 - len(rows)], query.deadline)
+        rows += more
+        complete &= finished
+        if len(rows) > query.limit or not finished:
+            break
+    return _matches(rows, query.limit, None, complete)
+
+
+def _matches(rows: list[_Row], limit: int, total: int | None, complete: bool) -> Matches:
+    page = rows[:limit]
+    more = len(rows) > limit or not complete
+    last = Position(_plain(page[-1].value), page[-1].number) if page else None
+    return Matches([entry.number for entry in page], more, total, last, complete)
+
+
+def _plain(value: Any) -> Any:
+    """What `bindable` did, undone."""
+    return value == b"\1" if isinstance(value, bytes) else value
+
+
+def _any_order(table: str, row: str, terms: Sequence[Term], sort: Sql) -> Sql:
+    driver = next((term for term in terms if term.driver), None)
+    tests = [term for term in terms if term is not driver]
+    where = " AND ".join(term.test for term in tests) or "1"
+    source, distinct, parameters = table, "", list(sort[1])
+    if driver is not None:
+        source, distinct = driver.driver or "", "DISTINCT "
+        parameters += driver.driver_parameters
+    parameters += [value for term in tests for value in term.parameters]
+    return f"SELECT {distinct}{sort[0]}, {row}.id FROM {source} WHERE {where} LIMIT {COUNT_LIMIT + 1}", parameters
+
+
+def _in_order(table: str, row: str, query: TraceQuery, terms: Sequence[Term], sort: Sql) -> list[Sql]:
+    """What has a value first, in its order, then what has none. `IS TRUE` keeps SQLite from starting at a filter."""
+    expression, sort_parameters = sort
+    tests = "".join(f" AND ({term.test}) IS TRUE" for term in terms)
+    parameters = [value for term in terms for value in term.parameters]
+    order, beyond = ("DESC", "<") if query.descending else ("ASC", ">")
+    after = query.after
+    statements: list[Sql] = []
+    if after is None or after.value is not None:  # else the page before was among those without a value
+        condition = f"{expression} IS NOT NULL"
+        given = [*sort_parameters, *sort_parameters]
+        if after is not None and after.value is not None:
+            condition += f" AND ({expression}, {row}.id) {beyond} (?, ?)"
+            given += [*sort_parameters, bindable(after.value), after.number]
+        statement = (
+            f"SELECT {expression}, {row}.id FROM {table} WHERE {condition}{tests} "
+            f"ORDER BY {expression} {order}, {row}.id {order} LIMIT ?"
+        )
+        statements.append((statement, [*given, *parameters, *sort_parameters]))
+    condition, given = f"{expression} IS NULL", [*sort_parameters]
+    if after is not None and after.value is None:
+        condition += f" AND {row}.id {beyond} ?"
+        given.append(after.number)
+    statements.append(
+        (
+            f"SELECT NULL, {row}.id FROM {table} WHERE {condition}{tests} ORDER BY {row}.id {order} LIMIT ?",
+            [*given, *parameters],
+        )
+    )
+    return statements
+
+
+def _run(db: sqlite3.Connection, statement: str, parameters: list[Any], until: float | None) -> tuple[list[_Row], bool]:
+    """The rows, as many as came in time, and whether these are all."""
+    rows: list[_Row] = []
+    if until is not None:
+        db.set_progress_handler(lambda: time.monotonic() > until, _STEPS)
+    try:
+        for value, number in db.execute(statement, parameters):
+            rows.append(_Row(value, number))
+    except sqlite3.OperationalError as error:
+        if str(error) != "interrupted":
+            raise
+        return rows, False
+    finally:
+        db.set_progress_handler(None, 0)
+    return rows, True
+
+
+def _rank(value: Any) -> tuple[int, Any]:
+    """As SQLite orders: numbers, texts, bytes."""
+    if isinstance(value, int | float):
+        return 0, value
+    return (1, value.encode()) if isinstance(value, str) else (2, value)
+
+
+def _page(rows: list[_Row], query: TraceQuery) -> list[_Row]:
+    """All rows in their order, those without a value last, from where the page before ended."""
+    present = [(*_rank(row.value), row.number, row) for row in rows if row.value is not None]
+    missing = [row for row in rows if row.value is None]
+    if (after := query.after) is not None:
+        if after.value is None:
+            present = []
+            missing = [row for row in missing if _beyond(row.number, after.number, query.descending)]
+        else:
+            place = (*_rank(bindable(after.value)), after.number)
+            present = [entry for entry in present if _beyond(entry[:3], place, query.descending)]
+    present.sort(key=lambda entry: entry[:3], reverse=query.descending)
+    missing.sort(key=lambda row: row.number, reverse=query.descending)
+    return [*(entry[3] for entry in present), *missing][: query.limit + 1]
+
+
+def _beyond(here: Any, there: Any, descending: bool) -> bool:
+    return bool(here < there if descending else here > there)

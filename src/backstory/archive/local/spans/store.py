@@ -1,0 +1,162 @@
+"""The local store of traces: one SQLite file beside the archive's."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from ...base import ArchiveError, EventRow
+from ...spans import Found, Origin, SpanRow, ToolUse, TraceQuery, TraceRow, UsageTotal, Window
+from ..bodies import Bodies
+from .conditions import span_sort, span_term, trace_sort, trace_term
+from .database import open_database, prepare
+from .rows import SPAN_SELECT, TRACE_COLUMNS, read_span, read_trace
+from .search import Matches, find
+from .texts import fill_from_events
+from .totals import tool_uses, usage_totals
+from .writer import SpanWriter
+
+__all__ = ["LocalSpans", "ReadEvents"]
+
+ReadEvents = Callable[[int, int, int, int], list[EventRow]]
+"""The events of a session (by its number) and turn from one ordinal to another."""
+
+_TRACE = ", ".join(f"t.{name}" for name in TRACE_COLUMNS)
+T = TypeVar("T")
+
+_decode = msgspec.json.Decoder().decode
+
+
+class LocalSpans:
+    """Any number of threads may ask and put, in any number of processes."""
+
+    def __init__(self, home: Path, read_events: ReadEvents) -> None:
+        self._path = home / "traces.db"
+        self._read_events = read_events
+        self._bodies = Bodies(lambda: None)
+        self._local = threading.local()
+        self._connections: list[sqlite3.Connection] = []
+        self._writing = threading.Lock()
+        self._writer: SpanWriter | None = None
+        prepare(self._path)
+
+    # Writing
+
+    def put(self, spans: Sequence[SpanRow], origins: Mapping[str, Origin]) -> None:
+        if not spans:
+            return
+        with self._writing:
+            if self._writer is None:
+                self._writer = self.writer()
+            self._writer.put(spans, origins)
+
+    def writer(self) -> SpanWriter:
+        """A connection for one thread at a time to write with."""
+        connection = open_database(self._path, writable=True)
+        self._connections.append(connection)
+        return SpanWriter(connection)
+
+    # Asking
+
+    def traces(self, query: TraceQuery) -> Found[TraceRow]:
+        terms = [trace_term(condition) for condition in query.conditions]
+        with self._reading() as db:
+            matches = find(db, "trace t", "t", query, terms, trace_sort(query.sort))
+            values = _by_number(db, f"SELECT t.id, {_TRACE} FROM trace t", "t", matches.numbers)
+        return _found(matches, {number: read_trace(rest) for number, *rest in values})
+
+    def spans(self, query: TraceQuery, chars: int) -> Found[SpanRow]:
+        terms = [span_term(condition) for condition in query.conditions]
+        with self._reading() as db:
+            matches = find(db, "span s", "s", query, terms, span_sort(query.sort))
+            values = _by_number(db, SPAN_SELECT, "s", matches.numbers)
+            return _found(matches, self._with_texts(values, chars))
+
+    def trace(self, id: str) -> tuple[TraceRow, list[SpanRow]] | None:
+        with self._reading() as db:
+            row = db.execute(f"SELECT t.id, {_TRACE} FROM trace t WHERE t.uid = ?", (id,)).fetchone()
+            if row is None:
+                return None
+            values = db.execute(f"{SPAN_SELECT} WHERE s.trace = ? ORDER BY s.start, s.id", (row[0],)).fetchall()
+            return read_trace(row[1:]), list(self._with_texts(values, None).values())
+
+    def usage(self, window: Window) -> list[UsageTotal]:
+        with self._reading() as db:
+            return usage_totals(db, window)
+
+    def tools(self, window: Window) -> list[ToolUse]:
+        with self._reading() as db:
+            return tool_uses(db, window)
+
+    def close(self) -> None:
+        for connection in self._connections:
+            connection.close()
+        self._connections.clear()
+        self._writer = None
+
+    def _with_texts(self, rows: list[Any], chars: int | None) -> dict[int, SpanRow]:
+        """The spans by number; what was received has its texts beside it, what was projected in its events."""
+        spans: dict[int, SpanRow] = {}
+        projected: list[tuple[SpanRow, int, int, int | None, int | None]] = []
+        for values in rows:
+            span = spans[values[0]] = read_span(values)
+            session, turn, first, last = values[19:23]
+            if session is not None:
+                projected.append((span, session, turn, first, last))
+                continue
+            texts = (self._bodies.unpack(body) for body in values[24:27])
+            span.input, span.output, tool_calls = (_decode(text) if text else None for text in texts)
+            span.tool_calls = tool_calls or []
+        fill_from_events(projected, self._read_events)
+        if chars is not None:
+            for span in spans.values():
+                _cut(span, chars)
+        return spans
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        try:
+            yield self._db
+        except sqlite3.DatabaseError as error:
+            raise ArchiveError(f"the traces cannot be read: {error}") from None
+
+    @property
+    def _db(self) -> sqlite3.Connection:
+        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
+        if connection is None:
+            connection = self._local.connection = open_database(self._path, writable=False)
+            self._connections.append(connection)
+        return connection
+
+
+def _found(matches: Matches, rows: dict[int, T]) -> Found[T]:
+    return Found(
+        rows=[rows[number] for number in matches.numbers if number in rows],
+        more=matches.more,
+        total=matches.total,
+        last=matches.last,
+        complete=matches.complete,
+    )
+
+
+def _by_number(db: sqlite3.Connection, select: str, row: str, numbers: Sequence[int]) -> list[Any]:
+    marks = ", ".join("?" * len(numbers))
+    return db.execute(f"{select} WHERE {row}.id IN ({marks})", list(numbers)).fetchall()
+
+
+def _cut(span: SpanRow, chars: int) -> None:
+    """Excerpts where texts are long; data that is long as text becomes one."""
+    for name in ("input", "output"):
+        value = getattr(span, name)
+        if value is None:
+            continue
+        text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+        if len(text) > chars:
+            setattr(span, name, text[:chars] + "…")
+            span.cut = True

@@ -1,0 +1,83 @@
+"""Tokens and money added up."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any
+
+from ...spans import ToolUse, UsageTotal, Window
+
+__all__ = ["tool_uses", "usage_totals"]
+
+# What telemetry told of a session that has a transcript is the same usage once more.
+_COUNTED = """
+s.counts AND (s.input IS NOT NULL OR s.output IS NOT NULL OR s.cost IS NOT NULL)
+AND (t.projected OR t.session IS NULL
+     OR NOT EXISTS (SELECT 1 FROM trace o WHERE o.session = t.session AND o.projected))
+"""
+
+
+def usage_totals(db: sqlite3.Connection, window: Window) -> list[UsageTotal]:
+    where, parameters = _where(window)
+    rows = db.execute(
+        "SELECT date(s.start / 1000, 'unixepoch', 'localtime') AS day, t.project, m.text, t.source, count(*), "
+        "total(s.input), total(s.output), total(s.cache_read), total(s.cache_write), total(s.reasoning), sum(s.cost), "
+        "sum(s.cost IS NULL) FROM span s JOIN trace t ON t.id = s.trace LEFT JOIN name m ON m.id = s.model "
+        f"WHERE {_COUNTED} AND {where} GROUP BY day, t.project, s.model, t.source ORDER BY day DESC",
+        parameters,
+    )
+    return [
+        UsageTotal(
+            day=day,
+            project=project,
+            model=model,
+            source=source,
+            calls=calls,
+            input_tokens=int(input),
+            output_tokens=int(output),
+            cache_read_tokens=int(cache_read),
+            cache_write_tokens=int(cache_write),
+            reasoning_tokens=int(reasoning),
+            cost=cost,
+            unpriced=unpriced,
+        )
+        for (
+            day, project, model, source, calls, input, output, cache_read, cache_write, reasoning, cost, unpriced,
+        ) in rows
+    ]  # fmt: skip
+
+
+def tool_uses(db: sqlite3.Connection, window: Window) -> list[ToolUse]:
+    """Of transcripts, where it is known which model call asked for which tools."""
+    where, parameters = _where(window)
+    rows = db.execute(
+        "WITH call AS (SELECT s.name, s.status, s.start, s.end, s.trace, s.cause, "
+        "count(*) OVER (PARTITION BY s.trace, s.cause) AS sharers "
+        f"FROM span s JOIN trace t ON t.id = s.trace WHERE s.cause IS NOT NULL AND {where}) "
+        "SELECT n.text, count(*), sum(c.status = 0), total(c.end - c.start), "
+        "total(1.0 * (coalesce(g.input, 0) + coalesce(g.output, 0)) / c.sharers), sum(g.cost / c.sharers) "
+        "FROM call c JOIN name n ON n.id = c.name LEFT JOIN span g ON g.uid = c.cause AND g.trace = c.trace "
+        "GROUP BY c.name ORDER BY count(*) DESC",
+        parameters,
+    )
+    return [
+        ToolUse(tool=tool, calls=calls, errors=errors, milliseconds=int(ms), tokens=round(tokens), cost=cost)
+        for tool, calls, errors, ms, tokens, cost in rows
+    ]
+
+
+def _where(window: Window) -> tuple[str, list[Any]]:
+    conditions, parameters = ["1"], list[Any]()
+    if window.since is not None:
+        conditions.append("s.start >= ?")
+        parameters.append(window.since)
+    if window.until is not None:
+        conditions.append("s.start < ?")
+        parameters.append(window.until)
+    if window.source is not None:
+        conditions.append("t.source = ?")
+        parameters.append(window.source)
+    if window.project is not None:
+        conditions.append("holds(t.project, ?)")
+        parameters.append(window.project.casefold())
+    return " AND ".join(conditions), parameters

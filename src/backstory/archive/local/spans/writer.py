@@ -1,0 +1,223 @@
+"""Writing spans: those that were received, and what follows from them for their traces."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+
+from ...spans import SPAN_TYPES, STATUSES, Origin, SpanRow
+from ..bodies import Bodies
+from .conditions import bindable
+from .rows import flatten
+
+__all__ = ["SpanWriter"]
+
+_ERROR, _PENDING, _SUCCESS = range(3)
+_ANALYZE_EVERY = 50_000
+_MAX_NUMBERS = 100_000
+
+SPAN_COLUMNS = (
+    "id", "trace", "uid", "parent", "name", "type", "status", "start", "end", "model", "input", "output", "cache_read",
+    "cache_write", "reasoning", "cost", "cost_reported", "counts", "stop_reason", "exit_code", "session", "turn",
+    "first", "last", "cause",
+)  # fmt: skip
+_UPSERT = (
+    f"INSERT INTO span ({', '.join(SPAN_COLUMNS)}) VALUES ({', '.join('?' * len(SPAN_COLUMNS))}) "
+    "ON CONFLICT (uid, trace) DO UPDATE SET "
+    + ", ".join(f"{name} = excluded.{name}" for name in SPAN_COLUMNS if name not in ("id", "uid", "trace"))
+)
+# Where a trace belongs is told once and stays; what is told later fills gaps.
+_UPSERT_TRACE = """
+INSERT INTO trace (uid, name, named, status, start, updated, session, native, source, project, dataset_run, projected)
+VALUES (?1, ?2, ?2 IS NOT NULL, 2, 0, 0, ?3, ?4, ?5, ?6, ?7, ?8)
+ON CONFLICT (uid) DO UPDATE SET name = coalesce(excluded.name, name), named = max(named, excluded.named),
+    session = coalesce(excluded.session, session),
+    native = coalesce(excluded.native, native), source = coalesce(excluded.source, source),
+    project = coalesce(excluded.project, project), dataset_run = coalesce(excluded.dataset_run, dataset_run)
+RETURNING id
+"""
+
+
+class SpanWriter:
+    """One connection that writes. Every write is a transaction: whole or not at all."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self.db = db
+        self._bodies = Bodies(lambda: None)
+        self._numbers: dict[tuple[str, str], int] = {}
+        self._unanalyzed = 0
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        self.db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self.db.execute("COMMIT")
+        except BaseException:
+            self.db.execute("ROLLBACK")
+            self._numbers.clear()
+            raise
+        if self._unanalyzed >= _ANALYZE_EVERY:
+            self.analyze()
+
+    def analyze(self) -> None:
+        """Tell SQLite what the data are like: which of several conditions to begin with depends on it."""
+        self._unanalyzed = 0
+        self.db.execute("PRAGMA analysis_limit=1000")
+        self.db.execute("ANALYZE")
+
+    def close(self) -> None:
+        if self._unanalyzed:
+            self.analyze()
+        self.db.close()
+
+    def put(self, spans: Sequence[SpanRow], origins: Mapping[str, Origin]) -> None:
+        with self.transaction():
+            traces = {uid: self.trace(uid, origins.get(uid, Origin())) for uid in {span.trace for span in spans}}
+            unique = {(traces[span.trace], span.id): span for span in spans}
+            known = self._known(unique)
+            fresh = 1 + int(self.db.execute("SELECT max(id) FROM span").fetchone()[0] or 0)
+            numbers = {}
+            for place in unique:
+                numbers[place] = known.get(place) or fresh
+                fresh += place not in known
+            self._forget_attributes(known.values())
+            self.upsert([self._values(number, *place, unique[place]) for place, number in numbers.items()])
+            self._put_details([(number, unique[place]) for place, number in numbers.items()])
+            for trace in traces.values():
+                self.refresh(trace)
+
+    def upsert(self, values: Sequence[tuple[Any, ...]]) -> None:
+        self.db.executemany(_UPSERT, values)
+        self._unanalyzed += len(values)
+
+    def trace(self, uid: str, origin: Origin, *, projected: bool = False) -> int:
+        """The number of a trace, which is made if it is new."""
+        native = origin.session.partition("/")[2] if origin.session else None
+        row = self.db.execute(
+            _UPSERT_TRACE,
+            (uid, origin.name, origin.session, native, origin.source, origin.project, origin.dataset_run, projected),
+        ).fetchone()
+        return int(row[0])
+
+    def name(self, text: str) -> int:
+        return self._number("name", text)
+
+    def refresh(self, trace: int) -> None:
+        """Add up a trace from its spans."""
+        start, latest, errors, reports, nested = self.db.execute(
+            "SELECT min(start), max(coalesce(end, start)), sum(status = 0), "
+            "sum(input IS NOT NULL OR output IS NOT NULL OR cost IS NOT NULL), sum(session IS NULL) "
+            "FROM span WHERE trace = ?",
+            (trace,),
+        ).fetchone()
+        if start is None:
+            self.db.execute("DELETE FROM trace WHERE id = ?", (trace,))
+            return
+        if nested and reports > 1:
+            self._count_once(trace)
+        tokens, cost = self.db.execute(
+            "SELECT sum(coalesce(input, 0) + coalesce(output, 0)), sum(cost) FROM span "
+            "WHERE trace = ? AND counts AND (input IS NOT NULL OR output IS NOT NULL OR cost IS NOT NULL)",
+            (trace,),
+        ).fetchone()
+        roots = self.db.execute(
+            "SELECT name.text, s.end IS NULL FROM span s JOIN name ON name.id = s.name "
+            "WHERE s.trace = ?1 AND (s.parent IS NULL OR NOT EXISTS "
+            "(SELECT 1 FROM span p WHERE p.trace = ?1 AND p.uid = s.parent)) ORDER BY s.start, s.id",
+            (trace,),
+        ).fetchall()
+        pending = any(open_end for _, open_end in roots)
+        self.db.execute(
+            "UPDATE trace SET name = iif(named, name, ?), status = ?, start = ?, updated = ?, latency = ?, cost = ?, "
+            "tokens = ? WHERE id = ?",
+            (
+                roots[0][0] if roots else None,
+                _ERROR if errors else _PENDING if pending else _SUCCESS,
+                start,
+                latest,
+                None if pending else latest - start,
+                cost,
+                tokens,
+                trace,
+            ),
+        )
+
+    def _count_once(self, trace: int) -> None:
+        """A span's usage counts only if nothing below it reports any."""
+        rows = self.db.execute(
+            "SELECT id, uid, parent, input IS NOT NULL OR output IS NOT NULL OR cost IS NOT NULL, counts FROM span "
+            "WHERE trace = ?",
+            (trace,),
+        ).fetchall()
+        parents = {uid: parent for _, uid, parent, _, _ in rows}
+        covered: set[int] = set()
+        for _, uid, _, reports, _ in rows:
+            above = parents[uid] if reports else None
+            while above is not None and above in parents and above not in covered:
+                covered.add(above)
+                above = parents[above]
+        changes = [(uid not in covered, id) for id, uid, _, _, counts in rows if bool(counts) == (uid in covered)]
+        self.db.executemany("UPDATE span SET counts = ? WHERE id = ?", changes)
+
+    def _known(self, places: Iterable[tuple[int, int]]) -> dict[tuple[int, int], int]:
+        rows = self.db.execute(
+            "SELECT s.trace, s.uid, s.id FROM json_each(?) p "
+            "JOIN span s ON s.uid = json_extract(p.value, '$[1]') AND s.trace = json_extract(p.value, '$[0]')",
+            (msgspec.json.encode(list(places)).decode(),),
+        )
+        return {(trace, uid): id for trace, uid, id in rows}
+
+    def _forget_attributes(self, spans: Iterable[int]) -> None:
+        for span in spans:
+            row = self.db.execute("SELECT data FROM facts WHERE span = ?", (span,)).fetchone()
+            for path, _ in _leaves(msgspec.json.decode(row[0])) if row else ():
+                self.db.execute("DELETE FROM attribute WHERE path = ? AND span = ?", (self._number("path", path), span))
+            self.db.execute("DELETE FROM facts WHERE span = ?", (span,))
+            self.db.execute("DELETE FROM content WHERE span = ?", (span,))
+
+    def _values(self, number: int, trace: int, uid: int, span: SpanRow) -> tuple[Any, ...]:
+        return (
+            number, trace, uid, span.parent, self.name(span.name), SPAN_TYPES.index(span.type),
+            STATUSES.index(span.status), span.start, span.end, self.name(span.model) if span.model else None,
+            span.input_tokens, span.output_tokens, span.cache_read_tokens, span.cache_write_tokens,
+            span.reasoning_tokens, span.cost, span.cost_reported, True,
+            self.name(span.stop_reason) if span.stop_reason else None, span.exit_code, None, None, None, None, None,
+        )  # fmt: skip
+
+    def _put_details(self, spans: Sequence[tuple[int, SpanRow]]) -> None:
+        facts, attributes, contents = [], [], []
+        pack = self._bodies.pack
+        for number, span in spans:
+            if span.metadata or span.attributes:
+                data = {"metadata": span.metadata, "attributes": span.attributes}
+                facts.append((number, msgspec.json.encode(data).decode()))
+                attributes += [(self._number("path", path), number, bindable(value)) for path, value in _leaves(data)]
+            if span.input is not None or span.output is not None or span.tool_calls:
+                parts = (span.input, span.output, span.tool_calls or None)
+                contents.append(
+                    (number, *(None if part is None else pack(msgspec.json.encode(part).decode()) for part in parts))
+                )
+        attributes.sort(key=lambda entry: entry[:2])  # neighbours in the table
+        self.db.executemany("INSERT INTO facts (span, data) VALUES (?, ?)", facts)
+        self.db.executemany("INSERT OR REPLACE INTO attribute (path, span, value) VALUES (?, ?, ?)", attributes)
+        self.db.executemany("INSERT INTO content (span, input, output, tool_calls) VALUES (?, ?, ?, ?)", contents)
+
+    def _number(self, table: str, text: str) -> int:
+        number = self._numbers.get((table, text))
+        if number is None:
+            row = self.db.execute(f"SELECT id FROM {table} WHERE text = ?", (text,)).fetchone()
+            if row is None:
+                row = self.db.execute(f"INSERT INTO {table} (text) VALUES (?) RETURNING id", (text,)).fetchone()
+            if len(self._numbers) >= _MAX_NUMBERS:
+                self._numbers.clear()
+            number = self._numbers[table, text] = int(row[0])
+        return number
+
+
+def _leaves(data: dict[str, Any]) -> list[tuple[str, Any]]:
+    return [leaf for name in ("metadata", "attributes") for leaf in flatten(name, data.get(name) or {})]

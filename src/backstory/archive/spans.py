@@ -1,0 +1,201 @@
+"""What a store of traces is: the rows it keeps and what can be asked of it.
+
+Turns of transcripts come here as they are read; spans and logs of OpenTelemetry are put here by whoever receives them,
+in any process. `archive/local/spans` is SQLite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Generic, Literal, Protocol, TypeVar
+
+from msgspec import Struct
+
+__all__ = [
+    "COUNT_LIMIT",
+    "SPAN_TYPES",
+    "STATUSES",
+    "Condition",
+    "Found",
+    "Operator",
+    "Origin",
+    "Position",
+    "SpanRow",
+    "SpanType",
+    "Spans",
+    "Status",
+    "ToolUse",
+    "TraceQuery",
+    "TraceRow",
+    "UsageTotal",
+    "Value",
+    "Window",
+]
+
+Status = Literal["error", "pending", "success"]
+SpanType = Literal["EVENT", "GENERATION", "SPAN"]
+Operator = Literal["eq", "ne", "gt", "gte", "lt", "lte", "contains"]
+Value = str | int | float | bool
+# The positions are the codes that are stored: in the order of the alphabet, so that codes sort like the words.
+STATUSES: tuple[Status, ...] = ("error", "pending", "success")
+SPAN_TYPES: tuple[SpanType, ...] = ("EVENT", "GENERATION", "SPAN")
+COUNT_LIMIT = 10_000
+
+T = TypeVar("T")
+
+
+class Origin(Struct, frozen=True, kw_only=True):
+    """Where a trace belongs, as far as its spans tell; what one batch does not tell, an earlier one may have."""
+
+    name: str | None = None
+    session: str | None = None
+    """Key of a session: `<source>/<the agent's own id>`."""
+    source: str | None = None
+    project: str | None = None
+    dataset_run: str | None = None
+
+
+class TraceRow(Struct, kw_only=True):
+    """One trace. Times are milliseconds since the epoch."""
+
+    id: str
+    name: str | None = None
+    status: Status = "success"
+    start: int = 0
+    updated: int = 0
+    latency: int | None = None
+    cost: float | None = None
+    tokens: int | None = None
+    session: str | None = None
+    source: str | None = None
+    project: str | None = None
+    dataset_run: str | None = None
+
+
+class SpanRow(Struct, kw_only=True):
+    """One span. `id` and `parent` are the eight bytes of OpenTelemetry as a signed integer."""
+
+    trace: str
+    id: int
+    parent: int | None = None
+    name: str
+    type: SpanType = "SPAN"
+    status: Status = "success"
+    start: int
+    end: int | None = None
+    model: str | None = None
+    input_tokens: int | None = None
+    """With what was read from or written to the cache, which stand beside it."""
+    output_tokens: int | None = None
+    cache_read_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    reasoning_tokens: int | None = None
+    cost: float | None = None
+    cost_reported: bool = False
+    """Whether the cost was told by whoever made the call, or computed from prices."""
+    stop_reason: str | None = None
+    exit_code: int | None = None
+    event: bytes | None = None
+    """The event of the archive it was made from."""
+    metadata: dict[str, Any] = {}
+    attributes: dict[str, Any] = {}
+    input: Any = None
+    output: Any = None
+    tool_calls: list[dict[str, Any]] = []
+    origin: Origin = Origin()
+    """Of its trace; filled in by the store."""
+    cut: bool = False
+    """Input or output is longer than what was asked for."""
+
+
+class Condition(Struct, frozen=True):
+    """`field` is one of the contract's paths; times are milliseconds."""
+
+    field: str
+    operator: Operator
+    value: Value
+
+
+class Position(Struct, frozen=True):
+    """Where a page ended: the value it was sorted by, and a number that decides among equals."""
+
+    value: Value | None
+    number: int
+
+
+class TraceQuery(Struct, frozen=True, kw_only=True):
+    """What to find, of traces or of spans."""
+
+    conditions: tuple[Condition, ...] = ()
+    sort: str
+    descending: bool = True
+    limit: int = 50
+    after: Position | None = None
+    deadline: float | None = None
+    """`time.monotonic()` after which what was found so far is the answer."""
+
+
+class Found(Struct, Generic[T], kw_only=True):
+    rows: list[T]
+    more: bool = False
+    total: int | None = None
+    """None: above COUNT_LIMIT, or there was no time to count."""
+    last: Position | None = None
+    complete: bool = True
+    """False: the time was up before everything was looked at."""
+
+
+class Window(Struct, frozen=True, kw_only=True):
+    """Which usage to add up."""
+
+    since: int | None = None
+    until: int | None = None
+    project: str | None = None
+    """Part of a project's path, in any case."""
+    source: str | None = None
+
+
+class UsageTotal(Struct, kw_only=True):
+    """Tokens and money of the model calls of one day, project, model and agent."""
+
+    day: str
+    project: str | None
+    model: str | None
+    source: str | None
+    calls: int
+    input_tokens: int
+    output_tokens: int
+    cache_read_tokens: int
+    cache_write_tokens: int
+    reasoning_tokens: int
+    cost: float | None
+    unpriced: int
+    """Calls nobody knows the price of; they are not in `cost`."""
+
+
+class ToolUse(Struct, kw_only=True):
+    """What was done with one tool; tokens and cost are those of the model calls that asked for it, in equal parts."""
+
+    tool: str
+    calls: int
+    errors: int
+    milliseconds: int
+    tokens: int
+    cost: float | None
+
+
+class Spans(Protocol):
+    """Any number of threads and processes may ask and put."""
+
+    def put(self, spans: Sequence[SpanRow], origins: Mapping[str, Origin]) -> None:
+        """Write spans, each in the place of what was known under its trace and id. `origins` is by trace."""
+
+    def traces(self, query: TraceQuery) -> Found[TraceRow]: ...
+    def spans(self, query: TraceQuery, chars: int) -> Found[SpanRow]:
+        """Inputs and outputs come with at most so many characters."""
+
+    def trace(self, id: str) -> tuple[TraceRow, list[SpanRow]] | None: ...
+    def usage(self, window: Window) -> list[UsageTotal]:
+        """A session's usage is that of its transcript if there is one, else what telemetry told of it."""
+
+    def tools(self, window: Window) -> list[ToolUse]: ...

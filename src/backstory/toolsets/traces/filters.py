@@ -1,0 +1,144 @@
+"""Which fields can be asked for, and what each can be compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Literal
+
+from ...archive.spans import Condition, Value
+from ...model import parse_time
+from .errors import Refused
+from .types import Filter
+
+__all__ = ["SPAN_FIELDS", "TRACE_FIELDS", "check_sort", "span_condition", "trace_condition"]
+
+Kind = Literal["text", "number", "time", "moment", "any"]
+"""A time is a number to callers, a moment is an ISO text; both are compared with either."""
+
+TRACE_FIELDS: Mapping[str, Kind] = {
+    "id": "text",
+    "name": "text",
+    "status": "text",
+    "latency": "number",
+    "totalCost": "number",
+    "totalTokens": "number",
+    "createdAt": "moment",
+    "updatedAt": "moment",
+}
+SPAN_FIELDS: Mapping[str, Kind] = {
+    "id": "text",
+    "traceId": "text",
+    "parentId": "text",
+    "name": "text",
+    "startTime": "time",
+    "endTime": "time",
+    "status": "text",
+    "data.type": "text",
+    "data.model": "text",
+    "data.inputTokens": "number",
+    "data.outputTokens": "number",
+    "data.totalCost": "number",
+}
+_OPEN = ("data.metadata.", "data.attributes.")
+_COMPARISONS = ("gt", "gte", "lt", "lte")
+_WORDS: Mapping[Kind, str] = {
+    "text": "a text",
+    "number": "a number",
+    "time": "a time: milliseconds or an ISO 8601 text",
+    "moment": "a time: milliseconds or an ISO 8601 text",
+    "any": "a text, a number or a boolean",
+}
+
+
+def trace_condition(given: Filter) -> Condition:
+    """A condition on a trace; `data.*` is about any of its spans."""
+    kind = TRACE_FIELDS.get(given.field)
+    if kind is None and given.field.startswith("data."):
+        kind = _span_kind(given.field)
+    if kind is None:
+        raise _unknown("filter", given.field, [*TRACE_FIELDS, "data.*"])
+    return _condition(given, kind)
+
+
+def span_condition(given: Filter) -> Condition:
+    kind = _span_kind(given.field)
+    if kind is None:
+        raise _unknown("filter", given.field, _span_names())
+    return _condition(given, kind)
+
+
+def check_sort(field: str, *, of_spans: bool) -> None:
+    if of_spans:
+        if _span_kind(field) is None:
+            raise _unknown("sortBy", field, _span_names())
+    elif field not in TRACE_FIELDS:
+        raise _unknown("sortBy", field, list(TRACE_FIELDS))
+
+
+def _span_names() -> list[str]:
+    return [*SPAN_FIELDS, *(f"{prefix}*" for prefix in _OPEN)]
+
+
+def _span_kind(field: str) -> Kind | None:
+    if field in SPAN_FIELDS:
+        return SPAN_FIELDS[field]
+    return "any" if any(field.startswith(prefix) and field != prefix for prefix in _OPEN) else None
+
+
+def _unknown(where: str, field: str, valid: list[str]) -> Refused:
+    known = {name.lower(): name for name in [*TRACE_FIELDS, *SPAN_FIELDS] if name in valid or "data.*" in valid}
+    near = get_close_matches(field.lower()[:80], known, 1, 0.5)
+    nearest = {"nearest": known[near[0]]} if near else {}
+    return Refused(
+        "INVALID_QUERY", f"Invalid {where}: unknown field '{field}'", field=field, validFields=valid, **nearest
+    )
+
+
+def _condition(given: Filter, kind: Kind) -> Condition:
+    operator, value = given.operator, given.value
+    if operator == "contains":
+        if kind not in ("text", "moment", "any"):
+            raise _clash(given, f"'contains' needs a text field, and '{given.field}' is {_WORDS[kind]}")
+        if not isinstance(value, str):
+            raise _clash(given, "'contains' needs a text to look for")
+        return Condition(given.field, operator, _storable(value))
+    if operator in _COMPARISONS and (kind == "text" or (kind == "any" and not _is_number(value))):
+        wants = f"'{given.field}' is a text" if kind == "text" else "the value is not a number"
+        raise _clash(given, f"'{operator}' compares numbers, and {wants}")
+    if kind in ("time", "moment"):
+        return Condition(given.field, operator, _milliseconds(given))
+    if (kind == "text" and not isinstance(value, str)) or (kind == "number" and not _is_number(value)):
+        raise _clash(given, f"'{given.field}' is {_WORDS[kind]}")
+    return Condition(given.field, operator, _storable(value) if isinstance(value, str) else value)
+
+
+def _milliseconds(given: Filter) -> Value:
+    value = given.value
+    if isinstance(value, str):
+        moment = parse_time(value)
+        if moment is None:
+            raise _clash(given, f"'{given.field}' is {_WORDS['time']}, and '{value[:80]}' is neither")
+        return moment
+    if not _is_number(value):
+        raise _clash(given, f"'{given.field}' is {_WORDS['time']}")
+    return value
+
+
+def _is_number(value: Value) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value == value
+
+
+def _storable(text: str) -> str:
+    """Lone surrogates cannot be stored, so nothing has any."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _clash(given: Filter, problem: str) -> Refused:
+    return Refused(
+        "INVALID_QUERY",
+        f"Invalid filter: {problem}",
+        field=given.field,
+        operator=given.operator,
+        value=_storable(given.value) if isinstance(given.value, str) else given.value,
+    )
