@@ -112,7 +112,8 @@ def read_file(index: Index, files: Files, session_id: str, problems: Problems, *
             if session:
                 index.remove(session)
             return
-        file.truncate(found.end)
+        if file.seek(0, 2) > found.end:
+            file.truncate(found.end)
         if found.unterminated:
             file.seek(found.end)
             file.write(b"\n")
