@@ -31,6 +31,8 @@ class Kind(Struct, frozen=True):
 
     name: str
     version: int
+    readable_from: int
+    """The oldest version that can still be asked, until the new one is built: it has all the fields."""
     build_schema: Callable[[tantivy.SchemaBuilder], None]
     heap_bytes: int
     threads: int
@@ -52,10 +54,10 @@ class Index:
         return _analyzer()
 
     def searcher(self) -> tantivy.Searcher | None:
-        """A snapshot with every commit up to now; None before the first one of this version."""
+        """A snapshot with every commit up to now; None before the first one that can be read."""
         with self._lock:
             folder = self._current()
-            if folder is None or _version_of(folder) != self._kind.version:
+            if folder is None or not self._kind.readable_from <= _version_of(folder) <= self._kind.version:
                 return None
             try:
                 commit = (folder / "meta.json").stat()

@@ -1,0 +1,83 @@
+"""The record's schema and the index' versions."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from backstory.archive.base import ArchiveError
+from backstory.archive.local import documents
+from backstory.archive.local.archive import LocalArchive
+from backstory.archive.local.database import SCHEMA_VERSION
+from backstory.library import Library
+from tests.transcripts import Transcript
+
+
+class TestSchema:
+    """Versioned by `user_version`; several processes may open a new home at once."""
+
+    def test_version(self, tmp_path: Path) -> None:
+        LocalArchive(tmp_path).close()
+        database = sqlite3.connect(tmp_path / "archive.db")
+        assert database.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION,)
+        assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        database.close()
+
+    def test_a_newer_archive_is_refused(self, tmp_path: Path) -> None:
+        LocalArchive(tmp_path).close()
+        database = sqlite3.connect(tmp_path / "archive.db")
+        database.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
+        database.close()
+        with pytest.raises(ArchiveError, match="newer Backstory"):
+            LocalArchive(tmp_path)
+
+    def test_many_first_starts(self, tmp_path: Path) -> None:
+        code = "import sys; from pathlib import Path; from backstory.library import Library\n"
+        code += "library = Library(Path(sys.argv[1])); library.catch_up(); print(library.archive.counts().events)"
+        processes = [
+            subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+            for _ in range(4)
+        ]
+        assert [process.communicate(timeout=60)[0] for process in processes] == ["0\n"] * 4
+        assert {process.returncode for process in processes} == {0}
+
+
+class TestIndexVersions:
+    """An index of another version answers until the new one is built beside it and swapped in."""
+
+    def test_rebuilt(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        home = tmp_path / "home"
+        Transcript("one").prompt("needle").write(home)
+        with Library(tmp_path / "b", agents_home=home, environ={}) as library:
+            library.sync()
+        old = {path.name for path in (tmp_path / "b" / "index" / "events").iterdir()}
+        newer = msgspec.structs.replace(documents.EVENTS, version=documents.EVENTS.version + 1)
+        monkeypatch.setattr("backstory.archive.local.archive.EVENTS", newer)
+        with Library(tmp_path / "b", agents_home=home, environ={}) as library:
+            answer = library.search("needle")
+            assert len(answer["data"]["results"]) == 1
+            assert any("index" in warning for warning in answer["warnings"])
+            library.sync()
+            answer = library.search("needle")
+            assert len(answer["data"]["results"]) == 1
+            assert answer["warnings"] == []
+        new = {path.name for path in (tmp_path / "b" / "index" / "events").iterdir()}
+        assert new & old == {"current"}
+
+    def test_a_reader_follows_a_swap(self, tmp_path: Path) -> None:
+        home = tmp_path / "home"
+        Transcript("one").prompt("needle").write(home)
+        with Library(tmp_path / "b", agents_home=home, environ={}) as reader:
+            reader.sync()
+            assert reader.search("needle")["data"]["results"]
+            with Library(tmp_path / "b", agents_home=home, environ={}) as other:
+                assert other.reindex() == 1
+                Transcript("two").prompt("haystack").write(home)
+                other.sync()
+            assert reader.search("needle")["data"]["results"]
+            assert reader.search("haystack")["data"]["results"]
