@@ -269,16 +269,17 @@ class ClaudeCodeParser:
         return True
 
     def _read_summary(self, record: dict[str, Any]) -> Iterable[Item]:
-        """The summary of a conversation, named by its last record. Old versions wrote those of other sessions, too."""
+        """The summary of a conversation, named by its last record. Old versions wrote those of other sessions, too; one
+        that names no record can only be of this one."""
         summary, leaf = string(record, "summary"), string(record, "leafUuid")
         if isinstance(record.get("message"), dict):  # what a compaction left, in transcripts of other tools
             items: list[Item] = []
             entry = Entry(record, self._state.main, self._identity(record, self._state.main), items)
             entry.add("prompt", EventType.COMPACTION, readable(record["message"].get("content")))
             return items
-        if not summary or not leaf:
+        if not summary:
             return ()
-        if leaf in self._state.leaves:
+        if leaf is None or leaf in self._state.leaves:
             return (About(title=summary, title_rank=1, summary=summary),)
         remember(self._state.summaries, leaf, summary, _MAX_SUMMARIES)
         return ()

@@ -92,12 +92,12 @@ def split_prompt(text: str) -> list[Piece]:
     if start.startswith(_CAVEAT):
         return []
     if start.startswith("<"):
-        return _split_tags(start)
+        return _split_tags(text)
     return _prompt(text)
 
 
 def _prompt(text: str) -> list[Piece]:
-    """Typed text, without a reminder that was appended to it."""
+    """Typed text to its last character, without a reminder that was appended to it."""
     pieces: list[Piece] = []
     stripped = text.rstrip()
     if stripped.endswith(_REMINDER_END):
@@ -105,9 +105,9 @@ def _prompt(text: str) -> list[Piece]:
         if begin >= 0:
             reminder = stripped[begin + len("<system-reminder>") : -len(_REMINDER_END)].strip()
             pieces += [Piece(Part.INJECTED, reminder)] if reminder else []
-            stripped = stripped[:begin].rstrip()
-    if stripped.strip():
-        pieces.insert(0, Piece(Part.PROMPT, stripped))
+            text = stripped[:begin].rstrip()
+    if text.strip():
+        pieces.insert(0, Piece(Part.PROMPT, text))
     return pieces
 
 
@@ -130,7 +130,7 @@ def _split_tags(text: str) -> list[Piece]:
         pieces.insert(0, Piece(Part.COMMAND, f"/{name.lstrip('/')} {arguments}".rstrip()))
     elif command.get("command-message"):
         pieces.insert(0, Piece(Part.COMMAND, f"/{command['command-message']}"))
-    return pieces + _prompt(text[position:].strip())
+    return pieces + _prompt(text[position:].lstrip() if position else text)
 
 
 def _readable(tag: str, inner: str) -> str:
