@@ -137,3 +137,12 @@ class TestMeanwhile:
             return server.tool("search_sessions", {"query": "pangolin"})["data"]["results"]
 
         assert "pangolin" in json.dumps(eventually(found))
+
+    def test_live_messages_are_found(self, server: Served) -> None:
+        session_id = server.call("create", {"title": "Digging"})["session_id"]
+        server.call("append", {"session_id": session_id, "message": MESSAGE})
+
+        def found() -> object:
+            return server.tool("search_sessions", {"query": "wombats"})["data"]["results"]
+
+        assert "wombats" in json.dumps(eventually(found))

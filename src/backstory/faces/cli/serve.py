@@ -25,6 +25,7 @@ def serve(
     """
     import asyncio
     import logging
+    import os
 
     from ... import open_archive
     from ...toolsets.live import Live, LiveError
@@ -41,6 +42,8 @@ def serve(
 
     logging.basicConfig(level=logging.WARNING, format="backstory: %(levelname)s: %(message)s")
     options = Options(host, port, token, allow_hosts, allow_origins)
+    if token:
+        os.environ["BACKSTORY_TOKEN"] = token  # tools of this process that go through its own server present it too
     try:
         with listen(options) as listener:
             library = open_archive()
