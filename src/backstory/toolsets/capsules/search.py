@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 from msgspec import Struct
@@ -29,6 +30,7 @@ _RANKED = 2000
 _WEIGHTS = "50.0, 30.0, 20.0, 1.0"
 _SNIPPET_CHARS = 240
 _BEFORE_MATCH = 80
+_MAX_PLACES = 100
 
 
 class Hit(Struct, frozen=True):
@@ -98,12 +100,8 @@ def _conditions(match: str, filters: Filters, literals: list[str]) -> tuple[str,
 
 
 def _snippet(capsule: Capsule, terms: list[str]) -> str:
-    """The part of the text around the longest term that is in it, on one line."""
-    at = 0
-    for term in sorted(terms, key=len, reverse=True):
-        if found := re.search(re.escape(term), capsule.text, re.IGNORECASE):
-            at = found.start()
-            break
+    """The part of the text where most of the terms are together, on one line."""
+    at = _best_place(capsule.text, terms)
     start = max(0, at - _BEFORE_MATCH)
     if start:
         start = max(capsule.text.find(" ", start, at) + 1, start)
@@ -112,6 +110,19 @@ def _snippet(capsule: Capsule, terms: list[str]) -> str:
         end = max(capsule.text.rfind(" ", at + 1, end), start + _SNIPPET_CHARS // 2)
     folded = " ".join(capsule.text[start:end].split())
     return f"{'…' if start else ''}{folded}{'…' if end < len(capsule.text) else ''}"
+
+
+def _best_place(text: str, terms: list[str]) -> int:
+    """Where the first of the stretches with the most different terms begins."""
+    longest_first = sorted(terms, key=len, reverse=True)
+    pattern = re.compile("|".join(map(re.escape, longest_first)), re.IGNORECASE)
+    found = [(match.start(), match[0].lower()) for match in islice(pattern.finditer(text), _MAX_PLACES)]
+    best, place = 0, 0
+    for index, (start, _) in enumerate(found):
+        together = {term for at, term in found[index:] if at < start + _SNIPPET_CHARS - _BEFORE_MATCH}
+        if len(together) > best:
+            best, place = len(together), start
+    return place
 
 
 def _spaced(text: str) -> str:
