@@ -1,0 +1,273 @@
+"""`backstory capsule ...`: flags, text, output and exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from backstory.faces.cli.capsule import capsule
+from backstory.library import Library
+from tests.capsule_world import GOOD, HEADER, capsule_text, record
+
+
+class Cli:
+    def __init__(self, home: Path) -> None:
+        self.home = home
+
+    def __call__(self, *arguments: str, text: str = "") -> Result:
+        result = CliRunner().invoke(capsule, arguments, input=text)
+        assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+        return result
+
+    def json(self, *arguments: str, text: str = "") -> dict[str, Any]:
+        """The document a command prints with --json: one, and nothing else."""
+        answer: dict[str, Any] = json.loads(self(*arguments, "--json", text=text).stdout)
+        return answer
+
+
+@pytest.fixture
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
+    monkeypatch.setenv("BACKSTORY_HOME", str(tmp_path))
+    return Cli(tmp_path)
+
+
+class TestMirrorsTheTools:
+    def test_every_tool_is_a_command(self, tmp_path: Path) -> None:
+        verbs = {
+            tool.name.removeprefix("moss.").replace("_", "-") for tool in Library(tmp_path).toolset("capsules").tools
+        }
+
+        assert set(capsule.commands) == verbs
+
+    def test_every_argument_is_a_flag(self, tmp_path: Path) -> None:
+        """Under its own name; texts, queries and lists of references are given in other ways."""
+        elsewhere = {"capsule_text", "content", "items", "query"}
+        for tool in Library(tmp_path).toolset("capsules").tools:
+            command = capsule.commands[tool.name.removeprefix("moss.").replace("_", "-")]
+            flags = {option for parameter in command.params for option in parameter.opts if option.startswith("--")}
+            wanted = {
+                f"--{name.replace('_', '-')}" for name in tool.input_schema["properties"] if name not in elsewhere
+            }
+            assert wanted <= flags, tool.name
+
+
+class TestText:
+    def test_from_stdin(self, cli: Cli) -> None:
+        """To the last byte, line ends included."""
+        text = GOOD.replace("\n", "\r\n") + "ü"
+        stored = cli.json("store", "--name", "a", text=text)
+
+        assert stored["created"] is True
+        assert cli.json("fetch", "a")["capsule_text"] == text
+
+    def test_from_a_file(self, cli: Cli, tmp_path: Path) -> None:
+        """Without a byte order mark; a file that cannot be read is told."""
+        file = tmp_path / "a.md"
+        file.write_text("\ufeff" + GOOD, "utf-8")
+        cli.json("store", "--name", "a", "--file", str(file))
+
+        assert cli.json("fetch", "a")["capsule_text"] == GOOD
+        missing = cli("store", "--file", str(tmp_path / "missing.md"))
+        assert missing.exit_code == 2
+        assert "missing.md" in missing.stderr
+        file.write_bytes(b"\xff")
+        assert "not UTF-8" in cli("store", "--file", str(file)).stderr
+
+    def test_none_at_all(self, cli: Cli) -> None:
+        result = cli("store", "--name", "a")
+
+        assert result.exit_code == 2
+        assert result.stderr.startswith("error: [INVALID_REQUEST] capsule_text")
+
+    def test_update_of_labels_takes_no_text(self, cli: Cli) -> None:
+        cli("store", "--name", "a", text=GOOD)
+        cli("update", "a", "--title", "New", "--tags", "x, y", "--tags", "z")
+
+        item = cli.json("fetch", "a")
+        assert (item["title"], item["tags"], item["capsule_text"]) == ("New", ["x", "y", "z"], GOOD)
+
+    def test_update_of_both(self, cli: Cli) -> None:
+        cli("store", "--name", "a", text=GOOD)
+        cli("update", "--name", "a", "--title", "New", text=capsule_text("other"))
+
+        item = cli.json("fetch", "a")
+        assert (item["title"], item["capsule_text"]) == ("New", capsule_text("other"))
+
+    def test_append(self, cli: Cli) -> None:
+        cli("store", "--name", "a", text=GOOD)
+        cli("append", "a", "--section", "risks", "--content", "- one")
+        cli("append", "a", "--section", "risks", text="- two\n")
+
+        assert cli.json("fetch", "a")["capsule_text"].endswith("## Open questions\n- work\n- one\n- two\n")
+
+    def run_in_terminal(self, home: Path, editor: str, *arguments: str) -> None:
+        """With a terminal on stdin and this shell command as the editor."""
+        script = home / "editor"
+        script.write_text(f'#!/bin/sh\n{editor} "$1"\n')
+        script.chmod(0o700)
+        main, secondary = pty.openpty()
+        environment = os.environ | {"EDITOR": str(script), "BACKSTORY_HOME": str(home)}
+        code = "from backstory.faces.cli.capsule import capsule; capsule()"
+        try:
+            command = [sys.executable, "-c", code, *arguments]
+            subprocess.run(command, stdin=secondary, env=environment, check=True, capture_output=True)
+        finally:
+            os.close(main)
+            os.close(secondary)
+
+    def test_from_the_editor(self, cli: Cli, tmp_path: Path) -> None:
+        """On a template with the six sections, or on the text as it is."""
+        self.run_in_terminal(tmp_path, "sed -i 's/<!-- what the work is for -->/To see/'", "store", "--name", "a")
+        assert cli.json("fetch", "a")["capsule_text"].startswith("## Objective\nTo see\n")
+        self.run_in_terminal(tmp_path, "sed -i 's/To see/To know/'", "update", "a")
+        assert cli.json("fetch", "a")["capsule_text"].startswith("## Objective\nTo know\n")
+
+
+class TestAddress:
+    def test_flags_before_or_after(self, cli: Cli) -> None:
+        """By id or by name; a name need not be marked as one."""
+        capsule_id = cli.json("store", "--name", "a", "--workspace", "W", text=GOOD)["id"]
+        for arguments in (
+            ("fetch", capsule_id),
+            ("fetch", "--no-include-text", capsule_id),
+            ("fetch", capsule_id, "--no-include-text"),
+            ("fetch", "--id", capsule_id),
+            ("fetch", "a", "--workspace", "w"),
+            ("fetch", "--workspace", "w", "A"),
+            ("fetch", "-w", "w", "--name", "a"),
+        ):
+            assert cli.json(*arguments)["id"] == capsule_id
+
+    def test_two_are_ambiguous(self, cli: Cli) -> None:
+        result = cli("fetch", "01ARZ3NDEKTSV4RRFFQ69G5FAV", "--name", "a")
+
+        assert result.exit_code == 2
+        assert "[AMBIGUOUS_ADDRESSING]" in result.stderr
+        assert cli("fetch", "b", "--name", "a").exit_code == 2
+
+    def test_several(self, cli: Cli) -> None:
+        """In their order; what is missing is told, and the exit code says so."""
+        ids = [cli.json("store", "--name", name, text=capsule_text(name))["id"] for name in "abc"]
+
+        items = cli.json("fetch-many", ids[2], "a", "--name", "b")["items"]
+        assert [item["name"] for item in items] == ["c", "a", "b"]
+        result = cli("fetch-many", ids[0], "missing", "b")
+        assert result.exit_code == 1
+        assert result.stdout == f"{capsule_text('a')}\n---\n\n{capsule_text('b')}"
+        assert result.stderr == "error: [NOT_FOUND] capsule not found: default/missing\n"
+
+
+class TestOutput:
+    def test_fetch_prints_the_text_alone(self, cli: Cli) -> None:
+        cli("store", "--name", "a", text=GOOD)
+
+        assert cli("fetch", "a").stdout == GOOD
+        assert cli("latest", "--include-text").stdout == GOOD
+        assert cli("history", "a", "--version", "1").stdout == GOOD
+
+    def test_lists_are_lines_in_a_pipe(self, cli: Cli) -> None:
+        """With every value whole."""
+        cli("store", "--name", "a", "--tags", "x,y", "--title", "A  rather\tlong title " + "x" * 200, text=GOOD)
+        for command in (("list",), ("inventory",), ("inventory", "--tag", "x"), ("inventory", "--name-prefix", "A")):
+            header, line = cli(*command).stdout.splitlines()
+            assert header.split("\t")[0] == "name"
+            assert line.split("\t")[:3] == ["a", "default", "A rather long title " + "x" * 200]
+            assert "x, y" in line.split("\t")
+
+    def test_nothing_hostile_reaches_the_terminal(self, cli: Cli) -> None:
+        """In lists and in messages; the text itself is what it is."""
+        cli("store", "--name", "\x1b[31mred", "--tags", "\x1b]0;title\x07", text=GOOD)
+
+        for command in ("inventory", "list", "search red"):
+            assert "\x1b" not in cli(*command.split()).stdout
+
+    def test_what_was_done(self, cli: Cli) -> None:
+        capsule_id = cli.json("store", "--name", "a", text=GOOD)["id"]
+
+        assert (
+            cli("store", "--name", "a", "--mode", "replace", text=GOOD).stdout
+            == f'replaced "a" in default ({capsule_id})\n'
+        )
+        assert cli("delete", "a").stdout == f"deleted ({capsule_id})\n"
+        assert cli("restore", "a").stdout == f'restored "a" in default ({capsule_id})\n'
+        assert cli("compose", "a", "--store-as", "b").stdout == f"## a\n\n{GOOD.strip()}\n"
+        assert cli("purge").stdout == "No deleted capsules to purge\n"
+        assert cli("export").stdout.startswith("2 capsules exported to ")
+        assert "a\n  default/a" in cli("search", "work").stdout
+
+
+class TestErrors:
+    @pytest.mark.parametrize(
+        ("arguments", "code", "exit_code"),
+        [
+            (("fetch", "missing"), "NOT_FOUND", 1),
+            (("fetch",), "INVALID_REQUEST", 2),
+            (("store", "--name", "a"), "NAME_ALREADY_EXISTS", 1),
+            (("store", "--mode", "maybe"), "INVALID_REQUEST", 2),
+            (("update", "a", "--title", "x", "--if-updated-at", "5"), "CONFLICT", 1),
+            (("delete", "a", "--if-version", "9"), "CONFLICT", 1),
+            (("append", "a"), "INVALID_REQUEST", 2),
+            (("search",), "INVALID_REQUEST", 2),
+            (("compose",), "INVALID_REQUEST", 2),
+            (("import",), "INVALID_REQUEST", 2),
+            (("import", "--path", "x.csv"), "INVALID_REQUEST", 2),
+            (("export", "--path", "/elsewhere/x.jsonl"), "INVALID_REQUEST", 2),
+            (("purge", "--older-than-days", "-1"), "INVALID_REQUEST", 2),
+        ],
+    )
+    def test_are_told_with_their_code(self, cli: Cli, arguments: tuple[str, ...], code: str, exit_code: int) -> None:
+        """On stderr, and with --json also as the tool's answer on stdout."""
+        cli("store", "--name", "a", text=GOOD)
+        result = cli(*arguments, text=GOOD)
+
+        assert result.exit_code == exit_code
+        assert result.stderr.startswith(f"error: [{code}] ")
+        assert result.stdout == ""
+        assert cli.json(*arguments, text=GOOD)["error"]["code"] == code
+
+    def test_thin_and_large(self, cli: Cli) -> None:
+        assert "[CAPSULE_TOO_THIN]" in cli("store", text="thin").stderr
+        assert "[CAPSULE_TOO_LARGE]" in cli("store", text="x" * 12_001).stderr
+        assert cli("store", "--allow-thin", text="thin").exit_code == 0
+
+    def test_import_failures(self, cli: Cli) -> None:
+        """Data with problems is an answer, but not a success."""
+        exports = cli.home / "exports"
+        exports.mkdir()
+        file = exports / "in.jsonl"
+        file.write_text("\n".join(json.dumps(line) for line in (HEADER, record(1), record(2, id=""))) + "\nnonsense\n")
+        result = cli("import", "--path", str(file))
+
+        assert result.exit_code == 1
+        assert result.stdout == "0 capsules imported\n"
+        first, second = result.stderr.splitlines()
+        assert first.startswith("error: [INVALID_RECORD] line 3: ")
+        assert second.startswith("error: [PARSE_ERROR] line 4: ")
+        replaced = CliRunner().invoke(capsule, ["import", str(file), "--mode", "replace", "--json"])
+        assert replaced.exit_code == 1
+        assert json.loads(replaced.stdout)["imported"] == 1
+        file.write_text(json.dumps(record(1)))
+        assert cli("import", str(file)).exit_code == 0
+
+
+class TestStart:
+    def test_help_loads_nothing_heavy(self) -> None:
+        """Help comes at once: no rich, no store, no tools."""
+        code = (
+            "import sys; from backstory.faces.cli.capsule import capsule; capsule(['--help'], standalone_mode=False);"
+            "assert not {'rich', 'sqlite3', 'mcp', 'backstory.toolsets.capsules.tools'} & set(sys.modules)"
+        )
+        subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+    def test_it_is_a_group(self) -> None:
+        assert isinstance(capsule, click.Group)
+        assert capsule.name == "capsule"
