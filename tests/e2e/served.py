@@ -49,7 +49,9 @@ class Process:
         assert self.process.stdout is not None
         ready, _, _ = select.select([self.process.stdout], [], [], PATIENCE)
         self.first_line = self.process.stdout.readline().decode() if ready else ""
-        assert self.first_line, self.stderr
+        if not self.first_line:
+            self.process.kill()
+            raise AssertionError(self.stderr)
 
     @property
     def stderr(self) -> str:
@@ -78,6 +80,7 @@ class Served(Process):
     def __init__(self, home: Path, *arguments: str, port: int = 0, **more: str) -> None:
         super().__init__(home, "serve", "--json", "--port", str(port), *arguments, **more)
         self.address: dict[str, Any] = json.loads(self.first_line)
+        assert "url" in self.address, self.address
         self.url: str = self.address["url"]
         self.port: int = self.address["port"]
         self.ws_url = self.url.replace("http", "ws", 1)
