@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import threading
 import time
@@ -75,6 +76,21 @@ class TestWatch:
         for number in range(3):
             Transcript(f"new {number}", cwd=f"/home/dev/new{number}").prompt(f"greenfield{number}").write(watched.home)
             eventually(lambda word=f"greenfield{number}": watched.finds(word))
+
+    def test_another_agent(self, watched: Watched) -> None:
+        """A folder that was not there when the watch began."""
+        watched.start()
+        rollout = watched.home / ".codex" / "sessions" / "2026" / "01" / "02"
+        rollout.mkdir(parents=True)
+        name = "rollout-2026-01-02T03-04-05-0199c3a1-0000-7000-8000-000000000001.jsonl"
+        message = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "newcomer"}]}
+        records = [
+            {"type": "session_meta", "payload": {"id": "0199c3a1-0000-7000-8000-000000000001", "cwd": "/x"}},
+            {"type": "response_item", "payload": message},
+        ]
+        stamped = ({"timestamp": "2026-01-02T03:04:05.000Z", **record} for record in records)
+        (rollout / name).write_text("".join(json.dumps(record) + "\n" for record in stamped))
+        assert eventually(lambda: watched.finds("newcomer")) < PATIENCE
 
     def test_a_system_that_cannot_tell(self, watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
         """Without notifications (limits, odd file systems) it looks by itself."""

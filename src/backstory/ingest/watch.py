@@ -14,7 +14,7 @@ __all__ = ["watch"]
 # Changes are gathered until it has been quiet for a step, but not for longer than the debounce time.
 _STEP_MS = 50
 _DEBOUNCE_MS = 300
-# Not every change is announced (network folders, overflowing queues, agents installed later): look by oneself too.
+# Not every change is announced (network folders, overflowing queues): look by oneself too.
 _RESCAN_SECONDS = 60.0
 # How often to look where the system cannot tell of changes, or where there is nothing to watch yet.
 _POLL_SECONDS = 2.0
@@ -29,17 +29,19 @@ def watch(ingest: Ingest, stop: threading.Event, on_change: Callable[[SyncReport
             on_change(report)
 
     while not stop.is_set():
+        roots = ingest.roots()
         tell(ingest.sync())
         look_again = time.monotonic() + _RESCAN_SECONDS
         listening = False
-        for paths in _changes(ingest.roots(), stop):
+        for paths in _changes(roots, stop):
             if paths is None or not listening:
                 # Either nobody tells what changed, or it may have changed before anybody listened.
                 tell(ingest.sync())
             elif paths:
                 tell(ingest.sync_paths(paths))
             listening = True
-            if time.monotonic() > look_again:
+            # Another agent may have begun to write meanwhile, in a folder that was not there.
+            if time.monotonic() > look_again or ingest.roots() != roots:
                 break
 
 
