@@ -30,7 +30,7 @@ _RANKED = 2000
 _WEIGHTS = "50.0, 30.0, 20.0, 1.0"
 _SNIPPET_CHARS = 240
 _BEFORE_MATCH = 80
-_MAX_PLACES = 100
+_MAX_PLACES = 20
 
 
 class Hit(Struct, frozen=True):
@@ -83,11 +83,13 @@ def _attempts(terms: list[str]) -> Iterator[tuple[str, list[str]]]:
     if not terms:
         return
     phrases = ['"' + _spaced(term).replace('"', '""') + '"' for term in terms]
+    beginnings = [f"{phrase}*" for phrase in phrases]
     literals = [term for term in terms if _SYMBOLIC.fullmatch(term)]
     yield " AND ".join(phrases), literals
-    yield " AND ".join(f"{phrase}*" for phrase in phrases), literals
+    yield " AND ".join(beginnings), literals
     if len(phrases) > 1:
-        yield " OR ".join(f"{phrase}*" for phrase in phrases), []
+        yield " OR ".join(phrases), []
+        yield " OR ".join(beginnings), []
 
 
 def _conditions(match: str, filters: Filters, literals: list[str]) -> tuple[str, list[Any]]:
@@ -114,15 +116,22 @@ def _snippet(capsule: Capsule, terms: list[str]) -> str:
 
 def _best_place(text: str, terms: list[str]) -> int:
     """Where the first of the stretches with the most different terms begins."""
-    longest_first = sorted(terms, key=len, reverse=True)
-    pattern = re.compile("|".join(map(re.escape, longest_first)), re.IGNORECASE)
-    found = [(match.start(), match[0].lower()) for match in islice(pattern.finditer(text), _MAX_PLACES)]
+    lowered = text.lower()
+    found = sorted((at, term) for term in terms for at in islice(_places(lowered, term.lower()), _MAX_PLACES))
     best, place = 0, 0
     for index, (start, _) in enumerate(found):
-        together = {term for at, term in found[index:] if at < start + _SNIPPET_CHARS - _BEFORE_MATCH}
-        if len(together) > best:
-            best, place = len(together), start
+        reach = start + _SNIPPET_CHARS - _BEFORE_MATCH
+        together = len({term for at, term in found[index:] if at < reach})
+        if together > best:
+            best, place = together, start
     return place
+
+
+def _places(text: str, term: str) -> Iterator[int]:
+    at = text.find(term)
+    while at >= 0:
+        yield at
+        at = text.find(term, at + 1)
 
 
 def _spaced(text: str) -> str:
