@@ -8,7 +8,7 @@ from .base import Source
 
 __all__ = ["SOURCES", "load_sources"]
 
-SOURCES: tuple[str, ...] = ("claude-code", "codex", "live")
+SOURCES: tuple[str, ...] = ("claude-code", "codex", "live", "otel")
 
 
 def load_sources(names: Iterable[str] | None = None) -> list[Source]:
@@ -30,4 +30,8 @@ def _load(name: str) -> Source:
             from .live import Live
 
             return Live()
+        case "otel":
+            from .otel import Otel
+
+            return Otel()
     raise ValueError(f"unknown source {name!r}: the sources are {', '.join(SOURCES)}")

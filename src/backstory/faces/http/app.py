@@ -17,6 +17,7 @@ from .errors import HANDLERS
 from .home import home_routes
 from .iii import Engine, iii_socket
 from .mcp import McpEndpoint
+from .otlp import otlp_routes
 from .security import Access, Guard
 from .sessions import session_routes
 
@@ -50,6 +51,7 @@ def create_app(
         WebSocketRoute("/", iii_socket(Engine(live))),
         *session_routes(live),
         *api_routes(library),
+        *otlp_routes(library),
         Route("/mcp", mcp),
     ]
 

@@ -52,9 +52,12 @@ class LocalSpans:
         if not spans:
             return
         with self._writing:
-            if self._writer is None:
-                self._writer = self.writer()
-            self._writer.put(spans, origins)
+            try:
+                if self._writer is None:
+                    self._writer = self.writer()
+                self._writer.put(spans, origins)
+            except sqlite3.DatabaseError as error:
+                raise ArchiveError(f"the traces cannot be written: {error}") from None
 
     def writer(self) -> SpanWriter:
         """A connection for one thread at a time to write with."""

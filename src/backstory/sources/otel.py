@@ -1,0 +1,63 @@
+"""Sessions told by OpenTelemetry, from the files their messages were put into when they were received."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ..model import EventType
+from ..otelfiles import FOLDER, Line, session_of
+from .base import Event, Item, Lookup, Parser, Transcript
+
+__all__ = ["Otel"]
+
+
+class Otel:
+    name = "otel"
+
+    def roots(self, home: Path, environ: Mapping[str, str]) -> list[Path]:
+        """None of its own: the files lie in Backstory's home, which the library adds."""
+        return []
+
+    def accepts(self, path: Path) -> bool:
+        return path.parent.name == FOLDER and session_of(path.name) is not None
+
+    def describe(self, path: Path, head: bytes) -> Transcript | None:
+        session = session_of(path.name)
+        return Transcript(source=self.name, path=path, session=session) if session else None
+
+    def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
+        return _Lines()
+
+    def records(self, path: Path) -> Iterator[Any] | None:
+        return None
+
+
+class _Lines:
+    def parse(self, record: Any) -> Iterable[Item]:
+        line = msgspec.convert(record, Line)
+        of_model = line.type in (EventType.ASSISTANT_RESPONSE, EventType.REASONING, EventType.TOOL_CALL)
+        yield Event(
+            uid=bytes.fromhex(line.uid),
+            type=line.type,
+            text=line.text,
+            ts=line.ts,
+            starts_turn=line.type is EventType.USER_INPUT,
+            may_end_turn=line.type is EventType.ASSISTANT_RESPONSE,
+            tool=line.tool,
+            call_id=line.call,
+            model=line.model if of_model else None,
+            originating_model=line.model if line.type is EventType.TOOL_CALL else None,
+            arguments=line.arguments,
+            failed=line.failed,
+            cwd=line.cwd,
+        )
+
+    def finish(self) -> Iterable[Item]:
+        return ()
+
+    def state(self) -> dict[str, Any]:
+        return {}
