@@ -189,6 +189,24 @@ class TestAfterACrash:
         world.live = world._start()
         assert world.said(fork) == ["a"]
 
+    def test_a_fork_whose_index_came_first(self, new_world: NewWorld) -> None:
+        world = new_world()
+        session_id = world.session()
+        entry_id = world.append(session_id, user("a"))
+        store: Any = world.live._adapter._store  # type: ignore[attr-defined]
+        replace = store.files.replace
+
+        def crash(session: str, path: Path) -> None:
+            store.upkeep.save_index()
+            raise RuntimeError("killed here")
+
+        store.files.replace = crash
+        assert world.refused("fork", session_id=session_id, entry_id=entry_id) == "storage"
+        store.files.replace = replace
+        world.crash_and_reopen()
+        (fork,) = {meta["session_id"] for meta in world.call("list")["sessions"]} - {session_id}
+        assert world.said(fork) == ["a"]
+
 
 KILLED = """
 import asyncio, sys

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import json
 import os
@@ -270,10 +271,10 @@ class TestFullDisk:
         world.append(session_id, user("a"))
         store: Any = world.live._adapter._store  # type: ignore[attr-defined]
         with no_file_longer_than(1000):
-            assert not store._commit_index()
+            assert not store.upkeep.save_index()
             assert world.said(session_id) == ["a"]
             assert len(world.call("list")["sessions"]) == 1
-        assert store._commit_index()
+        assert store.upkeep.save_index()
         world.crash_and_reopen()
         assert world.said(session_id) == ["a"]
 
@@ -296,6 +297,63 @@ class TestFailedSync:
         world.crash_and_reopen()
         world.append(session_id, user("on"))
         assert world.said(session_id)[-1] == "on"
+
+
+class TestOtherPrograms:
+    """A file that somebody else changes while it is open is left alone, and what cannot be undone stops everything."""
+
+    def test_changed_under_us(self, world: World) -> None:
+        session_id, other = world.session(), world.session()
+        world.append(session_id, user("a"))
+        with world.file(session_id).open("a") as file:
+            file.write("something else\n")
+        data = world.file(session_id).read_bytes()
+        assert world.refused("append", session_id=session_id, message=user("b")) == "storage"
+        assert world.file(session_id).read_bytes() == data
+        world.append(other, user("still works"))
+        world.reopen()
+        world.append(session_id, user("b"))
+        assert world.said(session_id) == ["a", "b"]
+
+    def test_a_write_that_cannot_be_taken_back(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        session_id = world.session()
+        world.append(session_id, user("a" * 300_000))
+
+        def refuse(fd: int, size: int) -> None:
+            raise OSError(errno.EIO, "Input/output error")
+
+        log = next((world.folder / ".store" / "journal").iterdir())
+        with monkeypatch.context() as patch, no_file_longer_than(log.stat().st_size + 100):
+            patch.setattr(os, "ftruncate", refuse)
+            assert world.refused("append", session_id=session_id, message=user("b" * 500)) == "storage"
+        assert world.refused("append", session_id=session_id, message=user("c")) == "storage"
+        assert len(world.said(session_id)) == 1
+        world.crash_and_reopen()
+        world.append(session_id, user("d"))
+        assert world.said(session_id)[1:] == ["d"]
+
+
+class TestBrokenOff:
+    """A caller that gives up does not leave half of anything."""
+
+    @pytest.mark.parametrize("steps", range(6))
+    def test_fork(self, world: World, steps: int) -> None:
+        session_id = world.session()
+        entry_id = world.append(session_id, user("a"))
+
+        async def give_up() -> None:
+            fork = {"session_id": session_id, "entry_id": entry_id}
+            task = asyncio.create_task(world.live.call("session::fork", fork))
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+        world.run(give_up())
+        world.reopen()
+        for meta in world.call("list")["sessions"]:
+            assert world.said(meta["session_id"]) == ["a"]
+        assert len(world.events()) == 1 + len(world.call("list")["sessions"])
 
 
 class TestLock:
@@ -376,8 +434,6 @@ class TestCompaction:
         store: Any = world.live._adapter._store  # type: ignore[attr-defined]
 
         async def both() -> None:
-            import asyncio
-
             call = world.live.call
             append = {"session_id": session_id, "message": user("meanwhile")}
             await asyncio.gather(store.compact(session_id), *(call("session::append", append) for _ in range(5)))
@@ -398,7 +454,7 @@ class TestUpkeep:
         for number in range(40):
             world.append(session_id, user(f"{number}" * 25_000))
         store: Any = world.live._adapter._store  # type: ignore[attr-defined]
-        world.run(store._save())
+        world.run(store.upkeep.save())
         kept = sum(path.stat().st_size for path in (world.folder / ".store" / "journal").iterdir())
         assert 900_000 < kept < 1_200_000
         with pytest.raises(LiveError) as caught:

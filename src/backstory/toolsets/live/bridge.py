@@ -157,7 +157,8 @@ class BridgeAdapter:
                 )
             except RemoteError as error:
                 if "session/invalid_cursor" not in str(error):
-                    return  # a main that cannot replay: what was missed stays missed
+                    self._settle(self.head)  # a main that cannot replay: what was missed stays missed
+                    return
                 self._store = ""
                 continue
             if self._store != answer["store"] or answer["head"] < self.head:

@@ -103,6 +103,7 @@ class Subscription:
         self._behind = wanted.after is not None
         self._page: deque[Event] = deque()
         self._state: AsyncIterator[Event] | None = None
+        self._restarts = 0
 
     def offer(self, event: Event, size: int) -> None:
         if self._behind or not self.wanted.matches(event):
@@ -122,6 +123,7 @@ class Subscription:
         self._queue.clear()
         self._page.clear()
         self._queued_bytes, self._position, self._behind = 0, head, True
+        self._restarts += 1
         self._state = snapshot(self.wanted)
         self._wake.set()
 
@@ -139,7 +141,9 @@ class Subscription:
         if self._state is not None:
             state = self._state
             event = await anext(state, None)
-            if event is None and self._state is state:
+            if self._state is not state:
+                return None
+            if event is None:
                 self._state = None
             return event
         if self._queue:
@@ -159,12 +163,12 @@ class Subscription:
         return None
 
     async def _catch_up(self) -> None:
-        position = self._position
-        if position >= self._feed.head:
+        if self._position >= self._feed.head:
             self._behind = False
             return
+        restarts = self._restarts
         try:
-            page = await self._feed.read(position, _PAGE)
+            page = await self._feed.read(self._position, _PAGE)
         except LiveError as error:
             if error.code != "invalid_cursor":
                 _log.warning("a subscriber of live sessions cannot catch up: %s", error)
@@ -173,7 +177,7 @@ class Subscription:
             _log.warning("a subscriber of live sessions was away too long and missed events: %s", error)
             self._position = max(self._position, self._feed.head)
             return
-        if position == self._position and self._behind:  # else the store was exchanged meanwhile
+        if restarts == self._restarts:  # else the store was exchanged meanwhile
             self._page.extend(page)
             if not page:
                 self._position = self._feed.head

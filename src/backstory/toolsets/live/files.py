@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterable
 from contextlib import suppress
@@ -12,7 +13,7 @@ from .journal import sync_folder, write_whole
 
 __all__ = ["Files"]
 
-_MAX_OPEN = 256
+_MAX_OPEN = 128
 
 
 class Files:
@@ -35,12 +36,15 @@ class Files:
                 self.remove(session_id)
                 raise
         else:
-            write_whole(self._fd(session_id), data, at)
+            fd = self._fd(session_id)
+            if os.fstat(fd).st_size != at:
+                raise OSError(errno.ESTALE, "another program changed its file; restart to read it again")
+            write_whole(fd, data, at)
 
     def read(self, session_id: str, offset: int, length: int) -> bytes:
         data = os.pread(self._fd(session_id), length, offset)
         if len(data) != length:
-            raise OSError(f"{self.path(session_id)}: shorter than it was; was it changed by another program?")
+            raise OSError(errno.ESTALE, "another program changed its file; restart to read it again")
         return data
 
     def duplicate(self, session_id: str) -> int:

@@ -1,7 +1,7 @@
 """The store on disk: one file per session, a journal, an index, one writer.
 
 Everything happens on one event loop, and a mutation has no `await` between its decision and its writes: mutations need
-no locks. What takes long (replacing a big file) runs in a thread, and holds the session meanwhile (`hold`).
+no locks. What takes long (replacing a big file) runs in a thread, and holds the session meanwhile (`ready`).
 """
 
 from __future__ import annotations
@@ -14,36 +14,34 @@ import time
 import uuid
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from filelock import FileLock, Timeout
 from msgspec import UNSET, Raw
 
 from ...config import make_private_folder
 from ...livefiles import STATE_FOLDER
 from .branches import Branch, Place
-from .errors import InUse, LiveError
+from .errors import LiveError
 from .files import Files
 from .index import Index, Session
-from .journal import Change, Journal
+from .journal import Change, Journal, Torn
+from .lock import FolderLock
 from .records import EntryLine
 from .recovery import read_file, reconcile, redo
 from .rewrite import NewFile, raw_entries, write_file
 from .settings import FsSettings
 from .sync import GroupSync
 from .types import SessionMeta
+from .upkeep import Upkeep
 
 __all__ = ["FsStore", "Transform", "now"]
 
 _log = logging.getLogger("backstory.live")
 _decode = msgspec.json.Decoder().decode
 _COMPACT_FROM = 1 << 20
-_UPKEEP_SECONDS = 0.5
-_CHECKPOINT_SECONDS = 30.0
-_CHECKPOINT_BYTES = 4 << 20
 _SLICE = 2000
 
 Transform = Callable[[Iterable[bytes]], Iterable[bytes]]
@@ -54,13 +52,6 @@ def now() -> int:
     return time.time_ns() // 1_000_000
 
 
-class _Owner(msgspec.Struct):
-    """Who has the folder, for others to know."""
-
-    pid: int = 0
-    url: str = ""
-
-
 class FsStore:
     def __init__(self, folder: Path, settings: FsSettings, publish: Callable[[Change], None], url: str = "") -> None:
         """`publish` is told of every change once it is durable. `url` is where others can reach this store."""
@@ -69,76 +60,65 @@ class FsStore:
         self.problems: dict[str, str] = {}
         """Files that could not be used, or not all of them, by name."""
         self._publish = publish
-        self._url = url
         self._state = folder / STATE_FOLDER
+        self._lock = FolderLock(folder, self._state, url)
         self._scratch = self._state / "new"
         self._failed: str | None = None
         self._closed = False
         self._held: dict[str, asyncio.Event] = {}
         self._tried: dict[str, int] = {}
-        self._dirty: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._work: set[asyncio.Task[None]] = set()
         self._pool = ThreadPoolExecutor(1, "live-sync")
 
     # --- opening and closing
 
     def open(self) -> None:
         """Take the folder and read what is needed of it. Blocks; raises LiveError when it cannot be used."""
-        self._lock = FileLock(self._state / "lock", thread_local=False)
         with self._disk(f"use {self.folder}"):
             for folder in (self.folder, self._state, self._scratch):
                 make_private_folder(folder)
-            try:
-                self._lock.acquire(blocking=False)
-            except Timeout:
-                raise self._in_use() from None
-        try:
-            with self._disk(f"open {self.folder}"):
-                (self._state / "owner").write_bytes(msgspec.json.encode(_Owner(os.getpid(), self._url)))
-                self.files = Files(self.folder)
-                self.journal = Journal(self._state / "journal")
-                self.index = Index(self._state / "index.db")
-                redo(self.journal, self.index, self.files, self._scratch, self.problems)
-                reconcile(self.index, self.files, self.problems)
-        except LiveError:
-            self._lock.release()
-            raise
+            self._lock.acquire()
+        with ExitStack() as undo, self._disk(f"open {self.folder}"):
+            undo.callback(self._lock.release)
+            self.files = Files(self.folder)
+            undo.callback(self.files.close)
+            self.journal = Journal(self._state / "journal")
+            undo.callback(self.journal.close)
+            self.index = Index(self._state / "index.db")
+            undo.callback(self.index.database.close)
+            redo(self.journal, self.index, self.files, self._scratch, self.problems)
+            reconcile(self.index, self.files, self.problems)
+            undo.pop_all()
         for name, problem in self.problems.items():
             _log.warning("%s: %s", self.folder / name, problem)
-        self._checkpoint = self.journal.position
-        self._checkpoint_time = time.monotonic()
 
     def start(self) -> None:
         """Begin looking after the store, on the running event loop."""
         self._syncs = GroupSync(self.journal.sync, self._pool, self._synced)
-        self._spawn(self._keep_up())
-        self._spawn(self._sync_at_intervals())
+        self.upkeep = Upkeep(self.files, self.journal, self.index, lambda: self.settings)
+        self._spawn(self.upkeep.run(self._rotate), self._tasks)
+        self._spawn(self._sync_at_intervals(), self._tasks)
 
     async def close(self) -> None:
-        while self._held:
-            await next(iter(self._held.values())).wait()
+        """Finish what is under way and make everything durable."""
+        await asyncio.gather(*self._work, return_exceptions=True)
         self._closed = True
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._syncs.request()
         await self._syncs.wait()
-        await self._save()
-        self.index.database.close()
-        self.journal.close()
-        self.files.close()
-        self._pool.shutdown()
-        self._lock.release()
-
-    def _in_use(self) -> InUse:
         try:
-            owner = msgspec.json.decode((self._state / "owner").read_bytes(), type=_Owner)
-        except (OSError, msgspec.MsgspecError):
-            owner = _Owner()
-        who = f"process {owner.pid}" if owner.pid else "another process"
-        where = f", which serves it at {owner.url}" if owner.url else ""
-        advice = "stop that process, or go through it with the bridge adapter"
-        return InUse(f"{self.folder} is in use by {who}{where}; {advice}", owner.url)
+            await self.upkeep.save()
+            self.index.database.close()
+            self.journal.close()
+        except (OSError, sqlite3.Error) as error:
+            _log.warning("%s was not closed in good order: %s", self.folder, error)
+        finally:
+            self.files.close()
+            self._pool.shutdown()
+            self._lock.release()
 
     @contextmanager
     def _disk(self, what: str) -> Iterator[None]:
@@ -179,7 +159,7 @@ class FsStore:
         self._log_and(change, lambda: self.files.append(change.session_id, data, at))
         for line, start in zip(lines, starts, strict=True):
             line.offset = at + start
-        self._dirty.add(change.session_id)
+        self.upkeep.dirty.add(change.session_id)
         with self._indexing():
             session = session or self.index.add_session(change.session_id)
             self._apply(session, change, lines, meta, len(data))
@@ -209,6 +189,9 @@ class FsStore:
             except OSError:
                 self.journal.take_back()
                 raise
+        except Torn as error:
+            self._failed = f"{self.folder}: {error.strerror}; restart to repair it"
+            raise LiveError("storage", self._failed) from None
         except FileExistsError:
             path = self.files.path(change.session_id)
             raise LiveError("storage", f"{path} exists and holds no session; move it away") from None
@@ -232,7 +215,7 @@ class FsStore:
         session.size += size
         self.index.save(session, meta)
         if astray and change.cause == "stored":
-            read_file(self.index, self.files, session.id, self.problems)
+            read_file(self.index, self.files, session.id)
         self._compact_if_due(session)
 
     @contextmanager
@@ -275,16 +258,6 @@ class FsStore:
 
     # --- replacing whole files
 
-    @contextmanager
-    def hold(self, session_id: str) -> Iterator[None]:
-        """Keep others from changing a session while a thread works on its file."""
-        self._held[session_id] = done = asyncio.Event()
-        try:
-            yield
-        finally:
-            del self._held[session_id]
-            done.set()
-
     async def ready(self, session_id: str) -> None:
         """Wait until nobody holds the session."""
         while done := self._held.get(session_id):
@@ -294,7 +267,7 @@ class FsStore:
         """When two thirds of a file are superseded; after a failure not before it has grown some more."""
         if session.current * 3 < session.size and session.size - self._tried.get(session.id, 0) >= _COMPACT_FROM:
             self._tried[session.id] = session.size
-            self._spawn(self.compact(session.id))
+            self._spawn(self.compact(session.id), self._work)
 
     async def compact(self, session_id: str) -> None:
         """Drop what newer records have superseded."""
@@ -306,28 +279,54 @@ class FsStore:
     async def rewrite(
         self, session: Session, places: Sequence[Place], leaf: str | None, meta: SessionMeta | None
     ) -> None:
-        """Replace a session's file by one that holds these entries (all or none), leaf and meta, and nothing else."""
-        with self.hold(session.id), self._disk(f"rewrite session {session.id}"):
-            branches = self.index.branches(session) if places else []
-            new = await self._copy(session, places, lambda entries: entries, leaf, meta)
-            key = self.index.new_key()
-            for place, (offset, length) in zip(places, new.spans, strict=True):
-                place.offset, place.length = offset, length
-            await self._prepare(key, places, branches)
-            self.journal.append(Change(cause="rewritten", session_id=session.id, time=now(), file=new.path.name))
-            self._syncs.request()
-            await self._syncs.wait()
+        """Replace a session's file by one that holds these entries (all or none), leaf and meta, and nothing else.
+
+        From the call on, before anything else can run, the session is held: changes wait until the new file is there.
+        """
+        self._held[session.id] = asyncio.Event()
+        await self._to_the_end(self._rewrite(session, places, leaf, meta))
+
+    async def _rewrite(
+        self, session: Session, places: Sequence[Place], leaf: str | None, meta: SessionMeta | None
+    ) -> None:
+        try:
+            with self._disk(f"rewrite session {session.id}"):
+                await self._replace(session, places, leaf, meta)
+        finally:
+            self._held.pop(session.id).set()
+
+    async def _replace(
+        self, session: Session, places: Sequence[Place], leaf: str | None, meta: SessionMeta | None
+    ) -> None:
+        branches = self.index.branches(session) if places else []
+        new = await self._copy(session, places, lambda entries: entries, leaf, meta)
+        key = self.index.new_key()
+        for place, (offset, length) in zip(places, new.spans, strict=True):
+            place.offset, place.length = offset, length
+        await self._prepare(key, places, branches)
+        self.journal.append(Change(cause="rewritten", session_id=session.id, time=now(), file=new.path.name))
+        self._syncs.request()
+        await self._syncs.wait()
+        try:
             self.files.replace(session.id, new.path)
-            with self._indexing():
-                self.index.rekey(session, key)
-                session.size, session.leaf, session.branches = new.size, leaf, len(branches)
-                session.current = sum(place.length for place in places)
-                self.index.save(session, meta)
+        except OSError:
+            new.path.unlink()
+            raise
+        with self._indexing():
+            self.index.rekey(session, key)
+            session.size, session.leaf, session.branches = new.size, leaf, len(branches)
+            session.current = sum(place.length for place in places)
+            self.index.save(session, meta)
 
     async def fork(
         self, source: Session, places: Sequence[Place], ids: Sequence[str], transform: Transform, meta: SessionMeta
     ) -> None:
         """A new session with copies, under new ids, of a path of another. Nobody sees it before it is complete."""
+        await self._to_the_end(self._fork(source, places, ids, transform, meta))
+
+    async def _fork(
+        self, source: Session, places: Sequence[Place], ids: Sequence[str], transform: Transform, meta: SessionMeta
+    ) -> None:
         session = self.index.add_session(meta.session_id)
         try:
             with self._disk(f"fork session {source.id}"):
@@ -355,16 +354,16 @@ class FsStore:
         self, source: Session, places: Sequence[Place], transform: Transform, leaf: str | None, meta: SessionMeta | None
     ) -> NewFile:
         path = self._scratch / uuid.uuid4().hex
+        raw = None if meta is None else msgspec.json.encode(meta)
         fd = self.files.duplicate(source.id)
-        try:
-            entries = transform(raw_entries(fd, places))
-            raw = None if meta is None else msgspec.json.encode(meta)
-            return await asyncio.to_thread(write_file, path, raw, entries, leaf)
-        except BaseException:
-            path.unlink(missing_ok=True)
-            raise
-        finally:
-            os.close(fd)
+
+        def copy() -> NewFile:
+            try:
+                return write_file(path, raw, transform(raw_entries(fd, places)), leaf)
+            finally:
+                os.close(fd)
+
+        return await asyncio.to_thread(copy)
 
     async def _prepare(self, key: int, places: Sequence[Place], branches: Sequence[Branch]) -> None:
         """Index entries under a key that no session has yet, a slice at a time."""
@@ -373,34 +372,22 @@ class FsStore:
             await asyncio.sleep(0)
         self.index.add_branches(key, branches)
 
-    # --- upkeep
+    # --- in the background
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    async def _to_the_end(self, work: Coroutine[Any, Any, None]) -> None:
+        """Wait for work that must not be broken off half way, whatever becomes of who waits for it."""
+        await asyncio.shield(self._spawn(work, self._work))
+
+    def _spawn(self, work: Coroutine[Any, Any, None], among: set[asyncio.Task[None]]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
-        self._tasks.add(task)
+        among.add(task)
+        task.add_done_callback(among.discard)
         task.add_done_callback(self._finished)
+        return task
 
     def _finished(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()):
             _log.warning("%s: %s", self.folder, error)
-
-    async def _keep_up(self) -> None:
-        while True:
-            await asyncio.sleep(_UPKEEP_SECONDS)
-            while self.index.collect():
-                await asyncio.sleep(0)
-            if self.settings.fsync == "off":
-                self._rotate()
-            self._commit_index()
-            position = self.journal.position
-            moved = position != self._checkpoint
-            far = (
-                position.segment != self._checkpoint.segment
-                or position.offset - self._checkpoint.offset > _CHECKPOINT_BYTES
-            )
-            if far or (moved and time.monotonic() - self._checkpoint_time > _CHECKPOINT_SECONDS):
-                await self._save()
 
     async def _sync_at_intervals(self) -> None:
         synced = self.journal.position
@@ -409,27 +396,3 @@ class FsStore:
             if self.settings.fsync == "interval" and synced != self.journal.position:
                 synced = self.journal.position
                 self._syncs.request()
-
-    async def _save(self) -> None:
-        """A checkpoint: from here on recovery needs nothing of the journal before it."""
-        position, dirty, self._dirty = self.journal.position, self._dirty, set()
-        if self.settings.fsync != "off":
-            try:
-                await asyncio.to_thread(self.files.sync, dirty)
-                await asyncio.to_thread(self.index.database.write_back)
-            except (OSError, sqlite3.Error) as error:
-                self._dirty |= dirty
-                _log.warning("%s: %s", self.folder, error)
-                return
-        self.index.set_checkpoint(position)
-        if self._commit_index():
-            self._checkpoint, self._checkpoint_time = position, time.monotonic()
-            self.journal.trim(self.settings.replay_mb << 20, position)
-
-    def _commit_index(self) -> bool:
-        if not self.index.database.uncommitted:
-            return True
-        for session in self.index.touched():
-            if stat := self.files.stat(session.id):
-                self.index.stamp(session, stat.st_ino, stat.st_mtime_ns)
-        return self.index.commit()

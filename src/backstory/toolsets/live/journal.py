@@ -20,7 +20,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType, field
 from ...config import make_private_folder
 from .records import write_lines
 
-__all__ = ["Change", "Journal", "Position"]
+__all__ = ["Change", "Journal", "Position", "Torn", "sync_folder", "write_whole"]
 
 Cause = Literal["created", "added", "updated", "status", "meta", "deleted", "stored", "published", "rewritten"]
 SEGMENT_BYTES = 8 << 20
@@ -111,7 +111,7 @@ class Journal:
     def take_back(self) -> None:
         """Undo the last append: its session file could not be written."""
         self._size, self.head = self._undo
-        os.ftruncate(self._fd, self._size)
+        cut_off(self._fd, self._size)
 
     def sync(self) -> None:
         """Make everything appended so far survive a power failure. May run in another thread than the rest."""
@@ -226,15 +226,26 @@ def _head_of(beginning: bytes) -> int | None:
     return int(digits) if name == b'{"head"' and digits.isdigit() else None
 
 
+class Torn(OSError):
+    """A part of a write is on the disk and cannot be taken back."""
+
+
 def write_whole(fd: int, data: bytes, size: int) -> None:
     """Append all of it or none: a write that fails half way (a full disk) is cut off again."""
     view = memoryview(data)
     try:
         while view:
             view = view[os.write(fd, view) :]
-    except OSError:
+    except OSError as error:
+        cut_off(fd, size)
+        raise error
+
+
+def cut_off(fd: int, size: int) -> None:
+    try:
         os.ftruncate(fd, size)
-        raise
+    except OSError as error:
+        raise Torn(error.errno, f"a failed write could not be taken back: {error.strerror}") from None
 
 
 def sync_folder(folder: Path) -> None:

@@ -76,7 +76,8 @@ def reconcile(index: Index, files: Files, problems: Problems) -> None:
                 continue
             session_id = session_of(item.name)
             if session_id is None:
-                problems[item.name] = "is not the name of a session's file"
+                printable = os.fsencode(item.name).decode("utf-8", "replace")
+                problems[printable] = "is not the name of a session's file"
                 continue
             stat = item.stat()
             before = known.pop(session_id, None)
@@ -97,9 +98,12 @@ def reconcile(index: Index, files: Files, problems: Problems) -> None:
     index.commit()
 
 
-def read_file(index: Index, files: Files, session_id: str, problems: Problems, *, from_start: bool = True) -> None:
+def read_file(
+    index: Index, files: Files, session_id: str, problems: Problems | None = None, *, from_start: bool = True
+) -> None:
     """Index one file, from its beginning or from where the index left off, and cut off an unfinished write."""
-    session = index.session(session_id)
+    problems = {} if problems is None else problems
+    known = session = index.session(session_id)
     start = 0 if from_start or session is None else session.size
     path = files.path(session_id)
     with path.open("r+b") as file:
@@ -121,6 +125,8 @@ def read_file(index: Index, files: Files, session_id: str, problems: Problems, *
     if found.bad_lines:
         problems[path.name] = f"{found.bad_lines} lines could not be read and were skipped"
     session = session or index.add_session(session_id)
+    if known and start == 0:
+        index.rekey(session, index.new_key())
     _take_in(index, session, found, from_start=start == 0)
     if session.orphans and start:
         read_file(index, files, session_id, problems)
@@ -144,8 +150,6 @@ def _take_in(index: Index, session: Session, found: Scan, *, from_start: bool) -
         session.leaf = None
     if from_start:
         layout = lay_out(found.entries)
-        if session.branches:
-            index.rekey(session, index.new_key())
         index.add_entries(session.key, layout.places)
         index.add_branches(session.key, layout.branches)
         session.branches, session.orphans = len(layout.branches), layout.orphans
