@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -139,8 +139,11 @@ class IndexWriter:
     def add(self, entry: tantivy.Document) -> None:
         self._writer.add_document(entry)
 
-    def delete(self, field: str, value: int) -> None:
-        self._writer.delete_documents_by_term(field, value)
+    def delete(self, field: str, values: Sequence[int]) -> None:
+        import tantivy
+
+        # By term it would look for signed numbers, and find none.
+        self._writer.delete_documents_by_query(tantivy.Query.term_set_query(self._schema, field, values))
 
     def delete_above(self, field: str, value: int) -> None:
         import tantivy

@@ -14,7 +14,7 @@ from ...model import EVENT_TYPES, EventType
 from ..base import ArchiveBusy, Batch, EventRow, FileRow, Place, SessionRow, SyncState, TurnRow
 from ..render import render_call
 from .bodies import Bodies, train_dictionary
-from .documents import TURN_SOURCE, EventDocument, TurnDocument
+from .documents import TURN_SOURCE, EventDocument, TurnDocument, turn_number
 from .index import Index, IndexWriter
 from .rows import (
     EVENT_COLUMNS,
@@ -240,7 +240,9 @@ class LocalWriter:
         for document in self._documents(indexed):
             self._open_events().add(document.entry())
         self._indexed_change = self._turns.highest("change")
-        self._unflushed = indexed != committed or any(True for _ in self._turn_documents(self._indexed_change))
+        if self._indexed_change > self._change:  # likewise; what these turns were before is not in the index any more
+            self._rebuild_turns()
+        self._unflushed = indexed != committed or bool(self._changed_turns(self._indexed_change))
         behind = self._unflushed
         self.flush()
         return behind
@@ -251,9 +253,12 @@ class LocalWriter:
                 writer.close()
         self._event_writer = self._turn_writer = None
         self._unflushed = False
+        self._rebuild_turns()
+        return self._events.build(self._feed_all)
+
+    def _rebuild_turns(self) -> None:
         self._indexed_change = self._change
         self._turns.build(lambda writer: self._feed_turns(writer, 0))
-        return self._events.build(self._feed_all)
 
     def _feed_all(self, writer: IndexWriter) -> int:
         count = 0
@@ -264,12 +269,12 @@ class LocalWriter:
 
     def _feed_turns(self, writer: IndexWriter, after: int) -> int:
         """Turns grow: each takes the place of what was known of it."""
-        count = 0
-        for turn in self._turn_documents(after):
-            writer.delete("turn", turn.number)
-            writer.add(turn.entry())
-            count += 1
-        return count
+        changed = self._changed_turns(after)
+        if after and changed:
+            writer.delete("turn", [turn_number(session, ordinal) for session, ordinal, *_ in changed])
+        for row in changed:
+            writer.add(self._turn_document(*row).entry())
+        return len(changed)
 
     def _open_events(self) -> IndexWriter:
         if self._event_writer is None:
@@ -300,24 +305,25 @@ class LocalWriter:
                 yield EventDocument(id, row.text, session, row.turn, row.type.code, project or 0, number, row.ts)
             after = rows[-1][0]
 
-    def _turn_documents(self, after: int) -> Iterator[TurnDocument]:
+    def _changed_turns(self, after: int) -> list[tuple[int, int, int, str, int, str]]:
         """The turns that changed after `after`, of the sessions that are read turn by turn."""
-        rows = self._db.execute(
+        return self._db.execute(
             "SELECT t.session, t.ordinal, t.change, t.tools, t.started_at, s.folder FROM turn t "
             "JOIN session s ON s.id = t.session "
             "WHERE t.change > ? AND t.prompt IS NOT NULL AND s.source = ? AND s.folder IS NOT NULL "
             "AND s.parent IS NULL",
             (after, TURN_SOURCE),
         ).fetchall()
-        for session, ordinal, change, tools, ts, folder in rows:
-            bodies = self._db.execute(
-                "SELECT body FROM event WHERE session = ? AND turn = ? AND type IN (?, ?) ORDER BY type, ordinal",
-                (session, ordinal, EventType.USER_INPUT.code, EventType.ASSISTANT_RESPONSE.code),
-            )
-            texts = [self._bodies.unpack(body) for (body,) in bodies]
-            texts.append("tools: " + " ".join(sorted(msgspec.json.decode(tools))))
-            place = self._number("project", "path", folder)
-            yield TurnDocument(session, ordinal, change, "\n".join(texts), place, ts)
+
+    def _turn_document(self, session: int, ordinal: int, change: int, tools: str, ts: int, folder: str) -> TurnDocument:
+        bodies = self._db.execute(
+            "SELECT body FROM event WHERE session = ? AND turn = ? AND type IN (?, ?) ORDER BY type, ordinal",
+            (session, ordinal, EventType.USER_INPUT.code, EventType.ASSISTANT_RESPONSE.code),
+        )
+        texts = [self._bodies.unpack(body) for (body,) in bodies]
+        texts.append("tools: " + " ".join(sorted(msgspec.json.decode(tools))))
+        place = self._number("project", "path", folder)
+        return TurnDocument(session, ordinal, change, "\n".join(texts), place, ts)
 
     def sync_state(self) -> SyncState:
         row = self._db.execute("SELECT value FROM meta WHERE name = 'sync'").fetchone()
