@@ -133,7 +133,7 @@ class Library:
                 self.sources,
                 home=self._agents_home,
                 environ=self._environ,
-                extra_roots={"otel": (str(self.home / "otel"),), **self.settings.extra_roots},
+                extra_roots={"otel": (str(make_private_folder(self.home / "otel")),), **self.settings.extra_roots},
                 redact=egress_value if self.settings.redact == "ingest" else None,
             )
         finally:

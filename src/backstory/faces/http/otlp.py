@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 import anyio
@@ -35,11 +35,18 @@ _RETRY_SECONDS = "5"
 
 
 def otlp_routes(library: Library) -> Sequence[BaseRoute]:
-    receiver = Receiver(library.archive, Sessions(library.archive, library.home), library.settings.redact)
+    @cache
+    def receiver() -> Receiver:
+        return Receiver(library.archive, Sessions(library.archive, library.home), library.settings.redact)
+
     # SQLite writes one transaction at a time; more threads would only wait.
     limiter = anyio.CapacityLimiter(2)
 
-    def endpoint(kind: Literal["spans", "logs"], take: Callable[[bytes, Encoding], Taken]) -> Any:
+    def endpoint(kind: Literal["spans", "logs"]) -> Any:
+        def take(body: bytes, encoding: Encoding, coding: str) -> Taken:
+            plain = _plain(body, coding)
+            return receiver().take_spans(plain, encoding) if kind == "spans" else receiver().take_logs(plain, encoding)
+
         async def receive(request: Request) -> Response:
             media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
             encoding = _TYPES.get(media)
@@ -47,7 +54,8 @@ def otlp_routes(library: Library) -> Sequence[BaseRoute]:
                 return _refusal("json", 415, f"Content-Type must be one of {', '.join(_TYPES)}")
             try:
                 body = await read_body(request)
-                taken = await run_sync(partial(_take, take, body, encoding, request.headers), limiter=limiter)
+                coding = request.headers.get("content-encoding", "").strip().lower()
+                taken = await run_sync(take, body, encoding, coding, limiter=limiter)
             except HTTPException as error:
                 return _refusal(encoding, error.status_code, error.detail)
             except Undecodable as error:
@@ -62,13 +70,9 @@ def otlp_routes(library: Library) -> Sequence[BaseRoute]:
         return receive
 
     return [
-        Route("/v1/traces", endpoint("spans", receiver.take_spans), methods=["POST"]),
-        Route("/v1/logs", endpoint("logs", receiver.take_logs), methods=["POST"]),
+        Route("/v1/traces", endpoint("spans"), methods=["POST"]),
+        Route("/v1/logs", endpoint("logs"), methods=["POST"]),
     ]
-
-
-def _take(take: Callable[[bytes, Encoding], Taken], body: bytes, encoding: Encoding, headers: Any) -> Taken:
-    return take(_plain(body, headers.get("content-encoding", "").strip().lower()), encoding)
 
 
 def _plain(body: bytes, coding: str) -> bytes:
