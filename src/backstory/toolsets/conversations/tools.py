@@ -92,10 +92,11 @@ def toolset(
 
 def _writable(arguments: Arguments) -> dict[str, Any]:
     """Half a character (a lone surrogate) can be neither looked for nor given back."""
-    return {
-        name: value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
-        for name, value in arguments.items()
-    }
+    return {_whole(name): _whole(value) if isinstance(value, str) else value for name, value in arguments.items()}
+
+
+def _whole(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()
 
 
 def _input_schema(request: type[Any]) -> dict[str, Any]:

@@ -1,0 +1,99 @@
+"""Tool calls, a line each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.conversation_world import Session, World, tool_use
+
+TOKEN = "sk-ant-api03-" + "a1B2c3D4" * 5
+
+
+def told(world: World, tool: str, arguments: Any) -> dict[str, Any]:
+    (turn,) = world.turns(Session("s").prompt("Ask").says(tool_use(tool, arguments)))
+    (call,) = turn["tools_used"]
+    assert isinstance(call, dict)
+    return call
+
+
+class TestSummaries:
+    """Each tool by the arguments that tell what the call was about, and nothing else of it."""
+
+    @pytest.mark.parametrize(
+        ("tool", "arguments", "rest"),
+        [
+            ("Read", {"file_path": "/a.py", "offset": 3, "limit": 9}, {"file": "/a.py"}),
+            ("Write", {"file_path": "/a.py", "content": "x" * 1234}, {"file": "/a.py", "chars": 1234}),
+            ("Write", {"file_path": "/a.py", "content": "ñ👍\n"}, {"file": "/a.py", "chars": 3}),
+            ("Edit", {"file_path": "/a.py", "old_string": "a", "new_string": "b"}, {"file": "/a.py"}),
+            ("Bash", {"command": "git status", "description": "Look"}, {"command": "git status"}),
+            ("Bash", {"command": "x" * 201}, {"command": "x" * 200}),
+            ("Grep", {"pattern": "def .*", "path": "/src"}, {"pattern": "def .*"}),
+            ("Glob", {"pattern": "**/*.py"}, {"pattern": "**/*.py"}),
+            (
+                "Task",
+                {"subagent_type": "Explore", "description": "Find it", "prompt": "Look everywhere"},
+                {"type": "Explore", "description": "Find it"},
+            ),
+            ("WebFetch", {"url": "https://example.invalid", "prompt": "?"}, {}),
+            ("MultiEdit", {"file_path": "/a.py", "edits": []}, {}),
+            ("TodoWrite", {"todos": [{"content": "x"}]}, {}),
+            ("mcp__shop__add", {"item": "x"}, {}),
+        ],
+    )
+    def test_by_tool(self, world: World, tool: str, arguments: dict[str, Any], rest: dict[str, Any]) -> None:
+        assert told(world, tool, arguments) == {"tool": tool, **rest}
+
+    @pytest.mark.parametrize("arguments", [{}, None, [], "text", 3], ids=repr)
+    @pytest.mark.parametrize(
+        ("tool", "rest"),
+        [
+            ("Read", {"file": None}),
+            ("Write", {"file": None, "chars": 0}),
+            ("Edit", {"file": None}),
+            ("Bash", {"command": None}),
+            ("Grep", {"pattern": None}),
+            ("Task", {"type": None, "description": None}),
+            ("Other", {}),
+        ],
+    )
+    def test_without_arguments(self, world: World, tool: str, rest: dict[str, Any], arguments: Any) -> None:
+        """What is not there is null."""
+        assert told(world, tool, arguments) == {"tool": tool, **rest}
+
+    def test_arguments_of_other_types(self, world: World) -> None:
+        """They are told as they were written."""
+        session = Session("s").prompt("Ask")
+        session.says(
+            tool_use("Read", {"file_path": ["/a", 1]}, "1"),
+            tool_use("Bash", {"command": {"cmd": "ls " + "x" * 300}}, "2"),
+            tool_use("Write", {"file_path": 7, "content": {"a": 1}}, "3"),
+            tool_use("Glob", {"pattern": False}, "4"),
+        )
+
+        (turn,) = world.turns(session)
+
+        assert turn["tools_used"] == [
+            {"tool": "Read", "file": '["/a",1]'},
+            {"tool": "Bash", "command": ('{"cmd":"ls ' + "x" * 300)[:200]},
+            {"tool": "Write", "file": "7", "chars": len('{"a":1}')},
+            {"tool": "Glob", "pattern": "false"},
+        ]
+
+    def test_every_call(self, world: World) -> None:
+        """In their order, the same ones again too."""
+        calls = [tool_use("Bash", {"command": "make"}, f"toolu_{number}") for number in range(3)]
+
+        (turn,) = world.turns(Session("s").prompt("Ask").says(*calls, "Done."))
+
+        assert turn["tools_used"] == [{"tool": "Bash", "command": "make"}] * 3
+
+    @pytest.mark.parametrize("before", [0, 180, 195])
+    def test_secrets_at_the_cut(self, world: World, before: int) -> None:
+        """Not even half of one is shown."""
+        call = told(world, "Bash", {"command": "x" * before + f" curl -H {TOKEN} now"})
+
+        assert "a1B2" not in call["command"]
+        assert len(call["command"]) <= 200

@@ -1,0 +1,75 @@
+"""Claude Code conversations for tests: transcripts in a home of their own, asked through the tools."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+
+from backstory.library import Library
+from tests.transcripts import Transcript
+
+Json = dict[str, Any]
+
+
+class Session(Transcript):
+    """A transcript of any records."""
+
+    def add(self, kind: str, **fields: Any) -> Session:
+        self._record(kind, **fields)
+        return self
+
+    def user(self, content: Any, **fields: Any) -> Session:
+        return self.add("user", message={"role": "user", "content": content}, **fields)
+
+    def says(self, *blocks: Any) -> Session:
+        """The assistant, in one message; texts or content blocks."""
+        content = [{"type": "text", "text": block} if isinstance(block, str) else block for block in blocks]
+        self._assistant(content, "end_turn")
+        return self
+
+    def bare(self, **record: Any) -> Session:
+        """A record without the fields that all the others have."""
+        self.records.append(record)
+        return self
+
+
+def tool_use(name: str, arguments: Any, id: str = "toolu_1") -> Json:
+    return {"type": "tool_use", "id": id, "name": name, "input": arguments}
+
+
+class World:
+    """A home with transcripts, and the tools as a server with this pattern offers them."""
+
+    def __init__(self, folder: Path, environ: Mapping[str, str] | None = None) -> None:
+        self.home = folder
+        self.library = Library(folder / "backstory", agents_home=folder, environ=environ or {})
+
+    def read(self, *sessions: Transcript) -> None:
+        for session in sessions:
+            session.write(self.home)
+        self.library.sync()
+
+    def ask(self, tool: str, pattern: str = "*", **arguments: Any) -> Json:
+        """What the tool answers, which is always as its schema says."""
+        (found,) = (t for t in self.library.toolset("conversations", pattern=pattern).tools if t.name == tool)
+        reply = found.handler(arguments)
+        assert not reply.is_error, reply.text
+        jsonschema.validate(reply.data, found.output_schema)
+        return reply.data
+
+    def search(self, query: str, **arguments: Any) -> list[Json]:
+        results: list[Json] = self.ask("search_conversations", query=query, **arguments)["results"]
+        return results
+
+    def list(self, **arguments: Any) -> list[Json]:
+        conversations: list[Json] = self.ask("list_conversations", **arguments)["conversations"]
+        return conversations
+
+    def turns(self, session: Transcript) -> list[Json]:
+        """A session just written, as it is read."""
+        self.read(session)
+        turns: list[Json] = self.ask("read_conversation", session_id=session.id, limit=1_000)["turns"]
+        return turns
