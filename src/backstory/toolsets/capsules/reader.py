@@ -12,7 +12,7 @@ from msgspec import Struct
 from .capsule import Capsule
 from .wording import prefix_end
 
-__all__ = ["Filters", "Reader"]
+__all__ = ["SUMMARY", "TEXT", "WHOLE", "Filters", "Reader", "decode"]
 
 _SUMMARY = """id, workspace_raw, name_raw, title, capsule_chars, tokens_estimate, tags_json, source, run_id, phase,
     role, source_session, allow_thin, version, created_at, updated_us, deleted_us"""

@@ -13,10 +13,10 @@ from msgspec import Struct
 from .capsule import Capsule
 from .reader import TEXT, WHOLE, Filters, decode
 
-__all__ = ["Hit", "indexed", "search"]
+__all__ = ["Hit", "Hits", "indexed", "search"]
 
 # Scripts that put no space between words: each character is a word of its own, and a word is a phrase of them.
-_UNSPACED = re.compile(
+_UNSPACED = (
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
     "\U00020000-\U0003ffff]"
 )
@@ -135,4 +135,4 @@ def _places(text: str, term: str) -> Iterator[int]:
 
 
 def _spaced(text: str) -> str:
-    return _UNSPACED.sub(r" \g<0> ", text)
+    return text if text.isascii() else re.sub(_UNSPACED, r" \g<0> ", text)

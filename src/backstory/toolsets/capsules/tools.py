@@ -235,9 +235,9 @@ def _handler(name: str, takes: type[T], action: Callable[[T], Any]) -> Callable[
             return Reply.of(action(_decode(takes, arguments)))
         except CapsuleError as error:
             return Reply.of(error.as_reply(), is_error=True)
-        except Exception:
-            # The caller is told that it failed, not how we work inside.
-            log.debug("%s failed", name, exc_info=True)
+        except Exception as error:
+            # The caller is told that it failed, not how we work inside; that goes to whoever runs this.
+            log.warning("%s: %s: %s", name, type(error).__name__, error, exc_info=log.isEnabledFor(logging.DEBUG))
             return Reply.of(CapsuleError.internal().as_reply(), is_error=True)
 
     return handle
