@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from contextlib import suppress
 from pathlib import Path
 
 from ..base import ArchiveError
@@ -79,8 +80,10 @@ SCHEMA_VERSION = len(_MIGRATIONS)
 def connect(path: Path, *, writable: bool) -> sqlite3.Connection:
     """A connection in autocommit mode: transactions are begun by hand where they are needed."""
     if writable:
-        # SQLite gives -wal and -shm the mode of the main file.
-        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+        # SQLite gives -wal and -shm the mode of the main file. One that is there is not opened: closing it would take
+        # away every lock that this process has on it, and another one could remove the -wal under its readers.
+        with suppress(FileExistsError):
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
     connection = sqlite3.connect(
         f"{path.absolute().as_uri()}?mode={'rw' if writable else 'ro'}",
         uri=True,
