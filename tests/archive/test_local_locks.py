@@ -1,0 +1,37 @@
+"""Processes that share an archive."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from backstory.archive.base import Batch, SessionRow
+from backstory.archive.local.archive import LocalArchive
+
+OTHER = """
+import sys
+from pathlib import Path
+from backstory.archive.local.archive import LocalArchive
+archive = LocalArchive(Path(sys.argv[1]))
+print(len(archive.folders()))
+archive.close()
+"""
+
+
+def session(number: int) -> SessionRow:
+    return SessionRow(key=f"claude-code/{number}", source="claude-code", folder=f"-f{number}", event_count=1)
+
+
+class TestLocks:
+    def test_nobody_takes_the_record_away(self, tmp_path: Path) -> None:
+        """A process that comes and goes believes itself alone, and cleans up, only if it is."""
+        archive = LocalArchive(tmp_path)
+        assert archive.folders() == []
+        writer = archive.writer()
+        for number in range(3):
+            writer.write(Batch(sessions=[session(number)]))
+            seen = subprocess.run([sys.executable, "-c", OTHER, tmp_path], capture_output=True, text=True, check=True)
+            assert int(seen.stdout) == len(archive.folders()) == number + 1
+        writer.close()
+        archive.close()
