@@ -21,6 +21,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "search": ("search:search", "Find what was said or done, in any session of any agent."),
     "open": ("open:open_", "Read a session, a turn or an event."),
     "sessions": ("sessions:sessions", "List sessions by time."),
+    "traces": ("traces:traces", "See what agents did, how long it took and what it cost."),
+    "usage": ("usage:usage", "Add up tokens and cost by day, project, model, agent or tool."),
     "sync": ("sync:sync", "Read everything new now."),
     "watch": ("watch:watch", "Keep the archive live until stopped."),
     "mcp": ("mcp:mcp", "Serve agents over MCP on stdin and stdout."),

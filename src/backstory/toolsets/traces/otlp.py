@@ -24,6 +24,7 @@ Encoding = Literal["protobuf", "json"]
 Attributes = dict[str, Any]
 
 _MAX_DEPTH = 16
+_PLAIN = frozenset(("string_value", "bool_value", "int_value", "double_value"))
 # Milliseconds up to the year 9999: what is beyond was never a time.
 _MAX_MS = 253_402_300_799_000
 
@@ -154,12 +155,18 @@ def _logs_of_protobuf(body: bytes) -> Iterator[LogRecord]:
 
 
 def _attributes(pairs: Any) -> Attributes:
-    return {pair.key: _value(pair.value) for pair in pairs}
+    found = {}
+    for pair in pairs:
+        value = pair.value
+        kind = value.WhichOneof("value")
+        # Most are texts and numbers, and there are many.
+        found[pair.key] = getattr(value, kind) if kind in _PLAIN else _value(value)
+    return found
 
 
 def _value(value: Any, depth: int = _MAX_DEPTH) -> Any:
     kind = value.WhichOneof("value")
-    if kind in ("string_value", "bool_value", "int_value", "double_value"):
+    if kind in _PLAIN:
         return getattr(value, kind)
     if kind is None or not depth:
         return None

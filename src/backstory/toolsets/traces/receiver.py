@@ -24,6 +24,7 @@ _SERVICE = "service.name"
 # What the sender says of itself on every span, and nobody asks for.
 _DULL = ("telemetry.sdk.", "process.", "host.", "os.", "logfire.json_schema")
 _CLAUDE = "claude-code"
+_NOTHING_NEW = (None,) * 5
 
 
 class Taken(Struct, frozen=True):
@@ -138,7 +139,11 @@ class Receiver:
     def _join(
         self, batch: _Batch, span: SpanRow, meaning: Meaning, service: str | None, title: str | None = None
     ) -> None:
-        before = batch.origins.get(span.trace, Origin())
+        before = batch.origins.get(span.trace)
+        news = (meaning.session, meaning.project, meaning.dataset_run, meaning.trace_name, title)
+        if before is not None and news == _NOTHING_NEW:
+            return
+        before = before or Origin()
         session = self._session(meaning, service)
         batch.origins[span.trace] = Origin(
             name=before.name or meaning.trace_name or title,
@@ -183,9 +188,10 @@ def _row(trace: str, id: int, name: str, start: int, meaning: Meaning) -> SpanRo
 
 
 def _with_resource(resource: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
-    merged = {name: value for name, value in resource.items() if not name.startswith(_DULL)}
-    merged.update((name, value) for name, value in own.items() if value is not None and name != "logfire.json_schema")
-    return merged
+    attributes = {**resource, **own}
+    for name in [name for name, value in attributes.items() if value is None or name.startswith(_DULL)]:
+        del attributes[name]
+    return attributes
 
 
 def _gather_events(raw: RawSpan, attributes: dict[str, Any]) -> dict[str, list[Any]]:

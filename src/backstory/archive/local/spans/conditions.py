@@ -136,11 +136,13 @@ def trace_sort(field: str) -> Sql:
 
 def bindable(value: Value) -> Any:
     """A value as SQLite compares it: booleans are neither numbers nor texts there, so they are kept as bytes."""
+    if isinstance(value, str):
+        return value if len(value) <= MAX_VALUE_CHARS else value[:MAX_VALUE_CHARS]
     if isinstance(value, bool):
         return b"\1" if value else b"\0"
     if isinstance(value, int) and not -_MAX_INTEGER <= value <= _MAX_INTEGER:
         return float(value) if abs(value) < 1 << 1000 else float("inf") * (1 if value > 0 else -1)
-    return value[:MAX_VALUE_CHARS] if isinstance(value, str) else value
+    return value
 
 
 def _comparable(condition: Condition) -> bool:

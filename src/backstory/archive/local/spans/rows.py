@@ -66,12 +66,15 @@ def read_span(values: Sequence[Any]) -> SpanRow:
     )
 
 
-def flatten(prefix: str, value: Any, depth: int = _MAX_DEPTH) -> list[tuple[str, str | int | float | bool]]:
-    """The leaves below a value with their paths; a list counts as its JSON text."""
-    if isinstance(value, dict) and depth:
-        return [leaf for key, item in value.items() for leaf in flatten(f"{prefix}.{key}", item, depth - 1)]
-    if value is None:
-        return []
-    if isinstance(value, str | int | float | bool):
-        return [(prefix, value)]
-    return [(prefix, msgspec.json.encode(value).decode())]
+def flatten(prefix: str, value: dict[str, Any], depth: int = _MAX_DEPTH) -> list[tuple[str, Any]]:
+    """The leaves below a mapping with their paths; a list counts as its JSON text."""
+    leaves: list[tuple[str, Any]] = []
+    for key, item in value.items():
+        path = f"{prefix}.{key}"
+        if isinstance(item, str | int | float):
+            leaves.append((path, item))
+        elif isinstance(item, dict) and depth:
+            leaves += flatten(path, item, depth - 1)
+        elif item is not None:
+            leaves.append((path, msgspec.json.encode(item).decode()))
+    return leaves

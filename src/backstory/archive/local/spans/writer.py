@@ -48,7 +48,8 @@ class SpanWriter:
     def __init__(self, db: sqlite3.Connection) -> None:
         self.db = db
         self._bodies = Bodies(lambda: None)
-        self._numbers: dict[tuple[str, str], int] = {}
+        self._names: dict[str, int] = {}
+        self._paths: dict[str, int] = {}
         self._unanalyzed = 0
 
     @contextmanager
@@ -59,7 +60,8 @@ class SpanWriter:
             self.db.execute("COMMIT")
         except BaseException:
             self.db.execute("ROLLBACK")
-            self._numbers.clear()
+            self._names.clear()
+            self._paths.clear()
             raise
         if self._unanalyzed >= _ANALYZE_EVERY:
             self.analyze()
@@ -105,7 +107,10 @@ class SpanWriter:
         return int(row[0])
 
     def name(self, text: str) -> int:
-        return self._number("name", text)
+        return self._names.get(text) or self._number("name", self._names, text)
+
+    def _path(self, text: str) -> int:
+        return self._paths.get(text) or self._number("path", self._paths, text)
 
     def refresh(self, trace: int) -> None:
         """Add up a trace from its spans."""
@@ -175,8 +180,9 @@ class SpanWriter:
     def _forget_attributes(self, spans: Iterable[int]) -> None:
         for span in spans:
             row = self.db.execute("SELECT data FROM facts WHERE span = ?", (span,)).fetchone()
-            for path, _ in _leaves(msgspec.json.decode(row[0])) if row else ():
-                self.db.execute("DELETE FROM attribute WHERE path = ? AND span = ?", (self._number("path", path), span))
+            leaves = _leaves(msgspec.json.decode(row[0])) if row else ()
+            places = [(self._path(path), span) for path, _ in leaves]
+            self.db.executemany("DELETE FROM attribute WHERE path = ? AND span = ?", places)
             self.db.execute("DELETE FROM facts WHERE span = ?", (span,))
             self.db.execute("DELETE FROM content WHERE span = ?", (span,))
 
@@ -196,7 +202,7 @@ class SpanWriter:
             if span.metadata or span.attributes:
                 data = {"metadata": span.metadata, "attributes": span.attributes}
                 facts.append((number, msgspec.json.encode(data).decode()))
-                attributes += [(self._number("path", path), number, bindable(value)) for path, value in _leaves(data)]
+                attributes += [(self._path(path), number, bindable(value)) for path, value in _leaves(data)]
             if span.input is not None or span.output is not None or span.tool_calls:
                 parts = (span.input, span.output, span.tool_calls or None)
                 contents.append(
@@ -207,15 +213,13 @@ class SpanWriter:
         self.db.executemany("INSERT OR REPLACE INTO attribute (path, span, value) VALUES (?, ?, ?)", attributes)
         self.db.executemany("INSERT INTO content (span, input, output, tool_calls) VALUES (?, ?, ?, ?)", contents)
 
-    def _number(self, table: str, text: str) -> int:
-        number = self._numbers.get((table, text))
-        if number is None:
-            row = self.db.execute(f"SELECT id FROM {table} WHERE text = ?", (text,)).fetchone()
-            if row is None:
-                row = self.db.execute(f"INSERT INTO {table} (text) VALUES (?) RETURNING id", (text,)).fetchone()
-            if len(self._numbers) >= _MAX_NUMBERS:
-                self._numbers.clear()
-            number = self._numbers[table, text] = int(row[0])
+    def _number(self, table: str, known: dict[str, int], text: str) -> int:
+        row = self.db.execute(f"SELECT id FROM {table} WHERE text = ?", (text,)).fetchone()
+        if row is None:
+            row = self.db.execute(f"INSERT INTO {table} (text) VALUES (?) RETURNING id", (text,)).fetchone()
+        if len(known) >= _MAX_NUMBERS:
+            known.clear()
+        known[text] = number = int(row[0])
         return number
 
 

@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from .options import json_option
+
+__all__ = ["traces"]
+
+_limit = click.option("--limit", "-n", type=click.IntRange(1, 200), default=20, show_default=True, help="How many.")
+
+
+@click.group()
+def traces() -> None:
+    """See what agents did, how long it took and what it cost: every turn is a trace."""
+
+
+@traces.command("list")
+@click.option("--session", metavar="ID", help="Only traces of this session, by its id, handle or the agent's own id.")
+@_limit
+@json_option
+def list_(session: str | None, limit: int, as_json: bool) -> int:
+    """List the latest traces."""
+    from ... import open_archive
+    from .handles import find_id
+    from .output import print_json
+
+    library = open_archive()
+    library.catch_up()
+    arguments: dict[str, Any] = {"limit": limit}
+    if session is not None:
+        arguments["sessionId"] = find_id(library.archive, session)
+    answer = library.call("list_traces", arguments)
+    if as_json:
+        print_json(answer)
+    elif "error" not in answer:
+        from .trace_text import show_traces
+
+        show_traces(answer, answer["traces"])
+    return _exit_code(answer)
+
+
+@traces.command()
+@click.argument("filters", nargs=-1, metavar="[FILTER]...")
+@click.option("--spans", is_flag=True, help="Search spans: single model calls, tool calls and markers.")
+@click.option("--sort", "sort_by", metavar="FIELD", help="What to sort by; the newest come first otherwise.")
+@click.option("--asc", is_flag=True, help="The smallest or oldest first.")
+@click.option("--cursor", metavar="TEXT", help="The page after: `cursor` of the JSON before it.")
+@_limit
+@json_option
+def search(
+    filters: tuple[str, ...],
+    spans: bool,
+    sort_by: str | None,
+    asc: bool,
+    cursor: str | None,
+    limit: int,
+    as_json: bool,
+) -> int:
+    """Search by filters that must all match.
+
+    \b
+    backstory traces search status=error 'latency>5s' model~opus
+    backstory traces search 'cost>=0.5' 'created>7d' --sort cost
+    backstory traces search --spans name=Bash status=error project~api
+    """
+    from ... import open_archive
+    from .expressions import field_name, parse_expression
+    from .output import print_json
+
+    arguments: dict[str, Any] = {
+        "filters": [parse_expression(text, of_spans=spans) for text in filters],
+        "limit": limit,
+        "sortOrder": "asc" if asc else "desc",
+    }
+    if sort_by is not None:
+        arguments["sortBy"] = field_name(sort_by, of_spans=spans)
+    if cursor is not None:
+        arguments["cursor"] = cursor
+    library = open_archive()
+    library.catch_up()
+    answer = library.call("search_spans" if spans else "search_traces", arguments)
+    if as_json:
+        print_json(answer)
+    elif "error" not in answer:
+        from .trace_text import show_spans, show_traces
+
+        if spans:
+            show_spans(answer)
+        else:
+            show_traces(answer, answer["items"])
+    return _exit_code(answer)
+
+
+@traces.command()
+@click.argument("id")
+@json_option
+def show(id: str, as_json: bool) -> int:
+    """Show a trace as a tree, each span with its time as a bar. ID is a trace's id, or a turn's handle."""
+    from ... import open_archive
+    from .handles import find_id
+    from .output import print_json
+
+    library = open_archive()
+    library.catch_up()
+    answer = library.call("get_trace", {"traceId": find_id(library.archive, id)})
+    if as_json:
+        print_json(answer)
+    elif "error" not in answer:
+        from .trace_text import show_trace
+
+        show_trace(answer["trace"])
+    return _exit_code(answer)
+
+
+def _exit_code(answer: dict[str, Any]) -> int:
+    """2 when the question was wrong; what these tools answer then says what would be right."""
+    from .output import exit_code, hint
+
+    nearest = answer.get("details", {}).get("nearest")
+    code = exit_code(answer)
+    if code and nearest:
+        hint(f"did you mean {nearest}?")
+    return 2 if code and answer.get("code") == "INVALID_QUERY" else code
