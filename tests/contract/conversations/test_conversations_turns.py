@@ -176,6 +176,28 @@ class TestFilters:
         assert said(world.turns(session.answer("Yes."))) == [("Ask", "Yes.")]
 
 
+class TestForks:
+    """A session that goes on from a copy of another."""
+
+    def test_turns_are_told_once(self, world: World) -> None:
+        """The fork has what came after, counted from 0; a search finds no turn twice."""
+        original = Session("original").prompt("Shared question").answer("Shared answer.")
+        fork = Session("fork")
+        origin = {"sessionId": original.id, "messageUuid": original.records[-1]["uuid"]}
+        fork.records = [{**record, "sessionId": fork.id, "forkedFrom": origin} for record in original.records]
+        fork._ms = original._ms
+        original.prompt("Left").answer("Yes.")
+        fork.prompt("Right").answer("No.")
+        world.read(original, fork)
+
+        def read(session: Session) -> list[tuple[str, str]]:
+            return said(world.ask("read_conversation", session_id=session.id)["turns"])
+
+        assert read(original) == [("Shared question", "Shared answer."), ("Left", "Yes.")]
+        assert read(fork) == [("Right", "No.")]
+        assert [result["session_id"] for result in world.search("shared")] == [original.id]
+
+
 class TestQueue:
     """Prompts typed while the assistant was busy."""
 
