@@ -97,16 +97,22 @@ def cases(ids: list[str], writing: Writing) -> Iterator[tuple[str, str, str, Cal
     yield "search, in every one", "search", "moss.search", lambda: {"query": "decisions"}
 
 
-def measure(tool: Tool, arguments: Callable[[], dict[str, Any]]) -> list[float]:
-    taken = []
+def measure(tool: Tool, arguments: Callable[[], dict[str, Any]]) -> tuple[list[float], list[float]]:
+    """Milliseconds that passed in each call, and those of the processor: on a busy machine the first say little."""
+    passed, worked = [], []
     for _ in range(ROUNDS):
         given = arguments()
-        start = time.perf_counter()
+        start, work = time.perf_counter(), time.process_time()
         reply = tool.handler(given)
-        taken.append((time.perf_counter() - start) * 1000)
+        worked.append((time.process_time() - work) * 1000)
+        passed.append((time.perf_counter() - start) * 1000)
         if reply.is_error:
             raise SystemExit(f"{tool.name}: {reply.text}")
-    return taken
+    return passed, worked
+
+
+def p95(values: list[float]) -> float:
+    return statistics.quantiles(values, n=20)[-1]
 
 
 def main(count: int) -> None:
@@ -117,14 +123,14 @@ def main(count: int) -> None:
         ids = fill(home, count, writing)
         size = (home / "capsules.db").stat().st_size
         print(f"{count} capsules, {size / 1e6:.0f} MB, filled in {time.perf_counter() - start:.0f} s\n")
-        print(f"{'':24}{'P50 ms':>9}{'P95 ms':>9}{'max ms':>9}{'target':>9}")
+        print(f"{'':24}{'P50 ms':>9}{'P95 ms':>9}{'max ms':>9}{'target':>9}{'CPU P95':>9}")
         tools = {tool.name: tool for tool in toolset(home, CapsuleSettings()).tools}
         for label, target, name, arguments in cases(ids, writing):
-            taken = measure(tools[name], arguments)
-            p95 = statistics.quantiles(taken, n=20)[-1]
-            verdict = "" if p95 <= TARGETS[target] else "  missed"
+            passed, worked = measure(tools[name], arguments)
+            verdict = "" if p95(passed) <= TARGETS[target] else "  missed"
             print(
-                f"{label:24}{statistics.median(taken):9.2f}{p95:9.2f}{max(taken):9.2f}{TARGETS[target]:9.0f}{verdict}"
+                f"{label:24}{statistics.median(passed):9.2f}{p95(passed):9.2f}{max(passed):9.2f}{TARGETS[target]:9.0f}"
+                f"{p95(worked):9.2f}{verdict}"
             )
 
 
