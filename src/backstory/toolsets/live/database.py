@@ -18,15 +18,16 @@ __all__ = ["Database"]
 
 _log = logging.getLogger("backstory.live")
 _AT_ONCE = 1000
-Write = tuple[str, Sequence[Any]]
+Row = Sequence[Any]
 
 
 class Database:
     def __init__(self, path: Path, schema: str, version: int) -> None:
         """A file that is damaged, or of another version, is made anew."""
         self._path = path
-        self._collected: dict[object, Write] = {}
-        self._executed: list[Write] = []
+        self._collected: dict[object, tuple[str, Row]] = {}
+        self._executed: list[tuple[str, Sequence[Row]]] = []
+        self._executed_rows = 0
         try:
             self._open(schema, version)
         except sqlite3.DatabaseError:
@@ -55,30 +56,40 @@ class Database:
         if len(self._collected) > _AT_ONCE:
             self._execute()
 
+    def write_many(self, sql: str, rows: Sequence[Row]) -> None:
+        """One statement for many rows, at once."""
+        if rows:
+            self._execute()
+            self._carry_out([(sql, rows)])
+
     def query(self, sql: str, *values: Any) -> sqlite3.Cursor:
         if self._collected:
             self._execute()
         return self._db.execute(sql, values)
 
     def _execute(self) -> None:
-        writes = list(self._collected.values())
+        collected = self._collected.values()
+        self._carry_out(
+            [(sql, [row for _, row in group]) for sql, group in groupby(collected, key=lambda write: write[0])]
+        )
+        self._collected.clear()
+
+    def _carry_out(self, writes: list[tuple[str, Sequence[Row]]]) -> None:
         self._db.execute("SAVEPOINT writes")
         try:
-            self._run(writes)
+            for sql, rows in writes:
+                self._db.executemany(sql, rows)
         except BaseException:
             self._db.execute("ROLLBACK TO writes")
             raise
         self._db.execute("RELEASE writes")
         self._executed += writes
-        self._collected.clear()
-
-    def _run(self, writes: list[Write]) -> None:
-        for sql, group in groupby(writes, key=lambda write: write[0]):
-            self._db.executemany(sql, [values for _, values in group])
+        self._executed_rows += sum(len(rows) for _, rows in writes)
 
     @property
     def uncommitted(self) -> int:
-        return len(self._executed) + len(self._collected)
+        """How many rows."""
+        return self._executed_rows + len(self._collected)
 
     def commit(self) -> bool:
         """Make the writes permanent; False when that failed: they are kept, and seen by everyone who asks."""
@@ -90,10 +101,12 @@ class Database:
             _log.warning("%s could not be saved: %s", self._path, error)
             if not self._db.in_transaction:
                 self._db.execute("BEGIN")
-                self._run(self._executed)
+                for sql, rows in self._executed:
+                    self._db.executemany(sql, rows)
             return False
         self._db.execute("BEGIN")
         self._executed.clear()
+        self._executed_rows = 0
         return True
 
     def write_back(self) -> None:

@@ -215,7 +215,7 @@ class FsStore:
         session.size += size
         self.index.save(session, meta)
         if astray and change.cause == "stored":
-            read_file(self.index, self.files, session.id)
+            read_file(self.index, self.files, session.id, session)
         self._compact_if_due(session)
 
     @contextmanager

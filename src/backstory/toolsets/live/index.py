@@ -300,16 +300,20 @@ class Index:
 
     def add_entries(self, key: int, places: Iterable[Place]) -> None:
         """Entries whose places are known, under a key."""
-        for place in places:
-            self._write(
-                "INSERT INTO entry VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                key, place.branch, place.depth, place.id, place.parent, place.role, place.revision, place.offset,
-                place.length,
-            )  # fmt: skip
+        self.database.write_many(
+            "INSERT INTO entry VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            [
+                (
+                    key, place.branch, place.depth, place.id, place.parent, place.role, place.revision, place.offset,
+                    place.length,
+                )
+                for place in places
+            ],
+        )  # fmt: skip
 
     def add_branches(self, key: int, branches: Iterable[Branch]) -> None:
-        for branch in branches:
-            self._write("INSERT INTO branch VALUES (?, ?, ?, ?)", key, branch.number, branch.parent, branch.depth)
+        rows = [(key, branch.number, branch.parent, branch.depth) for branch in branches]
+        self.database.write_many("INSERT INTO branch VALUES (?, ?, ?, ?)", rows)
 
     def branches(self, session: Session) -> list[Branch]:
         rows = self._ask("SELECT number, parent, depth FROM branch WHERE session = ?", session.key)

@@ -84,11 +84,12 @@ def reconcile(index: Index, files: Files, problems: Problems) -> None:
             if before == (stat.st_size, stat.st_ino, stat.st_mtime_ns):
                 continue
             grown = before is not None and before[1] == stat.st_ino and 0 < before[0] < stat.st_size
+            session = index.session(session_id) if before else None
             try:
-                read_file(index, files, session_id, problems, from_start=not grown)
+                read_file(index, files, session_id, session, problems, from_start=not grown)
             except OSError as error:
                 problems[item.name] = f"cannot be read: {error.strerror or error}"
-                if session := index.session(session_id):
+                if session:
                     index.remove(session)
             if index.database.uncommitted > _COMMIT_EVERY:
                 index.commit()
@@ -99,12 +100,17 @@ def reconcile(index: Index, files: Files, problems: Problems) -> None:
 
 
 def read_file(
-    index: Index, files: Files, session_id: str, problems: Problems | None = None, *, from_start: bool = True
+    index: Index,
+    files: Files,
+    session_id: str,
+    known: Session | None,
+    problems: Problems | None = None,
+    *,
+    from_start: bool = True,
 ) -> None:
     """Index one file, from its beginning or from where the index left off, and cut off an unfinished write."""
     problems = {} if problems is None else problems
-    known = session = index.session(session_id)
-    start = 0 if from_start or session is None else session.size
+    start = 0 if from_start or known is None else known.size
     path = files.path(session_id)
     with path.open("r+b") as file:
         found = scan(file, start)
@@ -113,8 +119,8 @@ def read_file(
             if not b'{"type":'.startswith(file.read(8)):
                 raise OSError("it holds no session")
             path.unlink()  # a session whose very first write was cut short: it never was
-            if session:
-                index.remove(session)
+            if known:
+                index.remove(known)
             return
         if file.seek(0, 2) > found.end:
             file.truncate(found.end)
@@ -124,12 +130,12 @@ def read_file(
         size = found.end + found.unterminated
     if found.bad_lines:
         problems[path.name] = f"{found.bad_lines} lines could not be read and were skipped"
-    session = session or index.add_session(session_id)
+    session = known or index.add_session(session_id)
     if known and start == 0:
         index.rekey(session, index.new_key())
     _take_in(index, session, found, from_start=start == 0)
     if session.orphans and start:
-        read_file(index, files, session_id, problems)
+        read_file(index, files, session_id, session, problems)
         return
     session.size = size
     meta = found.meta or (None if start == 0 else session.meta)
