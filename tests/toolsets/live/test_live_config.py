@@ -12,6 +12,7 @@ import pytest
 from backstory.config import ConfigError
 from backstory.livefiles import data_folder, expand_placeholders
 from backstory.toolsets.live import Live
+from backstory.toolsets.live.adapters import FsAdapter
 from backstory.toolsets.live.settings import BridgeSettings, FsSettings, parse_settings
 from tests.live_world import World, short, text, user, without
 
@@ -225,6 +226,25 @@ class TestExchange:
         assert len(feed) == before + 1
         assert feed[-1]["seq"] == world.live.last_seq
         assert world.call("get", session_id=gone) is None
+
+    def test_what_happens_while_the_state_is_gathered(
+        self, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        got = world.bind("session::created")
+        gather = FsAdapter.metas
+
+        async def busy(self: FsAdapter) -> Any:
+            metas = await gather(self)
+            if self is world.live._adapter:
+                await world.live.call("session::ensure", {"session_id": "meanwhile"})
+            return metas
+
+        monkeypatch.setattr(FsAdapter, "metas", busy)
+        world.config = fs(str(tmp_path / "b"))
+        assert world.call("on-config-change") == {"ok": True}
+        world.session(title="after")
+        world.until(lambda: "after" in [payload["title"] for payload in got])
+        assert "meanwhile" in [payload["session_id"] for payload in got]
 
     def test_and_back(self, world: World, tmp_path: Path) -> None:
         session_id = world.session()

@@ -34,6 +34,7 @@ _PAGE = 500
 _RECENT_EVENTS = 1024
 _EARLY_EVENTS = 10_000
 _AFTER_ALL = 2**53
+_RETRY_SECONDS = 0.02
 _REPEATABLE = ("get", "get-message", "list", "messages", "append", "set-active-leaf")
 """Functions that mean the same, and answer the same, when they are called twice."""
 
@@ -108,10 +109,10 @@ class BridgeAdapter:
                     try:
                         return await self._client.call(function_id, data)
                     except ConnectionError as error:
-                        self._ready.clear()
                         if not again:
                             why = f"{error}; whether the call was carried out is not known"
                             break
+                        await asyncio.sleep(_RETRY_SECONDS)
         except TimeoutError:
             why = self._client.failure or f"no answer within {self._bridge.timeout_ms} ms"
         except RemoteError as error:

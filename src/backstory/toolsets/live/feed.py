@@ -24,6 +24,7 @@ _log = logging.getLogger("backstory.live")
 _QUEUE_EVENTS = 256
 _QUEUE_BYTES = 1 << 20
 _PAGE = 256
+_RETRY_SECONDS = 1.0
 
 ReadEvents = Callable[[int, int], Awaitable[list[Event]]]
 """Up to so many events later than a number; `invalid_cursor` when they are not kept any more."""
@@ -42,14 +43,14 @@ class Feed:
     def __len__(self) -> int:
         return len(self._subscriptions)
 
-    def attach(self, read: ReadEvents) -> None:
-        """Read the past of another store from now on; `settle` or `restart` says where it stands."""
-        self._read = read
-        self.settled = False
+    def attach(self, read: ReadEvents, head: int) -> None:
+        """Follow another store from now on, whose numbers have nothing to do with those before. Nobody catches up until
+        `settle` or `restart` says that it can begin."""
+        self._read, self.head, self.settled = read, head, False
 
     def restart(self, head: int, snapshot: Snapshot) -> None:
-        """Go on from a number that has nothing to do with those before; subscribers are first told the state."""
-        self.settle(head)
+        """Tell subscribers a state, and then everything after the number it is from."""
+        self.settle(self.head)
         for subscription in self._subscriptions:
             subscription.restart(head, snapshot)
 
@@ -139,13 +140,7 @@ class Subscription:
     async def _next(self) -> Event | None:
         """The next event there is, wanted or not; None when there may be one by now."""
         if self._state is not None:
-            state = self._state
-            event = await anext(state, None)
-            if self._state is not state:
-                return None
-            if event is None:
-                self._state = None
-            return event
+            return await self._next_of_state(self._state)
         if self._queue:
             event, size = self._queue.popleft()
             self._queued_bytes -= size
@@ -162,6 +157,18 @@ class Subscription:
             await self._wake.wait()
         return None
 
+    async def _next_of_state(self, state: AsyncIterator[Event]) -> Event | None:
+        try:
+            event = await anext(state, None)
+        except (LiveError, OSError) as error:
+            _log.warning("a subscriber of live sessions was not told the whole state: %s", error)
+            event = None
+        if self._state is not state:  # it was exchanged meanwhile
+            return None
+        if event is None:
+            self._state = None
+        return event
+
     async def _catch_up(self) -> None:
         if self._position >= self._feed.head:
             self._behind = False
@@ -169,13 +176,13 @@ class Subscription:
         restarts = self._restarts
         try:
             page = await self._feed.read(self._position, _PAGE)
-        except LiveError as error:
-            if error.code != "invalid_cursor":
-                _log.warning("a subscriber of live sessions cannot catch up: %s", error)
-                await asyncio.sleep(1)
-                return
-            _log.warning("a subscriber of live sessions was away too long and missed events: %s", error)
-            self._position = max(self._position, self._feed.head)
+        except (LiveError, OSError) as error:
+            if isinstance(error, LiveError) and error.code == "invalid_cursor":
+                _log.warning("a subscriber of live sessions was away too long and missed events: %s", error)
+                self._position = max(self._position, self._feed.head)
+            else:
+                _log.warning("a subscriber of live sessions cannot catch up yet: %s", error)
+                await asyncio.sleep(_RETRY_SECONDS)
             return
         if restarts == self._restarts:  # else the store was exchanged meanwhile
             self._page.extend(page)

@@ -7,7 +7,7 @@ import logging
 import os
 import sqlite3
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
@@ -57,7 +57,7 @@ class Live:
         self._reloading = asyncio.Lock()
         self._rejected = 0
         self._error: str | None = None
-        self._watcher: asyncio.Task[None] | None = None
+        self._helpers: set[asyncio.Task[None]] = set()
         self._users: Counter[Adapter] = Counter()
         self._idle = asyncio.Event()
 
@@ -67,23 +67,21 @@ class Live:
         """Open the configured store. Raises ConfigError for a configuration that cannot be used, LiveError (`storage`)
         for a store that cannot be opened (another process holds its lock, ...)."""
         settings = await self._load()
-        self._feed.settled = False
         self._adapter = self._make(settings, self._feed.settle)
         await self._adapter.start()
-        self._feed.attach(self._adapter.read_events)
+        self._feed.attach(self._adapter.read_events, self._adapter.head)
         if isinstance(self._adapter, FsAdapter):
             self._feed.settle(self._adapter.head)
         if self._watch:
-            self._watcher = asyncio.create_task(self._watch_file())
+            self._help(self._watch_file())
 
     async def close(self) -> None:
         """Finish what is under way, make everything durable, end all bindings."""
-        if self._watcher is not None:
-            self._watcher.cancel()
-        for binding in self._bindings.values():
-            binding.cancel()
-        await asyncio.gather(*self._bindings.values(), return_exceptions=True)
         async with self._reloading:
+            tasks = [*self._bindings.values(), *self._helpers]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
             await self._retire(self._adapter)
 
     async def __aenter__(self) -> Self:
@@ -256,7 +254,7 @@ class Live:
         new = self._make(settings, lambda _: self._tell_state(before))
         await new.start()
         self._adapter = new
-        self._feed.attach(new.read_events)
+        self._feed.attach(new.read_events, new.head)
         if isinstance(new, FsAdapter):
             self._tell_state(before)
         await self._retire(old)
@@ -264,17 +262,24 @@ class Live:
     def _tell_state(self, before: Metas) -> None:
         """Start over with the current adapter: its state, then what happens."""
         adapter, head = self._adapter, self._adapter.head
+        self._feed.attach(adapter.read_events, head)
 
         async def tell() -> None:
             metas: Metas = {}
             try:
                 metas = await adapter.metas()
-            except LiveError as error:
+            except (LiveError, OSError, sqlite3.Error) as error:
                 _log.warning("the state of live sessions could not be told: %s", error)
             if adapter is self._adapter:
                 self._feed.restart(head, lambda wanted: tell_state(wanted, head, before, metas, adapter.entries))
 
-        self._telling = asyncio.create_task(tell())
+        self._help(tell())
+
+    def _help(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run in the background until done, or until everything is closed."""
+        task = asyncio.create_task(work)
+        self._helpers.add(task)
+        task.add_done_callback(self._helpers.discard)
 
     async def _answer(self, adapter: Adapter, function_id: str, request: Any) -> Any:
         self._users[adapter] += 1
