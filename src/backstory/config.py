@@ -72,7 +72,9 @@ def _apply_environment(kind: type[Struct], table: dict[str, Any], environ: Mappi
     for field in msgspec.structs.fields(kind):
         variable = f"{prefix}_{field.name.upper()}"
         if isinstance(field.type, type) and issubclass(field.type, Struct):
-            _apply_environment(field.type, table.setdefault(field.name, {}), environ, variable)
+            inner = table.setdefault(field.name, {})
+            if isinstance(inner, dict):  # anything else is refused with the rest of the file
+                _apply_environment(field.type, inner, environ, variable)
         elif variable in environ:
             table[field.name] = _from_text(field.type, environ[variable], variable)
 

@@ -78,7 +78,10 @@ class Library:
             return ingest.sync(progress=progress, deadline=None if budget is None else time.monotonic() + budget)
 
     def catch_up(self) -> None:
-        """A short sync before an answer, unless another process already keeps the archive up to date."""
+        """A short sync before an answer, unless another process already keeps the archive up to date.
+
+        Whatever goes wrong, what is there can still be searched.
+        """
         from .archive.base import ArchiveBusy
 
         if self.settings.catch_up_seconds <= 0 or self.archive.sync_state().index_behind:
@@ -87,6 +90,10 @@ class Library:
             self.sync(budget=self.settings.catch_up_seconds)
         except ArchiveBusy:
             return
+        except ConfigError:
+            raise
+        except Exception as error:
+            _log.warning("new transcripts could not be read: %s", error)
 
     def watch(self, stop: threading.Event, on_change: Callable[[SyncReport], None] | None = None) -> None:
         """Keep the archive live until stopped. While another process does it, wait for its turn to end."""

@@ -188,6 +188,8 @@ def parse_time(value: object) -> int | None:
         return ms if _EARLIEST_MS <= ms < _LATEST_MS else None
     if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
         return None
+    if not 0 < value < 1e19:  # beyond nanoseconds; integers may be too large to be scaled
+        return None
     for scale in (1000, 1, 1e-3, 1e-6):
         if _EARLIEST_MS <= value * scale < _LATEST_MS:
             return int(value * scale)

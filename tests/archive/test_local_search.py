@@ -133,6 +133,15 @@ class TestWholeAndParts:
         for query in queries:
             assert shelf.find(query)[:1] == [text], query
 
+    def test_a_sentence_without_spaces(self, shelf: Shelf) -> None:
+        shelf.add("数据库迁移失败", "今天天气很好")
+        assert shelf.find("数据库迁移失败了应该怎么处理")[:1] == ["数据库迁移失败"]
+
+    def test_composed_and_decomposed(self, shelf: Shelf) -> None:
+        shelf.add("re\u0301sume\u0301 draft")
+        for query in ("résumé", "re\u0301sume\u0301", "resume"):
+            assert len(shelf.find(query)) == 1, query
+
     def test_the_exact_path_is_better_than_its_parts(self, shelf: Shelf) -> None:
         shelf.add("token and auth in src with py", "src/auth/token.py")
         assert shelf.find("src/auth/token.py") == ["src/auth/token.py", "token and auth in src with py"]
@@ -205,6 +214,14 @@ class TestRanking:
         shelf.add("same text", ts=NOW + 3)
         assert [hit.event.ts for hit in shelf.search("same").hits] == [NOW + 5, NOW + 3, NOW]
 
+    def test_the_better_of_two_phrases_first(self, shelf: Shelf) -> None:
+        """Also when the newer one is the worse one."""
+        shelf.add("src/auth/token.py", ts=NOW)
+        shelf.add("src/auth/token.py " + "and many other words that make it longer " * 5, ts=NOW + 5)
+        found = shelf.search("src/auth/token.py").hits
+        assert [hit.event.ts for hit in found] == [NOW, NOW + 5]
+        assert found[0].score > found[1].score
+
     def test_equal_times_by_event_id(self, shelf: Shelf) -> None:
         uids = [uid for _ in range(30) for uid in shelf.add("same text", ts=NOW)]
         assert [hit.event.uid for hit in shelf.search("same", limit=7).hits] == sorted(uids, key=event_id)[:7]
@@ -259,6 +276,23 @@ class TestFreshness:
         shelf.add("needle")
         with pytest.raises(DeadlineExceeded):
             shelf.search("needle", deadline=time.monotonic() - 1)
+
+
+class TestThreads:
+    """Any number of threads may ask, and they leave nothing behind."""
+
+    def test_connections_end_with_their_threads(self, shelf: Shelf) -> None:
+        from threading import Thread
+
+        shelf.add("needle")
+        shelf.find("needle")
+        open_files = Path("/proc/self/fd")
+        before = len(list(open_files.iterdir()))
+        for _ in range(20):
+            thread = Thread(target=shelf.find, args=("needle",))
+            thread.start()
+            thread.join()
+        assert len(list(open_files.iterdir())) <= before + 2
 
 
 class TestRecovery:

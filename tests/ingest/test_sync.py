@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import backstory.ingest.reading  # noqa: F401 - before a test replaces what it imports
 from backstory.library import Library
 from backstory.model import EventType
 from tests.transcripts import Transcript
@@ -164,6 +165,60 @@ class TestDamage:
         path.write_text(text)
         assert machine.library.sync().errors == 0
         assert machine.texts(transcript)[0][0] == "nul \0 bell \a \ufffd"
+
+    @pytest.mark.parametrize(
+        ("before", "after"),
+        [
+            ('"output_tokens": 5', '"output_tokens": 9223372036854775808'),
+            ('"output_tokens": 5', '"output_tokens": -1'),
+            ('"2026-05-28', f'"9{"9" * 400}'),
+            ('"isSidechain": false', f'"isSidechain": 1{"0" * 400}'),
+            ('"isSidechain": false', f'"isSidechain": 1{"0" * 5000}'),
+            ('"isSidechain": false', '"isSidechain": NaN, "x": "\\ud83d"'),
+            ('"interrupted": false', '"exitCode": 1000000000000000000000000000000'),
+            ('"command": "ls"', f'"command": 1{"0" * 60}'),
+        ],
+    )
+    def test_odd_numbers(self, machine: Machine, before: str, after: str) -> None:
+        """One value that fits nowhere stops neither its own transcript nor the others."""
+        odd = Transcript("odd").prompt("first").call("Bash", {"command": "ls"}, "a").answer("last")
+        path = odd.path(machine.home)
+        path.parent.mkdir(parents=True)
+        assert before in odd.text()
+        begin, _, end = odd.text().rpartition(before)
+        path.write_text(begin + after + end)
+        talk("fine").write(machine.home)
+        machine.library.sync()
+        assert len(machine.texts(talk("fine"))) == 2
+        assert machine.texts(odd)[0][-1] == "last"
+
+    def test_what_is_no_file_is_not_waited_for(self, machine: Machine) -> None:
+        path = talk().write(machine.home)
+        os.mkfifo(path.with_name("6f0c2f5e-8f1a-4b7e-9a55-0d3c1a2b4c5d.jsonl"))
+        assert machine.library.sync().files == 1
+
+    def test_what_cannot_be_read_now_is_read_later(self, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Permissions and limits change without a trace on the file."""
+        transcript = talk()
+        transcript.write(machine.home)
+
+        def refuse(path: Path) -> None:
+            raise PermissionError(13, "Permission denied", str(path))
+
+        with monkeypatch.context() as patch:
+            patch.setattr("backstory.ingest.scan.open_transcript", refuse)
+            machine.library.sync()
+        assert machine.library.archive.counts().files_with_errors == 1
+        machine.library.sync()
+        assert len(machine.texts(transcript)) == 2
+        assert machine.library.archive.counts().files_with_errors == 0
+
+    def test_gone_while_it_is_read(self, machine: Machine) -> None:
+        gone, kept = talk("gone"), talk("kept")
+        path = gone.write(machine.home)
+        kept.write(machine.home)
+        machine.library.sync(progress=lambda now: path.unlink(missing_ok=True))
+        assert len(machine.texts(kept)) == 2
 
     def test_a_huge_line(self, machine: Machine) -> None:
         transcript = Transcript("huge").prompt("read it").call("Read", {"file_path": "/x"}, "needle " * 1_500_000)

@@ -8,8 +8,10 @@ words are looked for whole and as the phrase of their parts. Stop words never de
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable
 from functools import lru_cache
+from itertools import pairwise
 
 from msgspec import Struct
 
@@ -108,29 +110,32 @@ def parse_query(text: str, tokenize: Callable[[str], list[str]] = tokens) -> Que
         if phrase:
             clauses[Clause((tuple(phrase),), quoted=True)] = None
     for word in _QUOTED.sub(" ", text).split():
-        clause = _word_clause(word, tokenize)
-        if clause is not None:
+        for clause in _word_clauses(word, tokenize):
             is_stop = all(len(parts) == 1 and parts[0] in STOP_WORDS for parts in clause.alternatives)
             (stops if is_stop else clauses)[clause] = None
     return Query(text, tuple(clauses or stops)[:_MAX_CLAUSES])
 
 
-def _word_clause(word: str, tokenize: Callable[[str], list[str]]) -> Clause | None:
-    whole = tokenize(_space(word))
+def _word_clauses(word: str, tokenize: Callable[[str], list[str]]) -> list[Clause]:
+    """A word as typed is one clause; a sentence in a script without spaces is one for every two characters."""
+    whole = tuple(tokenize(_space(word)))
+    if len(whole) > _MAX_IMPLICIT_PHRASE and _UNSPACED.search(word):
+        return [Clause((pair,)) for pair in pairwise(whole)]
     if not whole:
-        return None
-    alternatives = [tuple(whole[-_MAX_IMPLICIT_PHRASE:])]
+        return []
+    alternatives = [whole[-_MAX_IMPLICIT_PHRASE:]]
     if len(whole) == 1:
         for camel in _camel_words(word):
             parts = tuple(_camel_parts(camel).lower().split())
             alternatives.append(parts[-_MAX_IMPLICIT_PHRASE:])
-    return Clause(tuple(alternatives))
+    return [Clause(tuple(alternatives))]
 
 
 def _space(text: str) -> str:
-    """Put spaces around the characters of scripts that have none."""
+    """The text in composed form, with spaces around the characters of scripts that have none."""
     if text.isascii():
         return text
+    text = unicodedata.normalize("NFC", text)
     data = text.encode()
     if len(data.translate(None, _UNSPACED_LEADS)) == len(data):
         return text

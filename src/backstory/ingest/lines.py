@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
@@ -17,7 +18,20 @@ MAX_LINE_BYTES = 64 << 20
 _MAX_RESUMES = 64
 
 _fast = msgspec.json.Decoder()
-_lenient = json.JSONDecoder(strict=False)
+
+
+def _number(text: str) -> float | None:
+    """A number as near as it can be kept; what no number can hold (and NaN, which is none) is nothing."""
+    number = float(text)
+    return number if math.isfinite(number) else None
+
+
+_lenient = json.JSONDecoder(
+    strict=False,
+    parse_int=lambda text: int(text) if len(text) < 19 else _number(text),
+    parse_float=_number,
+    parse_constant=lambda _: None,
+)
 
 
 class BrokenLine(ValueError):
@@ -87,9 +101,9 @@ def _decode_leniently(line: bytes) -> list[Any]:
     while position < len(text):
         try:
             value, position = _lenient.raw_decode(text, position)
-            records.append(_without_surrogates(value))
             problem_here = ""
-        except (json.JSONDecodeError, RecursionError) as error:
+            records.append(_without_surrogates(value))
+        except (ValueError, RecursionError) as error:
             problem_here = str(error)[:200]
         if problem_here:
             problem = problem or problem_here
@@ -111,5 +125,3 @@ def _without_surrogates(value: Any) -> Any:
         return _fast.decode(text.encode())
     except UnicodeEncodeError:
         return _fast.decode(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode())
-    except msgspec.DecodeError:  # NaN and infinity, which Python reads and JSON does not know
-        return value

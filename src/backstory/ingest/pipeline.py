@@ -113,7 +113,12 @@ class Ingest:
     def sync_paths(self, paths: Iterable[Path]) -> SyncReport:
         """Read what is new in these files, and in these folders; other paths among them are ignored."""
         paths = list(paths)
-        changes = [change for source in self._sources for change in self._changes(source, named(source, paths))]
+        changes = []
+        for source in self._sources:
+            # By its name alone a file may look like several sources' own.
+            roots = self._roots(source)
+            own = [path for path in paths if any(path.is_relative_to(root) for root in roots)]
+            changes += self._changes(source, named(source, own))
         return self._read(changes, None, None)
 
     def _changes(self, source: Source, found: Iterable[Any]) -> list[Changed]:

@@ -26,6 +26,7 @@ class Reading:
         self._lookup = lookup
         self._parser: Parser | None = None
         self._incremental = False
+        self._interrupted = False
         self._compressed = change.path.suffix == ".zst"
         self._row = FileRow(
             path=stored_path(change.path),
@@ -47,6 +48,8 @@ class Reading:
             self._incremental = records is None
             yield from self._appended_lines() if records is None else self._all_records(records)
         except (OSError, ValueError, EOFError) as error:
+            # It may be a passing fault: what is left is read when it is over.
+            self._interrupted = isinstance(error, OSError)
             self._problem(f"cannot be read: {error}")
 
     def checkpoint(self, *, finished: bool = False) -> FileRow:
@@ -55,24 +58,28 @@ class Reading:
         if self._parser is not None and self._incremental:
             row.state = self._parser.state()
         if not self._compressed and row.offset:
-            with open_transcript(self.change.path) as stream:
-                row.prefix = prefix_digest(stream, row.offset)
-        if not finished:
+            try:
+                with open_transcript(self.change.path) as stream:
+                    row.prefix = prefix_digest(stream, row.offset)
+            except OSError:  # gone while it was read: if it comes back, it is read from its start
+                row.offset, row.state = 0, None
+        if not finished or self._interrupted:
             row.size = -1
         return row
 
     def _appended_lines(self) -> Iterator[list[Item]]:
         change, row = self.change, self._row
-        state = None
+        parser: Parser | None = None
         with open_transcript(change.path) as stream:
             # A compressed stream cannot be entered in the middle: it is read again, and what is known is passed over.
             if not self._compressed:
                 before = change.before
-                if before is not None and self._can_go_on(before) and is_append(before, stream, change.size):
-                    row.offset, state = before.offset, before.state
-                    row.errors, row.last_error = before.errors, before.last_error
+                if before is not None and before.offset and is_append(before, stream, change.size):
+                    parser = self._go_on(before)
                 stream.seek(row.offset)
-            parser = self._parser = change.source.parser(change.transcript, state, self._lookup)
+            if parser is None:
+                parser = change.source.parser(change.transcript, None, self._lookup)
+            self._parser = parser
             step: list[Item] = []
             for offset, line in lines(stream, row.offset):
                 for record in self._decode(line):
@@ -84,13 +91,14 @@ class Reading:
             step += parser.finish()
             yield step
 
-    def _can_go_on(self, before: FileRow) -> bool:
-        """Whether the parser takes its old state; one of another version may not, and then it starts over."""
+    def _go_on(self, before: FileRow) -> Parser | None:
+        """The parser as it was left, or None if it does not take its old state: one of another version starts over."""
         try:
-            self.change.source.parser(self.change.transcript, before.state, self._lookup)
+            parser = self.change.source.parser(self.change.transcript, before.state, self._lookup)
         except ValueError:
-            return False
-        return True
+            return None
+        self._row.offset, self._row.errors, self._row.last_error = before.offset, before.errors, before.last_error
+        return parser
 
     def _all_records(self, records: Iterable[Any]) -> Iterator[list[Item]]:
         parser = self._parser = self.change.source.parser(self.change.transcript, None, self._lookup)
@@ -113,7 +121,7 @@ class Reading:
     def _parse(self, parser: Parser, record: Any) -> Iterable[Item]:
         try:
             return list(parser.parse(record))
-        except (ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError) as error:
+        except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
             # A shape that no parser foresaw must not stop the rest of the file.
             self._problem(f"a record is not understood: {type(error).__name__}: {error}")
             return ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 from hashlib import blake2b
 from pathlib import Path
@@ -85,7 +86,9 @@ def _nothing_to_read(source: Source, seen: _Seen, before: FileRow | None, error:
     row = before or FileRow(path=stored_path(seen.path), source=source.name, session="")
     row.inode, row.size, row.mtime_ns, row.missing = seen.inode, seen.size, seen.mtime_ns, False
     if error is not None:
-        row.errors, row.last_error = row.errors + 1, f"cannot be read: {error}"
+        # The reason may go away without a trace on the file (permissions, limits): it is tried again each time.
+        row.size = -1
+        row.errors, row.last_error = row.errors or 1, f"cannot be read: {error}"
     return row
 
 
@@ -136,6 +139,8 @@ def _look(source: Source, path: Path) -> _Seen | None:
     if not source.accepts(path):
         return None
     status = path.stat()
+    if not stat.S_ISREG(status.st_mode):  # a pipe would be waited for
+        return None
     return _Seen(path, status.st_ino & _MAX_INODE, status.st_size, status.st_mtime_ns)
 
 

@@ -15,6 +15,7 @@ from .modes import wider_mode
 __all__ = ["Assembly"]
 
 _TITLE_CHARS = 120
+_MOST_TOKENS = 1 << 40
 _ACTIVITY = frozenset((EventType.ASSISTANT_RESPONSE, EventType.REASONING, EventType.TOOL_CALL, EventType.TOOL_RESPONSE))
 
 
@@ -154,7 +155,7 @@ class Assembly:
                 model=event.model,
                 originating_model=event.originating_model,
                 arguments=event.arguments,
-                exit_code=event.exit_code,
+                exit_code=_exit_code(event.exit_code),
                 failed=event.failed,
                 cwd=event.cwd or row.last_cwd,
                 usage_key=event.usage_key,
@@ -195,12 +196,12 @@ class Assembly:
                 turn=session.turn.ordinal if session.turn else 0,
                 ts=usage.ts or session.row.updated_at or fallback_ts,
                 model=usage.model,
-                input_tokens=usage.input_tokens,
-                output_tokens=usage.output_tokens,
-                cache_read_tokens=usage.cache_read_tokens,
-                cache_write_5m_tokens=usage.cache_write_5m_tokens,
-                cache_write_1h_tokens=usage.cache_write_1h_tokens,
-                reasoning_tokens=usage.reasoning_tokens,
+                input_tokens=_count(usage.input_tokens),
+                output_tokens=_count(usage.output_tokens),
+                cache_read_tokens=_count(usage.cache_read_tokens),
+                cache_write_5m_tokens=_count(usage.cache_write_5m_tokens),
+                cache_write_1h_tokens=_count(usage.cache_write_1h_tokens),
+                reasoning_tokens=_count(usage.reasoning_tokens),
                 cost=usage.cost,
                 stop_reason=usage.stop_reason,
             )
@@ -266,6 +267,15 @@ def _describe(session: _Open, about: About, source: str) -> None:
     if about.forked_from:
         row.forked_from = f"{source}/{about.forked_from}"
     session.changed = True
+
+
+def _count(tokens: int) -> int:
+    """No model call has more tokens than this; a transcript may say anything."""
+    return tokens if 0 <= tokens < _MOST_TOKENS else 0
+
+
+def _exit_code(code: int | None) -> int | None:
+    return code if code is not None and -(1 << 31) <= code < 1 << 32 else None
 
 
 def _one_line(text: str) -> str:

@@ -13,6 +13,7 @@ from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import msgspec
 
@@ -37,7 +38,7 @@ from ..base import (
 )
 from ..query import parse_query
 from .bodies import Bodies
-from .database import connect, migrate
+from .database import Reader, connect, migrate
 from .documents import EVENTS, TURN_SOURCE, TURNS, split_turn_number, turn_number
 from .index import Index
 from .rows import (
@@ -79,7 +80,7 @@ class LocalArchive:
         migrate(connection)
         connection.close()
         self._local = threading.local()
-        self._connections: list[sqlite3.Connection] = []
+        self._readers: WeakSet[Reader] = WeakSet()
         self._bodies = Bodies(self._dictionary)
         self._events = Index(home / "index", EVENTS)
         self._turns = Index(home / "index", TURNS)
@@ -220,7 +221,7 @@ class LocalArchive:
             conditions.append("s.source = ?")
             parameters.append(request.source)
         if request.project is not None:
-            conditions.append("instr(lower(s.cwd), lower(?)) > 0")
+            conditions.append("instr(casefold(s.cwd), casefold(?)) > 0")
             parameters.append(request.project)
         with self._until(request.deadline) as db:
             rows = db.execute(
@@ -364,7 +365,7 @@ class LocalArchive:
     def counts(self) -> Counts:
         db = self._db
         files, broken, missing = db.execute(
-            "SELECT count(*), sum(errors > 0), sum(missing) FROM file WHERE session <> ''"
+            "SELECT count(*), sum(errors > 0), sum(missing) FROM file WHERE session <> '' OR errors > 0"
         ).fetchone()
         sessions, turns, events = db.execute(
             "SELECT count(*), sum(turn_count), sum(event_count) FROM session WHERE event_count > 0"
@@ -390,19 +391,18 @@ class LocalArchive:
     def close(self) -> None:
         if "spans" in self.__dict__:
             self.spans.close()
-        for connection in self._connections:
-            connection.close()
-        self._connections.clear()
+        for reader in list(self._readers):
+            reader.close()
 
     # Connections: one for each thread
 
     @property
     def _db(self) -> sqlite3.Connection:
-        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
-        if connection is None:
-            connection = self._local.connection = connect(self._path, writable=False)
-            self._connections.append(connection)
-        return connection
+        reader: Reader | None = getattr(self._local, "reader", None)
+        if reader is None:
+            reader = self._local.reader = Reader(self._path)
+            self._readers.add(reader)
+        return reader.connection
 
     @contextmanager
     def _until(self, deadline: float | None) -> Iterator[sqlite3.Connection]:

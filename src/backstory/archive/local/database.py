@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..base import ArchiveError
 
-__all__ = ["SCHEMA_VERSION", "connect", "migrate"]
+__all__ = ["SCHEMA_VERSION", "Reader", "connect", "migrate"]
 
 _TABLES = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value ANY) STRICT, WITHOUT ROWID;
@@ -77,6 +77,18 @@ _MIGRATIONS: tuple[str, ...] = (_TABLES,)
 SCHEMA_VERSION = len(_MIGRATIONS)
 
 
+class Reader:
+    """A connection for one thread. It ends with the thread, or when it is closed."""
+
+    def __init__(self, path: Path) -> None:
+        self.connection = connect(path, writable=False)
+
+    def close(self) -> None:
+        self.connection.close()
+
+    __del__ = close
+
+
 def connect(path: Path, *, writable: bool) -> sqlite3.Connection:
     """A connection in autocommit mode: transactions are begun by hand where they are needed."""
     if writable:
@@ -92,6 +104,7 @@ def connect(path: Path, *, writable: bool) -> sqlite3.Connection:
         check_same_thread=False,
         cached_statements=256,
     )
+    connection.create_function("casefold", 1, _casefold, deterministic=True)
     connection.execute("PRAGMA cache_size=-32768")
     connection.execute("PRAGMA mmap_size=268435456")
     if writable:
@@ -101,6 +114,10 @@ def connect(path: Path, *, writable: bool) -> sqlite3.Connection:
         connection.execute("PRAGMA synchronous=NORMAL")
         connection.execute("PRAGMA wal_autocheckpoint=4000")
     return connection
+
+
+def _casefold(text: str | None) -> str | None:
+    return None if text is None else text.casefold()
 
 
 def migrate(connection: sqlite3.Connection, migrations: tuple[str, ...] = _MIGRATIONS) -> None:

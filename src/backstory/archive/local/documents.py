@@ -122,6 +122,6 @@ def _turn_schema(builder: tantivy.SchemaBuilder) -> None:
 
 
 # Change the version with the schema, the tokenizer or what is fed: an index of another version is rebuilt.
-EVENTS = Kind("events", 1, 1, _event_schema, heap_bytes=100_000_000, threads=2)
+EVENTS = Kind("events", 2, 1, _event_schema, heap_bytes=100_000_000, threads=2)
 # Turns are an index of their own: BM25 compares a text with the average length of all documents.
-TURNS = Kind("turns", 2, 2, _turn_schema, heap_bytes=32_000_000, threads=1)
+TURNS = Kind("turns", 3, 2, _turn_schema, heap_bytes=32_000_000, threads=1)

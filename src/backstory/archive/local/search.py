@@ -23,8 +23,8 @@ __all__ = ["Filters", "Match", "search"]
 _K1 = 1.2  # tantivy's BM25
 # A part of a path or an identifier says less than the whole.
 _PART_BOOST = 0.5
-# Ties at the end of a page are resolved by looking further; this many documents with one and the same score is enough.
-_MAX_TIED = 20_000
+# Ties at the end of a page are resolved by looking further, up to this many documents with one and the same score.
+_MAX_TIED = 1_000_000
 
 _threads = ThreadPoolExecutor(max_workers=4, thread_name_prefix="search")
 
@@ -72,9 +72,10 @@ def search(
         anything, any_bound = ask.any_terms()
         others = (hit for hit in ask.top(anything, limit) if hit[1] not in complete)
         hits = [(score + any_bound, id, ts) for score, id, ts in hits] + list(others)
-        bound = 2 * any_bound
-    matches = [Match(id, min(max(score / bound, 1e-9), 1.0), ts) for score, id, ts in hits]
-    return _order(matches, limit, tie_break), len(matches) > limit
+        bound = max(bound, any_bound) + any_bound
+    matches = _order([Match(id, score, ts) for score, id, ts in hits], limit, tie_break)
+    scored = [Match(match.id, min(max(match.score / bound, 1e-9), 1.0), match.ts) for match in matches]
+    return scored, len(hits) > limit
 
 
 class _Question:

@@ -50,13 +50,15 @@ def _sync(library: Library) -> SyncReport | None:
     from ...archive.base import ArchiveBusy
     from .progress import Progress
 
+    asked_at = time.time_ns() // 1_000_000
     with Progress() as progress:
         while True:
             try:
                 return library.sync(progress=progress.of_sync)
             except ArchiveBusy:
                 state = library.archive.sync_state()
-                if state.finished_at is not None:
+                # A sync that began before this command may have passed by what it was asked for.
+                if state.started_at >= asked_at and state.finished_at is not None:
                     return None
                 progress.of_state(state)
                 time.sleep(_POLL_SECONDS)

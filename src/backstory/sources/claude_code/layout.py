@@ -19,7 +19,9 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 
 __all__ = [
@@ -36,6 +38,7 @@ __all__ = [
 
 DESKTOP = "local-agent-mode-sessions"
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+_LISTING_SECONDS = 5
 _AGENT_ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
 # Runs that Claude Code starts for itself: to summarise a conversation, to guess the next prompt.
 _HELPERS = ("agent-acompact-", "agent-aprompt_suggestion-")
@@ -108,14 +111,37 @@ def parts_of(path: Path) -> list[Path]:
     projects = path.parent.parent
     if projects.name != "projects":
         return [path]
+    slugs = _slugs_by_name(projects, _moment()).get(path.name, ())
+    if path.parent.name not in slugs and path.exists():  # written since they were listed
+        _slugs_by_name.cache_clear()
+        slugs = _slugs_by_name(projects, _moment()).get(path.name, ())
+    return [path, *(projects / slug / path.name for slug in sorted(slugs) if slug != path.parent.name)]
+
+
+def _moment() -> int:
+    return int(time.monotonic() / _LISTING_SECONDS)
+
+
+@lru_cache(maxsize=4)
+def _slugs_by_name(projects: Path, moment: int) -> dict[str, list[str]]:
+    """The folders of projects that hold a session's transcript or folder, by its name.
+
+    Listed once for many transcripts (`moment` lets it grow old): asking every folder for every transcript would take
+    the square of their number.
+    """
+    found: dict[str, list[str]] = {}
     try:
-        with os.scandir(projects) as entries:
-            slugs = [entry.name for entry in entries]
+        slugs = os.listdir(projects)  # noqa: PTH208 - names are all that is needed, of thousands
     except OSError:
-        return [path]
-    # Asked for every folder of every transcript, so without a Path for each.
-    places = (os.path.join(projects, slug, path.name) for slug in slugs if slug != path.parent.name)  # noqa: PTH118
-    return [path, *sorted(Path(place) for place in places if os.path.exists(place))]  # noqa: PTH110
+        return found
+    for slug in slugs:
+        try:
+            names = os.listdir(projects / slug)  # noqa: PTH208
+        except OSError:
+            continue
+        for name in names:
+            found.setdefault(name, []).append(slug)
+    return found
 
 
 def find_agent(folder: Path, agent: str) -> Path | None:

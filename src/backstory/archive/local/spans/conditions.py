@@ -196,7 +196,10 @@ def _code(condition: Condition, row: str = "s") -> Sql:
         codes = [code for code, word in enumerate(words) if value.casefold() in word.casefold()]
         return f"{row}.{column} IN ({', '.join('?' * len(codes))})", list(codes)
     code = words.index(value) if value in words else -1
-    return f"{row}.{column} {'<>' if condition.operator == 'ne' else '='} ?", [code]
+    if condition.operator == "ne":
+        others = [other for other in range(len(words)) if other != code]
+        return f"{row}.{column} IN ({', '.join('?' * len(others))})", list(others)
+    return f"{row}.{column} = ?", [code]
 
 
 def _of_trace(column: str, operator: Operator, value: Value) -> Sql:

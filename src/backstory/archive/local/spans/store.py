@@ -87,7 +87,7 @@ class LocalSpans:
             if row is None:
                 return None
             values = db.execute(f"{SPAN_SELECT} WHERE s.trace = ? ORDER BY s.start, s.id", (row[0],)).fetchall()
-            return read_trace(row[1:]), list(self._with_texts(values, None).values())
+            return read_trace(row[1:]), _parents_first(list(self._with_texts(values, None).values()))
 
     def usage(self, window: Window) -> list[UsageTotal]:
         with self._reading() as db:
@@ -146,6 +146,22 @@ def _found(matches: Matches, rows: dict[int, T]) -> Found[T]:
         last=matches.last,
         complete=matches.complete,
     )
+
+
+def _parents_first(spans: list[SpanRow]) -> list[SpanRow]:
+    """By their start; of those that start in the same millisecond the outer one first."""
+    parents = {span.id: span.parent for span in spans}
+    depths: dict[int | None, int] = {None: 0}
+    for span in spans:
+        path: list[int] = []
+        above: int | None = span.id
+        while above not in depths and above not in path and above is not None:
+            path.append(above)
+            above = parents.get(above)
+        depth = depths.get(above, 0)
+        for number, id in enumerate(reversed(path), 1):
+            depths[id] = depth + number
+    return sorted(spans, key=lambda span: (span.start, depths[span.id]))
 
 
 def _by_number(db: sqlite3.Connection, select: str, row: str, numbers: Sequence[int]) -> list[Any]:
