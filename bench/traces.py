@@ -2,8 +2,8 @@
 
     python -m bench.traces [--spans N] [--home FOLDER]
 
-Spans are made up: traces of twenty with an agent, model calls and tool calls, each with ten attributes. They are received
-as OTLP bodies of 500, as exporters send them. Every query is asked several times; the median counts.
+Spans are made up: traces of twenty with an agent, model calls and tool calls, each with ten attributes. They are
+received as OTLP bodies of 500, as exporters send them. Every query is asked several times; the median counts.
 """
 
 from __future__ import annotations

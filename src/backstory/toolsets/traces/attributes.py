@@ -198,8 +198,8 @@ def _sort_out(attributes: Attributes) -> tuple[Attributes, dict[str, Attributes]
         elif prefix := next((prefix for prefix in _SPREAD if name.startswith(prefix)), None):
             spread.setdefault(prefix, {})[name.removeprefix(prefix)] = value
         else:
-            prefix = next((prefix for prefix in _METADATA if name.startswith(prefix)), "")
-            (metadata if prefix and name != prefix else rest)[name.removeprefix(prefix)] = value
+            prefix = next((prefix for prefix in _METADATA if name.startswith(prefix) and name != prefix), "")
+            (metadata if prefix else rest)[name.removeprefix(prefix)] = value
     return said, spread, metadata, rest
 
 

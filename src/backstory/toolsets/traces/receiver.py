@@ -97,13 +97,9 @@ class Receiver:
             span.metadata["statusMessage"] = raw.message
         batch.spans.append(span)
         self._join(batch, span, meaning, service)
-        if meaning.session is not None and (
-            meaning.type == "GENERATION" or "pydantic_ai" in raw.scope or span.parent is None
-        ):
-            said = said_in(meaning.input, EventType.USER_INPUT) + said_in(meaning.output, EventType.ASSISTANT_RESPONSE)
-            if meaning.tool_calls and not any(entry.type is EventType.TOOL_CALL for entry in said):
-                said += said_in([{"role": "assistant", "tool_calls": meaning.tool_calls}], EventType.ASSISTANT_RESPONSE)
-            self._remember(batch, meaning, service, said, raw.end or raw.start)
+        # Model calls tell what was said; so does what is around them, when it is all there is.
+        if meaning.session is not None and (meaning.type == "GENERATION" or span.parent is None):
+            self._remember(batch, meaning, service, _said(meaning), raw.end or raw.start)
 
     def _take_log(self, batch: _Batch, record: LogRecord) -> None:
         service = _text(record.resource.get(_SERVICE))
@@ -160,6 +156,15 @@ class Receiver:
 
     def _session(self, meaning: Meaning, service: str | None) -> TelemetrySession | None:
         return self._sessions.find(meaning.session, service) if meaning.session is not None else None
+
+
+def _said(meaning: Meaning) -> list[Said]:
+    said = said_in(meaning.input, EventType.USER_INPUT)
+    answer = said_in(meaning.output, EventType.ASSISTANT_RESPONSE)
+    if meaning.tool_calls and not any(entry.type is EventType.TOOL_CALL for entry in answer):
+        answer += said_in([{"role": "assistant", "tool_calls": meaning.tool_calls}], EventType.ASSISTANT_RESPONSE)
+    # Agents tell the whole conversation, and its last word once more as their result.
+    return said if answer == said[-len(answer) :] else said + answer
 
 
 def _row(trace: str, id: int, name: str, start: int, meaning: Meaning) -> SpanRow:

@@ -1,0 +1,374 @@
+"""OpenTelemetry over HTTP, sent by the real SDK and by hand to a real server."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from opentelemetry._logs import LogRecord, SeverityNumber
+from opentelemetry.exporter.otlp.proto.http import Compression
+from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
+from opentelemetry.sdk._logs import LoggerProvider
+from opentelemetry.sdk._logs.export import SimpleLogRecordProcessor
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.trace import Status, StatusCode
+from served import Served, eventually
+
+PROTOBUF, JSON = {"content-type": "application/x-protobuf"}, {"content-type": "application/json"}
+TRACE, SPAN = "5b8efff798038103d269b633813fc60c", "eee19b7ec3c1b174"
+NOW_NS = 1_767_225_600_000_000_000
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with Served(tmp_path_factory.mktemp("otlp")) as served:
+        yield served
+
+
+def post(server: Served, path: str, body: Any, headers: dict[str, str]) -> httpx.Response:
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return httpx.post(f"{server.url}{path}", content=content, headers=headers, timeout=30)
+
+
+def span(**fields: Any) -> dict[str, Any]:
+    times = {"startTimeUnixNano": str(NOW_NS), "endTimeUnixNano": str(NOW_NS + 5_000_000)}
+    return {"traceId": TRACE, "spanId": SPAN, "name": "work", **times, **fields}
+
+
+def spans_body(*spans: dict[str, Any], service: str = "by-hand") -> dict[str, Any]:
+    resource = {"attributes": attributes({"service.name": service})}
+    return {"resourceSpans": [{"resource": resource, "scopeSpans": [{"scope": {"name": "t"}, "spans": list(spans)}]}]}
+
+
+def logs_body(*records: dict[str, Any], service: str) -> dict[str, Any]:
+    resource = {"attributes": attributes({"service.name": service})}
+    return {"resourceLogs": [{"resource": resource, "scopeLogs": [{"logRecords": list(records)}]}]}
+
+
+def attributes(table: dict[str, Any]) -> list[dict[str, Any]]:
+    kinds = {bool: "boolValue", int: "intValue", float: "doubleValue", str: "stringValue"}
+    return [{"key": key, "value": {kinds[type(value)]: value}} for key, value in table.items()]
+
+
+def exported(server: Served, name: str, **options: Any) -> str:
+    """Spans of the real SDK; gives the id of their trace."""
+    provider = TracerProvider(resource=Resource.create({"service.name": "sdk"}))
+    provider.add_span_processor(SimpleSpanProcessor(OTLPSpanExporter(f"{server.url}/v1/traces", **options)))
+    tracer = provider.get_tracer("tests")
+    with tracer.start_as_current_span(name) as root:
+        root.set_attribute("user.tier", "gold")
+        with tracer.start_as_current_span("chat gpt-4o") as chat:
+            chat.set_attributes(
+                {
+                    "gen_ai.operation.name": "chat",
+                    "gen_ai.request.model": "gpt-4o",
+                    "gen_ai.usage.input_tokens": 1000,
+                    "gen_ai.usage.output_tokens": 100,
+                }
+            )
+        with tracer.start_as_current_span("tool") as tool:
+            tool.set_status(Status(StatusCode.ERROR, "broke"))
+    provider.shutdown()
+    return f"{root.get_span_context().trace_id:032x}"
+
+
+class TestSdk:
+    """The real exporters deliver, compressed or not, and what they send becomes a trace."""
+
+    @pytest.mark.parametrize("compression", [Compression.NoCompression, Compression.Gzip, Compression.Deflate])
+    def test_spans(self, server: Served, compression: Compression) -> None:
+        trace = server.tool("get_trace", {"traceId": exported(server, "job", compression=compression)})["trace"]
+        assert (trace["name"], trace["status"], trace["totalTokens"]) == ("job", "error", 1100)
+        assert trace["totalCost"] == pytest.approx(0.0035)
+        root, chat, tool = trace["spans"]
+        assert [chat["parentId"], tool["parentId"]] == [root["id"], root["id"]]
+        assert (chat["data"]["type"], chat["data"]["model"]) == ("GENERATION", "gpt-4o")
+        assert tool["data"]["metadata"]["statusMessage"] == "broke"
+        assert root["data"]["attributes"]["user.tier"] == "gold"
+
+    def test_custom_attributes_are_found(self, server: Served) -> None:
+        trace = exported(server, "find me")
+        for field in ("data.attributes.user.tier", "data.metadata.user.tier"):
+            filters = [{"field": field, "operator": "eq", "value": "gold"}]
+            page = server.tool("search_spans", {"filters": filters, "traceId": trace})
+            assert page["total"] == 1
+
+    def test_logs(self, server: Served) -> None:
+        provider = LoggerProvider(resource=Resource.create({"service.name": "claude-code"}))
+        provider.add_log_record_processor(SimpleLogRecordProcessor(OTLPLogExporter(f"{server.url}/v1/logs")))
+        logger = provider.get_logger("com.anthropic.claude_code.events")
+        facts = {
+            "session.id": "sdk-session", "event.name": "api_request", "model": "claude-haiku-4-5", "cost_usd": 0.25,
+            "input_tokens": 10, "output_tokens": 5, "cache_read_tokens": 100, "duration_ms": 2000,
+        }  # fmt: skip
+        logger.emit(
+            LogRecord(
+                timestamp=time.time_ns(),
+                severity_number=SeverityNumber.INFO,
+                body="claude_code.api_request",
+                attributes=facts,
+            )
+        )
+        provider.shutdown()
+        (trace,) = server.tool("list_traces", {"sessionId": "sdk-session"})["traces"]
+        assert trace["totalCost"] == 0.25
+        assert trace["totalTokens"] == 115
+        assert trace["latency"] == 2000
+
+
+class TestPydanticAi:
+    """A run of a real agent framework with a test model: one trace, tokens counted once, a session to search."""
+
+    def test_run(self, server: Served) -> None:
+        from pydantic_ai import Agent
+        from pydantic_ai.models.instrumented import InstrumentationSettings
+        from pydantic_ai.models.test import TestModel
+
+        provider = TracerProvider(resource=Resource.create({"service.name": "pydantic"}))
+        provider.add_span_processor(SimpleSpanProcessor(OTLPSpanExporter(f"{server.url}/v1/traces")))
+        agent = Agent(TestModel(custom_output_text="it will be sunny in Xanthippopolis"), name="weatherman")
+        agent.instrument = InstrumentationSettings(tracer_provider=provider)
+
+        @agent.tool_plain
+        def forecast(city: str) -> str:
+            return f"clear skies over {city}"
+
+        run = agent.run_sync("what will the weather be?")
+        provider.shutdown()
+        filters = [{"field": "name", "operator": "eq", "value": "invoke_agent weatherman"}]
+        (item,) = server.tool("search_traces", {"filters": filters})["items"]
+        assert item["totalTokens"] == run.usage.input_tokens + run.usage.output_tokens
+        names = [span["name"] for span in server.tool("get_trace", {"traceId": item["id"]})["trace"]["spans"]]
+        assert names == ["invoke_agent weatherman", "chat test", "execute_tool forecast", "chat test"]
+
+        def found() -> Any:
+            return server.tool("search_sessions", {"query": "Xanthippopolis"})["data"]["results"]
+
+        (hit,) = eventually(found)
+        assert hit["session"]["source"] == "otel"
+        opened = server.tool("open", {"id": hit["open"]["turn_id"]})["data"]
+        kinds = [event["type"] for event in opened["events"]]
+        assert kinds == ["user_input", "tool_call", "tool_response", "assistant_response"]
+        # Its spans are its trace already: it is not projected once more.
+        assert server.tool("list_traces", {"sessionId": hit["session"]["id"]})["count"] == 1
+
+
+class TestProtocol:
+    """Types, codings, limits and replies as the protocol wants them."""
+
+    def test_empty_replies(self, server: Served) -> None:
+        reply = post(server, "/v1/traces", b"", PROTOBUF)
+        assert (reply.status_code, reply.content) == (200, b"")
+        assert reply.headers["content-type"] == "application/x-protobuf"
+        for path, body in (("/v1/traces", spans_body(span())), ("/v1/logs", {"resourceLogs": []})):
+            reply = post(server, path, body, {"content-type": "application/json; charset=utf-8"})
+            assert (reply.status_code, reply.json()) == (200, {})
+
+    def test_gzip_json(self, server: Served) -> None:
+        body = gzip.compress(json.dumps(spans_body(span(name="zipped", traceId="ab" * 16))).encode())
+        assert post(server, "/v1/traces", body, {**JSON, "content-encoding": "gzip"}).status_code == 200
+        assert server.tool("get_trace", {"traceId": "ab" * 16})["trace"]["name"] == "zipped"
+
+    @pytest.mark.parametrize(
+        ("body", "headers", "status"),
+        [
+            (b"\xff\xff\xff", PROTOBUF, 400),
+            (b"{", JSON, 400),
+            (b"[]", JSON, 400),
+            (b'{"resourceSpans": 5}', JSON, 400),
+            (b'{"resourceSpans": [{"scopeSpans": [{"spans": [{"traceId": "xyz"}]}]}]}', JSON, 400),
+            (b"{}", {"content-type": "text/plain"}, 415),
+            (b"{}", {}, 415),
+            (b"{}", {**JSON, "content-encoding": "br"}, 415),
+            (b"no gzip", {**JSON, "content-encoding": "gzip"}, 400),
+            (gzip.compress(b"{}")[:-3], {**JSON, "content-encoding": "gzip"}, 400),
+            (gzip.compress(b" " * (65 << 20)), {**JSON, "content-encoding": "gzip"}, 413),
+            (b" " * ((64 << 20) + 1), JSON, 413),
+        ],
+    )
+    def test_refusals(self, server: Served, body: bytes, headers: dict[str, str], status: int) -> None:
+        reply = post(server, "/v1/traces", body, headers)
+        assert reply.status_code == status
+        if headers == JSON:
+            assert reply.json()["message"]
+
+    def test_partial_success(self, server: Served) -> None:
+        good, bad = span(traceId="cd" * 16), span(traceId="00" * 16)
+        reply = post(server, "/v1/traces", spans_body(good, bad, span(spanId="ab")), JSON)
+        assert reply.status_code == 200
+        assert reply.json()["partialSuccess"]["rejectedSpans"] == "2"
+        assert server.tool("get_trace", {"traceId": "cd" * 16})["trace"]["spans"]
+        request = ExportTraceServiceRequest()
+        request.resource_spans.add().scope_spans.add().spans.add().name = "no ids"
+        reply = post(server, "/v1/traces", request.SerializeToString(), PROTOBUF)
+        assert ExportTraceServiceResponse.FromString(reply.content).partial_success.rejected_spans == 1
+
+    def test_resent_is_the_same(self, server: Served) -> None:
+        trace = "ef" * 16
+        for name in ("first", "second"):
+            facts = attributes({"user_id": name})
+            for _ in range(2):
+                post(server, "/v1/traces", spans_body(span(traceId=trace, name=name, attributes=facts)), JSON)
+        (only,) = server.tool("get_trace", {"traceId": trace})["trace"]["spans"]
+        assert only["name"] == "second"
+        for value, count in (("first", 0), ("second", 1)):
+            filters = [{"field": "data.metadata.user_id", "operator": "eq", "value": value}]
+            assert server.tool("search_spans", {"filters": filters, "traceId": trace})["total"] == count
+
+    def test_children_first(self, server: Served) -> None:
+        """An unknown parent makes a root, until the parent comes."""
+        trace, parent = "12" * 16, "aa" * 8
+        post(server, "/v1/traces", spans_body(span(traceId=trace, name="child", parentSpanId=parent)), JSON)
+        before = server.tool("get_trace", {"traceId": trace})["trace"]
+        assert (before["name"], before["spans"][0]["parentId"]) == ("child", None)
+        post(server, "/v1/traces", spans_body(span(traceId=trace, spanId=parent, name="parent")), JSON)
+        after = server.tool("get_trace", {"traceId": trace})["trace"]
+        assert after["name"] == "parent"
+        assert {entry["parentId"] for entry in after["spans"]} == {None, parent}
+
+    def test_usage_counts_once(self, server: Served) -> None:
+        trace = "34" * 16
+        usage = attributes({"gen_ai.request.model": "gpt-4o", "gen_ai.usage.input_tokens": 100})
+        chain = [("a1" * 8, ""), ("a2" * 8, "a1" * 8), ("a3" * 8, "a2" * 8), ("a4" * 8, "a2" * 8)]
+        for own, parent in reversed(chain):
+            facts = usage if own != "a2" * 8 else []
+            body = spans_body(span(traceId=trace, spanId=own, parentSpanId=parent, attributes=facts))
+            post(server, "/v1/traces", body, JSON)
+        assert server.tool("get_trace", {"traceId": trace})["trace"]["totalTokens"] == 200
+
+    def test_no_end_is_pending(self, server: Served) -> None:
+        post(server, "/v1/traces", spans_body(span(traceId="56" * 16, endTimeUnixNano="0")), JSON)
+        trace = server.tool("get_trace", {"traceId": "56" * 16})["trace"]
+        assert (trace["status"], "latency" in trace) == ("pending", False)
+
+    def test_parents_in_a_circle(self, server: Served) -> None:
+        one = span(
+            traceId="78" * 16, spanId="b1" * 8, parentSpanId="b2" * 8, attributes=attributes({"input_tokens": 1})
+        )
+        two = span(
+            traceId="78" * 16, spanId="b2" * 8, parentSpanId="b1" * 8, attributes=attributes({"input_tokens": 1})
+        )
+        assert post(server, "/v1/traces", spans_body(one, two), JSON).status_code == 200
+        assert len(server.tool("get_trace", {"traceId": "78" * 16})["trace"]["spans"]) == 2
+
+
+def log(name: str, at: int, **facts: Any) -> dict[str, Any]:
+    given_facts = {key.replace("__", "."): value for key, value in facts.items()}
+    return {
+        "timeUnixNano": str(NOW_NS + at * 1_000_000),
+        "body": {"stringValue": name},
+        "attributes": attributes({"event.name": name.partition(".")[2], **given_facts}),
+    }
+
+
+class TestAgentLogs:
+    """Log events of agents become spans of their session, and what was said is found by search."""
+
+    def test_codex(self, server: Served) -> None:
+        records = [
+            log("codex.user_prompt", 0, conversation__id="cx-1", prompt="please quuxify the frobnicator"),
+            log(
+                "codex.sse_event", 900, conversation__id="cx-1", event__kind="response.completed", model="gpt-5",
+                input_token_count="500", cached_token_count="400", output_token_count="20", reasoning_token_count="8",
+            ),
+            log(
+                "codex.tool_result", 2000, conversation__id="cx-1", tool_name="shell", call_id="c1", duration_ms="150",
+                success="false", arguments='{"command": ["quux"]}', output="quux: not found",
+            ),
+        ]  # fmt: skip
+        assert post(server, "/v1/logs", logs_body(*records, service="codex_cli_rs"), JSON).json() == {}
+        (trace,) = server.tool("list_traces", {"sessionId": "cx-1"})["traces"]
+        assert (trace["name"], trace["status"]) == ("please quuxify the frobnicator", "error")
+        assert trace["totalTokens"] == 520
+        spans = {entry["name"]: entry for entry in server.tool("get_trace", {"traceId": trace["id"]})["trace"]["spans"]}
+        assert spans["shell"]["endTime"] - spans["shell"]["startTime"] == 150
+        assert spans["shell"]["data"]["input"] == {"command": ["quux"]}
+        assert spans["codex.sse_event"]["data"]["metadata"]["cacheReadTokens"] == 400
+        hits = eventually(lambda: server.tool("search_sessions", {"query": "quuxify frobnicator"})["data"]["results"])
+        assert hits[0]["session"]["title"] == "please quuxify the frobnicator"
+
+    def test_gemini(self, server: Served) -> None:
+        records = [
+            log("gemini_cli.user_prompt", 0, session__id="g-1", prompt_id="p1", prompt="hello gemini"),
+            log(
+                "gemini_cli.api_response", 500, session__id="g-1", prompt_id="p1", model="gemini-2.5-pro",
+                duration_ms=400, input_token_count=100, output_token_count=10, cached_content_token_count=0,
+                thoughts_token_count=5, total_token_count=115, response_text="hello human",
+            ),
+            log("gemini_cli.user_prompt", 9000, session__id="g-1", prompt_id="p2", prompt="bye"),
+        ]  # fmt: skip
+        post(server, "/v1/logs", logs_body(*records, service="gemini-cli"), JSON)
+        traces = server.tool("list_traces", {"sessionId": "g-1"})["traces"]
+        assert [trace["name"] for trace in traces] == ["bye", "hello gemini"]
+        assert traces[1]["totalTokens"] == 110
+
+    def test_a_log_of_a_trace(self, server: Served) -> None:
+        trace = "9a" * 16
+        post(server, "/v1/traces", spans_body(span(traceId=trace)), JSON)
+        record = {**log("retry", 1), "traceId": trace, "spanId": SPAN, "severityNumber": 17}
+        post(server, "/v1/logs", logs_body(record, service="x"), JSON)
+        spans = server.tool("get_trace", {"traceId": trace})["trace"]["spans"]
+        assert [(entry["data"]["type"], entry["parentId"]) for entry in spans] == [("SPAN", None), ("EVENT", SPAN)]
+        assert spans[1]["status"] == "error"
+
+    def test_a_log_of_nothing(self, server: Served) -> None:
+        reply = post(server, "/v1/logs", logs_body(log("plain", 1), service="x"), JSON)
+        assert reply.json()["partialSuccess"]["rejectedLogRecords"] == "1"
+
+
+values = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=8)),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=6), inner, max_size=3)),
+    max_leaves=8,
+)
+WORDS = [
+    "resourceSpans",
+    "scopeSpans",
+    "spans",
+    "attributes",
+    "traceId",
+    "spanId",
+    "name",
+    "key",
+    "value",
+    "stringValue",
+]
+
+
+class TestFuzz:
+    """No body, however broken, is answered with anything but a reply of the protocol."""
+
+    @given(st.binary(max_size=300))
+    @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    def test_bytes(self, server: Served, body: bytes) -> None:
+        for path in ("/v1/traces", "/v1/logs"):
+            assert post(server, path, body, PROTOBUF).status_code in (200, 400)
+
+    @given(st.dictionaries(st.sampled_from(WORDS), values, max_size=4), st.dictionaries(st.text(max_size=9), values))
+    @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    def test_json(self, server: Served, fields: dict[str, Any], facts: dict[str, Any]) -> None:
+        pairs = [{"key": key, "value": {"stringValue": value}} for key, value in facts.items()]
+        try:
+            body = json.dumps(spans_body(span(attributes=pairs, **fields) | fields)).encode()
+        except (TypeError, UnicodeEncodeError):
+            return
+        assert post(server, "/v1/traces", body, JSON).status_code in (200, 400)
+
+    def test_the_server_is_well(self, server: Served, tmp_path: Path) -> None:
+        assert server.tool("list_traces", {"limit": 1})["count"] == 1
+        assert "Traceback" not in server.stderr
