@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TOOLSETS", "Library"]
 
-TOOLSETS: tuple[str, ...] = ("history", "conversations", "capsules", "traces")
+TOOLSETS: tuple[str, ...] = ("history", "conversations", "capsules", "traces", "live")
 _LOCK_POLL_SECONDS = 1.0
 _RETRY_SECONDS = 5
 _FIRST_SYNC_SECONDS = 5.0
@@ -139,7 +139,7 @@ class Library:
                 writer,
                 self.sources,
                 home=self._agents_home,
-                environ=self._environ,
+                environ=self._own_environ,
                 extra_roots={"otel": (str(make_private_folder(self.home / "otel")),), **self.settings.extra_roots},
                 redact=egress_value if self.settings.redact == "ingest" else None,
             )
@@ -172,7 +172,16 @@ class Library:
                 from .toolsets.traces.tools import toolset as traces
 
                 return traces(self.archive, self.settings)
+            case "live":
+                from .toolsets.live.tools import toolset as live
+
+                return live(self.home, self.settings, self._own_environ)
         raise KeyError(name)
+
+    @property
+    def _own_environ(self) -> Mapping[str, str]:
+        """What says where things are, with this home in it: live sessions lie below it."""
+        return {**self._environ, "BACKSTORY_HOME": str(self.home)}
 
     @cached_property
     def _capsules(self) -> Capsules:

@@ -33,9 +33,8 @@ log = logging.getLogger("backstory.conversations")
 Request = TypeVar("Request")
 
 _INSTRUCTIONS = (
-    "Past Claude Code conversations, turn by turn. search_conversations finds turns by keywords (names, errors, "
-    "files); read_turn shows one in full, read_conversation pages through a session, list_conversations shows what "
-    "there is."
+    "Conversations: past Claude Code turns. search_conversations by keywords, then read_turn or read_conversation; "
+    "list_conversations shows what there is."
 )
 _SEARCH = (
     "BM25 keyword search across all turns of past Claude Code conversations, best first. Use the words you expect in "

@@ -16,18 +16,14 @@ from .types import Envelope, ErrorEnvelope, EventView, ListingData, SearchData, 
 __all__ = ["toolset"]
 
 INSTRUCTIONS = """\
-History: every past session of the coding agents here. Search it before redoing work, when the user refers to \
-something earlier ("as last time", "that bug"), when an error looks familiar, or to learn how and why a thing was \
-done.
-- search_sessions(query): a few telling words, identifiers, paths or an error message beat a sentence; "double \
-quotes" for an exact phrase. It searches prompts, answers and tool output. For commands, edits and file paths give \
-event_types ["tool_call"]; also there: reasoning, compaction, system, runtime. Narrow with project, source, since, \
-until or within_id.
-- open(id) expands what a hit or a list points at: an event in full, a turn with its events, a session with its \
-turns. Usual way: hit -> open(event) -> open(its turn) for what was tried and how it ended.
-- list_sessions(start_datetime, end_datetime): what was worked on in a time window, without content.
-No hits: fewer or other words. Errors come as {"error": {code, message, details}}; `warnings` say when indexing is \
-not complete."""
+History: every past session of the agents here. Search it before redoing work, when the user refers to something \
+earlier ("as last time", "that bug"), when an error looks familiar, or to learn why a thing was done.
+- search_sessions(query): a few telling words, names, paths or an error message; "double quotes" for an exact phrase. \
+For commands, edits and file paths give event_types ["tool_call"]. Narrow with project, source, since, until, within_id.
+- open(id): an event in full, a turn with its events, a session with its turns. Usual way: hit -> open(event) -> \
+open(its turn) for what was tried and how it ended.
+- list_sessions(start_datetime, end_datetime): what was worked on when.
+No hits: fewer or other words. `warnings` say when indexing is not complete."""
 
 SEARCH = """\
 Search everything past agent sessions said and did; returns the best matching events as short snippets with IDs to \

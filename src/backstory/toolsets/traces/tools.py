@@ -37,12 +37,9 @@ log = logging.getLogger(__name__)
 
 _SECONDS = 5.0
 _INSTRUCTIONS = """\
-Traces: what agents did, how long it took, what it cost. Every turn of every session is a trace (its id is the turn's \
-id, which open also takes), and so is whatever sends OpenTelemetry here.
-- list_traces: the latest, or those of a session. search_traces: by status, latency (ms), totalCost (USD), \
-totalTokens, name, createdAt, or any span's data.* (data.model, data.metadata.project).
-- search_spans: model calls (data.type GENERATION), tool calls (SPAN, named by the tool) and markers (EVENT), e.g. \
-failed Bash calls: status eq error and name eq Bash. get_trace(traceId): all spans of one trace."""
+Traces: what agents did, how long it took, what it cost; every turn is one. list_traces: the latest. search_traces: by \
+status, latency, totalCost, data.model ... search_spans: model calls and tool calls, e.g. failed ones (status eq error). \
+get_trace(traceId): all of one."""
 
 _LIST = """\
 List recent traces, newest first, optionally only those of a session or of a dataset run. A trace is one turn of an \
