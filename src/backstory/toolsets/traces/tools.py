@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 _SECONDS = 5.0
 _INSTRUCTIONS = """\
 Traces: what agents did, how long it took, what it cost; every turn is one. list_traces: the latest. search_traces: by \
-status, latency, totalCost, data.model ... search_spans: model calls and tool calls, e.g. failed ones (status eq error). \
+status, latency, totalCost, data.model ... search_spans: model and tool calls, e.g. failed ones (status eq error). \
 get_trace(traceId): all of one."""
 
 _LIST = """\
