@@ -400,7 +400,7 @@ class LocalArchive:
     def _db(self) -> sqlite3.Connection:
         reader: Reader | None = getattr(self._local, "reader", None)
         if reader is None:
-            reader = self._local.reader = Reader(self._path)
+            reader = self._local.reader = Reader(connect(self._path, writable=False))
             self._readers.add(reader)
         return reader.connection
 

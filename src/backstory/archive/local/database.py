@@ -78,10 +78,10 @@ SCHEMA_VERSION = len(_MIGRATIONS)
 
 
 class Reader:
-    """A connection for one thread. It ends with the thread, or when it is closed."""
+    """A connection that ends with the thread that holds it, or when it is closed."""
 
-    def __init__(self, path: Path) -> None:
-        self.connection = connect(path, writable=False)
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
 
     def close(self) -> None:
         self.connection.close()

@@ -113,6 +113,7 @@ class LocalWriter:
         self._turn_writer: IndexWriter | None = None
         self._unflushed = False
         self._projection: Projection | None = None
+        self._projected = min(spans.projected, self._change)
 
     # Reading what is there, inside the writer's own view
 
@@ -213,11 +214,16 @@ class LocalWriter:
     def flush(self) -> None:
         if self._unflushed:
             self._flush_index()
+        if self._projected < self._change:
+            self._project()
+
+    def _project(self) -> None:
+        """Let the traces follow."""
         if self._projection is None:
             from .spans.projection import Projection
 
             self._projection = Projection(self._db, self._spans, lambda body: self._bodies.unpack(body))
-        self._projection.follow(self._change, time.monotonic() + _PROJECT_SECONDS)
+        self._projected = self._projection.follow(self._change, time.monotonic() + _PROJECT_SECONDS)
 
     def _flush_index(self) -> None:
         self._open_events().commit()
@@ -330,10 +336,7 @@ class LocalWriter:
         return msgspec.json.decode(row[0], type=SyncState) if row else SyncState()
 
     def set_sync_state(self, state: SyncState) -> None:
-        self._db.execute(
-            "INSERT INTO meta (name, value) VALUES ('sync', ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
-            (msgspec.json.encode(state).decode(),),
-        )
+        self._set_meta("sync", msgspec.json.encode(state).decode())
 
     def close(self) -> None:
         try:
@@ -369,5 +372,12 @@ class LocalWriter:
         row = self._db.execute("SELECT value FROM meta WHERE name = 'dictionary'").fetchone()
         return row[0] if row else None
 
+    def _set_meta(self, name: str, value: int | str) -> None:
+        self._db.execute(
+            "INSERT INTO meta (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+            (name, value),
+        )
+
     def _scalar(self, sql: str, *parameters: object) -> int:
-        return int(self._db.execute(sql, parameters).fetchone()[0] or 0)
+        row = self._db.execute(sql, parameters).fetchone()
+        return int(row[0] or 0) if row else 0

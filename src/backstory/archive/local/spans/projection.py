@@ -63,10 +63,10 @@ class Projection:
         self._touched: set[int] = set()
         self._change = -1
 
-    def follow(self, newest: int, deadline: float | None = None) -> None:
+    def follow(self, newest: int, deadline: float | None = None) -> int:
         """Project what changed, up to the change `newest`; past the deadline the rest is left for the next time.
 
-        Whatever is wrong with the traces, the archive goes on without them.
+        Gives the last change that is projected. Whatever is wrong with the traces, the archive goes on without them.
         """
         try:
             if self._change < 0:
@@ -76,6 +76,7 @@ class Projection:
         except sqlite3.DatabaseError as error:
             log.warning("traces are not up to date: %s", error)
             self._change = -1
+        return self._change
 
     def close(self) -> None:
         self._spans.close()

@@ -8,12 +8,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 import msgspec
 
 from ...base import ArchiveError, EventRow
 from ...spans import Found, Origin, SpanRow, ToolUse, TraceQuery, TraceRow, UsageTotal, Window
 from ..bodies import Bodies
+from ..database import Reader
 from .conditions import span_sort, span_term, trace_sort, trace_term
 from .database import open_database, prepare
 from .rows import SPAN_SELECT, TRACE_COLUMNS, read_span, read_trace
@@ -41,7 +43,7 @@ class LocalSpans:
         self._read_events = read_events
         self._bodies = Bodies(lambda: None)
         self._local = threading.local()
-        self._connections: list[sqlite3.Connection] = []
+        self._readers: WeakSet[Reader] = WeakSet()
         self._writing = threading.Lock()
         self._writer: SpanWriter | None = None
         prepare(self._path)
@@ -61,9 +63,16 @@ class LocalSpans:
 
     def writer(self) -> SpanWriter:
         """A connection for one thread at a time to write with."""
-        connection = open_database(self._path, writable=True)
-        self._connections.append(connection)
-        return SpanWriter(connection)
+        return SpanWriter(open_database(self._path, writable=True))
+
+    @property
+    def projected(self) -> int:
+        """The last change of the record that is projected; none, if that cannot be told."""
+        try:
+            row = self._db.execute("SELECT value FROM meta WHERE name = 'change'").fetchone()
+        except sqlite3.DatabaseError:
+            return 0
+        return int(row[0]) if row else 0
 
     # Asking
 
@@ -98,10 +107,11 @@ class LocalSpans:
             return tool_uses(db, window)
 
     def close(self) -> None:
-        for connection in self._connections:
-            connection.close()
-        self._connections.clear()
-        self._writer = None
+        for reader in list(self._readers):
+            reader.close()
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
 
     def _with_texts(self, rows: list[Any], chars: int | None) -> dict[int, SpanRow]:
         """The spans by number; what was received has its texts beside it, what was projected in its events."""
@@ -131,11 +141,11 @@ class LocalSpans:
 
     @property
     def _db(self) -> sqlite3.Connection:
-        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
-        if connection is None:
-            connection = self._local.connection = open_database(self._path, writable=False)
-            self._connections.append(connection)
-        return connection
+        reader: Reader | None = getattr(self._local, "reader", None)
+        if reader is None:
+            reader = self._local.reader = Reader(open_database(self._path, writable=False))
+            self._readers.add(reader)
+        return reader.connection
 
 
 def _found(matches: Matches, rows: dict[int, T]) -> Found[T]:
