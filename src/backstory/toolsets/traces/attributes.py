@@ -154,6 +154,8 @@ def interpret(attributes: Attributes, at: int, *, cache_beside_input: bool = Fal
     """`cache_beside_input`: the sender counts cached tokens beside its input, not in it."""
     said, spread, metadata, rest = _sort_out(attributes)
     meaning = Meaning(type=_type(attributes, said), metadata=metadata, rest=rest)
+    if not said and not spread:
+        return meaning
     meaning.session = _identity(said.get("session"))
     meaning.project = _identity(said.get("project"))
     meaning.dataset_run = _identity(said.get("dataset_run"))
@@ -183,6 +185,8 @@ def _sort_out(attributes: Attributes) -> tuple[Attributes, dict[str, Attributes]
     metadata: Attributes = {}
     rest: Attributes = {}
     for name, value in attributes.items():
+        if value is None:
+            continue
         known = _SLOTS.get(name)
         if known is not None:
             slot, rank = known

@@ -22,7 +22,7 @@ __all__ = ["Receiver", "Taken"]
 
 _SERVICE = "service.name"
 # What the sender says of itself on every span, and nobody asks for.
-_DULL = ("telemetry.sdk.", "process.", "host.", "os.", "logfire.json_schema")
+_DULL = ("telemetry.sdk.", "process.", "host.", "os.")
 _CLAUDE = "claude-code"
 _NOTHING_NEW = (None,) * 5
 
@@ -38,6 +38,14 @@ class _Batch(Struct):
     lines: dict[TelemetrySession, list[Line]] = {}
     rejected: int = 0
     message: str = ""
+    resources: dict[int, dict[str, Any]] = {}
+
+    def resource(self, given: dict[str, Any]) -> dict[str, Any]:
+        """What a sender says of itself, which is the same object for all its spans."""
+        found = self.resources.get(id(given))
+        if found is None:
+            found = self.resources[id(given)] = _worth_keeping(given)
+        return found
 
     def reject(self, message: str) -> None:
         self.rejected += 1
@@ -82,7 +90,8 @@ class Receiver:
             batch.reject("a span needs a start time")
             return
         service = _text(raw.resource.get(_SERVICE))
-        attributes = _with_resource(raw.resource, raw.attributes)
+        attributes = {**batch.resource(raw.resource), **raw.attributes}
+        attributes.pop("logfire.json_schema", None)  # about the others, and long
         events = _gather_events(raw, attributes)
         meaning = interpret(attributes, raw.start, cache_beside_input=service == _CLAUDE)
         meaning.input = events["input"] if meaning.input is None and events["input"] else meaning.input
@@ -103,7 +112,7 @@ class Receiver:
 
     def _take_log(self, batch: _Batch, record: LogRecord) -> None:
         service = _text(record.resource.get(_SERVICE))
-        attributes = _with_resource(record.resource, record.attributes)
+        attributes = {**batch.resource(record.resource), **record.attributes}
         log = read_log(record, attributes)
         meaning = interpret(attributes, record.time, cache_beside_input=service == _CLAUDE)
         if len(record.trace_id) == 16 and any(record.trace_id):
@@ -192,11 +201,8 @@ def _row(trace: str, id: int, name: str, start: int, meaning: Meaning) -> SpanRo
     )
 
 
-def _with_resource(resource: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
-    attributes = {**resource, **own}
-    for name in [name for name, value in attributes.items() if value is None or name.startswith(_DULL)]:
-        del attributes[name]
-    return attributes
+def _worth_keeping(resource: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in resource.items() if not name.startswith(_DULL)}
 
 
 def _gather_events(raw: RawSpan, attributes: dict[str, Any]) -> dict[str, list[Any]]:

@@ -66,15 +66,14 @@ def read_span(values: Sequence[Any]) -> SpanRow:
     )
 
 
-def flatten(prefix: str, value: dict[str, Any], depth: int = _MAX_DEPTH) -> list[tuple[str, Any]]:
+def flatten(table: dict[str, Any], depth: int = _MAX_DEPTH) -> list[tuple[str, Any]]:
     """The leaves below a mapping with their paths; a list counts as its JSON text."""
     leaves: list[tuple[str, Any]] = []
-    for key, item in value.items():
-        path = f"{prefix}.{key}"
+    for name, item in table.items():
         if isinstance(item, str | int | float):
-            leaves.append((path, item))
+            leaves.append((name, item))
         elif isinstance(item, dict) and depth:
-            leaves += flatten(path, item, depth - 1)
+            leaves += [(f"{name}.{path}", leaf) for path, leaf in flatten(item, depth - 1)]
         elif item is not None:
-            leaves.append((path, msgspec.json.encode(item).decode()))
+            leaves.append((name, msgspec.json.encode(item).decode()))
     return leaves
