@@ -186,7 +186,9 @@ class LocalWriter:
             turns = [turn_values(self._session_id(row.session), self._change, row) for row in batch.turns]
             db.executemany(_UPSERT_TURN, turns)
         db.executemany(_UPSERT_USAGE, [usage_values(self._session_id(row.session), row) for row in batch.usage])
-        db.executemany(_TOUCH_TURN, [(self._change, row.key) for row in batch.usage])
+        changed = {(row.session, row.ordinal) for row in batch.turns}
+        touched = [row.key for row in batch.usage if (row.session, max(row.turn, 1)) not in changed]
+        db.executemany(_TOUCH_TURN, [(self._change, key) for key in touched])
         db.executemany(_UPSERT_FILE, [file_values(row) for row in batch.files])
 
     def _forget_uncommitted(self, next_event: int) -> None:
@@ -222,7 +224,9 @@ class LocalWriter:
         if self._projection is None:
             from .spans.projection import Projection
 
-            self._projection = Projection(self._db, self._spans, lambda body: self._bodies.unpack(body))
+            self._projection = Projection(
+                self._db, self._spans, lambda body: self._bodies.unpack(body), self._projected
+            )
         self._projected = self._projection.follow(self._change, time.monotonic() + _PROJECT_SECONDS)
 
     def _flush_index(self) -> None:

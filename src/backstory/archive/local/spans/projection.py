@@ -55,13 +55,18 @@ class Place(NamedTuple):
 class Projection:
     """Follows the record from where it was left; whoever is the writer of the archive does it."""
 
-    def __init__(self, record: sqlite3.Connection, store: LocalSpans, unpack: Unpack) -> None:
+    def __init__(self, record: sqlite3.Connection, store: LocalSpans, unpack: Unpack, projected: int) -> None:
+        """`projected` is the last change of the record that was projected before, as far as the record goes.
+
+        After a power cut the record may have lost what was projected already. It comes again, under the same numbers.
+        """
         self._record = record
         self._spans = store.writer()
         self._unpack = unpack
         self._sessions: dict[int, Session] = {}
         self._touched: set[int] = set()
         self._change = -1
+        self._projected = projected
 
     def follow(self, newest: int, deadline: float | None = None) -> int:
         """Project what changed, up to the change `newest`; past the deadline the rest is left for the next time.
@@ -83,7 +88,6 @@ class Projection:
 
     def _start(self) -> None:
         version = f"{_VERSION} {price_list()}"
-        newest = self._record.execute("SELECT max(change) FROM turn").fetchone()[0] or 0
         with self._spans.transaction():
             if self._meta("version") != version:
                 # Other rules or other prices: everything is made again.
@@ -92,8 +96,7 @@ class Projection:
                 self._spans.db.execute("DELETE FROM host")
                 self._set_meta("version", version)
                 self._set_meta("change", 0)
-            # After a power cut the record may have lost what was already projected; it will come again.
-            self._change = min(int(self._meta("change") or 0), newest)
+            self._change = min(int(self._meta("change") or 0), self._projected)
 
     def _follow(self, deadline: float | None) -> None:
         while changes := self._changes():
