@@ -16,6 +16,7 @@ __all__ = ["Assembly"]
 
 _TITLE_CHARS = 120
 _MOST_TOKENS = 1 << 40
+_TOKENS = tuple(name for name in UsageRow.__struct_fields__ if name.endswith("_tokens"))
 _ACTIVITY = frozenset((EventType.ASSISTANT_RESPONSE, EventType.REASONING, EventType.TOOL_CALL, EventType.TOOL_RESPONSE))
 
 
@@ -55,7 +56,7 @@ class Assembly:
         self._open: dict[str, _Open] = {}
         self._placed: dict[bytes, Place] = {}
         self._events: list[EventRow] = []
-        self._usage: list[UsageRow] = []
+        self._usage: dict[bytes, UsageRow] = {}
         self.text_chars = 0
 
     @property
@@ -81,13 +82,13 @@ class Assembly:
 
     def take(self) -> Batch:
         """The rows as they are now, to be written before anything else is added."""
-        batch = Batch(events=self._events, usage=self._usage)
+        batch = Batch(events=self._events, usage=list(self._usage.values()))
         for session in self._open.values():
             if session.changed or session.changed_turns:
                 batch.sessions.append(session.row)
             batch.turns.extend(session.turns[ordinal] for ordinal in sorted(session.changed_turns))
             session.rest()
-        self._events, self._usage, self.text_chars = [], [], 0
+        self._events, self._usage, self.text_chars = [], {}, 0
         self._placed.clear()
         return batch
 
@@ -189,24 +190,24 @@ class Assembly:
         return turn
 
     def _add_usage(self, session: _Open, usage: Usage, fallback_ts: int) -> None:
-        self._usage.append(
-            UsageRow(
+        """A message is told in several records, each with its tokens so far: one row for all of them."""
+        row = self._usage.get(usage.key)
+        if row is None:
+            row = self._usage[usage.key] = UsageRow(
                 key=usage.key,
                 session=session.row.key,
                 turn=session.turn.ordinal if session.turn else 0,
                 ts=usage.ts or session.row.updated_at or fallback_ts,
-                model=usage.model,
-                input_tokens=_count(usage.input_tokens),
-                output_tokens=_count(usage.output_tokens),
-                cache_read_tokens=_count(usage.cache_read_tokens),
-                cache_write_5m_tokens=_count(usage.cache_write_5m_tokens),
-                cache_write_1h_tokens=_count(usage.cache_write_1h_tokens),
-                reasoning_tokens=_count(usage.reasoning_tokens),
-                cost=usage.cost,
-                stop_reason=usage.stop_reason,
             )
-        )
-        session.changed = True
+            session.changed = True
+        for name in _TOKENS:
+            tokens = getattr(usage, name)
+            # No model call has more tokens than this; a transcript may say anything.
+            if getattr(row, name) < tokens < _MOST_TOKENS:
+                setattr(row, name, tokens)
+        row.model = usage.model or row.model
+        row.cost = row.cost if usage.cost is None else usage.cost
+        row.stop_reason = usage.stop_reason or row.stop_reason
 
 
 def _follow(turn: TurnRow, event: Event) -> None:
@@ -267,11 +268,6 @@ def _describe(session: _Open, about: About, source: str) -> None:
     if about.forked_from:
         row.forked_from = f"{source}/{about.forked_from}"
     session.changed = True
-
-
-def _count(tokens: int) -> int:
-    """No model call has more tokens than this; a transcript may say anything."""
-    return tokens if 0 <= tokens < _MOST_TOKENS else 0
 
 
 def _exit_code(code: int | None) -> int | None:
