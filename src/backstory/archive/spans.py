@@ -89,6 +89,8 @@ class SpanRow(Struct, kw_only=True):
     output_tokens: int | None = None
     cache_read_tokens: int | None = None
     cache_write_tokens: int | None = None
+    cache_write_1h_tokens: int | None = None
+    """The part of `cache_write_tokens` that was written for an hour, not for five minutes."""
     reasoning_tokens: int | None = None
     cost: float | None = None
     cost_reported: bool = False

@@ -129,6 +129,21 @@ class TestUsage:
         assert chat["metadata"]["cacheReadTokens"] == 100
         assert chat["metadata"]["costSource"] == "computed"
 
+    def test_writes_for_an_hour_are_told_apart(self, world: World) -> None:
+        talk = Transcript("one").prompt("go").answer("done")
+        talk.records[1]["message"]["usage"] |= {
+            "cache_creation_input_tokens": 300,
+            "cache_creation": {"ephemeral_5m_input_tokens": 100, "ephemeral_1h_input_tokens": 200},
+        }
+        world.sync(talk)
+        chat = world.spans(world.traces()[0])[1]["data"]
+        assert chat["inputTokens"] == 410
+        assert chat["metadata"]["cacheWriteTokens"] == 300
+        assert chat["metadata"]["cacheWrite1hTokens"] == 200
+        assert chat["totalCost"] == price("claude-sonnet-4-5", Tokens(410, 5, 100, 100, 200), 1_780_000_000_000)
+        filters = [{"field": "data.metadata.cacheWrite1hTokens", "operator": "gte", "value": 200}]
+        assert world.call("search_spans", filters=filters)["total"] == 1
+
     def test_a_message_in_several_records(self, world: World) -> None:
         talk = Transcript("one").prompt("go").answer("one", stop=None).answer("two")
         for record in talk.records[1:]:

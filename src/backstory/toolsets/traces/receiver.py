@@ -189,6 +189,7 @@ def _row(trace: str, id: int, name: str, start: int, meaning: Meaning) -> SpanRo
         output_tokens=tokens.output if tokens else None,
         cache_read_tokens=tokens.cache_read or None if tokens else None,
         cache_write_tokens=(tokens.cache_write_5m + tokens.cache_write_1h) or None if tokens else None,
+        cache_write_1h_tokens=tokens.cache_write_1h or None if tokens else None,
         reasoning_tokens=meaning.reasoning,
         cost=meaning.cost,
         cost_reported=meaning.cost_reported,

@@ -68,6 +68,7 @@ def _metadata(row: SpanRow, with_origin: bool) -> dict[str, Any]:
         "exitCode": row.exit_code,
         "cacheReadTokens": row.cache_read_tokens,
         "cacheWriteTokens": row.cache_write_tokens,
+        "cacheWrite1hTokens": row.cache_write_1h_tokens,
         "reasoningTokens": row.reasoning_tokens,
         "costSource": None if row.cost is None else "reported" if row.cost_reported else "computed",
         "eventId": None if row.event is None else event_id(row.event),

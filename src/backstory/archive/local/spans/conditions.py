@@ -24,6 +24,7 @@ _NUMBERS = {
     "data.totalCost": "cost",
     "data.metadata.cacheReadTokens": "cache_read",
     "data.metadata.cacheWriteTokens": "cache_write",
+    "data.metadata.cacheWrite1hTokens": "cache_write_1h",
     "data.metadata.reasoningTokens": "reasoning",
     "data.metadata.exitCode": "exit_code",
 }

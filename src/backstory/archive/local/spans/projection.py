@@ -161,7 +161,7 @@ class Projection:
     def _piece(self, trace: int, root: int, session: Session, ordinal: int, piece: Piece) -> tuple[Any, ...]:
         name = self._spans.name
         usage = piece.usage
-        tokens: tuple[Any, ...] = (None,) * 7
+        tokens: tuple[Any, ...] = (None,) * 8
         if usage is not None:
             write = usage.cache_write_5m_tokens + usage.cache_write_1h_tokens
             cost = usage.cost
@@ -176,11 +176,11 @@ class Projection:
                 cost = price(piece.model, counts, piece.start)
             tokens = (
                 usage.input_tokens, usage.output_tokens, usage.cache_read_tokens or None, write or None,
-                usage.reasoning_tokens or None, cost, usage.cost is not None,
+                usage.cache_write_1h_tokens or None, usage.reasoning_tokens or None, cost, usage.cost is not None,
             )  # fmt: skip
         return (
             None, trace, piece.uid, root, name(piece.name), piece.type, piece.status, piece.start, piece.end,
-            name(piece.model) if piece.model else None, *tokens[:6], bool(tokens[6]), True,
+            name(piece.model) if piece.model else None, *tokens[:7], bool(tokens[7]), True,
             name(usage.stop_reason) if usage and usage.stop_reason else None, piece.exit_code, session.id, ordinal,
             piece.first, piece.last, piece.cause,
         )  # fmt: skip
@@ -191,7 +191,7 @@ class Projection:
     ) -> tuple[Any, ...]:  # fmt: skip
         return (
             None, trace, uid, parent, self._spans.name(name), type, status, start, end, None, None, None, None, None,
-            None, None, False, True, None, None, session.id, ordinal, first, last, None,
+            None, None, None, False, True, None, None, session.id, ordinal, first, last, None,
         )  # fmt: skip
 
     # Subagents

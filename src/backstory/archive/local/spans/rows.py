@@ -20,7 +20,7 @@ SPAN_SELECT = (
     "s.cache_read, s.cache_write, s.reasoning, s.cost, s.cost_reported, r.text, s.exit_code, "
     "s.session, s.turn, s.first, s.last, f.data, c.input, c.output, c.tool_calls, "
     "EXISTS (SELECT 1 FROM span p WHERE p.uid = s.parent AND p.trace = s.trace), "
-    "t.session, t.source, t.project, t.dataset_run "
+    "t.session, t.source, t.project, t.dataset_run, s.cache_write_1h "
     "FROM span s JOIN trace t ON t.id = s.trace JOIN name n ON n.id = s.name "
     "LEFT JOIN name m ON m.id = s.model LEFT JOIN name r ON r.id = s.stop_reason "
     "LEFT JOIN facts f ON f.span = s.id LEFT JOIN content c ON c.span = s.id "
@@ -55,6 +55,7 @@ def read_span(values: Sequence[Any]) -> SpanRow:
         output_tokens=values[11],
         cache_read_tokens=values[12],
         cache_write_tokens=values[13],
+        cache_write_1h_tokens=values[32],
         reasoning_tokens=values[14],
         cost=values[15],
         cost_reported=bool(values[16]),

@@ -22,7 +22,7 @@ _MAX_NUMBERS = 100_000
 
 SPAN_COLUMNS = (
     "id", "trace", "uid", "parent", "name", "type", "status", "start", "end", "model", "input", "output", "cache_read",
-    "cache_write", "reasoning", "cost", "cost_reported", "counts", "stop_reason", "exit_code", "session", "turn",
+    "cache_write", "cache_write_1h", "reasoning", "cost", "cost_reported", "counts", "stop_reason", "exit_code", "session", "turn",
     "first", "last", "cause",
 )  # fmt: skip
 _UPSERT = (
@@ -191,7 +191,7 @@ class SpanWriter:
             number, trace, uid, span.parent, self.name(span.name), SPAN_TYPES.index(span.type),
             STATUSES.index(span.status), span.start, span.end, self.name(span.model) if span.model else None,
             span.input_tokens, span.output_tokens, span.cache_read_tokens, span.cache_write_tokens,
-            span.reasoning_tokens, span.cost, span.cost_reported, True,
+            span.cache_write_1h_tokens, span.reasoning_tokens, span.cost, span.cost_reported, True,
             self.name(span.stop_reason) if span.stop_reason else None, span.exit_code, None, None, None, None, None,
         )  # fmt: skip
 
