@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
@@ -61,14 +62,14 @@ def merge(writer: Writer, entries: Iterable[Entry], mode: str, admit: Callable[[
     return Imported(imported, skipped, problems)
 
 
-class _Placing:
+class _Placing(ABC):
     """Puts one capsule into the store: True if it was stored, False if there was nothing to do."""
 
     def __init__(self, writer: Writer) -> None:
         self.writer = writer
 
-    def __call__(self, capsule: Capsule) -> bool:
-        raise NotImplementedError
+    @abstractmethod
+    def __call__(self, capsule: Capsule) -> bool: ...
 
     def _same_id(self, capsule: Capsule) -> Capsule | None:
         return self.writer.by_id(capsule.id, include_deleted=True)
