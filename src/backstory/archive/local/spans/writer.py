@@ -22,8 +22,8 @@ _MAX_NUMBERS = 100_000
 
 SPAN_COLUMNS = (
     "id", "trace", "uid", "parent", "name", "type", "status", "start", "end", "model", "input", "output", "cache_read",
-    "cache_write", "cache_write_1h", "reasoning", "cost", "cost_reported", "counts", "stop_reason", "exit_code", "session",
-    "turn", "first", "last", "cause",
+    "cache_write", "cache_write_1h", "reasoning", "cost", "cost_reported", "counts", "stop_reason", "exit_code",
+    "session", "turn", "first", "last", "cause",
 )  # fmt: skip
 _UPSERT = (
     f"INSERT INTO span ({', '.join(SPAN_COLUMNS)}) VALUES ({', '.join('?' * len(SPAN_COLUMNS))}) "
