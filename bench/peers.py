@@ -77,8 +77,8 @@ class Bm25s(NamedTuple):
 
 def build_bm25s(events: Iterable[str]) -> Bm25s:
     """Needs about 7 GB for a million texts."""
-    import bm25s  # type: ignore[import-untyped]
-    from bm25s.tokenization import Tokenizer  # type: ignore[import-untyped]
+    import bm25s
+    from bm25s.tokenization import Tokenizer
 
     started = perf_counter()
     tokenizer = Tokenizer(stopwords="en")
