@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 __all__ = ["sync"]
 
+# Whoever keeps the archive live sees a change well within this time.
+_GRACE_SECONDS = 1.5
 _POLL_SECONDS = 0.2
 
 
@@ -50,15 +52,15 @@ def _sync(library: Library) -> SyncReport | None:
     from ...archive.base import ArchiveBusy
     from .progress import Progress
 
-    asked_at = time.time_ns() // 1_000_000
+    enough = time.monotonic() + _GRACE_SECONDS
     with Progress() as progress:
         while True:
             try:
                 return library.sync(progress=progress.of_sync)
             except ArchiveBusy:
                 state = library.archive.sync_state()
-                # A sync that began before this command may have passed by what it was asked for.
-                if state.started_at >= asked_at and state.finished_at is not None:
+                # The other one may be about to read, or be told of what is new only now.
+                if state.finished_at is not None and time.monotonic() > enough:
                     return None
                 progress.of_state(state)
                 time.sleep(_POLL_SECONDS)
