@@ -170,7 +170,12 @@ def watching(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """`backstory watch` over a home with one transcript, which it has read."""
     Transcript("first").prompt("Hello").answer("Hi.").write(tmp_path)
     process = subprocess.Popen(
-        [*PROGRAM, "watch"], env=environment(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*PROGRAM, "watch"],
+        env=environment(tmp_path),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert process.stdout is not None
     try:
@@ -227,6 +232,8 @@ class TestInterrupt:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
+            # Tests that run in the background of a shell inherit that it is ignored.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         _wait_until_reading_stdin(process)
         process.send_signal(signal.SIGINT)

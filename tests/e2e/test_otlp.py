@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 import time
@@ -148,7 +149,7 @@ class TestPydanticAi:
         def forecast(city: str) -> str:
             return f"clear skies over {city}"
 
-        run = agent.run_sync("what will the weather be?")
+        run = asyncio.run(agent.run("what will the weather be?"))
         provider.shutdown()
         filters = [{"field": "name", "operator": "eq", "value": "invoke_agent weatherman"}]
         (item,) = server.tool("search_traces", {"filters": filters})["items"]
