@@ -8,6 +8,7 @@ import hashlib
 import re
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import lru_cache
 
 from msgspec import Struct
 
@@ -121,12 +122,17 @@ def _decode(text: str) -> bytes:
     return data
 
 
+@lru_cache(maxsize=1024)  # a session with a thousand turns says it several thousand times
+def _session_part(key: str) -> str:
+    return _encode(key.encode())
+
+
 def session_id(key: str) -> str:
-    return f"session:{_encode(key.encode())}"
+    return f"session:{_session_part(key)}"
 
 
 def turn_id(key: str, ordinal: int) -> str:
-    return f"turn:{_encode(key.encode())}:{ordinal}"
+    return f"turn:{_session_part(key)}:{ordinal}"
 
 
 def event_id(uid: bytes) -> str:
