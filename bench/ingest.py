@@ -14,12 +14,13 @@ from bench.corpus import write_claude_home
 from bench.report import Report, percentile
 
 _SYNC = """
-import json, resource, sys
+import json, re, sys
 from pathlib import Path
 from backstory.library import Library
 with Library(Path(sys.argv[1]), agents_home=Path(sys.argv[2]), environ={}) as library:
     report = library.sync()
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+# Not getrusage: its maximum is inherited from the process that started this one.
+peak = int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) / 1024
 print(json.dumps({"bytes": report.bytes, "seconds": report.seconds, "events": report.events, "peak": peak}))
 """
 _APPENDS = 40
@@ -34,13 +35,30 @@ def measure(report: Report, folder: Path, megabytes: int) -> None:
 
 
 def measure_unchanged(report: Report, folder: Path, files: int) -> None:
-    write_claude_home(folder / "home", sessions=files)
+    _write_small_files(folder / "home", files)
     _sync(folder)
     with Library(folder / "backstory", agents_home=folder / "home", environ={}) as library:
         started = time.perf_counter()
         again = library.sync()
         report.at_most(f"sync of {files:,} unchanged files", (time.perf_counter() - started) * 1000, 300)
     assert again.bytes == 0
+
+
+def _write_small_files(home: Path, files: int) -> None:
+    """As many transcripts as asked for, in forty projects; how large they are does not matter when nothing changed."""
+    for number in range(files):
+        project = home / ".claude" / "projects" / f"-home-dev-project{number % 40}"
+        project.mkdir(parents=True, exist_ok=True)
+        session = f"00000000-0000-4000-8000-{number:012d}"
+        record = {
+            "type": "user",
+            "uuid": f"{number:08d}-0000-4000-8000-000000000000",
+            "sessionId": session,
+            "timestamp": "2026-01-02T03:04:05.678Z",
+            "cwd": f"/home/dev/project{number % 40}",
+            "message": {"role": "user", "content": f"what about number {number}?"},
+        }
+        (project / f"{session}.jsonl").write_text(json.dumps(record) + "\n")
 
 
 def measure_freshness(report: Report, folder: Path) -> None:
