@@ -234,12 +234,6 @@ def _only_probes(head: bytes) -> bool:
     return asked
 
 
-def _project_folder(path: Path) -> str | None:
-    """The name below `projects`, also for what lies deeper."""
-    parts = path.parts
-    return parts[parts.index("projects") + 1] if "projects" in parts[:-2] else None
-
-
 def _describe_export(path: Path, head: bytes) -> Transcript | None:
     if not re.match(rb'\s*\{\s*"loglines"\s*:', head):
         return None
