@@ -14,13 +14,14 @@ from bench.corpus import write_claude_home
 from bench.report import Report, percentile
 
 _SYNC = """
-import json, re, sys
+import json, re, resource, sys
 from pathlib import Path
 from backstory.library import Library
 with Library(Path(sys.argv[1]), agents_home=Path(sys.argv[2]), environ={}) as library:
     report = library.sync()
-# Not getrusage: its maximum is inherited from the process that started this one.
+# Not getrusage: its maximum is inherited from the process that started this one. For the second process that is little.
 peak = int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) / 1024
+peak += resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
 print(json.dumps({"bytes": report.bytes, "seconds": report.seconds, "events": report.events, "peak": peak}))
 """
 _APPENDS = 40

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import sqlite3
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -312,12 +314,11 @@ class TestRecovery:
         shelf.add("third needle")
         assert sorted(shelf.find("needle")) == ["first needle", "second needle", "third needle"]
 
-    def test_an_index_that_is_ahead(self, shelf: Shelf) -> None:
+    def test_an_index_that_is_ahead(self, shelf: Shelf, tmp_path: Path) -> None:
         shelf.add("first needle")
         shelf.add("second needle")
-        writer = shelf.archive.writer()
-        writer._db.execute("DELETE FROM event WHERE id = (SELECT max(id) FROM event)")
-        writer.close()
+        with closing(sqlite3.connect(tmp_path / "archive.db")) as record, record:
+            record.execute("DELETE FROM event WHERE id = (SELECT max(id) FROM event)")
         writer = shelf.archive.writer()
         assert writer.recover()
         writer.close()

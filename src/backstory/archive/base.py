@@ -7,6 +7,7 @@ Readers may be many, in many processes. There is one writer at a time, and a bat
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Literal, Protocol
 
 from msgspec import Struct
@@ -298,8 +299,11 @@ class Writer(Protocol):
     def write(self, batch: Batch) -> None:
         """Commit a batch: durable and readable by all when this returns; searchable after `flush`."""
 
-    def flush(self) -> None:
-        """Make everything written so far searchable by all processes."""
+    def flush(self, *, wait: bool = True) -> None:
+        """Make everything written so far searchable by all processes; without `wait`, soon."""
+
+    def bulk(self, size: int) -> AbstractContextManager[None]:
+        """While so many bytes of transcripts are read, it may take more of the machine than otherwise."""
 
     def sync_state(self) -> SyncState: ...
     def set_sync_state(self, state: SyncState) -> None: ...

@@ -142,15 +142,16 @@ class Ingest:
         self, changes: list[Changed], progress: Callable[[SyncProgress], None] | None, deadline: float | None
     ) -> SyncReport:
         run = _Run(changes, progress)
-        for number, change in enumerate(family_order(changes)):
-            if deadline is not None and time.monotonic() > deadline:
-                run.report.skipped = len(changes) - number
-                break
-            self._read_file(change, run)
-        self._commit(run)
-        self._assembly.forget()
-        self._writer.flush()
-        run.report.seconds = time.monotonic() - run.started
+        with self._writer.bulk(run.bytes_total):
+            for number, change in enumerate(family_order(changes)):
+                if deadline is not None and time.monotonic() > deadline:
+                    run.report.skipped = len(changes) - number
+                    break
+                self._read_file(change, run)
+            self._commit(run)
+            self._assembly.forget()
+            self._writer.flush()
+            run.report.seconds = time.monotonic() - run.started
         return run.report
 
     def _read_file(self, change: Changed, run: _Run) -> None:
@@ -193,7 +194,7 @@ class Ingest:
             self._writer.write(batch)
             run.wrote(len(batch.events), {row.key for row in batch.sessions}, reading.offset if reading else 0)
         if time.monotonic() > run.next_flush:
-            self._writer.flush()
+            self._writer.flush(wait=False)
             run.flushed()
 
 
@@ -206,7 +207,8 @@ class _Run:
         self.next_flush = self.started + self._flush_after
         self.report = SyncReport()
         self._progress = progress
-        self._now = SyncProgress(files_total=len(changes), bytes_total=sum(map(_bytes_to_read, changes)))
+        self.bytes_total = sum(map(_bytes_to_read, changes))
+        self._now = SyncProgress(files_total=len(changes), bytes_total=self.bytes_total)
         self._sessions: set[str] = set()
         self._bytes_before = 0
 

@@ -40,6 +40,7 @@ from ..query import parse_query
 from .bodies import Bodies
 from .database import Reader, connect, migrate
 from .documents import EVENTS, TURN_SOURCE, TURNS, split_turn_number, turn_number
+from .following import Following
 from .index import Index
 from .rows import (
     EVENT_COLUMNS,
@@ -88,10 +89,14 @@ class LocalArchive:
     def writer(self) -> LocalWriter:
         lock = take_lock(self.home)
         try:
-            return LocalWriter(connect(self._path, writable=True), self._events, self._turns, self.spans, lock)
+            return LocalWriter(self.home, connect(self._path, writable=True), self.following, lock)
         except BaseException:
             lock.release()
             raise
+
+    def following(self, record: sqlite3.Connection | None = None) -> Following:
+        """For the writer, or for a process that works for it."""
+        return Following(record or connect(self._path, writable=False), self._events, self._turns, self.spans)
 
     @cached_property
     def spans(self) -> LocalSpans:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..base import ArchiveError
 
-__all__ = ["SCHEMA_VERSION", "Reader", "connect", "migrate"]
+__all__ = ["SCHEMA_VERSION", "Reader", "connect", "migrate", "stored_dictionary"]
 
 _TABLES = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value ANY) STRICT, WITHOUT ROWID;
@@ -73,7 +73,14 @@ CREATE TABLE file (
 """
 
 # One entry per version: what takes a database from that version to the next. Append only.
-_MIGRATIONS: tuple[str, ...] = (_TABLES,)
+_MIGRATIONS: tuple[str, ...] = (
+    _TABLES,
+    # What follows the record only reads it: names are numbered by the writer, with the session.
+    """
+    INSERT OR IGNORE INTO source (name) SELECT DISTINCT source FROM session;
+    INSERT OR IGNORE INTO project (path) SELECT DISTINCT folder FROM session WHERE folder IS NOT NULL
+    """,
+)
 SCHEMA_VERSION = len(_MIGRATIONS)
 
 
@@ -114,6 +121,12 @@ def connect(path: Path, *, writable: bool) -> sqlite3.Connection:
         connection.execute("PRAGMA synchronous=NORMAL")
         connection.execute("PRAGMA wal_autocheckpoint=4000")
     return connection
+
+
+def stored_dictionary(connection: sqlite3.Connection) -> bytes | None:
+    """What texts are compressed with, once there are enough of them to learn from."""
+    row = connection.execute("SELECT value FROM meta WHERE name = 'dictionary'").fetchone()
+    return row[0] if row else None
 
 
 def _casefold(text: str | None) -> str | None:

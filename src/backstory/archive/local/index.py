@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+import time
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -24,6 +25,8 @@ __all__ = ["TOKENIZER", "Index", "IndexWriter", "Kind"]
 
 TOKENIZER = "words"
 _POINTER = "current"
+_LOCK_SECONDS = 10.0
+_LOCK_POLL_SECONDS = 0.05
 
 
 class Kind(Struct, frozen=True):
@@ -98,7 +101,15 @@ class Index:
         """For the holder of the writer lock. The index must not be outdated."""
         folder = self._current()
         assert folder is not None
-        return IndexWriter(_open(folder), self._kind)
+        patience = time.monotonic() + _LOCK_SECONDS
+        while True:
+            try:
+                return IndexWriter(_open(folder), self._kind)
+            except ValueError as error:
+                if "LockBusy" not in str(error) or time.monotonic() > patience:
+                    raise
+                # A process that worked for a writer that was killed is about to notice.
+                time.sleep(_LOCK_POLL_SECONDS)
 
     def build(self, feed: Callable[[IndexWriter], int]) -> int:
         """A new index beside the old one, swapped in when it is complete. Gives what `feed` gives."""

@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import sqlite3
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from ...model import EVENT_TYPES, EventType
-from ..base import ArchiveBusy, Batch, EventRow, FileRow, Place, SessionRow, SyncState, TurnRow
-from ..render import render_call
+from ..base import ArchiveBusy, Batch, FileRow, Place, SessionRow, SyncState, TurnRow
 from .bodies import Bodies, train_dictionary
-from .documents import TURN_SOURCE, EventDocument, TurnDocument, turn_number
-from .index import Index, IndexWriter
+from .database import stored_dictionary
+from .follower import Follower
+from .following import Following
 from .rows import (
-    EVENT_COLUMNS,
     FILE_COLUMNS,
     SESSION_COLUMNS,
     TURN_COLUMNS,
     USAGE_COLUMNS,
     event_values,
     file_values,
-    read_event,
     read_file,
     read_session,
     read_turn,
@@ -36,12 +33,10 @@ from .rows import (
 if TYPE_CHECKING:
     import filelock
 
-    from .spans.projection import Projection
-    from .spans.store import LocalSpans
-
 __all__ = ["LocalWriter", "take_lock"]
 
-_REFEED_ROWS = 2_000
+# From here on a second process is worth its start.
+_BULK_BYTES = 16 << 20
 
 
 def take_lock(home: Path) -> filelock.BaseFileLock:
@@ -92,28 +87,22 @@ class LocalWriter:
 
     def __init__(
         self,
+        home: Path,
         connection: sqlite3.Connection,
-        events: Index,
-        turns: Index,
-        spans: LocalSpans,
+        follow: Callable[[sqlite3.Connection], Following],
         lock: filelock.BaseFileLock,
     ) -> None:
+        self._home = home
         self._db = connection
-        self._events = events
-        self._turns = turns
-        self._spans = spans
         self._lock = lock
-        self._bodies = Bodies(self._dictionary)
+        self._bodies = Bodies(lambda: stored_dictionary(connection))
         self._session_ids: dict[str, int] = {}
         self._numbers: dict[tuple[str, str], int] = {}
         self._next_event = 1 + self._scalar("SELECT max(id) FROM event")
-        self._change = self._indexed_change = self._scalar("SELECT max(change) FROM turn")
-        # Opened when first needed: a sync that finds nothing new should not pay for them.
-        self._event_writer: IndexWriter | None = None
-        self._turn_writer: IndexWriter | None = None
-        self._unflushed = False
-        self._projection: Projection | None = None
-        self._projected = min(spans.projected, self._change)
+        self._change = self._scalar("SELECT max(change) FROM turn")
+        self._follow = follow
+        self._following = follow(connection)
+        self._follower: Follower | None = None
 
     # Reading what is there, inside the writer's own view
 
@@ -168,12 +157,15 @@ class LocalWriter:
             self._db.execute("ROLLBACK")
             self._forget_uncommitted(first_event)
             raise
-        if batch.events:
-            self._feed(batch.events, first_event)
-        self._unflushed |= bool(batch.events or batch.turns)
+        if self._follower is not None:
+            self._follower.follow()
 
     def _write_rows(self, batch: Batch) -> None:
         db = self._db
+        for session in batch.sessions:
+            self._number("source", "name", session.source)
+            if session.folder:
+                self._number("project", "path", session.folder)
         db.executemany(_UPSERT_SESSION, [session_values(row) for row in batch.sessions])
         events = []
         for row in batch.events:
@@ -195,145 +187,41 @@ class LocalWriter:
         self._next_event = next_event
         self._session_ids.clear()
         self._numbers.clear()
-        self._bodies = Bodies(self._dictionary)
+        self._bodies = Bodies(lambda: stored_dictionary(self._db))
 
-    def _feed(self, events: list[EventRow], first_id: int) -> None:
-        writer = self._open_events()
-        for id, row in enumerate(events, first_id):
-            if row.type is not EventType.UNKNOWN:
-                document = EventDocument(
-                    id,
-                    render_call(row.tool, row.arguments) if row.type is EventType.TOOL_CALL else row.text,
-                    self._session_id(row.session),
-                    row.turn,
-                    row.type.code,
-                    self._number("project", "path", row.cwd) if row.cwd else 0,
-                    self._number("source", "name", row.session.partition("/")[0]),
-                    row.ts,
-                )
-                writer.add(document.entry())
+    # What follows from the record
 
-    def flush(self) -> None:
-        if self._unflushed:
-            self._flush_index()
-        if self._projected < self._change:
-            self._project()
+    @contextmanager
+    def bulk(self, size: int) -> Iterator[None]:
+        if size >= _BULK_BYTES and (follower := Follower.start(self._home)) is not None:
+            self._following.close()
+            self._follower = follower
+        try:
+            yield
+        finally:
+            self._end_follower()
 
-    def _project(self) -> None:
-        """Let the traces follow."""
-        if self._projection is None:
-            from .spans.projection import Projection
+    def flush(self, *, wait: bool = True) -> None:
+        if self._follower is not None:
+            if self._follower.flush(wait=wait):
+                return
+            self._end_follower()
+        self._following.flush()
+        self._following.project(_PROJECT_SECONDS)
 
-            self._projection = Projection(
-                self._db, self._spans, lambda body: self._bodies.unpack(body), self._projected
-            )
-        self._projected = self._projection.follow(self._change, time.monotonic() + _PROJECT_SECONDS)
-
-    def _flush_index(self) -> None:
-        self._open_events().commit()
-        if self._feed_turns(self._open_turns(), self._indexed_change):
-            self._open_turns().commit()
-        self._indexed_change = self._change
-        self._unflushed = False
+    def _end_follower(self) -> None:
+        if self._follower is not None:
+            self._follower.close()
+            self._follower = None
+            self._following = self._follow(self._db)
 
     def recover(self) -> bool:
-        """Bring the index to what the record has, after a writer that died or an update. True if it was behind."""
-        if self._events.outdated or self._turns.outdated:
-            self.rebuild_index()
-            return True
-        last_event = self._db.execute(
-            "SELECT id FROM event WHERE type <> ? ORDER BY id DESC LIMIT 1", (EventType.UNKNOWN.code,)
-        ).fetchone()
-        committed, indexed = last_event[0] if last_event else 0, self._events.highest("id")
-        if indexed > committed:  # the index outlived a power cut that the record's last commits did not
-            self._open_events().delete_above("id", committed)
-        for document in self._documents(indexed):
-            self._open_events().add(document.entry())
-        self._indexed_change = self._turns.highest("change")
-        if self._indexed_change > self._change:  # likewise; what these turns were before is not in the index any more
-            self._rebuild_turns()
-        self._unflushed = indexed != committed or bool(self._changed_turns(self._indexed_change))
-        behind = self._unflushed
-        self.flush()
+        behind = self._following.flush()
+        self._following.project(_PROJECT_SECONDS)
         return behind
 
     def rebuild_index(self) -> int:
-        for writer in (self._event_writer, self._turn_writer):
-            if writer is not None:
-                writer.close()
-        self._event_writer = self._turn_writer = None
-        self._unflushed = False
-        self._rebuild_turns()
-        return self._events.build(self._feed_all)
-
-    def _rebuild_turns(self) -> None:
-        self._indexed_change = self._change
-        self._turns.build(lambda writer: self._feed_turns(writer, 0))
-
-    def _feed_all(self, writer: IndexWriter) -> int:
-        count = 0
-        for document in self._documents(0):
-            writer.add(document.entry())
-            count += 1
-        return count
-
-    def _feed_turns(self, writer: IndexWriter, after: int) -> int:
-        """Turns grow: each takes the place of what was known of it."""
-        changed = self._changed_turns(after)
-        if after and changed:
-            writer.delete("turn", [turn_number(session, ordinal) for session, ordinal, *_ in changed])
-        for row in changed:
-            writer.add(self._turn_document(*row).entry())
-        return len(changed)
-
-    def _open_events(self) -> IndexWriter:
-        if self._event_writer is None:
-            self._event_writer = self._events.writer()
-        return self._event_writer
-
-    def _open_turns(self) -> IndexWriter:
-        if self._turn_writer is None:
-            self._turn_writer = self._turns.writer()
-        return self._turn_writer
-
-    def _documents(self, after: int) -> Iterator[EventDocument]:
-        """The searchable events above an id, in order, read in pages so that no transaction stays open."""
-        columns = ", ".join(f"e.{name}" for name in EVENT_COLUMNS)
-        while True:
-            rows = self._db.execute(
-                f"SELECT e.id, e.session, s.key, s.source, e.project, {columns} "
-                "FROM event e JOIN session s ON s.id = e.session WHERE e.id > ? ORDER BY e.id LIMIT ?",
-                (after, _REFEED_ROWS),
-            ).fetchall()
-            if not rows:
-                return
-            for id, session, key, source, project, *values in rows:
-                if EVENT_TYPES[values[3]] is EventType.UNKNOWN:
-                    continue
-                row = read_event(key, values, self._bodies)
-                number = self._number("source", "name", source)
-                yield EventDocument(id, row.text, session, row.turn, row.type.code, project or 0, number, row.ts)
-            after = rows[-1][0]
-
-    def _changed_turns(self, after: int) -> list[tuple[int, int, int, str, int, str]]:
-        """The turns that changed after `after`, of the sessions that are read turn by turn."""
-        return self._db.execute(
-            "SELECT t.session, t.ordinal, t.change, t.tools, t.started_at, s.folder FROM turn t "
-            "JOIN session s ON s.id = t.session "
-            "WHERE t.change > ? AND t.prompt IS NOT NULL AND s.source = ? AND s.folder IS NOT NULL "
-            "AND s.parent IS NULL",
-            (after, TURN_SOURCE),
-        ).fetchall()
-
-    def _turn_document(self, session: int, ordinal: int, change: int, tools: str, ts: int, folder: str) -> TurnDocument:
-        bodies = self._db.execute(
-            "SELECT body FROM event WHERE session = ? AND turn = ? AND type IN (?, ?) ORDER BY type, ordinal",
-            (session, ordinal, EventType.USER_INPUT.code, EventType.ASSISTANT_RESPONSE.code),
-        )
-        texts = [self._bodies.unpack(body) for (body,) in bodies]
-        texts.append("tools: " + " ".join(sorted(msgspec.json.decode(tools))))
-        place = self._number("project", "path", folder)
-        return TurnDocument(session, ordinal, change, "\n".join(texts), place, ts)
+        return self._following.rebuild()
 
     def sync_state(self) -> SyncState:
         row = self._db.execute("SELECT value FROM meta WHERE name = 'sync'").fetchone()
@@ -345,13 +233,9 @@ class LocalWriter:
     def close(self) -> None:
         try:
             self.flush()
-            for writer in (self._event_writer, self._turn_writer):
-                if writer is not None:
-                    writer.close()
+            self._following.close()
             self._db.execute("PRAGMA optimize")
         finally:
-            if self._projection is not None:
-                self._projection.close()
             self._db.close()
             self._lock.release()
 
@@ -371,10 +255,6 @@ class LocalWriter:
             number = self._scalar(f"SELECT id FROM {table} WHERE {column} = ?", name)
             self._numbers[table, name] = number
         return number
-
-    def _dictionary(self) -> bytes | None:
-        row = self._db.execute("SELECT value FROM meta WHERE name = 'dictionary'").fetchone()
-        return row[0] if row else None
 
     def _set_meta(self, name: str, value: int | str) -> None:
         self._db.execute(

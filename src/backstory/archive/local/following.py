@@ -1,0 +1,181 @@
+"""The index and the traces: both follow from the record, and are brought to what it has, wherever they were left."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ...model import EventType
+from ..render import render_call
+from .bodies import Bodies
+from .database import stored_dictionary
+from .documents import TURN_SOURCE, EventDocument, TurnDocument, turn_number
+from .index import Index, IndexWriter
+
+if TYPE_CHECKING:
+    from .spans.projection import Projection
+    from .spans.store import LocalSpans
+
+__all__ = ["Following"]
+
+_PAGE_ROWS = 2_000
+_CALL, _UNKNOWN = EventType.TOOL_CALL.code, EventType.UNKNOWN.code
+
+_SELECT_EVENTS = """
+SELECT e.id, e.session, e.turn, e.type, e.project, o.id, e.ts, e.tool, e.body
+FROM event e JOIN session s ON s.id = e.session JOIN source o ON o.name = s.source
+WHERE e.id > ? ORDER BY e.id LIMIT ?
+"""
+# Of the sessions that are read turn by turn.
+_SELECT_TURNS = """
+SELECT t.session, t.ordinal, t.change, t.tools, t.started_at, p.id
+FROM turn t JOIN session s ON s.id = t.session JOIN project p ON p.path = s.folder
+WHERE t.change > ? AND t.prompt IS NOT NULL AND s.source = ? AND s.parent IS NULL
+"""
+_SELECT_TEXTS = (
+    "SELECT body FROM event WHERE session = ? AND turn = ? "
+    f"AND type IN ({EventType.USER_INPUT.code}, {EventType.ASSISTANT_RESPONSE.code}) ORDER BY type, ordinal"
+)
+
+
+class Following:
+    """For one process at a time: whoever holds the writer lock, or a process that works for it."""
+
+    def __init__(self, record: sqlite3.Connection, events: Index, turns: Index, spans: LocalSpans) -> None:
+        self._record = record
+        self._events = events
+        self._turns = turns
+        self._spans = spans
+        self._bodies = Bodies(lambda: stored_dictionary(record))
+        self._fed_event: int | None = None
+        self._fed_change = 0
+        self._uncommitted = False
+        # Opened when first needed: a sync that finds nothing new should not pay for them.
+        self._event_writer: IndexWriter | None = None
+        self._turn_writer: IndexWriter | None = None
+        self._projection: Projection | None = None
+        # After a power cut the record may have lost what was projected already.
+        self._projected = min(spans.projected, self._newest_change())
+
+    def feed(self) -> None:
+        """Take in the events that were committed; they are found after the next flush."""
+        if self._fed_event is None:
+            self._locate()
+        for document in self._documents():
+            self._open_events().add(document.entry())
+            self._uncommitted = True
+
+    def flush(self) -> bool:
+        """Make everything that was committed searchable. True if something was missing."""
+        self.feed()
+        behind = self._uncommitted
+        if self._uncommitted:
+            self._open_events().commit()
+            self._uncommitted = False
+        newest = self._newest_change()
+        if newest > self._fed_change:
+            if self._feed_turns(self._open_turns(), self._fed_change):
+                self._open_turns().commit()
+                behind = True
+            self._fed_change = newest
+        return behind
+
+    def project(self, seconds: float | None = None) -> None:
+        """Let the traces follow; what is left after so many seconds is for the next time."""
+        newest = self._newest_change()
+        if self._projected >= newest:
+            return
+        if self._projection is None:
+            from .spans.projection import Projection
+
+            self._projection = Projection(self._record, self._spans, self._bodies.unpack, self._projected)
+        self._projected = self._projection.follow(newest, None if seconds is None else time.monotonic() + seconds)
+
+    def rebuild(self) -> int:
+        """New indexes from everything in the record, swapped in when they are complete. Gives the number of events."""
+        self._close_index()
+        self._rebuild_turns()
+        return self._events.build(self._feed_all)
+
+    def close(self) -> None:
+        """Without a flush: what was fed since the last one is missing in the index, and will be fed again."""
+        self._close_index()
+        if self._projection is not None:
+            self._projection.close()
+            self._projection = None
+
+    def _locate(self) -> None:
+        """Find where the index stands after a writer that died, a power cut, or an update."""
+        if self._events.outdated or self._turns.outdated:
+            self.rebuild()
+            self._uncommitted = True
+            return
+        newest = self._record.execute(
+            "SELECT id FROM event WHERE type <> ? ORDER BY id DESC LIMIT 1", (_UNKNOWN,)
+        ).fetchone()
+        committed, indexed = newest[0] if newest else 0, self._events.highest("id")
+        if indexed > committed:  # the index outlived a power cut that the record's last commits did not
+            self._open_events().delete_above("id", committed)
+            self._uncommitted = True
+        self._fed_event = min(indexed, committed)
+        self._fed_change = self._turns.highest("change")
+        if self._fed_change > self._newest_change():  # likewise; what these turns were before is not in the index
+            self._rebuild_turns()
+
+    def _documents(self) -> Iterator[EventDocument]:
+        """The searchable events that were not fed yet, in order, read in pages so that no transaction stays open."""
+        unpack = self._bodies.unpack
+        while rows := self._record.execute(_SELECT_EVENTS, (self._fed_event, _PAGE_ROWS)).fetchall():
+            for id, session, turn, kind, project, source, ts, tool, body in rows:
+                if kind != _UNKNOWN:
+                    text = unpack(body)
+                    if kind == _CALL:
+                        text = render_call(tool, msgspec.json.decode(text) if text else None)
+                    yield EventDocument(id, text, session, turn, kind, project or 0, source, ts)
+            self._fed_event = rows[-1][0]
+
+    def _feed_all(self, writer: IndexWriter) -> int:
+        self._fed_event, self._uncommitted = 0, False
+        count = 0
+        for document in self._documents():
+            writer.add(document.entry())
+            count += 1
+        return count
+
+    def _rebuild_turns(self) -> None:
+        self._fed_change = self._newest_change()
+        self._turns.build(lambda writer: self._feed_turns(writer, 0))
+
+    def _feed_turns(self, writer: IndexWriter, after: int) -> int:
+        """Turns grow: each takes the place of what was known of it."""
+        rows = self._record.execute(_SELECT_TURNS, (after, TURN_SOURCE)).fetchall()
+        if after and rows:
+            writer.delete("turn", [turn_number(session, ordinal) for session, ordinal, *_ in rows])
+        for session, ordinal, change, tools, ts, folder in rows:
+            texts = [self._bodies.unpack(body) for (body,) in self._record.execute(_SELECT_TEXTS, (session, ordinal))]
+            texts.append("tools: " + " ".join(sorted(msgspec.json.decode(tools))))
+            writer.add(TurnDocument(session, ordinal, change, "\n".join(texts), folder, ts).entry())
+        return len(rows)
+
+    def _newest_change(self) -> int:
+        return int(self._record.execute("SELECT max(change) FROM turn").fetchone()[0] or 0)
+
+    def _open_events(self) -> IndexWriter:
+        if self._event_writer is None:
+            self._event_writer = self._events.writer()
+        return self._event_writer
+
+    def _open_turns(self) -> IndexWriter:
+        if self._turn_writer is None:
+            self._turn_writer = self._turns.writer()
+        return self._turn_writer
+
+    def _close_index(self) -> None:
+        for writer in (self._event_writer, self._turn_writer):
+            if writer is not None:
+                writer.close()
+        self._event_writer = self._turn_writer = None

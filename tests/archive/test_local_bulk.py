@@ -1,0 +1,143 @@
+"""Writing much at once: a second process lets the index and the traces follow."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from backstory.archive.base import Batch, EventRow, SearchRequest, SessionRow, TurnRow
+from backstory.archive.local.archive import LocalArchive
+from backstory.model import DEFAULT_TYPES, EventType, digest, turn_id
+
+NOW = 1_780_000_000_000
+MUCH = 1 << 30
+KEY = "claude-code/s"
+
+KILLED = """
+import sys, time
+from pathlib import Path
+from tests.archive.test_local_bulk import MUCH, batch
+from backstory.archive.local.archive import LocalArchive
+archive = LocalArchive(Path(sys.argv[1]))
+writer = archive.writer()
+writer.recover()
+with writer.bulk(MUCH):
+    for turn in range(1, 4):
+        writer.write(batch(turn))
+        writer.flush(wait=turn == 2)
+    print("ready", flush=True)
+    time.sleep(60)
+"""
+
+
+def batch(turn: int) -> Batch:
+    """A turn with a prompt that only it has, and an answer that every turn has."""
+    texts = [(EventType.USER_INPUT, f"question number{turn}"), (EventType.ASSISTANT_RESPONSE, "answered " * 40)]
+    uids = [digest(str(turn), kind) for kind, _ in texts]
+    turn_row = TurnRow(session=KEY, ordinal=turn, started_at=NOW, updated_at=NOW + 1, prompt=uids[0], terminal=uids[1])
+    row = SessionRow(
+        key=KEY, source="claude-code", title="t", folder="-f", started_at=NOW, updated_at=NOW, turn_count=turn
+    )
+    return Batch(
+        sessions=[row],
+        turns=[turn_row],
+        events=[
+            EventRow(uid=uid, session=KEY, turn=turn, ordinal=ordinal, type=kind, ts=NOW + turn, text=text)
+            for ordinal, (uid, (kind, text)) in enumerate(zip(uids, texts, strict=True), 1)
+        ],
+    )
+
+
+def following() -> list[int]:
+    """The processes that this one has started."""
+    children = Path(f"/proc/self/task/{os.getpid()}/children")
+    return [int(pid) for pid in children.read_text().split()]
+
+
+def found(archive: LocalArchive, query: str) -> int:
+    return len(archive.search(SearchRequest(query=query, types=DEFAULT_TYPES)).hits)
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> LocalArchive:
+    return LocalArchive(tmp_path)
+
+
+class TestBulk:
+    def test_everything_is_found(self, archive: LocalArchive) -> None:
+        """By words, by turn and as traces; and what is written afterwards too."""
+        writer = archive.writer()
+        writer.recover()
+        with writer.bulk(MUCH):
+            assert following()
+            for turn in (1, 2, 3):
+                writer.write(batch(turn))
+            writer.flush()
+            assert [found(archive, f"number{turn}") for turn in (1, 2, 3)] == [1, 1, 1]
+        assert not following()
+        writer.write(batch(4))
+        writer.close()
+        assert found(archive, "number4") == 1
+        assert found(archive, "answered") == 4
+        assert all(archive.spans.trace(turn_id(KEY, turn)) for turn in (1, 2, 3, 4))
+        archive.close()
+
+    def test_little_is_not_worth_a_process(self, archive: LocalArchive) -> None:
+        writer = archive.writer()
+        writer.recover()
+        with writer.bulk(1000):
+            assert not following()
+            writer.write(batch(1))
+        writer.close()
+        assert found(archive, "number1") == 1
+        archive.close()
+
+    def test_the_second_process_dies(self, archive: LocalArchive, caplog: pytest.LogCaptureFixture) -> None:
+        """Then the first one does its work."""
+        writer = archive.writer()
+        writer.recover()
+        with writer.bulk(MUCH):
+            writer.write(batch(1))
+            writer.flush()
+            (pid,) = following()
+            os.kill(pid, signal.SIGKILL)
+            writer.write(batch(2))
+            writer.flush()
+            assert found(archive, "number2") == 1
+            writer.write(batch(3))
+        writer.close()
+        assert [found(archive, f"number{turn}") for turn in (1, 2, 3)] == [1, 1, 1]
+        assert "one process alone" in caplog.text
+        archive.close()
+
+    def test_no_second_process_can_be_started(
+        self, archive: LocalArchive, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        monkeypatch.setattr(sys, "executable", str(tmp_path / "nothing"))
+        writer = archive.writer()
+        writer.recover()
+        with writer.bulk(MUCH):
+            writer.write(batch(1))
+        writer.close()
+        assert found(archive, "number1") == 1
+        archive.close()
+
+    def test_the_writer_is_killed(self, tmp_path: Path) -> None:
+        """The second process ends with it, so that another writer can take over."""
+        command = [sys.executable, "-c", KILLED, str(tmp_path)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            process.kill()
+        archive = LocalArchive(tmp_path)
+        writer = archive.writer()
+        writer.recover()
+        writer.write(batch(4))
+        writer.close()
+        assert [found(archive, f"number{turn}") for turn in (1, 2, 3, 4)] == [1, 1, 1, 1]
+        archive.close()
