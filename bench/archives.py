@@ -18,6 +18,7 @@ TURN_EVENTS = 10
 LONG_SESSION = "claude-code/long"
 _BATCH = 4_000
 _FLUSH_SECONDS = 3.0
+_MUCH = 1 << 30
 # Prompts, answers and tool output, as often as they are: all of them are searched by default, as the peers search all.
 _TYPES = (
     EventType.USER_INPUT,
@@ -35,11 +36,13 @@ def write_events(archive: LocalArchive, texts: Iterable[str], *, first: int = 0)
     started = flushed = time.perf_counter()
     writer = archive.writer()
     writer.recover()
-    for batch in _batches(texts, first):
-        writer.write(batch)
-        if time.perf_counter() - flushed > _FLUSH_SECONDS:
-            writer.flush()
-            flushed = time.perf_counter()
+    with writer.bulk(_MUCH):
+        for batch in _batches(texts, first):
+            writer.write(batch)
+            if time.perf_counter() - flushed > _FLUSH_SECONDS:
+                writer.flush(wait=False)
+                flushed = time.perf_counter()
+        writer.flush()
     writer.close()
     return time.perf_counter() - started
 
