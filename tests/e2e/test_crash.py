@@ -33,13 +33,13 @@ def grow(home: Path, transcripts: list[Transcript], part: float) -> None:
             file.write(data[written : int(part * len(data))])
 
 
-def make_transcripts() -> list[Transcript]:
+def make_transcripts(words: int = 20) -> list[Transcript]:
     transcripts = []
     for number in range(_SESSIONS):
         transcript = Transcript(f"session {number}", cwd=f"/home/dev/project{number % 3}")
         for turn in range(_TURNS):
             transcript.prompt(f"question {turn} about topic{number}")
-            transcript.call("Bash", {"command": f"make step{turn}"}, f"output {turn} " * 20)
+            transcript.call("Bash", {"command": f"make step{turn}"}, f"output {turn} " * words)
             transcript.answer(f"answer {turn} for topic{number}")
         transcripts.append(transcript)
     return transcripts
@@ -76,10 +76,17 @@ def check_whole(home: Path, folder: Path, transcripts: list[Transcript]) -> None
 class TestKill:
     """kill -9 during ingest, at random points, again and again on one archive, while the transcripts grow."""
 
-    @pytest.mark.parametrize("kills", [6, pytest.param(50, marks=pytest.mark.slow)])
-    def test_nothing_lost_nothing_doubled(self, tmp_path: Path, kills: int) -> None:
+    @pytest.mark.parametrize(
+        ("kills", "words"),
+        [
+            (6, 20),
+            pytest.param(50, 20, marks=pytest.mark.slow),
+            pytest.param(10, 15_000, marks=pytest.mark.slow, id="so much that two processes are at it"),
+        ],
+    )
+    def test_nothing_lost_nothing_doubled(self, tmp_path: Path, kills: int, words: int) -> None:
         home, folder = tmp_path / "home", tmp_path / "backstory"
-        transcripts = make_transcripts()
+        transcripts = make_transcripts(words)
         chance = random.Random(kills)
         acknowledged = 0
         for number in range(1, kills + 1):
