@@ -192,7 +192,8 @@ class Ingest:
             batch.files.append(reading.checkpoint())
         if batch.sessions or batch.events or batch.files or batch.usage:
             self._writer.write(batch)
-            run.wrote(len(batch.events), {row.key for row in batch.sessions}, reading.offset if reading else 0)
+            sessions = {row.key for row in batch.sessions if row.event_count}
+            run.wrote(len(batch.events), sessions, reading.offset if reading else 0)
         if time.monotonic() > run.next_flush:
             self._writer.flush(wait=False)
             run.flushed()
