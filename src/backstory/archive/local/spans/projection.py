@@ -63,7 +63,9 @@ class Projection:
         self._record = record
         self._spans = store.writer()
         self._unpack = unpack
+        # What was read of the record, for as long as a commit takes: of each session, and of those it started.
         self._sessions: dict[int, Session] = {}
+        self._children: dict[int, list[tuple[str, int]]] = {}
         self._touched: set[int] = set()
         self._change = -1
         self._projected = projected
@@ -100,13 +102,14 @@ class Projection:
 
     def _follow(self, deadline: float | None) -> None:
         while changes := self._changes():
+            self._sessions.clear()
+            self._children.clear()
             with self._spans.transaction():
                 for session, ordinal in changes[1]:
                     self._project(session, ordinal)
                 self._refresh()
                 self._set_meta("change", changes[0])
             self._change = changes[0]
-            self._sessions.clear()
             if deadline is not None and time.monotonic() > deadline:
                 return
         with self._spans.transaction():
@@ -229,10 +232,15 @@ class Projection:
 
     def _host_children(self, session: Session, ordinal: int, turn: Turn) -> None:
         """Subagents that were read before the call that started them: now their turns move below it."""
-        children = self._record.execute(
-            "SELECT id, parent_call FROM session WHERE parent = ? AND parent_call IS NOT NULL", (session.key,)
-        ).fetchall()
-        for child, call in children:
+        if not turn.calls:
+            return
+        children = self._children.get(session.id)
+        if children is None:
+            rows = self._record.execute(
+                "SELECT parent_call, id FROM session WHERE parent = ? AND parent_call IS NOT NULL", (session.key,)
+            )
+            children = self._children[session.id] = [(call, child) for call, child in rows]
+        for call, child in children:
             uid = turn.calls.get(call)
             if uid is None:
                 continue
