@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import backstory.ingest.reading  # noqa: F401 - before a test replaces what it imports
+from backstory.ingest.pipeline import SyncProgress
 from backstory.library import Library
 from backstory.model import EventType
 from tests.transcripts import Transcript
@@ -409,6 +411,24 @@ class TestBudget:
         assert machine.library.archive.sync_state().first_finished_at is None
         assert machine.library.sync().files == 5
         assert machine.library.archive.sync_state().first_finished_at is not None
+
+    def test_time_is_up_within_a_file(self, machine: Machine) -> None:
+        transcript = talk(turns=3_000)
+        transcript.write(machine.home)
+        until = time.monotonic() + 0.5
+
+        def linger(now: SyncProgress) -> None:
+            """What has been committed took all the time there was."""
+            while now.events and time.monotonic() <= until:
+                time.sleep(0.01)
+
+        report = machine.library.sync(budget=0.4, progress=linger)
+        assert (report.files, report.skipped) == (0, 1)
+        assert 0 < report.events < 6_000
+        rest = machine.library.sync()
+        assert (rest.files, rest.events) == (1, 6_000 - report.events)
+        assert machine.texts(transcript)[1_234] == ["question 1235 of one", "answer 1235 of one"]
+        assert len(machine.texts(transcript)) == 3_000
 
     def test_newest_first(self, machine: Machine) -> None:
         seen: list[str | None] = []

@@ -46,7 +46,7 @@ class SyncReport(Struct, kw_only=True):
     errors: int = 0
     """Lines or files that could not be understood."""
     skipped: int = 0
-    """Files left for the next time, because the time was up."""
+    """Files left for the next time, or read in part, because the time was up."""
 
 
 class Ingest:
@@ -141,31 +141,34 @@ class Ingest:
     def _read(
         self, changes: list[Changed], progress: Callable[[SyncProgress], None] | None, deadline: float | None
     ) -> SyncReport:
-        run = _Run(changes, progress)
+        run = _Run(changes, progress, deadline)
         with self._writer.bulk(run.bytes_total):
             for number, change in enumerate(family_order(changes)):
-                if deadline is not None and time.monotonic() > deadline:
+                if run.is_over or not self._read_file(change, run):
                     run.report.skipped = len(changes) - number
                     break
-                self._read_file(change, run)
             self._commit(run)
             self._assembly.forget()
             self._writer.flush()
             run.report.seconds = time.monotonic() - run.started
         return run.report
 
-    def _read_file(self, change: Changed, run: _Run) -> None:
+    def _read_file(self, change: Changed, run: _Run) -> bool:
+        """False if the time was up before its end: it is read on from there."""
         run.start(change)
         reading = Reading(change, lambda session: self._writer.turn_keys(f"{change.source.name}/{session}"))
         for items in reading.steps():
             self._add(change, items)
             if self._full:
                 self._commit(run, reading)
+                if run.is_over:
+                    return False
         self._note(reading.checkpoint(finished=True))
         run.finish(change, reading.errors)
         if len(self._files) >= _FILES_PER_COMMIT or self._full:
             self._commit(run)
             self._assembly.forget()
+        return True
 
     def _add(self, change: Changed, items: list[Item]) -> None:
         if self._redact:
@@ -185,11 +188,10 @@ class Ingest:
 
     def _commit(self, run: _Run, reading: Reading | None = None) -> None:
         """Write what was assembled, with how far every file was read; `reading` is the one that is not done yet."""
-        batch = self._assembly.take()
-        batch.files = self._files
-        self._files = []
         if reading is not None:
-            batch.files.append(reading.checkpoint())
+            self._note(reading.checkpoint())
+        batch = self._assembly.take()
+        batch.files, self._files = self._files, []
         if batch.sessions or batch.events or batch.files or batch.usage:
             self._writer.write(batch)
             sessions = {row.key for row in batch.sessions if row.event_count}
@@ -202,8 +204,11 @@ class Ingest:
 class _Run:
     """The counts of one pass, for the report and for whoever watches the progress."""
 
-    def __init__(self, changes: list[Changed], progress: Callable[[SyncProgress], None] | None) -> None:
+    def __init__(
+        self, changes: list[Changed], progress: Callable[[SyncProgress], None] | None, deadline: float | None
+    ) -> None:
         self.started = time.monotonic()
+        self._deadline = deadline
         self._flush_after = _FIRST_FLUSH_SECONDS
         self.next_flush = self.started + self._flush_after
         self.report = SyncReport()
@@ -212,6 +217,10 @@ class _Run:
         self._now = SyncProgress(files_total=len(changes), bytes_total=self.bytes_total)
         self._sessions: set[str] = set()
         self._bytes_before = 0
+
+    @property
+    def is_over(self) -> bool:
+        return self._deadline is not None and time.monotonic() > self._deadline
 
     def flushed(self) -> None:
         self._flush_after = min(2 * self._flush_after, _FLUSH_SECONDS)
