@@ -158,7 +158,7 @@ class World:
         store.index.database._db.close()
         store.files.close()
         os.close(store.journal._fd)
-        store._pool.shutdown()
+        store._syncs.close()
         store._lock.release()
 
     def crash_and_reopen(self) -> None:

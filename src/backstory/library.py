@@ -100,7 +100,7 @@ class Library:
         from .archive.base import ArchiveBusy
         from .ingest.watch import watch
 
-        self._watching_since = time.monotonic()
+        self.expect_first_sync()
         while not stop.is_set():
             try:
                 with self._ingest() as ingest:
@@ -111,6 +111,10 @@ class Library:
                 # A full disk or a broken folder may be mended; whoever asks meanwhile is still answered.
                 _log.warning("reading transcripts stopped (%s), trying again in %d s", error, _RETRY_SECONDS)
                 stop.wait(_RETRY_SECONDS)
+
+    def expect_first_sync(self) -> None:
+        """Somebody begins to keep the archive live now, in this process or beside it."""
+        self._watching_since = time.monotonic()
 
     def _await_first_sync(self) -> None:
         """For answers that cannot say that they are incomplete: where everything is being read for the first time,

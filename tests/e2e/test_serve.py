@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
 import httpx
 import pytest
+from filelock import FileLock, Timeout
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
@@ -106,6 +109,26 @@ class TestStop:
             assert again.call("get", {"session_id": session_id})["meta"]["title"] == "kept"
 
 
+def free(home: Path) -> bool:
+    """Nobody writes the archive."""
+    lock = FileLock(home / ".backstory" / "writer.lock", timeout=0)
+    try:
+        with lock:
+            return True
+    except Timeout:
+        return False
+
+
+def children(server: Served) -> list[int]:
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            state, parent = stat.read_text().rpartition(") ")[2].split()[:2]
+            if int(parent) == server.process.pid and state != "Z":
+                found.append(int(stat.parent.name))
+    return found
+
+
 class TestEvents:
     """A stream of events goes on after the last one its reader saw, also at a server that was killed meanwhile."""
 
@@ -128,7 +151,23 @@ def titles(server: Served, count: int, after: str) -> list[str]:
 
 
 class TestMeanwhile:
-    """While it serves, the archive is kept up to date."""
+    """While it serves, the archive is kept up to date, by a process beside it."""
+
+    @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+    def test_nobody_is_left_behind(self, server: Served, tmp_path: Path, number: int) -> None:
+        eventually(lambda: not free(tmp_path))
+        server.process.send_signal(number)
+        server.process.wait(10)
+        eventually(lambda: free(tmp_path))
+
+    @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc to find the process")
+    def test_is_begun_again(self, server: Served, tmp_path: Path) -> None:
+        first = eventually(lambda: children(server))
+        eventually(lambda: not free(tmp_path))
+        os.kill(first[0], signal.SIGKILL)
+        second = eventually(lambda: [child for child in children(server) if child not in first])
+        assert len(second) == 1
+        assert "ended with code -9" in server.stderr
 
     def test_new_transcripts_are_found(self, server: Served, tmp_path: Path) -> None:
         Transcript("a session").prompt("How deep does the pangolin dig").answer("Not at all.").write(tmp_path)

@@ -29,7 +29,7 @@ def serve(
 
     from ... import open_archive
     from ...toolsets.live import Live, LiveError
-    from ..http.server import Address, CannotServe, Options, listen
+    from ..http.server import Address, CannotServe, Options, listen, new_loop
     from ..http.server import serve as run
     from .output import print_json, tell
 
@@ -48,7 +48,8 @@ def serve(
         with listen(options) as listener:
             library = open_archive()
             try:
-                asyncio.run(run(library, Live(library.home), listener, options, on_ready))
+                with asyncio.Runner(loop_factory=new_loop) as runner:
+                    runner.run(run(library, Live(library.home), listener, options, on_ready))
             finally:
                 library.close()
     except CannotServe as error:

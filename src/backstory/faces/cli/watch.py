@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import time
@@ -16,10 +17,13 @@ if TYPE_CHECKING:
 
 __all__ = ["watch"]
 
+_NICENESS = 5
+
 
 @click.command()
+@click.option("--beside", is_flag=True, help="Give way to other programs, and stop when standard input ends.")
 @json_option
-def watch(as_json: bool) -> int:
+def watch(as_json: bool, beside: bool) -> int:
     """Keep the archive live until stopped: whatever an agent writes is found a moment later.
 
     `backstory mcp` and `backstory serve` do the same while they run. With --json the totals are printed at the end.
@@ -41,14 +45,16 @@ def watch(as_json: bool) -> int:
 
     hint("watching; stop with Ctrl-C")
     started = time.monotonic()
-    _run_until_signal(library, changed)
+    if beside and hasattr(os, "nice"):
+        os.nice(_NICENESS)
+    _run_until_told(library, changed, until_input_ends=beside)
     library.close()
     if as_json:
         print_json({**totals, "seconds": round(time.monotonic() - started, 3)})
     return 0
 
 
-def _run_until_signal(library: Library, changed: Callable[[SyncReport], None]) -> None:
+def _run_until_told(library: Library, changed: Callable[[SyncReport], None], *, until_input_ends: bool) -> None:
     """Watch in a thread: only the main thread hears signals, and it must not be inside native code then."""
     stop = threading.Event()
     failures: list[Exception] = []
@@ -61,6 +67,14 @@ def _run_until_signal(library: Library, changed: Callable[[SyncReport], None]) -
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
+
+    def read_input() -> None:
+        while os.read(0, 4096):
+            pass
+        stop.set()
+
+    if until_input_ends:
+        threading.Thread(target=read_input, name="backstory-parent", daemon=True).start()
     thread = threading.Thread(target=work, name="backstory-watch", daemon=True)
     thread.start()
     thread.join()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import logging
 import socket
 import sys
-import threading
 from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -17,18 +17,16 @@ from msgspec import Struct
 from ...toolsets.live import Live
 from .app import create_app
 from .iii import MAX_FRAME_BYTES
+from .keeper import keeping_live
 from .security import is_loopback
 
 if TYPE_CHECKING:
     from ...library import Library
 
-__all__ = ["Address", "CannotServe", "Options", "listen", "serve"]
-
-logger = logging.getLogger(__name__)
+__all__ = ["Address", "CannotServe", "Options", "listen", "new_loop", "serve"]
 
 _STOP_SECONDS = 5
-# Requests must not wait long for the thread that reads transcripts: with Python's 5 ms a durable append takes twice
-# as long at P99 while an archive is being read.
+# An append must not wait long for a thread that searches, nor its sync for the loop: Python's own is 5 ms.
 _SWITCH_SECONDS = 0.0005
 
 
@@ -72,6 +70,15 @@ def listen(options: Options) -> socket.socket:
     return listener
 
 
+def new_loop() -> asyncio.AbstractEventLoop:
+    """The event loop to serve on: the one that takes less time for each frame, where there is one."""
+    try:
+        import uvloop
+    except ImportError:  # Windows
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
 async def serve(
     library: Library, live: Live, listener: socket.socket, options: Options, on_ready: Callable[[Address], None]
 ) -> None:
@@ -99,16 +106,11 @@ async def serve(
         ws_per_message_deflate=False,
         timeout_graceful_shutdown=_STOP_SECONDS,
     )
-    stop = threading.Event()
-    watcher = threading.Thread(target=_watch, args=(library, stop), name="backstory-watch", daemon=True)
     try:
-        async with live:
-            watcher.start()
+        async with keeping_live(library), live:
             await _Server(config, lambda: on_ready(address)).serve(sockets=[listener])
     finally:
-        stop.set()
         listener.close()
-    watcher.join(_STOP_SECONDS)
 
 
 class _Server(uvicorn.Server):
@@ -127,14 +129,6 @@ class _Server(uvicorn.Server):
         self.should_exit = True
         # A stream that is cut from now on is cut because the server stops; that is no error to report.
         logging.getLogger("uvicorn.error").addFilter(lambda record: "without completing" not in record.getMessage())
-
-
-def _watch(library: Library, stop: threading.Event) -> None:
-    try:
-        library.watch(stop)
-    except Exception:
-        # What is there is served on; only news would be missing, and `doctor` shows that.
-        logger.exception("watching transcripts stopped")
 
 
 def _check_token(options: Options) -> None:

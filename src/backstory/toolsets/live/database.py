@@ -17,7 +17,7 @@ from typing import Any
 __all__ = ["Database"]
 
 _log = logging.getLogger("backstory.live")
-_AT_ONCE = 1000
+_AT_ONCE = 100
 Row = Sequence[Any]
 
 

@@ -13,7 +13,6 @@ import sqlite3
 import time
 import uuid
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -69,7 +68,6 @@ class FsStore:
         self._tried: dict[str, int] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._work: set[asyncio.Task[None]] = set()
-        self._pool = ThreadPoolExecutor(1, "live-sync")
 
     # --- opening and closing
 
@@ -95,7 +93,7 @@ class FsStore:
 
     def start(self) -> None:
         """Begin looking after the store, on the running event loop."""
-        self._syncs = GroupSync(self.journal.sync, self._pool, self._synced)
+        self._syncs = GroupSync(self.journal.sync, self._synced)
         self.upkeep = Upkeep(self.files, self.journal, self.index, lambda: self.settings)
         self._spawn(self.upkeep.run(self._rotate), self._tasks)
         self._spawn(self._sync_at_intervals(), self._tasks)
@@ -117,7 +115,7 @@ class FsStore:
             _log.warning("%s was not closed in good order: %s", self.folder, error)
         finally:
             self.files.close()
-            self._pool.shutdown()
+            self._syncs.close()
             self._lock.release()
 
     @contextmanager
