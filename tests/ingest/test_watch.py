@@ -92,11 +92,14 @@ class TestWatch:
         (rollout / name).write_text("".join(json.dumps(record) + "\n" for record in stamped))
         assert eventually(lambda: watched.finds("newcomer")) < PATIENCE
 
-    def test_a_system_that_cannot_tell(self, watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    @pytest.mark.parametrize("kind", [OSError, RuntimeError])
+    def test_a_system_that_cannot_tell(
+        self, watched: Watched, monkeypatch: pytest.MonkeyPatch, kind: type[Exception]
+    ) -> None:
         """Without notifications (limits, odd file systems) it looks by itself."""
 
         def refuse(*_: object, **__: object) -> Iterator[set[object]]:
-            raise OSError("OS file watch limit reached")
+            raise kind("limit reached")
             yield
 
         monkeypatch.setattr("watchfiles.watch", refuse)

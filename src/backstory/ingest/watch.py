@@ -18,7 +18,9 @@ _DEBOUNCE_MS = 300
 _RESCAN_SECONDS = 60.0
 # How often to look where the system cannot tell of changes, or where there is nothing to watch yet.
 _POLL_SECONDS = 2.0
-_TICK_MS = 1_000
+# The first tick shows that somebody listens; what was written shortly before it is found then.
+_TICK_MS = 200
+_ROOTS_SECONDS = 1.0
 
 
 def watch(ingest: Ingest, stop: threading.Event, on_change: Callable[[SyncReport], None] | None = None) -> None:
@@ -31,7 +33,7 @@ def watch(ingest: Ingest, stop: threading.Event, on_change: Callable[[SyncReport
     while not stop.is_set():
         roots = ingest.roots()
         tell(ingest.sync())
-        look_again = time.monotonic() + _RESCAN_SECONDS
+        started = look = time.monotonic()
         listening = False
         for paths in _changes(roots, stop):
             if paths is None or not listening:
@@ -40,9 +42,12 @@ def watch(ingest: Ingest, stop: threading.Event, on_change: Callable[[SyncReport
             elif paths:
                 tell(ingest.sync_paths(paths))
             listening = True
-            # Another agent may have begun to write meanwhile, in a folder that was not there.
-            if time.monotonic() > look_again or ingest.roots() != roots:
-                break
+            now = time.monotonic()
+            if now > look + _ROOTS_SECONDS:
+                look = now
+                # Another agent may have begun to write meanwhile, in a folder that was not there.
+                if now > started + _RESCAN_SECONDS or ingest.roots() != roots:
+                    break
 
 
 def _changes(roots: list[Path], stop: threading.Event) -> Iterator[set[Path] | None]:
@@ -63,7 +68,9 @@ def _changes(roots: list[Path], stop: threading.Event) -> Iterator[set[Path] | N
                 ignore_permission_denied=True,
             ):
                 yield {Path(path) for _, path in changed}
-        except OSError:  # a folder went away, or the system's limit of watched folders is reached
+        except (OSError, RuntimeError):
+            # A folder went away, or one of the system's limits is reached: of watched folders, or (the RuntimeError)
+            # of watching programs, 128 for each user on Linux.
             pass
     while not stop.wait(_POLL_SECONDS):
         yield None

@@ -107,7 +107,7 @@ async def serve(
         timeout_graceful_shutdown=_STOP_SECONDS,
     )
     try:
-        async with keeping_live(library), live:
+        async with live, keeping_live(library):
             await _Server(config, lambda: on_ready(address)).serve(sockets=[listener])
     finally:
         listener.close()
