@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -70,6 +69,9 @@ MUTATIONS: dict[str, Callable[[World, str], Any]] = {
     "append": lambda world, session_id: world.append(session_id, user("é\U0001f600")),
     "append-many": lambda world, session_id: world.call(
         "append-many", session_id=session_id, messages=[user("é"), assistant("\U0001f600")]
+    ),
+    "update-message": lambda world, session_id: world.call(
+        "update-message", session_id=session_id, entry_id=world.entry_ids(session_id)[0], content=text("\U0001f600é")
     ),
     "set-status": lambda world, session_id: world.call("set-status", session_id=session_id, status="working"),
 }
@@ -213,42 +215,97 @@ import asyncio, sys
 from pathlib import Path
 from backstory.toolsets.live import Live
 
+def message(number):
+    words = f"{number} \\u00fc\\U0001f600" * 20
+    return {"role": "user", "content": [{"type": "text", "text": words}], "timestamp": 1}
+
 async def main():
     live = Live(Path(sys.argv[1]), environ={})
     await live.start()
-    sessions = [(await live.call("session::create", {}))["session_id"] for _ in range(4)]
-    print("ready", flush=True)
-    async def client(session_id, number=0):
-        while True:
-            number += 1
-            words = f"{number} \\u00fc\\U0001f600" * 20
-            message = {"role": "user", "content": [{"type": "text", "text": words}], "timestamp": 1}
-            done = await live.call("session::append", {"session_id": session_id, "message": message})
-            print(session_id, done["entry_id"], flush=True)
-    await asyncio.gather(*map(client, sessions))
+
+    async def call(function, **data):
+        return await live.call(f"session::{function}", data)
+
+    async def client():
+        session_id = (await call("create"))["session_id"]
+        print("session", session_id, 0, flush=True)
+        for number in range(1_000_000):
+            done = await call("append", session_id=session_id, message=message(number))
+            print("entry", session_id, done["entry_id"], flush=True)
+            if number % 3 == 0:
+                many = await call("append-many", session_id=session_id, messages=[message(number)] * 3)
+                for entry_id in many["entry_ids"]:
+                    print("entry", session_id, entry_id, flush=True)
+            if number % 5 == 0:
+                change = {"entry_id": done["entry_id"], "content": message("changed")["content"]}
+                await call("update-message", session_id=session_id, **change)
+                print("updated", session_id, done["entry_id"], flush=True)
+            if number % 7 == 0:
+                fork = await call("fork", session_id=session_id, entry_id=done["entry_id"])
+                print("forked", fork["session_id"], fork["meta"]["message_count"], flush=True)
+            if number % 14 == 0:
+                print("doomed", fork["session_id"], 0, flush=True)
+                await call("delete", session_id=fork["session_id"])
+                print("deleted", fork["session_id"], 0, flush=True)
+
+    await asyncio.gather(*(client() for _ in range(4)))
 
 asyncio.run(main())
 """
 
 
-@pytest.mark.slow
 class TestKilled:
-    """A process that is killed while it writes has lost nothing that it acknowledged."""
+    """A process that is killed while it writes, synced to the disk, has lost nothing that it acknowledged."""
 
-    @pytest.mark.parametrize("lines", [1, 20, 150])
-    def test_kill(self, new_world: NewWorld, tmp_path: Path, lines: int) -> None:
-        with subprocess.Popen(
-            [sys.executable, "-c", KILLED, str(tmp_path)], stdout=subprocess.PIPE, text=True, env=dict(os.environ)
-        ) as process:
+    def killed(self, home: Path, lines: int) -> list[list[str]]:
+        """What was acknowledged until it was killed after so many lines, or shortly after them."""
+        with subprocess.Popen([sys.executable, "-c", KILLED, str(home)], stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
-            assert process.stdout.readline() == "ready\n"
-            acknowledged = [process.stdout.readline().split() for _ in range(lines)]
+            said = [process.stdout.readline() for _ in range(lines)]
             process.send_signal(signal.SIGKILL)
-            acknowledged += [line.split() for line in process.stdout.read().splitlines() if len(line.split()) == 2]
-        world = new_world()
-        for session_id, entry_id in acknowledged:
-            assert world.call("get-message", session_id=session_id, entry_id=entry_id) is not None
+            said += process.stdout.read().splitlines(keepends=True)
+        return [line.split() for line in said if line.endswith("\n")]
+
+    def check(self, world: World, acknowledged: list[list[str]]) -> None:
+        doomed = {session_id for what, session_id, _ in acknowledged if what == "doomed"}
+        for what, session_id, value in acknowledged:
+            if what == "deleted":
+                assert world.call("get", session_id=session_id) is None
+            elif session_id in doomed:
+                continue
+            elif what in ("entry", "updated"):
+                entry = world.call("get-message", session_id=session_id, entry_id=value)["entry"]
+                assert entry["revision"] >= (what == "updated")
+            else:
+                assert world.call("get", session_id=session_id)["meta"]["message_count"] >= int(value)
+        sessions = self.sessions(world)
+        for session_id, count in sessions.items():
+            assert len(world.call("store::list-entries", session_id=session_id)["entries"]) == count
         told = [payload["entry_id"] for kind, payload in world.events() if kind == "message-added"]
-        stored = sum(meta["message_count"] for meta in world.call("list")["sessions"])
-        assert len(told) == len(set(told)) == stored
-        assert {entry_id for _, entry_id in acknowledged} <= set(told)
+        assert len(told) == len(set(told))
+        assert {value for what, _, value in acknowledged if what == "entry"} <= set(told)
+        world.close()
+        for file in world.folder.glob("*.jsonl"):
+            assert [json.loads(line)["type"] for line in file.read_bytes().splitlines()]
+
+    def sessions(self, world: World) -> dict[str, int]:
+        found, cursor = {}, None
+        while True:
+            page = world.call("list", limit=500, cursor=cursor)
+            found |= {meta["session_id"]: meta["message_count"] for meta in page["sessions"]}
+            if (cursor := page.get("next_cursor")) is None:
+                return found
+
+    def test_once(self, new_world: NewWorld, tmp_path: Path) -> None:
+        acknowledged = self.killed(tmp_path, 40)
+        self.check(new_world(), acknowledged)
+
+    @pytest.mark.slow
+    def test_again_and_again(self, new_world: NewWorld, tmp_path: Path) -> None:
+        """Each time over what the one before has left."""
+        acknowledged = []
+        for number in range(30):
+            acknowledged += self.killed(tmp_path, 1 + number * 17 % 211)
+            if number % 5 == 0:
+                self.check(new_world(), acknowledged)
+        self.check(new_world(), acknowledged)
