@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from backstory.toolsets.live import LiveError, journal
-from tests.live_world import World, assistant, text, user
+from tests.live_world import World, assistant, text, user, words_of
 
 NewWorld = Callable[..., World]
 QUICK = {"adapter": {"name": "fs", "config": {"fsync": "off"}}}
@@ -202,6 +202,33 @@ class TestBadFiles:
         assert world.live.status()["problems"].keys() == {"garbage.jsonl", "%zz.jsonl", "lines.jsonl"}
         assert (world.folder / "garbage.jsonl").exists()
         assert not (world.folder / "empty.jsonl").exists()
+
+    @pytest.mark.parametrize("spoilt", [b"\xff", b"\\ud800", b"\xc3"])
+    def test_an_entry_that_cannot_be_read_back(self, world: World, spoilt: bytes) -> None:
+        """It is skipped like any other line; what came after it begins anew."""
+        session_id = world.session(title="spoilt")
+        for words in ("before", "spoil me", "after"):
+            world.append(session_id, user(words))
+        world.close()
+        file = world.file(session_id)
+        file.write_bytes(file.read_bytes().replace(b"spoil me", spoilt))
+        world.live = world._start()
+        assert world.said(session_id) == ["after"]
+        assert "1 line" in world.live.status()["problems"][file.name]
+        world.append(session_id, user("on"))
+        assert world.said(session_id) == ["after", "on"]
+
+    def test_a_spoilt_event(self, world: World) -> None:
+        """The others are told."""
+        session_id = world.session()
+        for words in ("before", "spoil me", "after"):
+            world.append(session_id, user(words))
+        world.close()
+        log = next((world.folder / ".store" / "journal").iterdir())
+        log.write_bytes(log.read_bytes().replace(b"spoil me", b"spoil\xff\xfe\xfd"))
+        world.live = world._start()
+        told = [words_of(payload) for kind, payload in world.events() if kind == "message-added"]
+        assert told == ["before", "after"]
 
     def test_its_id_is_taken(self, world: World) -> None:
         world.close()

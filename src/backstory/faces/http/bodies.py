@@ -37,5 +37,5 @@ async def read_json(request: Request, limit: int = MAX_BODY_BYTES) -> Any:
         return {}
     try:
         return msgspec.json.decode(body)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise HTTPException(400, f"the body is not JSON that can be read: {error}") from None

@@ -141,7 +141,7 @@ class FsStore:
     def _entry(data: bytes) -> dict[str, Any]:
         try:
             entry: dict[str, Any] = _decode(data)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeDecodeError):
             raise OSError("its file was changed by another program") from None
         entry.setdefault("parent_id", None)
         entry.setdefault("revision", 0)

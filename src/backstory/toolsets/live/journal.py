@@ -176,12 +176,12 @@ class Journal:
         with self._path(segment).open("rb") as file:
             try:
                 header = _decode_header(file.readline())
-            except msgspec.MsgspecError:
+            except (msgspec.MsgspecError, UnicodeDecodeError):
                 return False
             size, head = file.tell(), header.head
             for line in file:
                 try:
-                    head = _decode_change(line).head
+                    head = _decode_change(line).head  # a spoilt text in it is no reason to drop what follows
                 except (msgspec.MsgspecError, UnicodeDecodeError):
                     break
                 if not line.endswith(b"\n"):
@@ -201,7 +201,7 @@ class Journal:
                 if limit is not None and offset > limit:
                     return
                 with suppress(msgspec.MsgspecError, UnicodeDecodeError):  # the header, or a line the disk has spoilt
-                    yield _decode_change(line)
+                    yield _decode_change(line.decode())  # also what stays raw: nobody is to trip over it later
 
     def _seek(self, segment: int, number: int) -> int:
         """An offset shortly before the first change later than a number, by bisection over the bytes."""

@@ -42,7 +42,7 @@ class FolderLock:
     def _in_use(self) -> InUse:
         try:
             owner = msgspec.json.decode(self._owner.read_bytes(), type=_Owner)
-        except (OSError, msgspec.MsgspecError):
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
             owner = _Owner()
         who = f"process {owner.pid}" if owner.pid else "another process"
         where = f", which serves it at {owner.url}" if owner.url else ""

@@ -104,6 +104,7 @@ class Scan(Struct):
 
 _decode_record = msgspec.json.Decoder(_Record).decode
 _decode_head = msgspec.json.Decoder(_Head).decode
+_decode_all = msgspec.json.Decoder().decode
 
 
 def scan(file: BinaryIO, start: int = 0) -> Scan:
@@ -163,6 +164,7 @@ def _apply(found: Scan, record: _Record | None, offset: int, line: bytes) -> Non
 def _entry(record: _Record, offset: int, line: bytes) -> EntryLine:
     raw = bytes(record.entry)  # type: ignore[arg-type]
     head = _decode_head(raw)
+    _decode_all(raw)  # an entry that cannot be read back is no entry
     if head.kind == "custom":
         role = _CUSTOM_ENTRY
     elif head.message is not None:

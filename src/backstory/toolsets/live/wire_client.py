@@ -161,7 +161,7 @@ class WireClient:
     async def _receive(self, text: str | bytes) -> None:
         try:
             frame = _decode(text)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             _log.warning("%s sent what is not a frame: %s", self.url, error)
             return
         if frame.kind == "invocationresult":
