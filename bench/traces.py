@@ -48,11 +48,16 @@ def bodies(spans: int, per_trace: int = _PER_TRACE, seed: int = 7) -> Iterator[b
         yield request.SerializeToString()
 
 
+def _id(number: int) -> bytes:
+    """All over the place, as the ids of exporters are."""
+    return ((number + 1) * 0x9E37_79B9_7F4A_7C15 % (1 << 64)).to_bytes(8, "big")
+
+
 def _add_span(scope: Any, number: int, per_trace: int, source: random.Random) -> None:
     trace, place = divmod(number, per_trace)
     span = scope.spans.add()
-    span.trace_id = (trace + 1).to_bytes(16, "big")
-    span.span_id = (number + 1).to_bytes(8, "big")
+    span.trace_id = _id(trace) * 2
+    span.span_id = _id(number)
     start = _START_NS + number * 50_000_000
     span.start_time_unix_nano = start
     span.end_time_unix_nano = start + source.randrange(1_000_000, 30_000_000_000)
@@ -68,7 +73,7 @@ def _add_span(scope: Any, number: int, per_trace: int, source: random.Random) ->
         span.name = "invoke_agent bench"
         attributes["gen_ai.operation.name"] = "invoke_agent"
     else:
-        span.parent_span_id = (trace * per_trace + 1).to_bytes(8, "big")
+        span.parent_span_id = _id(trace * per_trace)
         if place % 2:
             model = source.choice(_MODELS)
             span.name = f"chat {model}"
@@ -112,8 +117,8 @@ INDEXED: tuple[tuple[str, dict[str, Any]], ...] = (
     ("data.outputTokens lte 12", _filter("data.outputTokens", "lte", 12)),
     ("data.totalCost gt 0.5", _filter("data.totalCost", "gt", 0.5)),
     ("startTime gte (the last percent)", _filter("startTime", "gte", 0)),
-    ("parentId eq", _filter("parentId", "eq", f"{1:016x}")),
-    ("id eq", _filter("id", "eq", f"{4242:016x}")),
+    ("parentId eq", _filter("parentId", "eq", _id(0).hex())),
+    ("id eq", _filter("id", "eq", _id(4242).hex())),
     ("status ne success", _filter("status", "ne", "success")),
 )
 ARBITRARY: tuple[tuple[str, dict[str, Any]], ...] = (

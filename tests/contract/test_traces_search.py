@@ -310,7 +310,8 @@ class TestPages:
 class TestTime:
     """A search that takes too long answers with what it has, or says that it has nothing."""
 
-    def test_timeout(self, world: World) -> None:
+    def test_timeout(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("backstory.archive.local.spans.search._STEPS", 10)  # there is little to look at
         error = caller(world[0], seconds=-1.0)(
             "search_spans", filters=[where("data.metadata.user_id", "contains", "q")]
         )

@@ -125,8 +125,7 @@ def span_sort(field: str) -> Sql:
         return f"(SELECT {_OF_TRACE.get(field, 'uid')} FROM trace WHERE id = s.trace)", []
     if field == "data.metadata.costSource":
         return _COST_SOURCE, []
-    paths, parameters = _paths(field)
-    return f"(SELECT value FROM attribute WHERE path IN ({paths}) AND span = s.id LIMIT 1)", parameters
+    return "(SELECT fact(data, ?) FROM facts WHERE span = s.id)", [field.removeprefix("data.")]
 
 
 def trace_sort(field: str) -> Sql:
@@ -239,31 +238,18 @@ def _hex(column: str, operator: Operator, value: Value) -> Sql:
     return f"{column} {'IS NOT' if operator == 'ne' else '='} ?", [number]
 
 
-def _paths(field: str) -> Sql:
-    """`data.metadata.x` is also what was sent as a plain attribute: metadata is whatever somebody added."""
-    path = field.removeprefix("data.")
-    names = [path]
-    if path.startswith("metadata."):
-        names.append("attributes." + path.removeprefix("metadata."))
-    return f"SELECT id FROM path WHERE text IN ({', '.join('?' * len(names))})", list(names)
-
-
 def _attribute(condition: Condition) -> Term:
-    paths, parameters = _paths(condition.field)
-    value = condition.value
-    if condition.operator == "contains":
-        # Of texts only: a number has no parts.
-        compare, bound = _holds("a.value", str(value))
-        compare = f"typeof(a.value) = 'text' AND {compare}"
-    else:
-        bound = [bindable(value)]
-        compare = f"a.value {_SIGNS[_positive(condition.operator)]} ?"
-        if condition.operator not in ("eq", "ne"):
-            # SQLite puts every text above every number.
-            compare += " AND typeof(a.value) IN ('integer', 'real')"
-    parameters = [*parameters, *bound]
-    test = f"EXISTS (SELECT 1 FROM attribute a WHERE a.path IN ({paths}) AND a.span = s.id AND {compare})"
+    path = condition.field.removeprefix("data.")
+    paths = (path, "attributes." + path.removeprefix("metadata.")) if path.startswith("metadata.") else (path,)
+    value = str(condition.value).casefold() if condition.operator == "contains" else bindable(condition.value)
+    wanted = [_positive(condition.operator), value]
+    found = (
+        f"part a CROSS JOIN json_each(matching(a.spans, a.data, ?, ?)) m ON a.path IN "
+        f"(SELECT id FROM path WHERE text IN ({', '.join('?' * len(paths))})) AND (m.value NOT IN (SELECT span FROM resent) "
+        "OR EXISTS (SELECT 1 FROM facts f WHERE f.span = m.value AND says(f.data, ?, ?, ?)))"
+    )
+    parameters = [*wanted, *paths, path, *wanted]
+    test = f"s.id IN (SELECT m.value FROM {found})"
     if condition.operator == "ne":
         return Term(f"NOT {test}", parameters)
-    driver = f"attribute a CROSS JOIN span s ON s.id = a.span AND a.path IN ({paths}) AND {compare}"
-    return Term(test, parameters, driver, tuple(parameters))
+    return Term(test, parameters, f"{found} CROSS JOIN span s ON s.id = m.value", tuple(parameters))

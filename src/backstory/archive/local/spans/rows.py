@@ -9,7 +9,7 @@ import msgspec
 
 from ...spans import SPAN_TYPES, STATUSES, Origin, SpanRow, TraceRow
 
-__all__ = ["SPAN_SELECT", "TRACE_COLUMNS", "flatten", "read_span", "read_trace"]
+__all__ = ["MAX_DEPTH", "SPAN_SELECT", "TRACE_COLUMNS", "flatten", "read_span", "read_trace"]
 
 TRACE_COLUMNS = (
     "uid", "name", "status", "start", "updated", "latency", "cost", "tokens", "session", "source", "project",
@@ -25,7 +25,7 @@ SPAN_SELECT = (
     "LEFT JOIN name m ON m.id = s.model LEFT JOIN name r ON r.id = s.stop_reason "
     "LEFT JOIN facts f ON f.span = s.id LEFT JOIN content c ON c.span = s.id "
 )
-_MAX_DEPTH = 8
+MAX_DEPTH = 8
 
 _decode = msgspec.json.Decoder().decode
 
@@ -67,7 +67,7 @@ def read_span(values: Sequence[Any]) -> SpanRow:
     )
 
 
-def flatten(table: dict[str, Any], depth: int = _MAX_DEPTH) -> list[tuple[str, Any]]:
+def flatten(table: dict[str, Any], depth: int = MAX_DEPTH) -> list[tuple[str, Any]]:
     """The leaves below a mapping with their paths; a list counts as its JSON text."""
     leaves: list[tuple[str, Any]] = []
     for name, item in table.items():

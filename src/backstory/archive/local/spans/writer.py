@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,14 +11,15 @@ import msgspec
 
 from ...spans import SPAN_TYPES, STATUSES, Origin, SpanRow
 from ..bodies import Bodies
-from .conditions import MAX_VALUE_CHARS, bindable
-from .rows import flatten
+from .columns import Columns
 
 __all__ = ["SpanWriter"]
 
 _ERROR, _PENDING, _SUCCESS = range(3)
 _ANALYZE_EVERY = 50_000
 _MAX_NUMBERS = 100_000
+
+_encode = msgspec.json.Encoder().encode
 
 SPAN_COLUMNS = (
     "id", "trace", "uid", "parent", "name", "type", "status", "start", "end", "model", "input", "output", "cache_read",
@@ -87,9 +88,8 @@ class SpanWriter:
             for place in unique:
                 numbers[place] = known.get(place) or fresh
                 fresh += place not in known
-            self._forget_attributes(known.values())
             self.upsert([self._values(number, *place, unique[place]) for place, number in numbers.items()])
-            self._put_details([(number, unique[place]) for place, number in numbers.items()])
+            self._put_details({number: unique[place] for place, number in numbers.items()}, known.values())
             for trace in traces.values():
                 self.refresh(trace)
 
@@ -173,18 +173,9 @@ class SpanWriter:
         rows = self.db.execute(
             "SELECT s.trace, s.uid, s.id FROM json_each(?) p "
             "JOIN span s ON s.uid = json_extract(p.value, '$[1]') AND s.trace = json_extract(p.value, '$[0]')",
-            (msgspec.json.encode(list(places)).decode(),),
+            (_encode(list(places)).decode(),),
         )
         return {(trace, uid): id for trace, uid, id in rows}
-
-    def _forget_attributes(self, spans: Iterable[int]) -> None:
-        for span in spans:
-            row = self.db.execute("SELECT data FROM facts WHERE span = ?", (span,)).fetchone()
-            paths = _paths(msgspec.json.decode(row[0])) if row else ()
-            places = [(self._path(path), span) for path in paths]
-            self.db.executemany("DELETE FROM attribute WHERE path = ? AND span = ?", places)
-            self.db.execute("DELETE FROM facts WHERE span = ?", (span,))
-            self.db.execute("DELETE FROM content WHERE span = ?", (span,))
 
     def _values(self, number: int, trace: int, uid: int, span: SpanRow) -> tuple[Any, ...]:
         return (
@@ -195,30 +186,37 @@ class SpanWriter:
             self.name(span.stop_reason) if span.stop_reason else None, span.exit_code, None, None, None, None, None,
         )  # fmt: skip
 
-    def _put_details(self, spans: Sequence[tuple[int, SpanRow]]) -> None:
-        facts, contents = [], []
-        # By path, as they will lie in the table: that is many times faster to write than span by span.
-        columns: dict[str, dict[str, list[tuple[int, Any]]]] = {"metadata": {}, "attributes": {}}
-        for number, span in spans:
-            if span.metadata or span.attributes:
-                data = {"metadata": span.metadata, "attributes": span.attributes}
-                facts.append((number, msgspec.json.encode(data).decode()))
-                for kind, column in columns.items():
-                    _spread(data[kind], number, column)
+    def _put_details(self, spans: Mapping[int, SpanRow], known: Collection[int]) -> None:
+        before = self._facts_of(known)
+        columns = Columns()
+        facts, contents, changed = [], [], []
+        for number, span in spans.items():
+            data = {"metadata": span.metadata, "attributes": span.attributes}
+            text = _encode(data).decode() if span.metadata or span.attributes else None
+            if text != before.get(number):
+                if number in before:
+                    changed.append((number,))
+                if text is not None:
+                    facts.append((number, text))
+                    columns.add(number, data)
             if span.input is not None or span.output is not None or span.tool_calls:
                 contents.append((number, *map(self._pack, (span.input, span.output, span.tool_calls or None))))
-        attributes = [
-            (self._path(f"{kind}.{name}"), number, value)
-            for kind, column in columns.items()
-            for name, values in column.items()
-            for number, value in values
-        ]
+        self.db.executemany("INSERT OR IGNORE INTO resent (span) VALUES (?)", changed)
+        self.db.executemany("DELETE FROM facts WHERE span = ?", changed)
+        self.db.executemany("DELETE FROM content WHERE span = ?", [(number,) for number in known])
         self.db.executemany("INSERT INTO facts (span, data) VALUES (?, ?)", facts)
-        self.db.executemany("INSERT OR REPLACE INTO attribute (path, span, value) VALUES (?, ?, ?)", attributes)
         self.db.executemany("INSERT INTO content (span, input, output, tool_calls) VALUES (?, ?, ?, ?)", contents)
+        columns.write(self.db, self._path)
+
+    def _facts_of(self, spans: Collection[int]) -> dict[int, str]:
+        rows = self.db.execute(
+            "SELECT span, data FROM facts WHERE span IN (SELECT value FROM json_each(?))",
+            (_encode(list(spans)).decode(),),
+        )
+        return dict(rows.fetchall()) if spans else {}
 
     def _pack(self, part: Any) -> str | bytes | None:
-        return None if part is None else self._bodies.pack(msgspec.json.encode(part).decode())
+        return None if part is None else self._bodies.pack(_encode(part).decode())
 
     def _number(self, table: str, known: dict[str, int], text: str) -> int:
         row = self.db.execute(f"SELECT id FROM {table} WHERE text = ?", (text,)).fetchone()
@@ -228,22 +226,3 @@ class SpanWriter:
             known.clear()
         known[text] = number = int(row[0])
         return number
-
-
-def _spread(table: dict[str, Any], number: int, columns: dict[str, list[tuple[int, Any]]]) -> None:
-    """Add a span's values to the columns of their paths."""
-    for name, value in table.items():
-        if type(value) is not str or len(value) > MAX_VALUE_CHARS:
-            if not isinstance(value, str | int | float):
-                for path, leaf in flatten({name: value}):
-                    columns.setdefault(path, []).append((number, bindable(leaf)))
-                continue
-            value = bindable(value)
-        column = columns.get(name)
-        if column is None:
-            column = columns[name] = []
-        column.append((number, value))
-
-
-def _paths(data: dict[str, Any]) -> list[str]:
-    return [f"{kind}.{path}" for kind in ("metadata", "attributes") for path, _ in flatten(data.get(kind) or {})]

@@ -1,0 +1,147 @@
+"""Attributes by path. One row has a path's values of many spans: a filter on any path reads the rows of that path alone,
+and what a span adds goes into rows that are written anyway."""
+
+from __future__ import annotations
+
+import operator as compare
+import sqlite3
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from .conditions import MAX_VALUE_CHARS, bindable
+from .rows import MAX_DEPTH, flatten
+
+__all__ = ["Columns", "add_functions"]
+
+_MAX_VALUES = 512
+_MAX_INTEGER = 1 << 63
+_PREFIXES = ("metadata", "attributes")
+_NUMBERS = (int, float)
+_COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
+    "eq": compare.eq,
+    "gt": compare.gt,
+    "gte": compare.ge,
+    "lt": compare.lt,
+    "lte": compare.le,
+}
+
+Path = tuple[str, str]
+Values = tuple[list[int], list[Any]]
+
+_decode = msgspec.json.Decoder().decode
+_encode = msgspec.json.Encoder().encode
+
+
+class Columns:
+    """What the spans of one write say, gathered by path."""
+
+    def __init__(self) -> None:
+        self._tables: dict[str, dict[str, Values]] = {prefix: {} for prefix in _PREFIXES}
+
+    def add(self, number: int, data: dict[str, dict[str, Any]]) -> None:
+        for prefix, table in data.items():
+            columns = self._tables[prefix]
+            for name, value in table.items():
+                kind = type(value)
+                if kind is str:
+                    value = value if len(value) <= MAX_VALUE_CHARS else value[:MAX_VALUE_CHARS]
+                elif kind is int:
+                    value = value if -_MAX_INTEGER < value < _MAX_INTEGER else bindable(value)
+                elif kind is not float and kind is not bool:
+                    self.add(number, {prefix: dict(flatten({name: value}))})
+                    continue
+                column = columns.get(name)
+                if column is None:
+                    column = columns[name] = ([], [])
+                column[0].append(number)
+                column[1].append(value)
+
+    def write(self, db: sqlite3.Connection, number_of: Callable[[str], int]) -> None:
+        """`number_of` gives the numbers of paths."""
+        for prefix, columns in self._tables.items():
+            for name, (spans, values) in columns.items():
+                path = number_of(f"{prefix}.{name}")
+                for start in range(0, len(spans), _MAX_VALUES):
+                    end = start + _MAX_VALUES
+                    _append(db, path, spans[start:end], values[start:end])
+
+
+def _append(db: sqlite3.Connection, path: int, spans: list[int], values: list[Any]) -> None:
+    texts = ",".join(map(str, spans)), _encode(values)[1:-1].decode()
+    if len(spans) < _MAX_VALUES:
+        last = db.execute("SELECT id, count FROM part WHERE path = ? ORDER BY id DESC LIMIT 1", (path,)).fetchone()
+        if last is not None and last[1] + len(spans) <= _MAX_VALUES:
+            db.execute(
+                "UPDATE part SET count = count + ?, spans = spans || ',' || ?, data = data || ',' || ? WHERE id = ?",
+                (len(spans), *texts, last[0]),
+            )
+            return
+    db.execute("INSERT INTO part (path, count, spans, data) VALUES (?, ?, ?, ?)", (path, len(spans), *texts))
+
+
+def add_functions(db: sqlite3.Connection) -> None:
+    """What the conditions on attributes are made of."""
+    db.create_function("matching", 4, _matching, deterministic=True)
+    db.create_function("says", 4, _says, deterministic=True)
+    db.create_function("fact", 2, _fact, deterministic=True)
+
+
+def _matching(spans: str, data: str, operator: str, value: Any) -> str | None:
+    """The spans of a part whose values match, as a JSON list."""
+    hint, test = _test(operator, value)
+    if hint is not None and hint not in (data.casefold() if operator == "contains" else data):
+        return None
+    places = [place for place, found in enumerate(_decode(f"[{data}]")) if test(found)]
+    if not places:
+        return None
+    numbers = spans.split(",")
+    return f"[{','.join([numbers[place] for place in places])}]"
+
+
+def _says(facts: str, path: str, operator: str, value: Any) -> bool:
+    """Whether a span's own facts match."""
+    _, test = _test(operator, value)
+    return any(test(found) for found in _values_at(facts, path))
+
+
+def _fact(facts: str, path: str) -> Any:
+    return next(map(bindable, _values_at(facts, path)), None)
+
+
+def _values_at(facts: str, path: str) -> Iterator[Any]:
+    """`metadata.x` is also what was sent as a plain attribute: metadata is whatever somebody added."""
+    data = _decode(facts)
+    prefix, _, rest = path.partition(".")
+    for name in _PREFIXES if prefix == "metadata" else (prefix,):
+        yield from _leaves(data.get(name) or {}, rest, MAX_DEPTH)
+
+
+def _leaves(table: dict[str, Any], path: str, depth: int) -> Iterator[Any]:
+    """Dots are part of names as well as between them."""
+    found = table.get(path)
+    if found is not None:
+        leaves = (leaf for name, leaf in flatten({path: found}, depth) if name == path)
+        yield from (leaf[:MAX_VALUE_CHARS] if isinstance(leaf, str) else leaf for leaf in leaves)
+    dot = path.find(".")
+    while dot >= 0 and depth:
+        inner = table.get(path[:dot])
+        if isinstance(inner, dict):
+            yield from _leaves(inner, path[dot + 1 :], depth - 1)
+        dot = path.find(".", dot + 1)
+
+
+@lru_cache(maxsize=256)
+def _test(operator: str, value: Any) -> tuple[str | None, Callable[[Any], bool]]:
+    """How to tell whether a value matches, and what must stand in the JSON of those that do."""
+    if isinstance(value, bytes):
+        wanted = value == b"\1"
+        return None, lambda found: found is wanted
+    if operator == "contains":
+        return _encode(value)[1:-1].decode(), lambda found: isinstance(found, str) and value in found.casefold()
+    if isinstance(value, str):
+        return _encode(value).decode(), lambda found: bool(found == value)
+    holds = _COMPARISONS[operator]
+    return None, lambda found: type(found) in _NUMBERS and holds(found, value)
