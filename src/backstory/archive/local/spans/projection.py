@@ -136,9 +136,9 @@ class Projection:
         if ordinal == 1:
             self._remove_trace(session_id(session.key))  # of usage that had no turn yet
         self._write_turn(session, ordinal, place)
-        if ordinal > 1 and self._is_pending(session, ordinal - 1):
+        if ordinal > 1 and self._is_pending(session, ordinal - 1, before := self._place(session, ordinal - 1)):
             # It was the last turn and might have gone on; now it has ended.
-            self._write_turn(session, ordinal - 1, self._place(session, ordinal - 1))
+            self._write_turn(session, ordinal - 1, before)
 
     def _write_turn(self, session: Session, ordinal: int, place: Place) -> None:
         turn = read_turn_spans(self._record, session.id, ordinal, self._unpack)
@@ -282,9 +282,11 @@ class Projection:
             self._spans.db.execute("DELETE FROM trace WHERE id = ?", row)
             self._touched.discard(row[0])
 
-    def _is_pending(self, session: Session, ordinal: int) -> bool:
+    def _is_pending(self, session: Session, ordinal: int, place: Place) -> bool:
         uid = _uid(digest("turn", session.key, str(ordinal)))
-        row = self._spans.db.execute("SELECT status FROM span WHERE uid = ?", (uid,)).fetchone()
+        row = self._spans.db.execute(
+            "SELECT status FROM span WHERE trace = (SELECT id FROM trace WHERE uid = ?) AND uid = ?", (place.trace, uid)
+        ).fetchone()
         return row is not None and row[0] == _PENDING
 
     def _prompt_line(self, turn: Turn) -> str:

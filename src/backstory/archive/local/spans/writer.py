@@ -28,7 +28,7 @@ SPAN_COLUMNS = (
 )  # fmt: skip
 _UPSERT = (
     f"INSERT INTO span ({', '.join(SPAN_COLUMNS)}) VALUES ({', '.join('?' * len(SPAN_COLUMNS))}) "
-    "ON CONFLICT (uid, trace) DO UPDATE SET "
+    "ON CONFLICT (trace, uid) DO UPDATE SET "
     + ", ".join(f"{name} = excluded.{name}" for name in SPAN_COLUMNS if name not in ("id", "uid", "trace"))
 )
 # Where a trace belongs is told once and stays; what is told later fills gaps.
