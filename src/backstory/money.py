@@ -45,11 +45,12 @@ def price(model: str | None, tokens: Tokens, at_ms: int, provider: str | None = 
     found = _find(model, provider)
     if found is None:
         return None
-    moment = datetime.fromtimestamp(at_ms / 1000, UTC)
-    prices = found[1].get_prices(moment)
+    prices = found[1].prices
+    if isinstance(prices, list):  # of several times
+        prices = found[1].get_prices(_moment(at_ms))
     rates = _RATES.get(id(prices)) or _learn_rates(prices)
     if rates.up_to is not None and tokens.input > rates.up_to:
-        return _ask(found, moment, tokens)
+        return _ask(found, _moment(at_ms), tokens)
     cached = tokens.cache_read + tokens.cache_write_5m + tokens.cache_write_1h
     return round(
         rates.plain * max(tokens.input - cached, 0)
@@ -59,6 +60,10 @@ def price(model: str | None, tokens: Tokens, at_ms: int, provider: str | None = 
         + rates.cache_write_1h * tokens.cache_write_1h,
         10,
     )
+
+
+def _moment(ms: int) -> datetime:
+    return datetime.fromtimestamp(ms / 1000, UTC)
 
 
 def price_list() -> str:

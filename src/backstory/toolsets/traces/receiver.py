@@ -25,6 +25,7 @@ _SERVICE = "service.name"
 _DULL = ("telemetry.sdk.", "process.", "host.", "os.")
 _CLAUDE = "claude-code"
 _NOTHING_NEW = (None,) * 5
+_NO_MESSAGES: dict[str, list[Any]] = {"input": [], "output": []}
 
 
 class Taken(Struct, frozen=True):
@@ -83,7 +84,7 @@ class Receiver:
         return Taken(batch.rejected, batch.message)
 
     def _take_span(self, batch: _Batch, raw: RawSpan) -> None:
-        if len(raw.trace_id) != 16 or len(raw.span_id) != 8 or not any(raw.trace_id) or not any(raw.span_id):
+        if not _is_id(raw.trace_id, 16) or not _is_id(raw.span_id, 8):
             batch.reject("a span needs a trace id of 16 bytes and a span id of 8 bytes, not all zero")
             return
         if not raw.start:
@@ -92,13 +93,12 @@ class Receiver:
         service = _text(raw.resource.get(_SERVICE))
         attributes = {**batch.resource(raw.resource), **raw.attributes}
         attributes.pop("logfire.json_schema", None)  # about the others, and long
-        events = _gather_events(raw, attributes)
+        messages = _gather_events(raw, attributes) if raw.events else _NO_MESSAGES
         meaning = interpret(attributes, raw.start, cache_beside_input=service == _CLAUDE)
-        meaning.input = events["input"] if meaning.input is None and events["input"] else meaning.input
-        meaning.output = events["output"] if meaning.output is None and events["output"] else meaning.output
-        trace = raw.trace_id.hex()
+        meaning.input = messages["input"] or None if meaning.input is None else meaning.input
+        meaning.output = messages["output"] or None if meaning.output is None else meaning.output
         parent = _number(raw.parent_id) if any(raw.parent_id) else None
-        span = _row(trace, _number(raw.span_id), raw.name or "span", raw.start, meaning)
+        span = _row(raw.trace_id.hex(), _number(raw.span_id), raw.name or "span", raw.start, meaning)
         span.parent = None if parent == span.id else parent
         span.end = max(raw.end, raw.start) if raw.end else None
         span.status = "error" if raw.failed else "success" if raw.end else "pending"
@@ -115,7 +115,7 @@ class Receiver:
         attributes = {**batch.resource(record.resource), **record.attributes}
         log = read_log(record, attributes)
         meaning = interpret(attributes, record.time, cache_beside_input=service == _CLAUDE)
-        if len(record.trace_id) == 16 and any(record.trace_id):
+        if _is_id(record.trace_id, 16):
             trace = record.trace_id.hex()
         elif meaning.session is not None:
             # No trace to belong to: what answers one prompt is one, where agents tell which.
@@ -131,7 +131,7 @@ class Receiver:
         )
         span = _row(trace, _number(identity[:8]), log.name, record.time - log.duration, meaning)
         span.type = "GENERATION" if meaning.tokens is not None else log.type
-        span.parent = _number(record.span_id) if len(record.span_id) == 8 and any(record.span_id) else None
+        span.parent = _number(record.span_id) if _is_id(record.span_id, 8) else None
         span.end = record.time
         span.status = "error" if log.failed else "success"
         if log.body is not None and span.input is None and span.output is None:
@@ -230,6 +230,10 @@ def _gather_events(raw: RawSpan, attributes: dict[str, Any]) -> dict[str, list[A
 
 def _decoded(event: dict[str, Any]) -> dict[str, Any]:
     return {name: decoded(value) for name, value in event.items()}
+
+
+def _is_id(data: bytes, length: int) -> bool:
+    return len(data) == length and any(data)
 
 
 def _number(data: bytes) -> int:

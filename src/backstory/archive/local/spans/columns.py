@@ -1,5 +1,5 @@
-"""Attributes by path. One row has a path's values of many spans: a filter on any path reads the rows of that path alone,
-and what a span adds goes into rows that are written anyway."""
+"""Attributes by path. One row has a path's values of many spans: a filter on any path reads the rows of that path
+alone, and what a span adds goes into rows that are written anyway."""
 
 from __future__ import annotations
 
@@ -28,9 +28,6 @@ _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     "lte": compare.le,
 }
 
-Path = tuple[str, str]
-Values = tuple[list[int], list[Any]]
-
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 
@@ -39,7 +36,7 @@ class Columns:
     """What the spans of one write say, gathered by path."""
 
     def __init__(self) -> None:
-        self._tables: dict[str, dict[str, Values]] = {prefix: {} for prefix in _PREFIXES}
+        self._tables: dict[str, dict[str, dict[int, Any]]] = {prefix: {} for prefix in _PREFIXES}
 
     def add(self, number: int, data: dict[str, dict[str, Any]]) -> None:
         for prefix, table in data.items():
@@ -55,15 +52,15 @@ class Columns:
                     continue
                 column = columns.get(name)
                 if column is None:
-                    column = columns[name] = ([], [])
-                column[0].append(number)
-                column[1].append(value)
+                    column = columns[name] = {}
+                column[number] = value
 
     def write(self, db: sqlite3.Connection, number_of: Callable[[str], int]) -> None:
         """`number_of` gives the numbers of paths."""
         for prefix, columns in self._tables.items():
-            for name, (spans, values) in columns.items():
+            for name, column in columns.items():
                 path = number_of(f"{prefix}.{name}")
+                spans, values = list(column), list(column.values())
                 for start in range(0, len(spans), _MAX_VALUES):
                     end = start + _MAX_VALUES
                     _append(db, path, spans[start:end], values[start:end])

@@ -244,8 +244,9 @@ def _attribute(condition: Condition) -> Term:
     value = str(condition.value).casefold() if condition.operator == "contains" else bindable(condition.value)
     wanted = [_positive(condition.operator), value]
     found = (
-        f"part a CROSS JOIN json_each(matching(a.spans, a.data, ?, ?)) m ON a.path IN "
-        f"(SELECT id FROM path WHERE text IN ({', '.join('?' * len(paths))})) AND (m.value NOT IN (SELECT span FROM resent) "
+        "part a CROSS JOIN json_each(matching(a.spans, a.data, ?, ?)) m "
+        f"ON a.path IN (SELECT id FROM path WHERE text IN ({', '.join('?' * len(paths))})) "
+        "AND (m.value NOT IN (SELECT span FROM resent) "
         "OR EXISTS (SELECT 1 FROM facts f WHERE f.span = m.value AND says(f.data, ?, ?, ?)))"
     )
     parameters = [*wanted, *paths, path, *wanted]

@@ -74,10 +74,10 @@ CREATE TABLE host (
 ) STRICT;
 """
 
-# Receiving spans was slow for two reasons: a row for each attribute, and indexes on what comes in no order (ids, tokens,
-# costs), where every span of a batch changes another page.
-# Now one row has a path's values of many spans, as JSON lists without their brackets, so that they can be added to. What a
-# span said before it was sent once more stays there: of the spans in `resent` their own facts decide.
+# Receiving spans was slow for two reasons: a row for each attribute, and indexes on what comes in no order (ids,
+# tokens, costs), where every span of a batch changes another page.
+# Now one row has a path's values of many spans, as JSON lists without their brackets, so that they can be added to.
+# What a span said before it was sent once more stays there: of the spans in `resent` their own facts decide.
 # Indexes without an order lie in blocks of 8192 rows, so that a batch changes pages of the latest block only. SQLite
 # searches them block by block (skip-scan), once ANALYZE has told it how large blocks are.
 _FEWER_PAGES = """
@@ -110,7 +110,6 @@ CREATE TABLE span (
 ) STRICT;
 INSERT INTO span SELECT * FROM old_span;
 DROP TABLE old_span;
-CREATE INDEX span_trace ON span (trace, start);
 CREATE INDEX span_start ON span (start);
 CREATE INDEX span_name ON span (name, start);
 CREATE INDEX span_status ON span (status, start);
@@ -138,6 +137,8 @@ _MIGRATIONS: tuple[str, ...] = (_TABLES, _FEWER_PAGES)
 
 def prepare(path: Path) -> None:
     connection = connect(path, writable=True)
+    # Another process may be at it, and a million spans take half a minute.
+    connection.execute("PRAGMA busy_timeout=120000")
     migrate(connection, _MIGRATIONS)
     connection.close()
 

@@ -6,6 +6,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeVar
 from weakref import WeakSet
@@ -95,8 +96,9 @@ class LocalSpans:
             row = db.execute(f"SELECT t.id, {_TRACE} FROM trace t WHERE t.uid = ?", (id,)).fetchone()
             if row is None:
                 return None
-            values = db.execute(f"{SPAN_SELECT} WHERE s.trace = ? ORDER BY s.start, s.id", (row[0],)).fetchall()
-            return read_trace(row[1:]), _parents_first(list(self._with_texts(values, None).values()))
+            values = db.execute(f"{SPAN_SELECT} WHERE s.trace = ?", (row[0],)).fetchall()
+            spans = self._with_texts(sorted(values, key=itemgetter(0)), None)
+            return read_trace(row[1:]), _parents_first(list(spans.values()))
 
     def usage(self, window: Window) -> list[UsageTotal]:
         with self._reading() as db:

@@ -16,6 +16,8 @@ from .columns import Columns
 __all__ = ["SpanWriter"]
 
 _ERROR, _PENDING, _SUCCESS = range(3)
+_TYPE_CODES = {type: code for code, type in enumerate(SPAN_TYPES)}
+_STATUS_CODES = {status: code for code, status in enumerate(STATUSES)}
 _ANALYZE_EVERY = 50_000
 _MAX_NUMBERS = 100_000
 
@@ -179,8 +181,8 @@ class SpanWriter:
 
     def _values(self, number: int, trace: int, uid: int, span: SpanRow) -> tuple[Any, ...]:
         return (
-            number, trace, uid, span.parent, self.name(span.name), SPAN_TYPES.index(span.type),
-            STATUSES.index(span.status), span.start, span.end, self.name(span.model) if span.model else None,
+            number, trace, uid, span.parent, self.name(span.name), _TYPE_CODES[span.type],
+            _STATUS_CODES[span.status], span.start, span.end, self.name(span.model) if span.model else None,
             span.input_tokens, span.output_tokens, span.cache_read_tokens, span.cache_write_tokens,
             span.cache_write_1h_tokens, span.reasoning_tokens, span.cost, span.cost_reported, True,
             self.name(span.stop_reason) if span.stop_reason else None, span.exit_code, None, None, None, None, None,
