@@ -83,10 +83,7 @@ def span_term(condition: Condition) -> Term:
     if field == "id":
         return Term(*_hex("s.uid", operator, value))
     if field == "parentId":
-        # An unknown parent makes a root.
-        known = "EXISTS (SELECT 1 FROM span p WHERE p.uid = s.parent AND p.trace = s.trace)"
-        test, parameters = _hex("s.parent", _positive(operator), value)
-        return Term(*_negated(operator, (f"{test} AND {known}", parameters)))
+        return Term(*_parent(operator, value))
     return _attribute(condition)
 
 
@@ -223,6 +220,16 @@ def _session(row: str, operator: Operator, value: str) -> Sql:
     if isinstance(ref, SessionRef):
         return _negated(operator, (f"{row}.session = ?", [ref.key]))
     return _negated(operator, (f"{row}.native = ? OR {row}.session = ?", [value, value]))
+
+
+def _parent(operator: Operator, value: Value) -> Sql:
+    """An unknown parent makes a root."""
+    test, parameters = _hex("s.parent", _positive(operator), value)
+    if operator == "contains":
+        known = "EXISTS (SELECT 1 FROM span p WHERE p.trace = s.trace AND p.uid = s.parent)"
+        return f"({test} AND {known})", parameters
+    found = f"s.trace IN (SELECT p.trace FROM span p WHERE p.uid = ?) AND {test}" if parameters else test
+    return _negated(operator, (found, [*parameters, *parameters]))
 
 
 def _hex(column: str, operator: Operator, value: Value) -> Sql:

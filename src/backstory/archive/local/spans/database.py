@@ -117,7 +117,6 @@ CREATE INDEX span_type ON span (type, start);
 CREATE INDEX span_end ON span (end) WHERE end IS NOT NULL;
 CREATE INDEX span_model ON span (model, start) WHERE model IS NOT NULL;
 CREATE INDEX span_uid ON span (id >> 13, uid);
-CREATE INDEX span_parent ON span (id >> 13, parent) WHERE parent IS NOT NULL;
 CREATE INDEX span_input ON span (id >> 13, input) WHERE input IS NOT NULL;
 CREATE INDEX span_output ON span (id >> 13, output) WHERE output IS NOT NULL;
 CREATE INDEX span_cost ON span (id >> 13, cost) WHERE cost IS NOT NULL;
