@@ -56,12 +56,18 @@ _TRACE_NUMBERS = {
 
 class Term(NamedTuple):
     """A condition on a row `s` (span) or `t` (trace). `driver` finds the matching rows from the other side: a FROM
-    clause that ends with the row's own table. Where it is given, it is the way to go while matches are few."""
+    clause that ends with the row's own table. Where it is given, it is the way to go while matches are few.
+    `probe` is the same test where looking at one row costs less, and looking at all of them far more."""
 
     test: str
     parameters: list[Any]
     driver: str | None = None
     driver_parameters: tuple[Any, ...] = ()
+    probe: str | None = None
+    probe_parameters: tuple[Any, ...] = ()
+
+    def probing(self) -> Term:
+        return self if self.probe is None else self._replace(test=self.probe, parameters=list(self.probe_parameters))
 
 
 def span_term(condition: Condition) -> Term:
@@ -100,11 +106,12 @@ def trace_term(condition: Condition) -> Term:
     if column := _TRACE_TEXTS.get(field):
         return Term(*_text(f"t.{column}", condition))
     inner = span_term(condition)
-    test = f"EXISTS (SELECT 1 FROM span s WHERE s.trace = t.id AND {inner.test})"
+    test = "EXISTS (SELECT 1 FROM span s WHERE s.trace = t.id AND {})"
     source = inner.driver or "span s"
     driver = f"{source} CROSS JOIN trace t ON t.id = s.trace AND {'1' if inner.driver else inner.test}"
     parameters = inner.driver_parameters if inner.driver else inner.parameters
-    return Term(test, inner.parameters, driver, tuple(parameters))
+    probe = None if inner.probe is None else test.format(inner.probe)
+    return Term(test.format(inner.test), inner.parameters, driver, tuple(parameters), probe, inner.probe_parameters)
 
 
 def span_sort(field: str) -> Sql:
@@ -258,6 +265,8 @@ def _attribute(condition: Condition) -> Term:
     )
     parameters = [*wanted, *paths, path, *wanted]
     test = f"s.id IN (SELECT m.value FROM {found})"
+    probe = "EXISTS (SELECT 1 FROM facts f WHERE f.span = s.id AND says(f.data, ?, ?, ?))"
+    own = (path, *wanted)
     if condition.operator == "ne":
-        return Term(f"NOT {test}", parameters)
-    return Term(test, parameters, f"{found} CROSS JOIN span s ON s.id = m.value", tuple(parameters))
+        return Term(f"NOT {test}", parameters, probe=f"NOT {probe}", probe_parameters=own)
+    return Term(test, parameters, f"{found} CROSS JOIN span s ON s.id = m.value", tuple(parameters), probe, own)

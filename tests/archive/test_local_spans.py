@@ -1,0 +1,135 @@
+"""Attributes of spans as they are kept: one after the other, sent once more, and from before they lay by path."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from backstory.archive.local.archive import LocalArchive
+from backstory.archive.local.spans import database
+from backstory.archive.spans import SpanRow
+from tests.traces_world import START, Call, caller, fill, hex_id
+
+
+def span(number: int, **attributes: Any) -> SpanRow:
+    return SpanRow(trace="t", id=number, name="x", start=START + number, end=START + number, attributes=attributes)
+
+
+def where(path: str, operator: str, value: Any) -> dict[str, Any]:
+    return {"field": f"data.attributes.{path}", "operator": operator, "value": value}
+
+
+def found(call: Call, path: str, operator: str, value: Any) -> list[str]:
+    page = call("search_spans", filters=[where(path, operator, value)], sortOrder="asc", limit=200)
+    return [item["id"] for item in page["items"]]
+
+
+class TestAttributes:
+    """A span is found by what it says now, however it came."""
+
+    def test_one_at_a_time(self, tmp_path: Path) -> None:
+        """Exporters without batches send every span by itself; rows take up to 512 values all the same."""
+        archive = LocalArchive(tmp_path)
+        for number in range(1, 41):
+            fill(archive, [span(number, user=f"u{number % 4}", n=number)])
+        fill(archive, [span(number, user="many") for number in range(41, 1241)])
+        call = caller(archive)
+        assert found(call, "user", "eq", "u3") == [hex_id(number) for number in range(3, 41, 4)]
+        assert found(call, "n", "gte", 39) == [hex_id(39), hex_id(40)]
+        assert call("search_spans", filters=[where("user", "eq", "many")])["total"] == 1200
+        archive.close()
+        with sqlite3.connect(tmp_path / "traces.db") as db:
+            counts = [count for (count,) in db.execute("SELECT count FROM part ORDER BY id")]
+        assert sum(counts) == 40 * 2 + 1200
+        assert len(counts) == 5
+        assert max(counts) == 512
+
+    def test_sent_once_more(self, tmp_path: Path) -> None:
+        archive = LocalArchive(tmp_path)
+        fill(archive, [span(1, user="ann", step=1), span(2, user="bob"), span(3, user="ann")])
+        fill(archive, [span(1, user="bob", done=True), span(2), span(3, user="ann")])
+        call = caller(archive)
+        assert found(call, "user", "eq", "ann") == [hex_id(3)]
+        assert found(call, "user", "contains", "B") == [hex_id(1)]
+        assert found(call, "user", "ne", "bob") == [hex_id(2), hex_id(3)]
+        assert found(call, "step", "gt", 0) == []
+        assert found(call, "done", "eq", True) == [hex_id(1)]
+        fill(archive, [span(1, user="ann", step=1)])
+        assert found(call, "user", "eq", "ann") == [hex_id(1), hex_id(3)]
+        assert found(call, "done", "eq", True) == []
+        archive.close()
+
+    def test_names_with_dots(self, tmp_path: Path) -> None:
+        archive = LocalArchive(tmp_path)
+        fill(archive, [span(1, **{"a.b.c": 1}), span(2, a={"b.c": 1}), span(3, a={"b": {"c": 1}}), span(4, a={"b": 1})])
+        fill(archive, [span(5, a={"b": {"c": 2}}), span(6, tags=["x", "y"])])
+        fill(archive, [span(5, a={"b": {"c": 1}})])
+        call = caller(archive)
+        assert found(call, "a.b.c", "eq", 1) == [hex_id(number) for number in (1, 2, 3, 5)]
+        assert found(call, "tags", "eq", '["x","y"]') == [hex_id(6)]
+        archive.close()
+
+    @pytest.mark.parametrize("value", ["", "\0", 'quote " and \\', "line\nbreak", "ſtraße", "😀", "a" * 5000, "1,2"])
+    def test_any_text(self, tmp_path: Path, value: str) -> None:
+        archive = LocalArchive(tmp_path)
+        fill(archive, [span(1, text=value, end="x"), span(2, text="other")])
+        call = caller(archive)
+        assert found(call, "text", "eq", value) == [hex_id(1)]
+        assert hex_id(1) in found(call, "text", "contains", value[:1000].upper())
+        archive.close()
+
+    def test_numbers_beyond(self, tmp_path: Path) -> None:
+        archive = LocalArchive(tmp_path)
+        fill(
+            archive, [span(1, n=float("nan")), span(2, n=float("inf")), span(3, n=1 << 63), span(4, n=-1), span(5, n=0)]
+        )
+        call = caller(archive)
+        assert found(call, "n", "gt", 0) == [hex_id(3)]
+        assert found(call, "n", "lte", 0) == [hex_id(4), hex_id(5)]
+        assert found(call, "n", "eq", False) == []
+        archive.close()
+
+
+class TestFirstVersion:
+    """What was received before attributes lay by path is there afterwards, and found alike."""
+
+    def test_migrated(self, tmp_path: Path) -> None:
+        db = sqlite3.connect(tmp_path / "traces.db", isolation_level=None)
+        db.executescript(database._MIGRATIONS[0])
+        db.execute("PRAGMA user_version=1")
+        db.execute("INSERT INTO name VALUES (1, 'x')")
+        db.execute(
+            "INSERT INTO trace (id, uid, named, status, start, updated, projected) VALUES (1, 't', 0, 2, ?1, ?1, 0)",
+            (START,),
+        )
+        values: dict[str, Any] = {"user": 'a "b"', "score": 0.1, "n": 7, "yes": True, "no": False}
+        for number in (1, 2, 600):
+            given = values if number != 2 else {"user": "c"}
+            db.execute(
+                "INSERT INTO span (id, trace, uid, name, type, status, start, cost_reported, counts) "
+                "VALUES (?1, 1, ?1, 1, 2, 2, ?2, 0, 1)",
+                (number, START + number),
+            )
+            facts = msgspec.json.encode({"metadata": {}, "attributes": given}).decode()
+            db.execute("INSERT INTO facts VALUES (?, ?)", (number, facts))
+            for path, value in given.items():
+                db.execute("INSERT OR IGNORE INTO path (text) VALUES (?)", (f"attributes.{path}",))
+                stored = bytes([value]) if isinstance(value, bool) else value
+                db.execute(
+                    "INSERT INTO attribute SELECT id, ?, ? FROM path WHERE text = ?",
+                    (number, stored, f"attributes.{path}"),
+                )
+        db.close()
+        archive = LocalArchive(tmp_path)
+        call = caller(archive)
+        assert len(call("get_trace", traceId="t")["trace"]["spans"]) == 3
+        for path, value in values.items():
+            assert found(call, path, "eq", value) == [hex_id(1), hex_id(600)]
+        fill(archive, [span(600, user="new"), span(601, user="new")])
+        assert found(call, "user", "eq", "new") == [hex_id(600), hex_id(601)]
+        assert found(call, "score", "lt", 1) == [hex_id(1)]
+        archive.close()
