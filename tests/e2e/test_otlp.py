@@ -169,6 +169,43 @@ class TestPydanticAi:
         assert server.tool("list_traces", {"sessionId": hit["session"]["id"]})["count"] == 1
 
 
+class TestJavaScript:
+    """What `@opentelemetry/exporter-trace-otlp-http` sends: JSON in chunks, numbers as numbers, texts cut anywhere."""
+
+    def test_spans(self, server: Served) -> None:
+        trace, root, chat = "7c6ae848f1eb2756ac7820038720a5b5", "7ef5d3a606f97e41", "fec4bfab5c68e64b"
+        counts = {"droppedAttributesCount": 0, "droppedEventsCount": 0, "droppedLinksCount": 0}
+        rest = {"kind": 1, "events": [], "links": [], "status": {"code": 0}, "flags": 257, **counts}
+        messages = json.dumps([{"role": "user", "parts": [{"type": "text", "content": "where is the wombat"}]}])
+        facts = [
+            {"key": "gen_ai.operation.name", "value": {"stringValue": "chat"}},
+            {"key": "gen_ai.request.model", "value": {"stringValue": "gpt-5"}},
+            {"key": "gen_ai.usage.input_tokens", "value": {"intValue": 1200}},
+            {"key": "gen_ai.usage.output_tokens", "value": {"intValue": 34}},
+            {"key": "gen_ai.input.messages", "value": {"stringValue": messages}},
+            {"key": "session.id", "value": {"stringValue": "node-session"}},
+            {"key": "half", "value": {"stringValue": "cut \ud83d"}},
+            {"key": "tags", "value": {"arrayValue": {"values": [{"stringValue": "a"}, {"stringValue": "b"}]}}},
+        ]
+        stamp = {"attributes": [], "name": "retry", "timeUnixNano": str(NOW_NS), "droppedAttributesCount": 0}
+        link = {"attributes": [], "spanId": root, "traceId": trace, "droppedAttributesCount": 0, "flags": 257}
+        details = {"attributes": facts, "events": [stamp], "links": [link], "status": {"code": 2, "message": "boom"}}
+        spans = [
+            span(traceId=trace, spanId=chat, parentSpanId=root, **{**rest, **details}),
+            span(traceId=trace, spanId=root, **rest),
+        ]
+        body = json.dumps(spans_body(*spans)).encode()
+        reply = httpx.post(f"{server.url}/v1/traces", content=iter([body[:500], body[500:]]), headers=JSON)
+        assert (reply.status_code, reply.content) == (200, b"{}")
+        answer = server.tool("get_trace", {"traceId": trace})["trace"]
+        assert (answer["status"], answer["totalTokens"]) == ("error", 1234)
+        data = answer["spans"][1]["data"]
+        assert data["attributes"]["half"] == "cut \ufffd"
+        assert data["attributes"]["tags"] == ["a", "b"]
+        assert data["attributes"]["events"][0]["name"] == "retry"
+        assert eventually(lambda: server.tool("search_sessions", {"query": "wombat"})["data"]["results"])
+
+
 class TestProtocol:
     """Types, codings, limits and replies as the protocol wants them."""
 
@@ -302,6 +339,26 @@ class TestAgentLogs:
         assert spans["codex.sse_event"]["data"]["metadata"]["cacheReadTokens"] == 400
         hits = eventually(lambda: server.tool("search_sessions", {"query": "quuxify frobnicator"})["data"]["results"])
         assert hits[0]["session"]["title"] == "please quuxify the frobnicator"
+
+    def test_claude_code(self, server: Served) -> None:
+        """Whether it tells texts is its user's choice; what it does not tell is marked."""
+        records = [
+            log("claude_code.user_prompt", 0, session__id="cc-1", prompt__id="p1", prompt="<REDACTED>"),
+            log("claude_code.user_prompt", 10, session__id="cc-1", prompt__id="p2", prompt="rename the gizmotron"),
+            log("claude_code.assistant_response", 20, session__id="cc-1", prompt__id="p1", response="<REDACTED>"),
+            log(
+                "claude_code.assistant_response", 30, session__id="cc-1", prompt__id="p2", model="claude-opus-4-8",
+                response="The gizmotron is a widgetron now.", response_length="33",
+            ),
+        ]  # fmt: skip
+        assert post(server, "/v1/logs", logs_body(*records, service="claude-code"), JSON).json() == {}
+        named, _ = server.tool("list_traces", {"sessionId": "cc-1"})["traces"]
+        assert named["name"] == "rename the gizmotron"
+        spans = server.tool("get_trace", {"traceId": named["id"]})["trace"]["spans"]
+        assert spans[1]["data"]["output"] == "The gizmotron is a widgetron now."
+        hits = eventually(lambda: server.tool("search_sessions", {"query": "widgetron"})["data"]["results"])
+        assert hits[0]["session"]["title"] == "rename the gizmotron"
+        assert not server.tool("search_sessions", {"query": "REDACTED"})["data"]["results"]
 
     def test_gemini(self, server: Served) -> None:
         records = [

@@ -20,6 +20,7 @@ __all__ = ["Log", "read_log"]
 _NAME = re.compile(r"[A-Za-z][\w.:-]{1,100}")
 _ERROR = 17  # the least severity of an error
 _TITLE_CHARS = 120
+_REDACTED = ("<REDACTED>", "[REDACTED]")
 
 
 class Log(Struct):
@@ -48,11 +49,16 @@ def read_log(record: LogRecord, attributes: dict[str, Any]) -> Log:
     action = log.name.rpartition(".")[2]
     if action == "user_prompt":
         prompt = attributes.get("prompt")
-        if isinstance(prompt, str) and prompt.strip() and prompt not in ("<REDACTED>", "[REDACTED]"):
+        if isinstance(prompt, str) and prompt.strip() and prompt not in _REDACTED:
             log.title = " ".join(prompt[: 4 * _TITLE_CHARS].split())[:_TITLE_CHARS]
             log.said = lambda meaning: [Said(EventType.USER_INPUT, prompt)]
     elif action in ("tool_result", "tool_call"):
         _read_tool(log, attributes)
+    elif action == "assistant_response":
+        answer = attributes.get("response")
+        if isinstance(answer, str) and answer not in _REDACTED:
+            log.body = attributes.pop("response")
+            log.said = lambda meaning: _texts(EventType.ASSISTANT_RESPONSE, answer)
     elif action == "api_response" and isinstance(attributes.get("response_text"), str):
         log.said = lambda meaning: _texts(EventType.ASSISTANT_RESPONSE, meaning.output)
     return log

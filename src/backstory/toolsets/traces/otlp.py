@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Iterator
 from typing import Any, Literal
 
@@ -182,10 +183,23 @@ def _load(body: bytes) -> dict[str, Any]:
     try:
         data = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Undecodable(f"the body is not JSON: {error}") from None
+        data = _mended(body)
+        if data is None:
+            raise Undecodable(f"the body is not JSON: {error}") from None
     if not isinstance(data, dict):
         raise Undecodable("the body is not a JSON object")
     return data
+
+
+def _mended(body: bytes) -> Any:
+    """JavaScript cuts texts in the middle of a character, to half a surrogate pair: no reason to lose the rest."""
+    if b"\\u" not in body:
+        return None
+    try:
+        text = json.dumps(json.loads(body), ensure_ascii=False, allow_nan=False)
+        return msgspec.json.decode(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
+    except (ValueError, RecursionError):
+        return None
 
 
 def _spans_of_json(body: bytes) -> Iterator[RawSpan]:

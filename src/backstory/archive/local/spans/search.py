@@ -21,6 +21,7 @@ _STEPS = 2_000
 # What counting may take of the time; the rest is for the page itself.
 _COUNT_SHARE = 0.6
 _PROBE_SECONDS = 0.15
+_PROBE_STEPS = 100  # each may decode what a span says, which may be much
 
 
 class Matches(NamedTuple):
@@ -118,17 +119,19 @@ def _look(db: sqlite3.Connection, probing: Sql, sure: Sql, until: float | None) 
     """Where matches are frequent, probing row after row ends soon; else the sure way takes no longer than it does."""
     if probing != sure:
         soon = time.monotonic() + _PROBE_SECONDS
-        rows, finished = _run(db, *probing, soon if until is None else min(soon, until))
+        rows, finished = _run(db, *probing, soon if until is None else min(soon, until), _PROBE_STEPS)
         if finished:
             return rows, True
     return _run(db, *sure, until)
 
 
-def _run(db: sqlite3.Connection, statement: str, parameters: list[Any], until: float | None) -> tuple[list[_Row], bool]:
-    """The rows, as many as came in time, and whether these are all."""
+def _run(
+    db: sqlite3.Connection, statement: str, parameters: list[Any], until: float | None, steps: int | None = None
+) -> tuple[list[_Row], bool]:
+    """The rows, as many as came in time, and whether these are all. `steps` is how often to look at the time."""
     rows: list[_Row] = []
     if until is not None:
-        db.set_progress_handler(lambda: time.monotonic() > until, _STEPS)
+        db.set_progress_handler(lambda: time.monotonic() > until, steps or _STEPS)
     try:
         for value, number in db.execute(statement, parameters):
             rows.append(_Row(value, number))
