@@ -234,7 +234,7 @@ class TestProtocol:
             (b"{}", {}, 415),
             (b"{}", {**JSON, "content-encoding": "br"}, 415),
             (b"no gzip", {**JSON, "content-encoding": "gzip"}, 400),
-            (gzip.compress(b"{}")[:-3], {**JSON, "content-encoding": "gzip"}, 400),
+            (gzip.compress(b"{}", mtime=0)[:-3], {**JSON, "content-encoding": "gzip"}, 400),
             (gzip.compress(b" " * (65 << 20)), {**JSON, "content-encoding": "gzip"}, 413),
             (b" " * ((64 << 20) + 1), JSON, 413),
         ],
@@ -328,6 +328,7 @@ class TestAgentLogs:
                 "codex.tool_result", 2000, conversation__id="cx-1", tool_name="shell", call_id="c1", duration_ms="150",
                 success="false", arguments='{"command": ["quux"]}', output="quux: not found",
             ),
+            log("codex.agent_response", 3000, conversation__id="cx-1", response="There is no quuxifier here."),
         ]  # fmt: skip
         assert post(server, "/v1/logs", logs_body(*records, service="codex_cli_rs"), JSON).json() == {}
         (trace,) = server.tool("list_traces", {"sessionId": "cx-1"})["traces"]
@@ -339,6 +340,7 @@ class TestAgentLogs:
         assert spans["codex.sse_event"]["data"]["metadata"]["cacheReadTokens"] == 400
         hits = eventually(lambda: server.tool("search_sessions", {"query": "quuxify frobnicator"})["data"]["results"])
         assert hits[0]["session"]["title"] == "please quuxify the frobnicator"
+        assert eventually(lambda: server.tool("search_sessions", {"query": "quuxifier"})["data"]["results"])
 
     def test_claude_code(self, server: Served) -> None:
         """Whether it tells texts is its user's choice; what it does not tell is marked."""

@@ -54,7 +54,7 @@ def read_log(record: LogRecord, attributes: dict[str, Any]) -> Log:
             log.said = lambda meaning: [Said(EventType.USER_INPUT, prompt)]
     elif action in ("tool_result", "tool_call"):
         _read_tool(log, attributes)
-    elif action == "assistant_response":
+    elif action in ("assistant_response", "agent_response"):  # Claude Code, Codex
         answer = attributes.get("response")
         if isinstance(answer, str) and answer not in _REDACTED:
             log.body = attributes.pop("response")
