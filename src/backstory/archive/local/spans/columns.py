@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import operator as compare
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -17,9 +17,12 @@ from .rows import MAX_DEPTH, flatten
 __all__ = ["Columns", "add_functions"]
 
 _MAX_VALUES = 512
+# A row that has so many is not added to: the larger it is, the more has to be written again for each value.
+_ENOUGH_VALUES = 128
 _MAX_INTEGER = 1 << 63
 _PREFIXES = ("metadata", "attributes")
 _NUMBERS = (int, float)
+_SCALARS = (str, int, float, bool)
 _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     "eq": compare.eq,
     "gt": compare.gt,
@@ -68,9 +71,9 @@ class Columns:
 
 def _append(db: sqlite3.Connection, path: int, spans: list[int], values: list[Any]) -> None:
     texts = ",".join(map(str, spans)), _encode(values)[1:-1].decode()
-    if len(spans) < _MAX_VALUES:
+    if len(spans) < _ENOUGH_VALUES:
         last = db.execute("SELECT id, count FROM part WHERE path = ? ORDER BY id DESC LIMIT 1", (path,)).fetchone()
-        if last is not None and last[1] + len(spans) <= _MAX_VALUES:
+        if last is not None and last[1] + len(spans) <= _ENOUGH_VALUES:
             db.execute(
                 "UPDATE part SET count = count + ?, spans = spans || ',' || ?, data = data || ',' || ? WHERE id = ?",
                 (len(spans), *texts, last[0]),
@@ -105,29 +108,33 @@ def _says(facts: str, path: str, operator: str, value: Any) -> bool:
 
 
 def _fact(facts: str, path: str) -> Any:
-    return next(map(bindable, _values_at(facts, path)), None)
+    found = _values_at(facts, path)
+    return bindable(found[0]) if found else None
 
 
-def _values_at(facts: str, path: str) -> Iterator[Any]:
+def _values_at(facts: str, path: str) -> list[Any]:
     """`metadata.x` is also what was sent as a plain attribute: metadata is whatever somebody added."""
     data = _decode(facts)
     prefix, _, rest = path.partition(".")
-    for name in _PREFIXES if prefix == "metadata" else (prefix,):
-        yield from _leaves(data.get(name) or {}, rest, MAX_DEPTH)
+    found = _leaves(data[prefix], rest, MAX_DEPTH)
+    return found + _leaves(data["attributes"], rest, MAX_DEPTH) if prefix == "metadata" else found
 
 
-def _leaves(table: dict[str, Any], path: str, depth: int) -> Iterator[Any]:
+def _leaves(table: dict[str, Any], path: str, depth: int) -> list[Any]:
     """Dots are part of names as well as between them."""
-    found = table.get(path)
-    if found is not None:
-        leaves = (leaf for name, leaf in flatten({path: found}, depth) if name == path)
-        yield from (leaf[:MAX_VALUE_CHARS] if isinstance(leaf, str) else leaf for leaf in leaves)
+    found = []
+    value = table.get(path)
+    if type(value) in _SCALARS:
+        found.append(value)
+    elif value is not None:
+        found += [leaf for name, leaf in flatten({path: value}, depth) if name == path]
     dot = path.find(".")
     while dot >= 0 and depth:
         inner = table.get(path[:dot])
         if isinstance(inner, dict):
-            yield from _leaves(inner, path[dot + 1 :], depth - 1)
+            found += _leaves(inner, path[dot + 1 :], depth - 1)
         dot = path.find(".", dot + 1)
+    return [leaf[:MAX_VALUE_CHARS] if type(leaf) is str else leaf for leaf in found]
 
 
 @lru_cache(maxsize=256)

@@ -92,16 +92,21 @@ def _in_order(table: str, row: str, query: TraceQuery, terms: Sequence[Term], so
     after = query.after
     statements: list[Sql] = []
     if after is None or after.value is not None:  # else the page before was among those without a value
-        condition = f"{expression} IS NOT NULL"
-        given = [*sort_parameters, *sort_parameters]
+        source, value, number = f"{table} WHERE 1{tests}", expression, f"{row}.id"
+        given = [*parameters]
+        if not expression.startswith(f"{row}."):
+            # No index has it. The limit keeps SQLite from working it out once for each mention.
+            source = f"(SELECT {expression} AS value, {number} AS number FROM {source} LIMIT -1) WHERE 1"
+            value, number = "value", "number"
+            given = [*sort_parameters, *parameters]
         if after is not None and after.value is not None:
-            condition += f" AND ({expression}, {row}.id) {beyond} (?, ?)"
-            given += [*sort_parameters, bindable(after.value), after.number]
+            source += f" AND ({value}, {number}) {beyond} (?, ?)"
+            given += [bindable(after.value), after.number]
         statement = (
-            f"SELECT {expression}, {row}.id FROM {table} WHERE {condition}{tests} "
-            f"ORDER BY {expression} {order}, {row}.id {order} LIMIT ?"
+            f"SELECT {value}, {number} FROM {source} AND {value} IS NOT NULL "
+            f"ORDER BY {value} {order}, {number} {order} LIMIT ?"
         )
-        statements.append((statement, [*given, *parameters, *sort_parameters]))
+        statements.append((statement, given))
     condition, given = f"{expression} IS NULL", [*sort_parameters]
     if after is not None and after.value is None:
         condition += f" AND {row}.id {beyond} ?"
