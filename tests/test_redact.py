@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backstory.redact import RULES, clean, egress, egress_value, redact
+from backstory.redact import RULES, clean, egress, egress_all, egress_value, redact
 
 HEX = "0123456789abcdef"
 UPPER = string.ascii_uppercase + string.digits
@@ -514,6 +514,35 @@ class TestEgress:
     def test_a_secret_broken_by_unseen_characters_is_found(self) -> None:
         token = TOKENS["github-token"][0]
         assert egress(f"{token[:9]}\u200b{token[9:20]}\x1b[0m{token[20:]}") == "[redacted:github-token]"
+
+    SAMPLES = (
+        *(token for tokens in TOKENS.values() for token in tokens),
+        *(text for pairs in IN_CONTEXT.values() for text, _ in pairs),
+        *(text for texts in NOT_SECRET.values() for text in texts),
+        *(
+            "",
+            "plain words",
+            "schön",
+            "\x1b[1m",
+            "\u200b",
+            "\x1b]0;",
+            "password=",
+            "token:",
+            " = ",
+            "\n",
+            "-----BEGIN PRIVATE",
+        ),
+    )
+
+    @given(st.lists(st.lists(st.sampled_from(SAMPLES), max_size=3).map("".join), max_size=12))
+    def test_many_texts_at_once(self, texts: list[str]) -> None:
+        """As each by itself: what one ends in has nothing to do with how the next begins."""
+        assert egress_all(texts) == [egress(text) for text in texts]
+        assert egress_all(texts, "off") == [egress(text, "off") for text in texts]
+
+    def test_every_secret_among_many_texts(self) -> None:
+        texts = [part for sample in self.SAMPLES for part in (sample, "between")]
+        assert egress_all(texts) == [egress(text) for text in texts]
 
     def test_values(self) -> None:
         """Strings and keys at any depth; other values and the argument itself stay as they are."""

@@ -6,7 +6,7 @@ import base64
 import binascii
 import hashlib
 import re
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from enum import StrEnum
 from functools import lru_cache
 
@@ -107,8 +107,11 @@ def digest(*parts: str) -> bytes:
     return hashlib.blake2b(framed, digest_size=_UID_BYTES).digest()
 
 
+_URL_SAFE = bytes.maketrans(b"+/", b"-_")
+
+
 def _encode(data: bytes) -> str:
-    return base64.urlsafe_b64encode(data).rstrip(b"=").decode("ascii")
+    return binascii.b2a_base64(data, newline=False).translate(_URL_SAFE, b"=").decode("ascii")
 
 
 def _decode(text: str) -> bytes:
@@ -171,9 +174,18 @@ def parse_id(text: str) -> Ref:
 
 def rfc3339(ms: int) -> str:
     """Milliseconds since the epoch as RFC 3339 in UTC with exactly three decimals."""
+    days, ms = divmod(ms, 86_400_000)
     seconds, millis = divmod(ms, 1000)
+    return f"{_date(days)}T{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}.{millis:03d}Z"
+
+
+@lru_cache(maxsize=1024)  # a page of history knows few days and many times
+def _date(days: int) -> str:
     # Not strftime: it writes the year 1, which callers use for "ever since", with one digit.
-    return f"{datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None).isoformat()}.{millis:03d}Z"
+    return date.fromordinal(_EPOCH + days).isoformat()
+
+
+_EPOCH = date(1970, 1, 1).toordinal()
 
 
 # Outside 2001..2100 a "time" is a counter, a duration or a broken clock. It also bounds what rfc3339 has to print.

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from bisect import bisect_right
+from collections.abc import Sequence
 from functools import cache
+from itertools import accumulate
 from typing import Any, Literal, NamedTuple
 
-__all__ = ["RULES", "Mode", "clean", "egress", "egress_value", "redact"]
+__all__ = ["RULES", "Mode", "clean", "egress", "egress_all", "egress_value", "reaches_on", "redact"]
 
 Mode = Literal["egress", "ingest", "off"]
 
@@ -178,6 +181,18 @@ def redact(text: str) -> str:
     return text
 
 
+# More line breaks than any pattern but that of a private key crosses, and that one is recognised by its beginning.
+_BETWEEN = "\n" * 5
+
+
+def _suspects(texts: Sequence[str]) -> set[int]:
+    """Which of the texts may hold a secret: only of those is `redact` more than the text itself."""
+    joined = _BETWEEN.join(texts)
+    starts = list(accumulate((len(text) + len(_BETWEEN) for text in texts), initial=0))
+    scans = (*(group.gate for group in _GROUPS), *_ASSIGNMENTS)
+    return {bisect_right(starts, match.start()) - 1 for scan in scans for match in scan.finditer(joined)}
+
+
 def _apply(name: str, pattern: str, text: str) -> str:
     """Group 1, where a pattern has one, is context that stays."""
     compiled = _compiled(pattern)
@@ -236,6 +251,8 @@ _JOINERS = re.compile("[\u200c\u200d]+")
 # A variation selector follows what it varies; in a row they carry hidden bytes.
 _SELECTORS = re.compile("([\ufe00-\ufe0f\U000e0100-\U000e01ef])[\ufe00-\ufe0f\U000e0100-\U000e01ef]+")
 _JOINABLE = frozenset(("Ll", "Lm", "Lo", "Lt", "Lu", "Mc", "Mn", "So", "Sk"))
+# What is removed up to an end that may be anywhere: terminal strings.
+_STRINGS = re.compile("\x1b[\\]PX^_]|[\x90\x98\x9d-\x9f]")
 _CONTROLS = bytes(code for code in (*range(32), 127) if chr(code) not in "\n\t")
 
 
@@ -277,6 +294,22 @@ def egress(text: str, mode: Mode = "egress") -> str:
     """Text as it may leave the archive. With `ingest` too: what was read before that was set is still in there."""
     text = clean(text)
     return text if mode == "off" else redact(text)
+
+
+def egress_all(texts: Sequence[str], mode: Mode = "egress") -> list[str]:
+    """`egress` of many texts: one look at all of them tells that nearly all can leave as they are."""
+    if not _is_clean(_BETWEEN.join(texts)):
+        texts = [clean(text) for text in texts]
+    suspects = _suspects(texts) if mode != "off" else set[int]()
+    return [redact(text) if place in suspects else text for place, text in enumerate(texts)]
+
+
+def reaches_on(text: str) -> bool:
+    """Whether something begins here that can only be judged with what comes after: a private key, a terminal string.
+
+    Everything else that `egress` changes is within a word.
+    """
+    return "-----BEGIN" in text or (("\x1b" in text or not text.isascii()) and _STRINGS.search(text) is not None)
 
 
 def egress_value(value: Any, mode: Mode = "egress") -> Any:

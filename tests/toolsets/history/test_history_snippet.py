@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backstory.archive.query import parse_query
-from backstory.redact import egress
-from backstory.toolsets.history.snippet import HEAD_CHARS, MAX_CHARS, head, snippet
+from backstory.redact import egress, egress_all
+from backstory.toolsets.history.snippet import HEAD_CHARS, MAX_CHARS, heads, snippet
 from backstory.toolsets.history.types import Excerpt
 
 FILLER = "lorem ipsum dolor sit amet consectetur "
@@ -18,6 +18,10 @@ FILLER = "lorem ipsum dolor sit amet consectetur "
 
 def same(text: str) -> str:
     return text
+
+
+def head(text: str, *, more: bool = False) -> Excerpt:
+    return heads([(text, more)], egress_all)[0]
 
 
 def shown(text: str, query: str) -> Excerpt:
@@ -137,10 +141,10 @@ class TestSecrets:
         text = FILLER * 300 + "needle " + "x" * offset + f" {self.SECRET} " + FILLER * 300
         shown = snippet(text, parse_query("needle"), egress).text
         assert "ghp_" not in shown
-        beginning = head("y" * offset + f" {self.SECRET} " + FILLER * 30, egress).text
+        beginning = head("y" * offset + f" {self.SECRET} " + FILLER * 30).text
         assert "ghp_" not in beginning
         torn = ("y " * offset + self.SECRET)[: HEAD_CHARS + offset % 20]
-        assert "ghp_" not in head(torn, egress, more=True).text or self.SECRET[:30] not in torn
+        assert "ghp_" not in head(torn, more=True).text or self.SECRET[:30] not in torn
 
     def test_a_match_inside_a_private_key(self) -> None:
         """The key is recognised by its beginning, some thousand characters before."""
@@ -152,11 +156,11 @@ class TestSecrets:
 class TestHead:
     def test_a_short_text(self) -> None:
         """Shown whole."""
-        assert head("two\nlines", same) == Excerpt("two lines", False)
+        assert head("two\nlines") == Excerpt("two lines", False)
 
     def test_a_long_text(self) -> None:
         """Its beginning, whole words, an ellipsis."""
-        excerpt = head(FILLER * 30, same)
+        excerpt = head(FILLER * 30)
         assert excerpt.truncated
         assert len(excerpt.text) <= MAX_CHARS
         assert (FILLER * 30).startswith(excerpt.text.removesuffix("…"))
@@ -164,8 +168,48 @@ class TestHead:
 
     def test_a_text_that_is_itself_only_a_beginning(self) -> None:
         """It is truncated, however short it looks."""
-        assert head("a b c torn", same, more=True) == Excerpt("a b c…", True)
+        assert head("a b c torn", more=True) == Excerpt("a b c…", True)
 
     def test_a_single_word(self) -> None:
         """Is not dropped for being torn."""
-        assert head("x" * 600, same).text == "x" * (MAX_CHARS - 2) + "…"
+        assert head("x" * 600).text == "x" * (MAX_CHARS - 2) + "…"
+
+    def test_much_white_space(self) -> None:
+        """Does not make it shorter than it could be."""
+        excerpt = head("wide " + " \n" * 3000 + FILLER * 30)
+        assert excerpt.text.startswith("wide lorem ipsum")
+        assert len(excerpt.text) > MAX_CHARS - 40
+
+    @pytest.mark.parametrize("size", [100, 500, 4000, 20_000, 60_000])
+    def test_after_a_private_key(self, size: int) -> None:
+        """The text goes on after it, however long the key is."""
+        key = "-----BEGIN PGP PRIVATE KEY BLOCK-----\nVersion: 1\n\n" + ("lQdGBGZ1k2u\n" * (size // 12))
+        text = f"this is my key:\n{key}-----END PGP PRIVATE KEY BLOCK-----\nplease " + FILLER * 30
+        assert head(text).text.startswith("this is my key: [redacted:private-key] please lorem ipsum")
+
+    PIECES = st.one_of(
+        st.sampled_from([FILLER, "word ", "\n\n    ", "\t", "\x1b[31m", "\x1b]0;title", "\x07", "\u200b", "schön "]),
+        st.sampled_from(
+            ["ghp_", "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8", "password = ", '"hunter2hunter2" ', "api_key="]
+        ),
+        st.sampled_from(
+            ["https://bot:", "s3cr3tPa55", "@example.com ", "Bearer ", "eyJhbGciOiJIUzI1NiJ9", ".eyJ", "."]
+        ),
+        st.sampled_from(
+            ["-----BEGIN PRIVATE KEY-----\n", "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcw\n", "-----END PRIVATE KEY-----"]
+        ),
+        st.integers(1, 700).map(lambda length: "x" * length),
+        st.integers(1, 90).map(lambda count: "so it is " * count),
+        st.text(max_size=5),
+    )
+
+    @given(st.lists(st.lists(PIECES, max_size=12).map("".join), max_size=4))
+    def test_nothing_is_lost_by_reading_only_the_beginning(self, texts: list[str]) -> None:
+        """The head is what one gets who makes the whole text fit to be shown, and cuts then."""
+        for text, excerpt in zip(texts, heads([(text, False) for text in texts], egress_all), strict=True):
+            line = " ".join(egress(text).split())
+            beginning = excerpt.text.removesuffix("…")
+            assert line.startswith(beginning)
+            assert excerpt.truncated is (beginning != line)
+            assert len(beginning) >= MAX_CHARS - 42 or not excerpt.truncated
+            assert not excerpt.truncated or len(line) > MAX_CHARS

@@ -15,7 +15,7 @@ VIEWS = Views("egress")
 
 def line(**fields: Any) -> str:
     row = EventRow(uid=bytes(16), session="codex/a", turn=1, ordinal=1, ts=0, **fields)
-    return VIEWS.event_line(row, TurnRow(session="codex/a", ordinal=1)).summary
+    return VIEWS.event_lines([row], TurnRow(session="codex/a", ordinal=1))[0].summary
 
 
 class TestSummaries:

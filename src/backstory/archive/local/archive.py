@@ -51,6 +51,7 @@ from .rows import (
     read_event,
     read_file,
     read_session,
+    read_text,
     read_turn,
     read_usage,
 )
@@ -65,7 +66,7 @@ _SESSION = ", ".join(f"s.{name}" for name in SESSION_COLUMNS)
 _TURN = ", ".join(f"t.{name}" for name in TURN_COLUMNS)
 _EVENT = ", ".join(f"e.{name}" for name in EVENT_COLUMNS)
 _USAGE = ", ".join(f"u.{name}" for name in USAGE_COLUMNS)
-_CHUNK = 500
+_CHUNK = 2_000
 _MAX_LIMIT = (1 << 63) - 1  # the largest number SQLite knows
 # What the index `session_folder` is of.
 _IN_FOLDERS = "source = :source AND event_count > 0 AND folder IS NOT NULL"
@@ -340,9 +341,9 @@ class LocalArchive:
         return read_event(row[0], row[1:], self._bodies) if row else None
 
     def event_heads(self, uids: Sequence[bytes], chars: int) -> dict[bytes, tuple[str, bool]]:
-        rows = self._in(self._db, f"SELECT {_EVENT} FROM event e WHERE e.uid IN ({{}})", uids)
-        events = (read_event("", row, self._bodies) for row in rows)
-        return {event.uid: (event.text[:chars], len(event.text) > chars) for event in events}
+        rows = self._in(self._db, "SELECT uid, type, tool, body FROM event WHERE uid IN ({})", uids)
+        texts = ((uid, read_text(EVENT_TYPES[kind], tool, body, self._bodies)) for uid, kind, tool, body in rows)
+        return {uid: (text[:chars], len(text) > chars) for uid, text in texts}
 
     def neighbour_events(self, event: EventRow) -> tuple[bytes | None, bytes | None]:
         rows = dict(

@@ -23,6 +23,7 @@ __all__ = [
     "read_event",
     "read_file",
     "read_session",
+    "read_text",
     "read_turn",
     "read_usage",
     "session_values",
@@ -125,6 +126,11 @@ def read_event(session: str, values: Sequence[Any], bodies: Bodies) -> EventRow:
         call_id=facts.call, model=model, originating_model=originating_model, arguments=arguments,
         exit_code=facts.exit, failed=facts.failed, usage_key=usage, extra=facts.extra,
     )  # fmt: skip
+
+
+def read_text(kind: EventType, tool: str | None, body: str | bytes | None, bodies: Bodies) -> str:
+    text = bodies.unpack(body)
+    return render_call(tool, _decode(text) if text else None) if kind is EventType.TOOL_CALL else text
 
 
 def usage_values(session: int, row: UsageRow) -> Values:

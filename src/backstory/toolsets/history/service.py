@@ -174,7 +174,7 @@ class History:
         types = question.types
         shown, page = _part(turns, question, around, lambda row: types is None or not set(types).isdisjoint(row.types))
         quoted = [uid for row in shown for uid in (row.prompt, final_response(row)) if uid is not None]
-        heads = self._archive.event_heads(quoted, HEAD_CHARS) if quoted else {}
+        heads = self._views.heads(self._archive.event_heads(quoted, HEAD_CHARS))
         previous, following = self._archive.neighbours(session)
         return SessionView(
             self._views.session_head(session),
@@ -194,12 +194,12 @@ class History:
         types = question.types
         shown, page = _part(events, question, around, lambda row: types is None or row.type in types)
         quoted = (turn.prompt, final_response(turn))
-        heads = {row.uid: (row.text, False) for row in events if row.uid in quoted}
+        heads = self._views.heads({row.uid: (row.text, False) for row in events if row.uid in quoted})
         return TurnView(
             self._views.turn_head(turn),
             self._views.session_name(session),
             self._views.turn_summary(turn, heads),
-            [self._views.event_line(row, turn) for row in shown],
+            self._views.event_lines(shown, turn),
             TurnRefs(
                 session_id(ref.key),
                 self._turn_beside(turn, -1),
@@ -240,7 +240,7 @@ class History:
                 self._turn_beside(turn, -1),
                 self._turn_beside(turn, 1),
             ),
-            events=UNSET if around is UNSET else [self._views.event_line(row, turn) for row in around],
+            events=UNSET if around is UNSET else self._views.event_lines(around, turn),
             links=self._links(None, started),
         )
 

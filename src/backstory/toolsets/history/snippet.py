@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from ...archive.query import Query, tokens
+from ...redact import reaches_on
 from .types import Excerpt
 
-__all__ = ["HEAD_CHARS", "MAX_CHARS", "Egress", "head", "snippet"]
+__all__ = ["HEAD_CHARS", "MAX_CHARS", "Egress", "EgressAll", "heads", "snippet"]
 
 Egress = Callable[[str], str]
 """Makes a text fit to be shown."""
+EgressAll = Callable[[Sequence[str]], list[str]]
+"""Does so with many texts."""
 
 MAX_CHARS = 320
-HEAD_CHARS = 512
-"""How much of a text its head is made from."""
+# How much of a text its head is made from. More is needed for few: where much of it is white, or part of one secret.
+_HEAD_WINDOWS = (512, 4096, 65_536)
+HEAD_CHARS = _HEAD_WINDOWS[-1]
+"""How much of a text its head is made from at most."""
 
 # Of a long text only the neighbourhood of the match is made fit to be shown. A private key is recognised by how it
 # begins, some thousand characters before the place that may have matched.
@@ -39,16 +44,40 @@ def snippet(text: str, query: Query, egress: Egress) -> Excerpt:
     part = text[start:end]
     if end < len(text):
         part = _without_torn_end(part)
-    line = " ".join(egress(part).split())
+    line = _fold(egress(part))
     return _cut(line, _best_region(line, query), more_before=start > 0, more_after=end < len(text))
 
 
-def head(text: str, egress: Egress, *, more: bool = False) -> Excerpt:
-    """The beginning of a text, on one line; `more`: the text given is itself only a beginning."""
-    more = more or len(text) > HEAD_CHARS
-    part = text[:HEAD_CHARS]
-    line = " ".join(egress(_without_torn_end(part) if more else part).split())
-    return _cut(line, (0, 0), more_before=False, more_after=more)
+def heads(texts: Sequence[tuple[str, bool]], egress: EgressAll) -> list[Excerpt]:
+    """The beginning of each text, on one line, as if the whole of it had been made fit to be shown before the cut.
+
+    With each text comes whether it is itself only the beginning of one, of HEAD_CHARS characters.
+    """
+    found: dict[int, Excerpt] = {}
+    open_ = list(enumerate(texts))
+    for chars in _HEAD_WINDOWS:
+        cuts = [more or len(text) > chars for _, (text, more) in open_]
+        parts = [
+            _without_torn_end(text[:chars]) if cut else text for (_, (text, _)), cut in zip(open_, cuts, strict=True)
+        ]
+        unsettled = []
+        for asked, part, cut, shown in zip(open_, parts, cuts, egress(parts), strict=True):
+            line = _fold(shown)
+            # Whole words that fill the head: nothing that follows can change them.
+            full = len(line) >= MAX_CHARS and len(part) < chars and not reaches_on(part)
+            if cut and not full and chars < HEAD_CHARS:
+                unsettled.append(asked)
+            else:
+                found[asked[0]] = _cut(line, (0, 0), more_before=False, more_after=cut)
+        open_ = unsettled
+    return [found[place] for place in range(len(texts))]
+
+
+def _fold(text: str) -> str:
+    """On one line, with single spaces."""
+    line = text.replace("\n", " ").replace("\t", " ")
+    # No white space but the blank is printable.
+    return " ".join(text.split()) if "  " in line or not line.isprintable() else line.strip(" ")
 
 
 def _without_torn_end(part: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 from msgspec import UNSET
@@ -12,8 +12,8 @@ from ...archive.base import EventRow, Hit, SessionRow, TurnRow
 from ...archive.query import Query
 from ...archive.render import render_call
 from ...model import EventType, event_id, rfc3339, session_id, turn_id
-from ...redact import Mode, egress, egress_value
-from .snippet import head, snippet
+from ...redact import Mode, egress, egress_all, egress_value
+from .snippet import heads, snippet
 from .types import (
     CallContent,
     CapsuleLink,
@@ -42,8 +42,8 @@ from .types import (
 
 __all__ = ["Heads", "Views", "final_response"]
 
-Heads = Mapping[bytes, tuple[str, bool]]
-"""The first characters of events' texts, and whether there is more."""
+Heads = Mapping[bytes, Excerpt]
+"""How events' texts begin."""
 
 UNTITLED = "Untitled session"
 # Nobody nests arguments this deep, and not every reader of JSON could follow.
@@ -53,6 +53,9 @@ _MAX_DEPTH = 64
 class Views:
     def __init__(self, mode: Mode) -> None:
         self._egress = partial(egress, mode=mode)
+        self._egress_all = partial(egress_all, mode=mode)
+        # Names of tools and models, which are few.
+        self._name = lru_cache(maxsize=1024)(self._egress)
         self._egress_value = partial(egress_value, mode=mode)
 
     # Sessions
@@ -119,7 +122,7 @@ class Views:
         return TurnSummary(
             self._quote(row.prompt, heads),
             self._quote(final_response(row), heads),
-            [self._egress(tool) for tool in row.tools],
+            [self._name(tool) for tool in row.tools],
             list(row.types),
         )
 
@@ -143,11 +146,13 @@ class Views:
     def _quote(self, uid: bytes | None, heads: Heads) -> Quote | None:
         if uid is None or uid not in heads:
             return None
-        text, more = heads[uid]
-        excerpt = head(text, self._egress, more=more)
-        return Quote(event_id(uid), excerpt.text, excerpt.truncated)
+        return Quote(event_id(uid), heads[uid].text, heads[uid].truncated)
 
     # Events
+
+    def heads(self, texts: Mapping[bytes, tuple[str, bool]]) -> Heads:
+        """How the texts of events begin, given their first characters and whether there is more."""
+        return dict(zip(texts, heads(list(texts.values()), self._egress_all), strict=True))
 
     def hit(self, rank: int, hit: Hit, query: Query) -> SearchHit:
         event, turn, session = hit.event, hit.turn, hit.session
@@ -170,19 +175,23 @@ class Views:
             ids,
         )
 
-    def event_line(self, row: EventRow, turn: TurnRow) -> EventLine:
-        summary = self._summary(row)
-        return EventLine(
-            event_id(row.uid),
-            row.ordinal,
-            row.type,
-            rfc3339(row.ts),
-            row.uid == turn.terminal,
-            self._word(row.tool),
-            self._word(row.model),
-            summary.text,
-            summary.truncated,
-        )
+    def event_lines(self, rows: Sequence[EventRow], turn: TurnRow) -> list[EventLine]:
+        """Each with what it says; of a command, the command."""
+        summaries = heads([(_command(row.arguments) or _text(row), False) for row in rows], self._egress_all)
+        return [
+            EventLine(
+                event_id(row.uid),
+                row.ordinal,
+                row.type,
+                rfc3339(row.ts),
+                row.uid == turn.terminal,
+                self._word(row.tool),
+                self._word(row.model),
+                summary.text,
+                summary.truncated,
+            )
+            for row, summary in zip(rows, summaries, strict=True)
+        ]
 
     def event_header(self, row: EventRow, turn: TurnRow) -> EventHeader:
         return EventHeader(
@@ -209,16 +218,12 @@ class Views:
             return ResponseContent(tool, row.exit_code, text, failed=UNSET if row.failed is None else row.failed)
         return TextContent(text)
 
-    def _summary(self, row: EventRow) -> Excerpt:
-        """What an event says; of a command, the command."""
-        return head(_command(row.arguments) or _text(row), self._egress)
-
     def _word(self, text: str | None) -> str | None:
-        return None if text is None else self._egress(text)
+        return None if text is None else self._name(text)
 
     def _line(self, text: str | None) -> str | None:
         """One line, or nothing."""
-        return head(text, self._egress).text or None if text else None
+        return heads([(text, False)], self._egress_all)[0].text or None if text else None
 
 
 def final_response(turn: TurnRow) -> bytes | None:
