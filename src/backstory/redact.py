@@ -251,8 +251,8 @@ _JOINERS = re.compile("[\u200c\u200d]+")
 # A variation selector follows what it varies; in a row they carry hidden bytes.
 _SELECTORS = re.compile("([\ufe00-\ufe0f\U000e0100-\U000e01ef])[\ufe00-\ufe0f\U000e0100-\U000e01ef]+")
 _JOINABLE = frozenset(("Ll", "Lm", "Lo", "Lt", "Lu", "Mc", "Mn", "So", "Sk"))
-# What is removed up to an end that may be anywhere: terminal strings.
-_STRINGS = re.compile("\x1b[\\]PX^_]|[\x90\x98\x9d-\x9f]")
+# How terminal strings begin, which end anywhere.
+_STRINGS = ("\x1b]", "\x1bP", "\x1bX", "\x1b^", "\x1b_", "\x90", "\x98", "\x9d", "\x9e", "\x9f")
 _CONTROLS = bytes(code for code in (*range(32), 127) if chr(code) not in "\n\t")
 
 
@@ -309,7 +309,9 @@ def reaches_on(text: str) -> bool:
 
     Everything else that `egress` changes is within a word.
     """
-    return "-----BEGIN" in text or (("\x1b" in text or not text.isascii()) and _STRINGS.search(text) is not None)
+    if "\x1b" in text or not text.isascii():
+        return "-----BEGIN" in text or any(beginning in text for beginning in _STRINGS)
+    return "-----BEGIN" in text
 
 
 def egress_value(value: Any, mode: Mode = "egress") -> Any:

@@ -10,14 +10,24 @@ from hypothesis import strategies as st
 
 from backstory.archive.query import parse_query
 from backstory.redact import egress, egress_all
-from backstory.toolsets.history.snippet import HEAD_CHARS, MAX_CHARS, heads, snippet
+from backstory.toolsets.history.snippet import HEAD_CHARS, MAX_CHARS, heads, snippets
 from backstory.toolsets.history.types import Excerpt
 
 FILLER = "lorem ipsum dolor sit amet consectetur "
 
 
-def same(text: str) -> str:
-    return text
+# Of these, texts are put together that have secrets and hostile characters at any place.
+PIECES = st.one_of(
+    st.sampled_from([FILLER, "word ", "\n\n    ", "\t", "\x1b[31m", "\x1b]0;title", "\x07", "\u200b", "schön "]),
+    st.sampled_from(["ghp_", "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8", "password = ", '"hunter2hunter2" ', "api_key="]),
+    st.sampled_from(["https://bot:", "s3cr3tPa55", "@example.com ", "Bearer ", "eyJhbGciOiJIUzI1NiJ9", ".eyJ", "."]),
+    st.sampled_from(
+        ["-----BEGIN PRIVATE KEY-----\n", "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcw\n", "-----END PRIVATE KEY-----"]
+    ),
+    st.integers(1, 700).map(lambda length: "x" * length),
+    st.integers(1, 90).map(lambda count: "so it is " * count),
+    st.text(max_size=5),
+)
 
 
 def head(text: str, *, more: bool = False) -> Excerpt:
@@ -25,7 +35,7 @@ def head(text: str, *, more: bool = False) -> Excerpt:
 
 
 def shown(text: str, query: str) -> Excerpt:
-    return snippet(text, parse_query(query), same)
+    return snippets([text], parse_query(query), list)[0]
 
 
 class TestSnippet:
@@ -122,12 +132,21 @@ class TestSnippet:
         assert excerpt.text == " ".join(excerpt.text.split())
         assert excerpt.truncated or excerpt.text == " ".join(text.split())
 
+    @given(st.lists(st.lists(PIECES, max_size=30).map(lambda p: "needle ".join(p)), max_size=4))
+    def test_nothing_is_uncovered_by_reading_only_the_neighbourhood(self, texts: list[str]) -> None:
+        """A snippet is a part of what the whole text looks like once it was made fit to be shown."""
+        for text, excerpt in zip(texts, snippets(texts, parse_query("needle hunter2hunter2"), egress_all), strict=True):
+            line = " ".join(egress(text).split())
+            assert excerpt.text.strip("…") in line
+            assert excerpt.truncated is (excerpt.text.strip("…") != line.strip("…"))
+            assert len(excerpt.text) <= MAX_CHARS
+
     def test_two_megabytes(self) -> None:
         """Are no reason to wait."""
         text = FILLER * 50_000 + "the needle is here " + FILLER * 1000
         query = parse_query("needle here lorem src/auth/token.py")
         started = time.perf_counter()
-        assert "needle" in snippet(text, query, egress).text
+        assert "needle" in snippets([text], query, egress_all)[0].text
         assert time.perf_counter() - started < 0.5
 
 
@@ -139,7 +158,7 @@ class TestSecrets:
     def test_a_cut_never_uncovers_one(self, offset: int) -> None:
         """Wherever the window ends, the text was made fit to be shown before it was cut."""
         text = FILLER * 300 + "needle " + "x" * offset + f" {self.SECRET} " + FILLER * 300
-        shown = snippet(text, parse_query("needle"), egress).text
+        shown = snippets([text], parse_query("needle"), egress_all)[0].text
         assert "ghp_" not in shown
         beginning = head("y" * offset + f" {self.SECRET} " + FILLER * 30).text
         assert "ghp_" not in beginning
@@ -150,7 +169,7 @@ class TestSecrets:
         """The key is recognised by its beginning, some thousand characters before."""
         key = f"-----BEGIN PRIVATE KEY-----\n{self.KEY_LINE * 45}needle\n{self.KEY_LINE * 5}-----END PRIVATE KEY-----"
         text = FILLER * 200 + key + FILLER * 200
-        assert "MIIEvQ" not in snippet(text, parse_query("needle"), egress).text
+        assert "MIIEvQ" not in snippets([text], parse_query("needle"), egress_all)[0].text
 
 
 class TestHead:
@@ -186,22 +205,6 @@ class TestHead:
         key = "-----BEGIN PGP PRIVATE KEY BLOCK-----\nVersion: 1\n\n" + ("lQdGBGZ1k2u\n" * (size // 12))
         text = f"this is my key:\n{key}-----END PGP PRIVATE KEY BLOCK-----\nplease " + FILLER * 30
         assert head(text).text.startswith("this is my key: [redacted:private-key] please lorem ipsum")
-
-    PIECES = st.one_of(
-        st.sampled_from([FILLER, "word ", "\n\n    ", "\t", "\x1b[31m", "\x1b]0;title", "\x07", "\u200b", "schön "]),
-        st.sampled_from(
-            ["ghp_", "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8", "password = ", '"hunter2hunter2" ', "api_key="]
-        ),
-        st.sampled_from(
-            ["https://bot:", "s3cr3tPa55", "@example.com ", "Bearer ", "eyJhbGciOiJIUzI1NiJ9", ".eyJ", "."]
-        ),
-        st.sampled_from(
-            ["-----BEGIN PRIVATE KEY-----\n", "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcw\n", "-----END PRIVATE KEY-----"]
-        ),
-        st.integers(1, 700).map(lambda length: "x" * length),
-        st.integers(1, 90).map(lambda count: "so it is " * count),
-        st.text(max_size=5),
-    )
 
     @given(st.lists(st.lists(PIECES, max_size=12).map("".join), max_size=4))
     def test_nothing_is_lost_by_reading_only_the_beginning(self, texts: list[str]) -> None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
@@ -23,7 +23,8 @@ __all__ = ["Filters", "Match", "search"]
 _K1 = 1.2  # tantivy's BM25
 # A part of a path or an identifier says less than the whole.
 _PART_BOOST = 0.5
-# Ties at the end of a page are resolved by looking further, up to this many documents with one and the same score.
+# Ties at the end of a page are resolved by looking so many times further, up to this many documents with one score.
+_TIED = 8
 _MAX_TIED = 1_000_000
 
 _threads = ThreadPoolExecutor(max_workers=4, thread_name_prefix="search")
@@ -64,18 +65,26 @@ def search(
     if not query.clauses:
         return [], False
     ask = _Question(schema, snapshot, query, filters, deadline)
-    everything, bound = ask.all_terms()
-    hits = ask.top(everything, limit)
+    everything = ask.all_terms()
+    hits, bound = ask.top(everything, limit), everything.bound
     if len(hits) <= limit and ask.can_relax:
         # These are all the documents with every term. They come first: that is worth as much as the terms themselves.
         complete = {id for _, id, _ in hits}
-        anything, any_bound = ask.any_terms()
+        anything = ask.any_terms()
         others = (hit for hit in ask.top(anything, limit) if hit[1] not in complete)
-        hits = [(score + any_bound, id, ts) for score, id, ts in hits] + list(others)
-        bound = max(bound, any_bound) + any_bound
+        hits = [(score + anything.bound, id, ts) for score, id, ts in hits] + list(others)
+        bound = max(bound, anything.bound) + anything.bound
     matches = _order([Match(id, score, ts) for score, id, ts in hits], limit, tie_break)
     scored = [Match(match.id, min(max(match.score / bound, 1e-9), 1.0), match.ts) for match in matches]
     return scored, len(hits) > limit
+
+
+class _Wanted(NamedTuple):
+    query: tantivy.Query
+    bound: float
+    """The best score it can give."""
+    only_terms: bool
+    """Nothing but terms, of which any will do: fewer hits are found faster, what cannot make the page is skipped."""
 
 
 class _Question:
@@ -101,15 +110,18 @@ class _Question:
         """Whether asking for any of the terms is another question than asking for all of them."""
         return len(self._clauses) > 1 or bool(_parts(self._clauses[0]))
 
-    def all_terms(self) -> tuple[tantivy.Query, float]:
-        """Every clause must match. With the best score it can give."""
+    def all_terms(self) -> _Wanted:
+        """Every clause must match."""
         import tantivy
 
         bound = (_K1 + 1) * sum(max(map(self._idf, clause.alternatives)) for clause in self._clauses)
-        required = [(tantivy.Occur.Must, self._clause(clause)) for clause in self._clauses]
-        return tantivy.Query.boolean_query([*required, *self._restrictions]), bound
+        queries = [self._clause(clause) for clause in self._clauses]
+        if len(queries) == 1 and not self._restrictions:
+            return _Wanted(queries[0], bound, self._is_term(self._clauses[0]))
+        required = [(tantivy.Occur.Must, query) for query in queries]
+        return _Wanted(tantivy.Query.boolean_query([*required, *self._restrictions]), bound, only_terms=False)
 
-    def any_terms(self) -> tuple[tantivy.Query, float]:
+    def any_terms(self) -> _Wanted:
         """Any single word will do, also the words of a path or an identifier; quoted phrases stay required.
 
         Only plain terms and no filter: that is what tantivy can prune. Phrases have had their chance with all terms.
@@ -129,20 +141,20 @@ class _Question:
         bound += (_K1 + 1) * sum(self._idf(clause.alternatives[0]) for clause in self._clauses if clause.quoted)
         wanted = [(tantivy.Occur.Should, self._weighted(token, weight)) for token, weight in weights.items()]
         if not required and not self._restrictions:
-            return tantivy.Query.boolean_query(wanted), bound
+            return _Wanted(tantivy.Query.boolean_query(wanted), bound, only_terms=len(self._fields) == 1)
         if not required:
             required = [(tantivy.Occur.Must, tantivy.Query.boolean_query(wanted))]
             wanted = []
-        return tantivy.Query.boolean_query([*required, *wanted, *self._restrictions]), bound
+        return _Wanted(tantivy.Query.boolean_query([*required, *wanted, *self._restrictions]), bound, only_terms=False)
 
-    def top(self, query: tantivy.Query, limit: int) -> list[tuple[float, int, int]]:
+    def top(self, wanted: _Wanted, limit: int) -> list[tuple[float, int, int]]:
         """(score, id, time) of at least the `limit` best and one more, and of all that share the score at the cut."""
-        wanted = limit + 1
+        enough = limit + 1 if wanted.only_terms else (limit + 1) * _TIED
         while True:
-            hits = self._hits(query, wanted)
-            if len(hits) < wanted or hits[-1][0] < hits[limit - 1][0] or wanted >= _MAX_TIED:
+            hits = self._hits(wanted.query, enough)
+            if len(hits) < enough or hits[-1][0] < hits[limit - 1][0] or enough >= _MAX_TIED:
                 break
-            wanted *= 8
+            enough *= _TIED
         addresses = [address for _, address in hits]
         ids = self._snapshot.fast_field_values("id", addresses)
         times = self._snapshot.fast_field_values("ts", addresses)
@@ -164,6 +176,9 @@ class _Question:
     def _token_idf(self, field: str, token: str) -> float:
         total, having = self._snapshot.num_docs, self._snapshot.doc_freq(field, token)
         return math.log1p((max(total - having, 0) + 0.5) / (having + 0.5))
+
+    def _is_term(self, clause: Clause) -> bool:
+        return len(self._fields) == 1 and list(map(len, clause.alternatives)) == [1]
 
     def _clause(self, clause: Clause) -> tantivy.Query:
         import tantivy

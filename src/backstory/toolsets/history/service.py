@@ -97,7 +97,7 @@ class History:
         )
         if question.scope is None:
             call.sla_target_ms = 750 if found.documents <= 100_000 else 1500 if found.documents <= 500_000 else 2500
-        hits = [self._views.hit(rank, hit, found.query) for rank, hit in enumerate(found.hits, 1)]
+        hits = self._views.hits(found.hits, found.query)
         if not hits:
             self._warn_of_source(call, question.source)
         call.check_deadline()
@@ -140,7 +140,7 @@ class History:
         page = rows[: question.limit]
         call.sla_target_ms = _list_target(question.mode, broad or more)
         cursor = make_cursor((page[-1].updated_at, session_id(page[-1].key)), *question.identity) if more else None
-        sessions = [self._views.listing(rank, row) for rank, row in enumerate(page, 1)]
+        sessions = self._views.listings(page)
         if not sessions:
             self._warn_of_source(call, question.source)
         call.check_deadline()

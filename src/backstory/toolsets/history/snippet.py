@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 from ...archive.query import Query, tokens
 from ...redact import reaches_on
 from .types import Excerpt
 
-__all__ = ["HEAD_CHARS", "MAX_CHARS", "Egress", "EgressAll", "heads", "snippet"]
+__all__ = ["HEAD_CHARS", "MAX_CHARS", "EgressAll", "heads", "snippets"]
 
-Egress = Callable[[str], str]
-"""Makes a text fit to be shown."""
 EgressAll = Callable[[Sequence[str]], list[str]]
-"""Does so with many texts."""
+"""Makes texts fit to be shown."""
 
 MAX_CHARS = 320
 # How much of a text its head is made from. More is needed for few: where much of it is white, or part of one secret.
@@ -22,30 +20,62 @@ _HEAD_WINDOWS = (512, 4096, 65_536)
 HEAD_CHARS = _HEAD_WINDOWS[-1]
 """How much of a text its head is made from at most."""
 
-# Of a long text only the neighbourhood of the match is made fit to be shown. A private key is recognised by how it
-# begins, some thousand characters before the place that may have matched.
-_LONG_CHARS = 8192
-_NEAR_BEFORE = 4096
-_NEAR_AFTER = 1024
+# Of a longer text only the neighbourhood of the match is made fit to be shown, in whole words if they are not endless.
+_LONG_CHARS = 2048
+_NEAR_CHARS = 512
+_ENDLESS_CHARS = 4096
+# In a huge one also where that does not suffice: a private key that begins farther away is not recognised.
+_HUGE_CHARS = 262_144
 _WORD_CHARS = 40
 _REGION_CHARS = MAX_CHARS - _WORD_CHARS
-_MAX_OCCURRENCES = 1000
+_MAX_OCCURRENCES = 200
 _MAX_GAP = 16
 
 Region = tuple[int, int]
 
 
-def snippet(text: str, query: Query, egress: Egress) -> Excerpt:
-    """The window of the text that has the most of what was looked for, on one line."""
-    start, end = 0, len(text)
-    if end > _LONG_CHARS:
-        first, last = _best_region(text, query)
-        start, end = max(first - _NEAR_BEFORE, 0), min(last + _NEAR_AFTER, end)
-    part = text[start:end]
+class _Sought(NamedTuple):
+    """What a query looks for."""
+
+    terms: frozenset[str]
+    phrases: frozenset[tuple[str, ...]]
+
+    @classmethod
+    def of(cls, query: Query) -> _Sought:
+        alternatives = (phrase for clause in query.clauses for phrase in clause.alternatives)
+        return cls(query.terms, frozenset(phrase for phrase in alternatives if len(phrase) > 1))
+
+
+def snippets(texts: Sequence[str], query: Query, egress: EgressAll) -> list[Excerpt]:
+    """Of each text the window that has the most of what was looked for, on one line."""
+    sought = _Sought.of(query)
+    nears = [_near(text, sought) for text in texts]
+    parts = egress([text[start:end] for text, (start, end) in zip(texts, nears, strict=True)])
+    found = []
+    for text, (start, end), part in zip(texts, nears, parts, strict=True):
+        line = _fold(part)
+        found.append(_cut(line, _best_region(line, sought), more_before=start > 0, more_after=end < len(text)))
+    return found
+
+
+def _near(text: str, sought: _Sought) -> Region:
+    """The part of a text to make a snippet from. No secret reaches into it from outside: half of one would be shown."""
+    if len(text) <= _LONG_CHARS or (len(text) <= _HUGE_CHARS and reaches_on(text)):
+        return 0, len(text)
+    first, last = _best_region(text, sought)
+    near = _ENDLESS_CHARS if len(text) > _HUGE_CHARS else _NEAR_CHARS
+    start = max(first - near, 0)
+    space = _last_space(text, max(start - _ENDLESS_CHARS, 0), start + 1)
+    start = start if space < 0 else space
+    end = min(last + near, len(text))
     if end < len(text):
-        part = _without_torn_end(part)
-    line = _fold(egress(part))
-    return _cut(line, _best_region(line, query), more_before=start > 0, more_after=end < len(text))
+        space = _last_space(text, last, end)
+        end = min(end + _ENDLESS_CHARS, len(text)) if space < 0 else space
+    return start, end
+
+
+def _last_space(text: str, start: int, end: int) -> int:
+    return max(text.rfind(" ", start, end), text.rfind("\n", start, end))
 
 
 def heads(texts: Sequence[tuple[str, bool]], egress: EgressAll) -> list[Excerpt]:
@@ -70,6 +100,8 @@ def heads(texts: Sequence[tuple[str, bool]], egress: EgressAll) -> list[Excerpt]
             else:
                 found[asked[0]] = _cut(line, (0, 0), more_before=False, more_after=cut)
         open_ = unsettled
+        if not open_:
+            break
     return [found[place] for place in range(len(texts))]
 
 
@@ -105,16 +137,16 @@ def _cut(line: str, region: Region, *, more_before: bool, more_after: bool) -> E
     return Excerpt(f"{'…' if more_before else ''}{line[start:end].strip()}{'…' if more_after else ''}", True)
 
 
-def _best_region(text: str, query: Query) -> Region:
+def _best_region(text: str, sought: _Sought) -> Region:
     """The shortest stretch with the most distinct things looked for; what is rare in this text counts a little more."""
     marks: list[tuple[int, int, int]] = []
     weights: list[float] = []
-    for weight, regions in _sightings(text, query):
+    for weight, regions in _sightings(text, sought):
         marks += [(start, end, len(weights)) for start, end in regions]
         weights.append(weight)
     marks.sort()
     best, best_worth = (0, 0), (0.0, 0)
-    inside: Counter[int] = Counter()
+    inside = [0] * len(weights)
     weight, left = 0.0, 0
     for _, end, which in marks:
         if not inside[which]:
@@ -133,16 +165,16 @@ def _best_region(text: str, query: Query) -> Region:
     return best
 
 
-def _sightings(text: str, query: Query) -> Iterator[tuple[float, list[Region]]]:
+def _sightings(text: str, sought: _Sought) -> Iterator[tuple[float, list[Region]]]:
     """Where each term and each phrase of the query is, with what seeing it is worth."""
     # The one letter that gets longer in lower case, which would shift all positions after it.
     lower = text.replace("İ", "i").lower()
-    places = {term: starts for term in query.terms if (starts := _occurrences(lower, term))}
+    places = {term: starts for term in sought.terms if (starts := _occurrences(lower, term))}
     # A term that is everywhere does not tell one place from another.
     telling = {term: starts for term, starts in places.items() if len(starts) < _MAX_OCCURRENCES}
     for term, starts in (telling or places).items():
         yield 1 + 1 / len(starts), [(start, start + len(term)) for start in starts]
-    for phrase in {phrase for clause in query.clauses for phrase in clause.alternatives if len(phrase) > 1}:
+    for phrase in sought.phrases:
         ends = [(start, _phrase_end(lower, start, phrase)) for start in places.get(phrase[0], ())]
         regions = [(start, min(end, start + _REGION_CHARS)) for start, end in ends if end is not None]
         if regions:
@@ -156,7 +188,9 @@ def _occurrences(lower: str, term: str) -> list[int]:
     at = lower.find(term)
     while at >= 0 and len(words) + len(parts) < _MAX_OCCURRENCES:
         after = at + len(term)
-        alone = _apart(lower[at - 1 : at], term[0]) and _apart(term[-1], lower[after : after + 1])
+        before, behind = lower[at - 1 : at], lower[after : after + 1]
+        # The first test is the second one's answer for nearly all texts, without the call.
+        alone = not (before.isalnum() or behind.isalnum()) or (_apart(before, term[0]) and _apart(term[-1], behind))
         (words if alone else parts).append(at)
         at = lower.find(term, after)
     return words or parts

@@ -13,7 +13,7 @@ from ...archive.query import Query
 from ...archive.render import render_call
 from ...model import EventType, event_id, rfc3339, session_id, turn_id
 from ...redact import Mode, egress, egress_all, egress_value
-from .snippet import heads, snippet
+from .snippet import heads, snippets
 from .types import (
     CallContent,
     CapsuleLink,
@@ -54,23 +54,27 @@ class Views:
     def __init__(self, mode: Mode) -> None:
         self._egress = partial(egress, mode=mode)
         self._egress_all = partial(egress_all, mode=mode)
-        # Names of tools and models, which are few.
+        # Of tools and models: the same few come again and again.
         self._name = lru_cache(maxsize=1024)(self._egress)
         self._egress_value = partial(egress_value, mode=mode)
 
     # Sessions
 
     def title(self, row: SessionRow) -> str:
-        return self._line(row.title) or UNTITLED
+        return self._titles([row])[0]
+
+    def _titles(self, rows: Sequence[SessionRow]) -> list[str]:
+        return [title or UNTITLED for title in self._lines([row.title for row in rows])]
 
     def session_name(self, row: SessionRow) -> SessionName:
         return SessionName(session_id(row.key), self.title(row), row.source)
 
     def capsule_links(self, links: Sequence[CapsuleLink]) -> list[CapsuleLink]:
-        return [
-            CapsuleLink(link.id, self._line(link.workspace) or "", self._line(link.name), self._line(link.title))
-            for link in links
-        ]
+        found = []
+        for link in links:
+            workspace, name, title = self._lines([link.workspace, link.name, link.title])
+            found.append(CapsuleLink(link.id, workspace or "", name, title))
+        return found
 
     def session_head(self, row: SessionRow) -> SessionHead:
         return SessionHead(
@@ -84,11 +88,18 @@ class Views:
             row.event_count,
         )
 
-    def listing(self, rank: int, row: SessionRow) -> Listing:
+    def listings(self, rows: Sequence[SessionRow]) -> list[Listing]:
+        titles, slugs = self._titles(rows), self._lines([row.slug for row in rows])
+        summaries = self._lines([row.summary for row in rows])
+        return [
+            self._listing(rank, *told) for rank, told in enumerate(zip(rows, titles, slugs, summaries, strict=True), 1)
+        ]
+
+    def _listing(self, rank: int, row: SessionRow, title: str, slug: str | None, summary: str | None) -> Listing:
         id = session_id(row.key)
         session = ListedSession(
             id,
-            self.title(row),
+            title,
             row.source,
             rfc3339(row.started_at),
             rfc3339(row.updated_at),
@@ -96,8 +107,8 @@ class Views:
             row.turn_count,
             row.event_count,
             row.mode,
-            self._line(row.slug),
-            self._line(row.summary),
+            slug,
+            summary,
         )
         return Listing(rank, id, session, SessionId(id))
 
@@ -154,7 +165,12 @@ class Views:
         """How the texts of events begin, given their first characters and whether there is more."""
         return dict(zip(texts, heads(list(texts.values()), self._egress_all), strict=True))
 
-    def hit(self, rank: int, hit: Hit, query: Query) -> SearchHit:
+    def hits(self, hits: Sequence[Hit], query: Query) -> list[SearchHit]:
+        titles = self._titles([hit.session for hit in hits])
+        excerpts = snippets([_text(hit.event) for hit in hits], query, self._egress_all)
+        return [self._hit(rank, *told) for rank, told in enumerate(zip(hits, titles, excerpts, strict=True), 1)]
+
+    def _hit(self, rank: int, hit: Hit, title: str, excerpt: Excerpt) -> SearchHit:
         event, turn, session = hit.event, hit.turn, hit.session
         ids = HitIds(event_id(event.uid), turn_id(session.key, turn.ordinal), session_id(session.key))
         return SearchHit(
@@ -165,13 +181,13 @@ class Views:
             HitTurn(ids.turn_id, turn.ordinal, turn.completed, turn.event_count),
             HitSession(
                 ids.session_id,
-                self.title(session),
+                title,
                 session.source,
                 rfc3339(session.started_at),
                 rfc3339(session.updated_at),
                 session.completed,
             ),
-            snippet(_text(event), query, self._egress),
+            excerpt,
             ids,
         )
 
@@ -221,9 +237,9 @@ class Views:
     def _word(self, text: str | None) -> str | None:
         return None if text is None else self._name(text)
 
-    def _line(self, text: str | None) -> str | None:
-        """One line, or nothing."""
-        return heads([(text, False)], self._egress_all)[0].text or None if text else None
+    def _lines(self, texts: Sequence[str | None]) -> list[str | None]:
+        """Each on one line, or nothing."""
+        return [line.text or None for line in heads([(text or "", False) for text in texts], self._egress_all)]
 
 
 def final_response(turn: TurnRow) -> bytes | None:
