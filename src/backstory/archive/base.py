@@ -17,6 +17,7 @@ from .query import Query
 from .spans import Spans
 
 __all__ = [
+    "EVERYTHING",
     "Archive",
     "ArchiveBusy",
     "ArchiveError",
@@ -28,6 +29,7 @@ __all__ = [
     "Found",
     "Hit",
     "Mode",
+    "Part",
     "Place",
     "Prompted",
     "SearchRequest",
@@ -108,6 +110,11 @@ class TurnRow(Struct, kw_only=True):
     @property
     def completed(self) -> bool:
         return self.terminal is not None
+
+    @property
+    def response(self) -> bytes | None:
+        """The answer it ended in; other endings have none."""
+        return self.terminal if self.terminal_type is EventType.ASSISTANT_RESPONSE else None
 
 
 class EventRow(Struct, kw_only=True):
@@ -217,6 +224,22 @@ class Found(Struct, kw_only=True):
     """Whether the query has matches beyond these."""
     documents: int
     """How many events the archive could have found."""
+
+
+class Part(Struct, frozen=True, kw_only=True):
+    """Some of a session's turns or of a turn's events, in their order; by default all."""
+
+    types: tuple[EventType, ...] = EVENT_TYPES
+    """Only events of these types; only turns that have such events."""
+    above: int = 0
+    """Only with an ordinal above this one; likewise below."""
+    below: int | None = None
+    limit: int | None = None
+    last: bool = False
+    """Up to the limit the last ones, not the first."""
+
+
+EVERYTHING = Part()
 
 
 class SessionsRequest(Struct, frozen=True, kw_only=True):
@@ -337,19 +360,25 @@ class Archive(Protocol):
         """Keys of the sessions before and after it by start, in the same project and source."""
 
     def children(self, key: str) -> list[SessionRow]: ...
-    def turns(self, key: str) -> list[TurnRow]: ...
+    def turns(self, key: str, part: Part = EVERYTHING) -> list[TurnRow]: ...
+    def count_turns(self, key: str, types: Sequence[EventType]) -> int:
+        """How many of its turns have events of these types."""
+
     def turn(self, key: str, ordinal: int) -> TurnRow | None: ...
+    def turn_heads(self, turns: Sequence[TurnRow], chars: int) -> dict[bytes, tuple[str, bool]]:
+        """How the prompts and responses of some turns of one session begin, and whether there is more of each."""
+
     def prompted_turns(self, key: str) -> list[int]:
         """The ordinals of the turns that a prompt began."""
 
-    def events(
-        self, key: str, turn: int, types: Sequence[EventType] = EVENT_TYPES, limit: int | None = None
-    ) -> list[EventRow]:
-        """In their order; with a limit only the first ones."""
-
+    def events(self, key: str, turn: int, part: Part = EVERYTHING) -> list[EventRow]: ...
+    def count_events(self, key: str, turn: int, types: Sequence[EventType]) -> int: ...
     def event(self, uid: bytes) -> EventRow | None: ...
     def event_heads(self, uids: Sequence[bytes], chars: int) -> dict[bytes, tuple[str, bool]]:
         """The first characters of events' texts, and whether there is more."""
+
+    def end_events(self, key: str, turn: int) -> tuple[bytes | None, bytes | None]:
+        """The first and the last event of a turn."""
 
     def neighbour_events(self, event: EventRow) -> tuple[bytes | None, bytes | None]:
         """The events before and after it in its turn."""

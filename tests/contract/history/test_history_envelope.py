@@ -10,7 +10,15 @@ import jsonschema
 import pytest
 from history_world import DAY, MIGRATION, NOON, SCRIPTS, Call, event_of, session_of, turn_of, uid
 
-from backstory.archive.base import ArchiveError, DeadlineExceeded, SearchRequest, SessionsRequest, SyncState, TurnRow
+from backstory.archive.base import (
+    ArchiveError,
+    DeadlineExceeded,
+    SearchRequest,
+    SessionRow,
+    SessionsRequest,
+    SyncState,
+    TurnRow,
+)
 from backstory.archive.local.archive import LocalArchive
 from backstory.model import rfc3339
 from backstory.toolsets.base import Toolset
@@ -133,8 +141,10 @@ class TestTargets:
     @pytest.mark.parametrize(("count", "target"), [(100, 500), (101, 1500)])
     def test_open_session_by_the_number_of_turns(self, altered: Callable[..., Call], count: int, target: int) -> None:
         """Up to a hundred turns, and above."""
+        session = SessionRow(key=MIGRATION, source="codex", turn_count=count)
         turns = [TurnRow(session=MIGRATION, ordinal=number + 1) for number in range(count)]
-        answer = altered(turns=lambda key: turns)("open", id=session_of(MIGRATION))
+        call = altered(session=lambda key: session, turns=lambda key, part: turns)
+        answer = call("open", id=session_of(MIGRATION))
         assert answer["performance"]["sla_target_ms"] == target
         assert len(answer["data"]["turns"]) == count
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -21,6 +22,9 @@ from history_world import (
     session_of,
     turn_of,
 )
+
+from backstory.archive.base import EventRow, Part
+from backstory.archive.local.archive import LocalArchive
 
 
 def opened(call: Call, id: str, **more: Any) -> dict[str, Any]:
@@ -382,6 +386,29 @@ class TestPartsOfTheWhole:
         answer = call("open", id=turn_of(ECHOES, 1), around=event_of(ECHOES, 1, 2))
         assert [event["ordinal"] for event in answer["data"]["events"]] == [1, 2, 3, 4, 5, 6, 7]
         assert (answer["request"]["before"], answer["request"]["after"]) == (5, 5)
+
+    @pytest.mark.parametrize(
+        ("request_", "at_most"),
+        [
+            ({"id": turn_of(ECHOES, 1), "limit": 5}, 6),
+            ({"id": turn_of(ECHOES, 1), "around": event_of(ECHOES, 1, 30), "before": 2, "after": 1}, 4),
+            ({"id": event_of(ECHOES, 1, 30), "before": 2, "after": 1}, 4),
+        ],
+    )
+    def test_no_more_is_read_than_shown(
+        self, archive: LocalArchive, altered: Callable[..., Call], request_: dict[str, Any], at_most: int
+    ) -> None:
+        """And one more, to know whether there is one: a turn may have a hundred thousand events."""
+        read: list[EventRow] = []
+
+        def events(key: str, turn: int, part: Part) -> list[EventRow]:
+            rows = archive.events(key, turn, part)
+            read.extend(rows)
+            return rows
+
+        answer = altered(events=events)("open", **request_)
+        assert "error" not in answer
+        assert 0 < len(read) <= at_most
 
     @pytest.mark.parametrize("around", [turn_of(MIGRATION, 2), event_of(MIGRATION, 2, 1)])
     def test_around_a_turn(self, call: Call, around: str) -> None:

@@ -113,7 +113,8 @@ def connect(path: Path, *, writable: bool) -> sqlite3.Connection:
     )
     connection.create_function("casefold", 1, _casefold, deterministic=True)
     connection.execute("PRAGMA cache_size=-32768")
-    connection.execute("PRAGMA mmap_size=268435456")
+    # A large archive is read from the system's cache without copying; the writer's memory stays small.
+    connection.execute(f"PRAGMA mmap_size={1 << 28 if writable else 1 << 31}")
     if writable:
         connection.execute("PRAGMA journal_mode=WAL")
         # In WAL mode NORMAL loses nothing when a process dies; after a power cut the files are read again from the

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, overload
 
-from ...archive.base import Archive, EventRow, Prompted, SessionRow, TurnHit, TurnsRequest
+from ...archive.base import Archive, EventRow, Part, Prompted, SessionRow, TurnHit, TurnsRequest
 from ...model import EventType, rfc3339
 from ...redact import Mode, egress, egress_value
 from .calls import summarise
@@ -122,11 +122,11 @@ class Conversations:
         return session
 
     def _result(self, hit: TurnHit) -> SearchResult:
-        spoken = self._archive.events(hit.session.key, hit.turn.ordinal, _SPOKEN, _FIRST_EVENTS)
+        spoken = self._archive.events(hit.session.key, hit.turn.ordinal, Part(types=_SPOKEN, limit=_FIRST_EVENTS))
         snippet = self._head(_said(spoken), _SNIPPET_CHARS)
         if len(snippet) < _SNIPPET_CHARS:
             if len(spoken) == _FIRST_EVENTS:
-                spoken = self._archive.events(hit.session.key, hit.turn.ordinal, _SPOKEN)
+                spoken = self._archive.events(hit.session.key, hit.turn.ordinal, Part(types=_SPOKEN))
             whole = f"{_said(spoken)}\ntools: {' '.join(sorted(hit.turn.tools))}"
             snippet = self._head(whole, _SNIPPET_CHARS)
         return SearchResult(
@@ -139,7 +139,7 @@ class Conversations:
         )
 
     def _turn(self, session: SessionRow, number: int, ordinal: int) -> Turn:
-        events = self._archive.events(session.key, ordinal, _WITH_TOOLS)
+        events = self._archive.events(session.key, ordinal, Part(types=_WITH_TOOLS))
         return Turn(
             session_id=self._id(session),
             turn_number=number,

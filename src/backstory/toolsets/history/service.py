@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol, TypeVar
 
 from msgspec import UNSET, UnsetType
@@ -11,6 +12,7 @@ from ...archive.base import (
     Archive,
     ArchiveError,
     EventRow,
+    Part,
     SearchRequest,
     SessionRow,
     SessionsRequest,
@@ -18,7 +20,7 @@ from ...archive.base import (
     TurnRow,
 )
 from ...config import Settings
-from ...model import EventRef, Ref, SessionRef, TurnRef, event_id, session_id, turn_id
+from ...model import EVENT_TYPES, EventRef, Ref, SessionRef, TurnRef, event_id, session_id, turn_id
 from ..base import Arguments, Reply
 from .cursor import make_cursor
 from .envelope import Call, Refusal, handle
@@ -37,7 +39,7 @@ from .types import (
     TurnRefs,
     TurnView,
 )
-from .views import Views, final_response
+from .views import Views
 
 __all__ = ["CapsulesOf", "History"]
 
@@ -167,34 +169,33 @@ class History:
         session = self._archive.session(ref.key)
         if session is None:
             return None
-        turns = self._archive.turns(ref.key)
-        if len(turns) > MANY_TURNS:
+        if session.turn_count > MANY_TURNS:
             call.sla_target_ms = 1500
         around = self._anchor(question, ref.key, None)
-        types = question.types
-        shown, page = _part(turns, question, around, lambda row: types is None or not set(types).isdisjoint(row.types))
-        quoted = [uid for row in shown for uid in (row.prompt, final_response(row)) if uid is not None]
-        heads = self._views.heads(self._archive.event_heads(quoted, HEAD_CHARS))
+        shown, cursor = _part(question, around, partial(self._archive.turns, ref.key))
+        heads = self._views.heads(self._archive.turn_heads(shown, HEAD_CHARS))
         previous, following = self._archive.neighbours(session)
         return SessionView(
             self._views.session_head(session),
             [self._views.turn_line(row, heads) for row in shown],
             SessionRefs(*(None if key is None else session_id(key) for key in (previous, following))),
             links=self._links(session.parent, self._archive.children(ref.key), self._capsules_of(ref.key)),
-            page=page,
+            page=Page(len(shown), self._total_turns(session, question), cursor) if question.partial else UNSET,
         )
+
+    def _total_turns(self, session: SessionRow, question: OpenQuestion) -> int:
+        types = question.types
+        return session.turn_count if types is None else self._archive.count_turns(session.key, types)
 
     def _open_turn(self, ref: TurnRef, question: OpenQuestion) -> TurnView | None:
         turn = self._archive.turn(ref.key, ref.ordinal)
         if turn is None:
             return None
         session = self._session_of(turn)
-        events = self._archive.events(ref.key, ref.ordinal)
         around = self._anchor(question, ref.key, ref.ordinal)
-        types = question.types
-        shown, page = _part(events, question, around, lambda row: types is None or row.type in types)
-        quoted = (turn.prompt, final_response(turn))
-        heads = self._views.heads({row.uid: (row.text, False) for row in events if row.uid in quoted})
+        shown, cursor = _part(question, around, partial(self._archive.events, ref.key, ref.ordinal))
+        heads = self._views.heads(self._archive.turn_heads([turn], HEAD_CHARS))
+        first, last = self._archive.end_events(ref.key, ref.ordinal)
         return TurnView(
             self._views.turn_head(turn),
             self._views.session_name(session),
@@ -204,11 +205,17 @@ class History:
                 session_id(ref.key),
                 self._turn_beside(turn, -1),
                 self._turn_beside(turn, 1),
-                event_id(events[0].uid) if events else None,
-                event_id(events[-1].uid) if events else None,
+                None if first is None else event_id(first),
+                None if last is None else event_id(last),
             ),
-            page=page,
+            page=Page(len(shown), self._total_events(turn, question), cursor) if question.partial else UNSET,
         )
+
+    def _total_events(self, turn: TurnRow, question: OpenQuestion) -> int:
+        types = question.types
+        if types is None or set(turn.types) <= set(types):
+            return turn.event_count
+        return self._archive.count_events(turn.session, turn.ordinal, types)
 
     def _open_event(self, ref: EventRef, question: OpenQuestion) -> EventView | None:
         event = self._archive.event(ref.uid)
@@ -221,9 +228,7 @@ class History:
         previous, following = self._archive.neighbour_events(event)
         around: list[EventRow] | UnsetType = UNSET
         if question.before is not None:
-            types = question.types
-            events = self._archive.events(event.session, event.turn)
-            around, _ = _part(events, question, event.ordinal, lambda row: types is None or row.type in types)
+            around, _ = _part(question, event.ordinal, partial(self._archive.events, event.session, event.turn))
         started = []
         if event.call_id is not None:
             started = [row for row in self._archive.children(event.session) if row.parent_call == event.call_id]
@@ -317,21 +322,16 @@ def _kind(ref: Ref) -> str:
 
 
 def _part(
-    rows: Sequence[Row], question: OpenQuestion, around: int | None, wanted: Callable[[Row], bool]
-) -> tuple[list[Row], Page | UnsetType]:
-    """The rows that were asked for: all of them, or those of some types, around one, or on a page."""
-    kept = [row for row in rows if wanted(row)]
-    cursor = None
+    question: OpenQuestion, around: int | None, read: Callable[[Part], list[Row]]
+) -> tuple[list[Row], str | None]:
+    """What was asked for: all rows, or those of some types, around one, or on a page, with the cursor of the next."""
+    types = EVENT_TYPES if question.types is None else question.types
     if around is not None:
-        earlier = [row for row in kept if row.ordinal < around]
-        later = [row for row in kept if row.ordinal > around]
-        here = [row for row in rows if row.ordinal == around]
-        shown = [*earlier[max(len(earlier) - (question.before or 0), 0) :], *here, *later[: question.after or 0]]
-    elif question.limit is not None:
-        rest = [row for row in kept if row.ordinal > question.beyond]
-        shown = rest[: question.limit]
-        if len(rest) > len(shown):
-            cursor = make_cursor((shown[-1].ordinal, ""), *question.identity)
-    else:
-        shown = kept
-    return shown, Page(len(shown), len(kept), cursor) if question.partial else UNSET
+        earlier = read(Part(types=types, below=around, limit=question.before, last=True))
+        later = read(Part(types=types, above=around, limit=question.after))
+        return [*earlier, *read(Part(above=around - 1, below=around + 1)), *later], None
+    if question.limit is None:
+        return read(Part(types=types)), None
+    rows = read(Part(types=types, above=question.beyond, limit=question.limit + 1))
+    shown = rows[: question.limit]
+    return shown, make_cursor((shown[-1].ordinal, ""), *question.identity) if len(rows) > len(shown) else None

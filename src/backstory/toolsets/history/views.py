@@ -40,7 +40,7 @@ from .types import (
     TurnSummary,
 )
 
-__all__ = ["Heads", "Views", "final_response"]
+__all__ = ["Heads", "Views"]
 
 Heads = Mapping[bytes, Excerpt]
 """How events' texts begin."""
@@ -132,7 +132,7 @@ class Views:
     def turn_summary(self, row: TurnRow, heads: Heads) -> TurnSummary:
         return TurnSummary(
             self._quote(row.prompt, heads),
-            self._quote(final_response(row), heads),
+            self._quote(row.response, heads),
             [self._name(tool) for tool in row.tools],
             list(row.types),
         )
@@ -240,11 +240,6 @@ class Views:
     def _lines(self, texts: Sequence[str | None]) -> list[str | None]:
         """Each on one line, or nothing."""
         return [line.text or None for line in heads([(text or "", False) for text in texts], self._egress_all)]
-
-
-def final_response(turn: TurnRow) -> bytes | None:
-    """The answer a turn ended in; other endings have none."""
-    return turn.terminal if turn.terminal_type is EventType.ASSISTANT_RESPONSE else None
 
 
 def _event_id(uid: bytes | None) -> str | None:
