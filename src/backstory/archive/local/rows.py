@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -93,10 +94,23 @@ def turn_values(session: int, change: int, row: TurnRow) -> Values:
 def read_turn(session: str, values: Sequence[Any]) -> TurnRow:
     row = TurnRow(session=session, **dict(zip(TURN_COLUMNS, values, strict=True)))
     row.terminal_type = None if values[7] is None else EVENT_TYPES[values[7]]
-    row.tools = tuple(_decode(values[10]))
-    row.types = tuple(EVENT_TYPES[int(code)] for code in values[11])
+    row.tools = _read_tools(values[10])
+    row.types = _read_types(values[11])
     row.started_work = bool(row.started_work)
     return row
+
+
+# Turns are much alike: the same few combinations come again and again.
+
+
+@lru_cache(maxsize=1024)
+def _read_tools(names: str) -> tuple[str, ...]:
+    return tuple(_decode(names))
+
+
+@lru_cache(maxsize=1024)
+def _read_types(codes: str) -> tuple[EventType, ...]:
+    return tuple(EVENT_TYPES[int(code)] for code in codes)
 
 
 def event_values(id: int, session: int, project: int | None, row: EventRow, bodies: Bodies) -> Values:

@@ -16,7 +16,7 @@ EgressAll = Callable[[Sequence[str]], list[str]]
 
 MAX_CHARS = 320
 # How much of a text its head is made from. More is needed for few: where much of it is white, or part of one secret.
-_HEAD_WINDOWS = (512, 4096, 65_536)
+_HEAD_WINDOWS = (400, 4096, 65_536)
 HEAD_CHARS = _HEAD_WINDOWS[-1]
 """How much of a text its head is made from at most."""
 

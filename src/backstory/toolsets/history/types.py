@@ -95,6 +95,8 @@ class ErrorEnvelope(Struct, frozen=True):
     performance: Performance
 
 
+# What answers have thousands of is none of the garbage collector's business (`gc=False`): it holds no cycles.
+
 # search_sessions.
 
 
@@ -122,7 +124,7 @@ class HitSession(Struct, frozen=True):
     completed: bool
 
 
-class Excerpt(Struct, frozen=True):
+class Excerpt(Struct, frozen=True, gc=False):
     text: str
     truncated: bool
 
@@ -190,7 +192,7 @@ class ListingData(Struct, frozen=True):
 # open.
 
 
-class Quote(Struct, frozen=True):
+class Quote(Struct, frozen=True, gc=False):
     """The beginning of an event's text."""
 
     event_id: str
@@ -245,12 +247,12 @@ class SessionRefs(Struct, frozen=True):
     next_session_id: str | None
 
 
-class TurnIds(Struct, frozen=True):
+class TurnIds(Struct, frozen=True, gc=False):
     turn_id: str
     terminal_event_id: str | None
 
 
-class TurnLine(Struct, frozen=True):
+class TurnLine(Struct, frozen=True, gc=False):
     """A turn in the list of its session."""
 
     id: str
@@ -293,7 +295,7 @@ class TurnSummary(Struct, frozen=True):
     event_types: list[EventType]
 
 
-class EventLine(Struct, frozen=True):
+class EventLine(Struct, frozen=True, gc=False):
     """An event in the list of its turn."""
 
     id: str

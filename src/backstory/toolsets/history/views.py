@@ -133,31 +133,30 @@ class Views:
         return TurnSummary(
             self._quote(row.prompt, heads),
             self._quote(row.response, heads),
-            [self._name(tool) for tool in row.tools],
+            self._names(row.tools),
             list(row.types),
         )
 
     def turn_line(self, row: TurnRow, heads: Heads) -> TurnLine:
-        head, summary = self.turn_head(row), self.turn_summary(row, heads)
+        id, terminal = turn_id(row.session, row.ordinal), _event_id(row.terminal)
         return TurnLine(
-            head.id,
-            head.ordinal,
-            head.completed,
-            head.terminal_event_id,
-            head.event_count,
-            head.started_at,
-            head.updated_at,
-            summary.user_input,
-            summary.final_response,
-            summary.tools_called,
-            summary.event_types,
-            TurnIds(head.id, head.terminal_event_id),
+            id,
+            row.ordinal,
+            row.completed,
+            terminal,
+            row.event_count,
+            rfc3339(row.started_at),
+            rfc3339(row.updated_at),
+            self._quote(row.prompt, heads),
+            self._quote(row.response, heads),
+            self._names(row.tools),
+            list(row.types),
+            TurnIds(id, terminal),
         )
 
     def _quote(self, uid: bytes | None, heads: Heads) -> Quote | None:
-        if uid is None or uid not in heads:
-            return None
-        return Quote(event_id(uid), heads[uid].text, heads[uid].truncated)
+        head = heads.get(uid) if uid is not None else None
+        return None if uid is None or head is None else Quote(event_id(uid), head.text, head.truncated)
 
     # Events
 
@@ -233,6 +232,9 @@ class Views:
         if row.type is EventType.TOOL_RESPONSE:
             return ResponseContent(tool, row.exit_code, text, failed=UNSET if row.failed is None else row.failed)
         return TextContent(text)
+
+    def _names(self, texts: Sequence[str]) -> list[str]:
+        return [self._name(text) for text in texts]
 
     def _word(self, text: str | None) -> str | None:
         return None if text is None else self._name(text)
