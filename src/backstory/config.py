@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -54,11 +53,15 @@ def make_private_folder(folder: Path) -> Path:
 
 def load_settings(home: Path, environ: Mapping[str, str] = os.environ) -> Settings:
     path = home / "config.toml"
+    table: dict[str, Any] = {}
     try:
-        table = tomllib.loads(path.read_text("utf-8"))
+        if text := path.read_text("utf-8"):
+            import tomllib  # most have no such file, and every command comes by here
+
+            table = tomllib.loads(text)
     except FileNotFoundError:
-        table = {}
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        pass
+    except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: {error}") from error
     _apply_environment(Settings, table, environ, "BACKSTORY")
     try:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .ingest.pipeline import Ingest, SyncProgress, SyncReport
     from .sources.base import Source
     from .toolsets.capsules.service import Capsules
+    from .toolsets.history.service import History
     from .toolsets.history.types import CapsuleLink
 
 __all__ = ["TOOLSETS", "Library"]
@@ -87,13 +88,25 @@ class Library:
         if self.settings.catch_up_seconds <= 0 or self.archive.sync_state().index_behind:
             return
         try:
-            self.sync(budget=self.settings.catch_up_seconds)
+            if self._has_news():
+                self.sync(budget=self.settings.catch_up_seconds)
         except ArchiveBusy:
             return
         except ConfigError:
             raise
         except Exception as error:
             _log.warning("new transcripts could not be read: %s", error)
+
+    def _has_news(self) -> bool:
+        from .ingest.news import has_news
+
+        return has_news(
+            self.archive,
+            self.sources,
+            home=self._agents_home,
+            environ=self._own_environ,
+            extra_roots=self._extra_roots,
+        )
 
     def watch(self, stop: threading.Event, on_change: Callable[[SyncReport], None] | None = None) -> None:
         """Keep the archive live until stopped. While another process does it, wait for its turn to end."""
@@ -144,7 +157,7 @@ class Library:
                 self.sources,
                 home=self._agents_home,
                 environ=self._own_environ,
-                extra_roots={"otel": (str(make_private_folder(self.home / "otel")),), **self.settings.extra_roots},
+                extra_roots=self._extra_roots,
                 redact=egress_value if self.settings.redact == "ingest" else None,
             )
         finally:
@@ -183,6 +196,10 @@ class Library:
         raise KeyError(name)
 
     @property
+    def _extra_roots(self) -> Mapping[str, tuple[str, ...]]:
+        return {"otel": (str(make_private_folder(self.home / "otel")),), **self.settings.extra_roots}
+
+    @property
     def _own_environ(self) -> Mapping[str, str]:
         """What says where things are, with this home in it: live sessions lie below it."""
         return {**self._environ, "BACKSTORY_HOME": str(self.home)}
@@ -219,14 +236,23 @@ class Library:
         """Any tool's structured result; errors are results too, as the tool's contract shapes them."""
         return self.reply(tool, arguments).data
 
+    # The history tools, without the schemas of any
+
     def search(self, query: str, **options: Any) -> dict[str, Any]:
-        return self.call("search_sessions", {"query": query, **options})
+        return self._history.search_sessions({"query": query, **options}).data
 
     def open(self, id: str, **options: Any) -> dict[str, Any]:
-        return self.call("open", {"id": id, **options})
+        return self._history.open({"id": id, **options}).data
 
     def sessions(self, start_datetime: str, end_datetime: str, **options: Any) -> dict[str, Any]:
-        return self.call("list_sessions", {"start_datetime": start_datetime, "end_datetime": end_datetime, **options})
+        window = {"start_datetime": start_datetime, "end_datetime": end_datetime}
+        return self._history.list_sessions({**window, **options}).data
+
+    @cached_property
+    def _history(self) -> History:
+        from .toolsets.history.service import History
+
+        return History(self.archive, self.settings, self._capsules_of)
 
     def close(self) -> None:
         if "archive" in self.__dict__:

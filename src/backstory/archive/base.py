@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from msgspec import Struct
 
@@ -35,6 +35,7 @@ __all__ = [
     "SearchRequest",
     "SessionRow",
     "SessionsRequest",
+    "Stamp",
     "SyncState",
     "TurnHit",
     "TurnRow",
@@ -173,6 +174,16 @@ class FileRow(Struct, kw_only=True):
     errors: int = 0
     last_error: str | None = None
     missing: bool = False
+
+
+class Stamp(NamedTuple):
+    """What tells whether a transcript has changed since it was read."""
+
+    source: str
+    inode: int
+    size: int
+    mtime_ns: int
+    missing: bool
 
 
 class Place(Struct, frozen=True):
@@ -385,6 +396,12 @@ class Archive(Protocol):
 
     def usage(self, key: str) -> list[UsageRow]: ...
     def files(self) -> Iterator[FileRow]: ...
+    def stamps(self) -> dict[str, Stamp]:
+        """Of every transcript that was read, by its path."""
+
     def counts(self) -> Counts: ...
     def sync_state(self) -> SyncState: ...
+    def is_whole(self) -> bool:
+        """Whether there is nothing to recover: everything that was written can be found."""
+
     def close(self) -> None: ...

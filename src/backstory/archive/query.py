@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import pairwise
 
 from msgspec import Struct
@@ -23,11 +23,7 @@ _MAX_IMPLICIT_PHRASE = 6
 # A pasted stack trace is not a better question for having a thousand words.
 _MAX_CLAUSES = 48
 
-# Scripts written without spaces: every character is a token, words are phrases.
-_UNSPACED = re.compile(
-    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003134f]"
-)
-# The first bytes of these characters in UTF-8. Accents, arrows and box drawings begin with others.
+# How characters of scripts without spaces begin in UTF-8. Accents, arrows and box drawings begin with other bytes.
 _UNSPACED_LEADS = bytes((0xE0, 0xE1, *range(0xE3, 0xEA), 0xEF, 0xF0))
 _TOKEN = re.compile(r"[^\W_]+")
 _QUOTED = re.compile(r'"([^"]+)"|“([^”]+)”')
@@ -119,7 +115,7 @@ def parse_query(text: str, tokenize: Callable[[str], list[str]] = tokens) -> Que
 def _word_clauses(word: str, tokenize: Callable[[str], list[str]]) -> list[Clause]:
     """A word as typed is one clause; a sentence in a script without spaces is one for every two characters."""
     whole = tuple(tokenize(_space(word)))
-    if len(whole) > _MAX_IMPLICIT_PHRASE and _UNSPACED.search(word):
+    if len(whole) > _MAX_IMPLICIT_PHRASE and _unspaced().search(word):
         return [Clause((pair,)) for pair in pairwise(whole)]
     if not whole:
         return []
@@ -139,4 +135,13 @@ def _space(text: str) -> str:
     data = text.encode()
     if len(data.translate(None, _UNSPACED_LEADS)) == len(data):
         return text
-    return _UNSPACED.sub(r" \g<0> ", text)
+    return _unspaced().sub(r" \g<0> ", text)
+
+
+@cache  # compiling it takes longer than most searches, and few need it
+def _unspaced() -> re.Pattern[str]:
+    """A character of a script written without spaces: each is a token, words are phrases."""
+    return re.compile(
+        "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+        "\U00020000-\U0003134f]"
+    )

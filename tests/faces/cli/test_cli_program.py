@@ -84,10 +84,10 @@ class TestErrors:
     ) -> None:
         """Whatever is raised is one line, and exit code 1."""
 
-        def fail(*_: object) -> None:
+        def fail(*_: object, **__: object) -> None:
             raise error
 
-        monkeypatch.setattr("backstory.library.Library.call", fail)
+        monkeypatch.setattr("backstory.library.Library.search", fail)
 
         assert backstory("search", "x") == (1, "", f"error: {message}\n")
         assert json.loads(backstory("search", "x", "--json").out) == {
@@ -97,7 +97,7 @@ class TestErrors:
     def test_debugging_shows_it(self, world: World, backstory: Program, monkeypatch: pytest.MonkeyPatch) -> None:
         """With BACKSTORY_DEBUG the error itself comes through."""
         monkeypatch.setenv("BACKSTORY_DEBUG", "1")
-        monkeypatch.setattr("backstory.library.Library.call", lambda *_: 1 / 0)
+        monkeypatch.setattr("backstory.library.Library.search", lambda *_, **__: 1 / 0)
 
         with pytest.raises(ZeroDivisionError):
             backstory("search", "x")
@@ -105,10 +105,10 @@ class TestErrors:
     def test_interrupted(self, world: World, backstory: Program, monkeypatch: pytest.MonkeyPatch) -> None:
         """Ctrl-C is 130, as shells expect, and no noise."""
 
-        def interrupt(*_: object) -> None:
+        def interrupt(*_: object, **__: object) -> None:
             raise KeyboardInterrupt
 
-        monkeypatch.setattr("backstory.library.Library.call", interrupt)
+        monkeypatch.setattr("backstory.library.Library.search", interrupt)
 
         assert backstory("search", "x") == (130, "", "\n")
 

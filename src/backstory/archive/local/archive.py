@@ -32,6 +32,7 @@ from ..base import (
     SearchRequest,
     SessionRow,
     SessionsRequest,
+    Stamp,
     SyncState,
     TurnHit,
     TurnRow,
@@ -424,6 +425,13 @@ class LocalArchive:
         for row in self._db.execute(f"SELECT {', '.join(FILE_COLUMNS)} FROM file ORDER BY path"):
             yield read_file(row)
 
+    def stamps(self) -> dict[str, Stamp]:
+        rows = self._db.execute("SELECT path, source, inode, size, mtime_ns, missing FROM file")
+        return {
+            path: Stamp(source, inode, size, mtime_ns, bool(missing))
+            for path, source, inode, size, mtime_ns, missing in rows
+        }
+
     def counts(self) -> Counts:
         db = self._db
         files, broken, missing = db.execute(
@@ -449,6 +457,14 @@ class LocalArchive:
         state = msgspec.json.decode(row[0], type=SyncState) if row else SyncState()
         state.index_behind = state.first_finished_at is not None and (self._events.outdated or self._turns.outdated)
         return state
+
+    def is_whole(self) -> bool:
+        row = self._db.execute("SELECT value FROM meta WHERE name = 'whole'").fetchone()
+        if row is None or self._events.outdated or self._turns.outdated:
+            return False
+        event, change = msgspec.json.decode(row[0], type=tuple[int, int])
+        last = self._db.execute("SELECT (SELECT max(id) FROM event), (SELECT max(change) FROM turn)").fetchone()
+        return event >= (last[0] or 0) and change >= (last[1] or 0)
 
     def close(self) -> None:
         if "spans" in self.__dict__:

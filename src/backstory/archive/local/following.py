@@ -117,12 +117,13 @@ class Following:
         newest = self._record.execute(
             "SELECT id FROM event WHERE type <> ? ORDER BY id DESC LIMIT 1", (_UNKNOWN,)
         ).fetchone()
-        committed, indexed = newest[0] if newest else 0, self._events.highest("id")
+        committed = newest[0] if newest else 0
+        indexed = self._events.highest("id", committed)
         if indexed > committed:  # the index outlived a power cut that the record's last commits did not
             self._open_events().delete_above("id", committed)
             self._uncommitted = True
         self._fed_event = min(indexed, committed)
-        self._fed_change = self._turns.highest("change")
+        self._fed_change = self._turns.highest("change", self._newest_change())
         if self._fed_change > self._newest_change():  # likewise; what these turns were before is not in the index
             self._rebuild_turns()
 

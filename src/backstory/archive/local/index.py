@@ -81,15 +81,20 @@ class Index:
         assert self._index is not None
         return self._index.schema
 
-    def highest(self, field: str) -> int:
-        """The highest value of a field that was committed; 0 when there is none."""
+    def highest(self, field: str, likely: int = 0) -> int:
+        """The highest value of a field that was committed; 0 when there is none. `likely` is what it usually is."""
         import tantivy
 
         searcher = self.searcher()
         if searcher is None:
             return 0
-        hits = searcher.search(tantivy.Query.all_query(), 1, count=False, order_by_field=field).hits
-        return int(searcher.fast_field_values(field, [hits[0][1]])[0] or 0) if hits else 0
+        # Above a value are few documents, and they are found at once.
+        above = tantivy.Query.range_query(self.schema, field, tantivy.FieldType.Unsigned, lower_bound=likely)
+        for query in (above, tantivy.Query.all_query()):
+            hits = searcher.search(query, 1, count=False, order_by_field=field).hits
+            if hits:
+                return int(searcher.fast_field_values(field, [hits[0][1]])[0] or 0)
+        return 0
 
     @property
     def outdated(self) -> bool:

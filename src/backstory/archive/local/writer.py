@@ -218,7 +218,12 @@ class LocalWriter:
     def recover(self) -> bool:
         behind = self._following.flush()
         self._following.project(_PROJECT_SECONDS)
+        self._note_whole()
         return behind
+
+    def _note_whole(self) -> None:
+        """Everything up to here can be found: by this readers know that there is nothing to recover."""
+        self._set_meta("whole", msgspec.json.encode((self._next_event - 1, self._change)).decode())
 
     def rebuild_index(self) -> int:
         return self._following.rebuild()
@@ -233,6 +238,7 @@ class LocalWriter:
     def close(self) -> None:
         try:
             self.flush()
+            self._note_whole()
             self._following.close()
             self._db.execute("PRAGMA optimize")
         finally:

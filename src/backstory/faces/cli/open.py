@@ -22,7 +22,7 @@ def open_(id_: str, as_json: bool) -> int:
 
     library = open_archive()
     library.catch_up()
-    answer = library.call("open", {"id": find_id(library.archive, id_)})
+    answer = library.open(find_id(library.archive, id_))
     if as_json:
         print_json(answer)
     elif "error" in answer and answer["error"]["code"] == "invalid_id":

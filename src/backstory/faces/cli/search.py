@@ -70,8 +70,7 @@ def search(
     if CAPSULE in types:
         return _search_capsules(library, " ".join(words), n_hits, as_json)
     library.catch_up()
-    arguments = {
-        "query": " ".join(words),
+    options = {
         "n_hits": n_hits,
         "within_id": find_id(library.archive, within) if within else None,
         "event_types": list(types) or None,
@@ -80,7 +79,7 @@ def search(
         "since": rfc3339(since) if since is not None else None,
         "until": rfc3339(until) if until is not None else None,
     }
-    answer = library.call("search_sessions", {name: value for name, value in arguments.items() if value is not None})
+    answer = library.search(" ".join(words), **{name: value for name, value in options.items() if value is not None})
     if as_json:
         print_json(answer)
     elif "error" not in answer:
