@@ -84,8 +84,10 @@ class Library:
         Whatever goes wrong, what is there can still be searched.
         """
         from .archive.base import ArchiveBusy
+        from .archive.trouble import explain
 
-        if self.settings.catch_up_seconds <= 0 or self.archive.sync_state().index_behind:
+        state = self.archive.sync_state()
+        if self.settings.catch_up_seconds <= 0 or state.index_behind or state.read_only:
             return
         try:
             if self._has_news():
@@ -95,7 +97,7 @@ class Library:
         except ConfigError:
             raise
         except Exception as error:
-            _log.warning("new transcripts could not be read: %s", error)
+            _log.warning("new transcripts could not be read: %s", explain(error) or error)
 
     def _has_news(self) -> bool:
         from .ingest.news import has_news
@@ -111,9 +113,11 @@ class Library:
     def watch(self, stop: threading.Event, on_change: Callable[[SyncReport], None] | None = None) -> None:
         """Keep the archive live until stopped. While another process does it, wait for its turn to end."""
         from .archive.base import ArchiveBusy
+        from .archive.trouble import explain
         from .ingest.watch import watch
 
         self.expect_first_sync()
+        said = None
         while not stop.is_set():
             try:
                 with self._ingest() as ingest:
@@ -122,7 +126,10 @@ class Library:
                 stop.wait(_LOCK_POLL_SECONDS)
             except Exception as error:
                 # A full disk or a broken folder may be mended; whoever asks meanwhile is still answered.
-                _log.warning("reading transcripts stopped (%s), trying again in %d s", error, _RETRY_SECONDS)
+                reason = explain(error) or str(error)
+                if reason != said:
+                    _log.warning("reading transcripts stopped, trying again every %d s: %s", _RETRY_SECONDS, reason)
+                said = reason
                 stop.wait(_RETRY_SECONDS)
 
     def expect_first_sync(self) -> None:

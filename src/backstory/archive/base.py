@@ -302,6 +302,8 @@ class SyncState(Struct, kw_only=True):
     first_finished_at: int | None = None
     """When the archive was complete for the first time; None: the first sync is still to come or running."""
     index_behind: bool = False
+    read_only: bool = False
+    """The archive can be read but not written: it stays as it is."""
 
 
 class Counts(Struct, kw_only=True):

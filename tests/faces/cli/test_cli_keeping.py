@@ -206,7 +206,8 @@ class TestDoctor:
         result = backstory("doctor")
 
         assert result.code == 1
-        assert "✗ the archive cannot be read: " in result.out
+        assert f"✗ {home}/.backstory/archive.db is damaged (file is not a database)" in result.out
+        assert "fix: move it away and run backstory sync" in result.out
         assert "claude-code" in result.out
 
     def test_a_missing_index(self, home: Path, backstory: Program) -> None:

@@ -21,6 +21,7 @@ from ...config import make_private_folder
 from ...model import EVENT_TYPES, EventType, event_id, session_id
 from ..base import (
     EVERYTHING,
+    ArchiveError,
     Counts,
     DeadlineExceeded,
     EventRow,
@@ -41,10 +42,10 @@ from ..base import (
 )
 from ..query import parse_query
 from .bodies import Bodies
-from .database import Reader, connect, migrate
+from .database import Reader, connect, is_writable, prepare
 from .documents import EVENTS, TURN_SOURCE, TURNS, split_turn_number, turn_number
 from .following import Following
-from .index import Index
+from .index import Index, explained
 from .rows import (
     EVENT_COLUMNS,
     FILE_COLUMNS,
@@ -82,9 +83,7 @@ class LocalArchive:
     def __init__(self, home: Path) -> None:
         self.home = make_private_folder(home)
         self._path = home / "archive.db"
-        connection = connect(self._path, writable=True)
-        migrate(connection)
-        connection.close()
+        prepare(self._path)
         self._local = threading.local()
         self._readers: WeakSet[Reader] = WeakSet()
         self._bodies = Bodies(self._dictionary)
@@ -92,6 +91,8 @@ class LocalArchive:
         self._turns = Index(home / "index", TURNS)
 
     def writer(self) -> LocalWriter:
+        if not is_writable(self._path):
+            raise ArchiveError(f"{self.home} cannot be written to: check its permissions")
         lock = take_lock(self.home)
         try:
             return LocalWriter(self.home, connect(self._path, writable=True), self.following, lock)
@@ -117,7 +118,7 @@ class LocalArchive:
         documents = self._db.execute("SELECT max(id) FROM event").fetchone()[0] or 0
         if snapshot is None or filters is None:
             return Found(query=query, hits=[], more=False, documents=documents)
-        with self._until(request.deadline) as db:
+        with self._until(request.deadline) as db, explained():
             matches, more = search(
                 self._events.schema,
                 snapshot,
@@ -146,7 +147,9 @@ class LocalArchive:
             row = db.execute("SELECT id FROM session WHERE key = ?", (request.session,)).fetchone()
             session = row[0] if row else 0
         hits = []
-        for ranked in rank_turns(self._turns.schema, snapshot, query, folders, session, request.limit):
+        with explained():
+            best = rank_turns(self._turns.schema, snapshot, query, folders, session, request.limit)
+        for ranked in best:
             row = db.execute(
                 "SELECT (SELECT count(*) FROM turn b WHERE b.session = t.session AND b.ordinal < t.ordinal "
                 f"AND b.prompt IS NOT NULL), {_TURN}, {_SESSION} FROM turn t JOIN session s ON s.id = t.session "
@@ -455,6 +458,7 @@ class LocalArchive:
     def sync_state(self) -> SyncState:
         row = self._db.execute("SELECT value FROM meta WHERE name = 'sync'").fetchone()
         state = msgspec.json.decode(row[0], type=SyncState) if row else SyncState()
+        state.read_only = not is_writable(self._path)
         state.index_behind = state.first_finished_at is not None and (self._events.outdated or self._turns.outdated)
         return state
 

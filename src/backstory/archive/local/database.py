@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 from ..base import ArchiveError
+from ..trouble import DAMAGED, is_damage
 
-__all__ = ["SCHEMA_VERSION", "Reader", "connect", "migrate", "stored_dictionary"]
+__all__ = ["SCHEMA_VERSION", "Reader", "connect", "is_writable", "migrate", "prepare", "stored_dictionary"]
 
 _TABLES = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value ANY) STRICT, WITHOUT ROWID;
@@ -103,14 +104,14 @@ def connect(path: Path, *, writable: bool) -> sqlite3.Connection:
         # away every lock that this process has on it, and another one could remove the -wal under its readers.
         with suppress(FileExistsError):
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-    connection = sqlite3.connect(
-        f"{path.absolute().as_uri()}?mode={'rw' if writable else 'ro'}",
-        uri=True,
-        timeout=10,
-        isolation_level=None,
-        check_same_thread=False,
-        cached_statements=256,
-    )
+    connection = _open(path, "mode=rw" if writable else "mode=ro")
+    if not writable and not is_writable(path):
+        try:
+            connection.execute("PRAGMA schema_version").fetchone()
+        except sqlite3.OperationalError:
+            # Even reading needs files beside the database, which nobody can make here: so nobody else writes either.
+            connection.close()
+            connection = _open(path, "mode=ro&immutable=1")
     connection.create_function("casefold", 1, _casefold, deterministic=True)
     connection.execute("PRAGMA cache_size=-32768")
     # A large archive is read from the system's cache without copying; the writer's memory stays small.
@@ -122,6 +123,47 @@ def connect(path: Path, *, writable: bool) -> sqlite3.Connection:
         connection.execute("PRAGMA synchronous=NORMAL")
         connection.execute("PRAGMA wal_autocheckpoint=4000")
     return connection
+
+
+def _open(path: Path, options: str) -> sqlite3.Connection:
+    return sqlite3.connect(
+        f"{path.absolute().as_uri()}?{options}",
+        uri=True,
+        timeout=10,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=256,
+    )
+
+
+def is_writable(path: Path) -> bool:
+    """Whether a database can be written, or made, here."""
+    return os.access(path.parent, os.W_OK) and (not path.exists() or os.access(path, os.W_OK))
+
+
+def prepare(path: Path, migrations: tuple[str, ...] | None = None, *, patience_ms: int = 10_000) -> None:
+    """Bring a database to this version, or let another process do it. One that can only be read must have it already."""
+    migrations = _MIGRATIONS if migrations is None else migrations
+    writable = is_writable(path)
+    if not writable and not path.exists():
+        raise ArchiveError(
+            f"{path.parent} cannot be written to, and there is no {path.name} in it: check its permissions, "
+            "or set BACKSTORY_HOME to another folder"
+        )
+    try:
+        with closing(connect(path, writable=writable)) as connection:
+            connection.execute(f"PRAGMA busy_timeout={patience_ms}")
+            if writable:
+                migrate(connection, migrations)
+            elif version_of(connection, len(migrations)) < len(migrations):
+                raise ArchiveError(
+                    f"{path.parent} is read-only, and {path.name} in it is of an older Backstory: make it writable, "
+                    "so that it can be updated"
+                )
+    except sqlite3.DatabaseError as error:
+        if not is_damage(error):
+            raise
+        raise ArchiveError(DAMAGED.format(path, error)) from error
 
 
 def stored_dictionary(connection: sqlite3.Connection) -> bytes | None:
@@ -147,7 +189,8 @@ def migrate(connection: sqlite3.Connection, migrations: tuple[str, ...] = _MIGRA
                 connection.execute(f"PRAGMA user_version={version + 1}")
             connection.execute("COMMIT")
         except BaseException:
-            connection.execute("ROLLBACK")
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
             raise
 
 

@@ -110,7 +110,7 @@ class Following:
 
     def _locate(self) -> None:
         """Find where the index stands after a writer that died, a power cut, or an update."""
-        if self._events.outdated or self._turns.outdated:
+        if any(index.outdated or index.damaged for index in (self._events, self._turns)):
             self.rebuild()
             self._uncommitted = True
             return

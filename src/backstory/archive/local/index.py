@@ -5,28 +5,54 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from ...config import make_private_folder
+from ..base import ArchiveError
 from ..query import MAX_TOKEN_CHARS
+from ..trouble import FULL_DISK
 
 if TYPE_CHECKING:
     import tantivy
 
-__all__ = ["TOKENIZER", "Index", "IndexWriter", "Kind"]
+__all__ = ["TOKENIZER", "Index", "IndexDamaged", "IndexWriter", "Kind", "explained"]
 
 TOKENIZER = "words"
 _POINTER = "current"
 _LOCK_SECONDS = 10.0
 _LOCK_POLL_SECONDS = 0.05
+
+
+class IndexDamaged(ArchiveError):
+    """It must be built anew, which loses nothing."""
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Around what is asked of tantivy: its errors say nothing to whoever asked."""
+    try:
+        yield
+    except BaseException as error:
+        # A panic over broken data is no Exception.
+        if not isinstance(error, ValueError) and type(error).__name__ != "PanicException":
+            raise
+        if "No space left" in str(error):
+            raise ArchiveError(FULL_DISK) from error
+        reason = " ".join(str(error).split())[:120]
+        raise IndexDamaged(
+            f"the search index is damaged: run backstory reindex, which loses nothing ({reason})"
+        ) from error
 
 
 class Kind(Struct, frozen=True):
@@ -50,6 +76,7 @@ class Index:
         self._lock = threading.Lock()
         self._seen: tuple[object, ...] = ()
         self._index: tantivy.Index | None = None
+        self._links: TemporaryDirectory[str] | None = None
 
     @cached_property
     def analyzer(self) -> tantivy.TextAnalyzer:
@@ -68,12 +95,24 @@ class Index:
                 return None
             seen = (folder, commit.st_mtime_ns, commit.st_ino)
             if seen != self._seen:
-                if self._index is None or self._seen[:1] != (folder,):
-                    self._index = _open(folder)
-                self._index.reload()
+                with explained():
+                    if self._index is None or self._links is not None or self._seen[:1] != (folder,):
+                        self._index = self._open(folder)
+                    self._index.reload()
                 self._seen = seen
             assert self._index is not None
             return self._index.searcher()
+
+    def _open(self, folder: Path) -> tantivy.Index:
+        self._links = None
+        if os.access(folder, os.W_OK):
+            return _open(folder)
+        # Also to read, tantivy makes a lock file beside what it reads: where it may not, links stand in.
+        self._links = TemporaryDirectory(prefix="backstory-")
+        for path in folder.iterdir():
+            if path.suffix != ".lock":
+                (Path(self._links.name) / path.name).symlink_to(path)
+        return _open(Path(self._links.name))
 
     @property
     def schema(self) -> tantivy.Schema:
@@ -101,6 +140,14 @@ class Index:
         """Written by another version of this code, or not there at all."""
         folder = self._current()
         return folder is None or _version_of(folder) != self._kind.version or not (folder / "meta.json").exists()
+
+    @property
+    def damaged(self) -> bool:
+        try:
+            self.searcher()
+        except IndexDamaged:
+            return True
+        return False
 
     def writer(self) -> IndexWriter:
         """For the holder of the writer lock. The index must not be outdated."""
@@ -153,7 +200,11 @@ class IndexWriter:
         self._writer = index.writer(kind.heap_bytes, kind.threads)
 
     def add(self, entry: tantivy.Document) -> None:
-        self._writer.add_document(entry)
+        try:
+            self._writer.add_document(entry)
+        except ValueError:
+            with explained():
+                raise
 
     def delete(self, field: str, values: Sequence[int]) -> None:
         import tantivy
@@ -170,11 +221,13 @@ class IndexWriter:
         self._writer.delete_documents_by_query(above)
 
     def commit(self) -> None:
-        self._writer.commit()
+        with explained():
+            self._writer.commit()
 
     def close(self) -> None:
         """Let running merges finish; a merge cut short is only work lost."""
-        self._writer.wait_merging_threads()
+        with explained():
+            self._writer.wait_merging_threads()
 
 
 def _analyzer() -> tantivy.TextAnalyzer:

@@ -154,7 +154,8 @@ class LocalWriter:
             self._write_rows(batch)
             self._db.execute("COMMIT")
         except BaseException:
-            self._db.execute("ROLLBACK")
+            if self._db.in_transaction:  # a full disk has rolled it back already
+                self._db.execute("ROLLBACK")
             self._forget_uncommitted(first_event)
             raise
         if self._follower is not None:

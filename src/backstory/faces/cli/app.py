@@ -137,13 +137,15 @@ def run(arguments: Sequence[str]) -> int:
 
 def _explain(error: Exception) -> str:
     """What happened, in one line."""
-    from ...archive.base import ArchiveError
+    from ...archive.trouble import explain
     from ...config import ConfigError
 
     if isinstance(error, click.ClickException):
         return error.format_message()
-    if isinstance(error, ArchiveError | ConfigError):
+    if isinstance(error, ConfigError):
         return str(error)
+    if reason := explain(error):
+        return reason
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
     return (

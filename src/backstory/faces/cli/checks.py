@@ -13,9 +13,11 @@ from typing import Literal
 from msgspec import Struct
 
 from ... import __version__
-from ...archive.base import Counts, FileRow, SyncState
+from ...archive.base import Counts, FileRow, SearchRequest, SyncState
+from ...archive.trouble import explain
 from ...ingest.scan import existing_roots, stored_path, walk
 from ...library import Library
+from ...model import DEFAULT_TYPES
 from ...sources.base import Source
 
 __all__ = ["Agent", "Broken", "Diagnosis", "Problem", "Purge", "diagnose", "found_roots"]
@@ -87,9 +89,10 @@ def diagnose(library: Library) -> Diagnosis:
     try:
         known = {row.path: row for row in library.archive.files()}
         found.archive, found.sync = library.archive.counts(), library.archive.sync_state()
+        library.archive.search(SearchRequest(query="anything", types=DEFAULT_TYPES, limit=1))
     except Exception as error:  # whatever is wrong with the archive, the rest is still worth knowing
-        fix = f"move {library.home / 'archive.db'} away and run backstory sync"
-        found.problems.append(Problem("error", f"the archive cannot be read: {error}", fix))
+        message, _, fix = (explain(error) or str(error)).partition(": ")
+        found.problems.append(Problem("error", message, fix or "please report this"))
     found.broken = [Broken(row.path, row.errors, row.last_error) for row in known.values() if row.errors]
     found.missing = [row.path for row in known.values() if row.missing and row.session]
     found.disk = {name: _size(library.home / name) for name in ("archive.db", "index", "capsules.db", "live")}

@@ -11,7 +11,8 @@ from typing import Any
 
 import msgspec
 
-from ...archive.base import ArchiveError, DeadlineExceeded
+from ...archive.base import DeadlineExceeded
+from ...archive.trouble import explain
 from ..base import Arguments, Reply
 from .types import Envelope, ErrorBody, ErrorCode, ErrorEnvelope, Performance
 
@@ -83,11 +84,12 @@ def handle(tool: str, arguments: Arguments, sla_target_ms: int, work: Callable[[
         return call.error(refusal)
     except DeadlineExceeded:
         return call.too_late()
-    except ArchiveError as error:
-        return call.error(Refusal("internal_error", f"{tool} failed: {str(error)[:_MAX_REASON_CHARS]}"))
-    except Exception:
-        _log.debug("%s failed", tool, exc_info=True)
-        return call.error(Refusal("internal_error", f"{tool} failed unexpectedly; `backstory doctor` may tell why"))
+    except Exception as error:
+        reason = explain(error)
+        if reason is None:
+            _log.debug("%s failed", tool, exc_info=True)
+            return call.error(Refusal("internal_error", f"{tool} failed unexpectedly; `backstory doctor` may tell why"))
+        return call.error(Refusal("internal_error", f"{tool} failed: {reason[:_MAX_REASON_CHARS]}"))
 
 
 def _echo(arguments: Any) -> dict[str, Any]:

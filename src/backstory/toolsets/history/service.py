@@ -293,7 +293,9 @@ class History:
 
     def _warn(self, call: Call, *, searching: bool = False) -> None:
         state = self._archive.sync_state()
-        if state.first_finished_at is None:
+        if state.read_only:
+            call.warnings.append("The archive can be read but not written, so newer sessions are missing in it.")
+        elif state.first_finished_at is None:
             call.warnings.append(_first_sync(state))
         if state.index_behind and searching:
             call.warnings.append("The search index is behind the archive; the newest events may not be found yet.")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
-from ..database import connect, migrate
+from ..database import connect
+from ..database import prepare as prepare_database
 from .columns import add_functions
 
 __all__ = ["open_database", "prepare"]
@@ -135,11 +136,8 @@ _MIGRATIONS: tuple[str, ...] = (_TABLES, _FEWER_PAGES)
 
 
 def prepare(path: Path) -> None:
-    connection = connect(path, writable=True)
     # Another process may be at it, and a million spans take half a minute.
-    connection.execute("PRAGMA busy_timeout=120000")
-    migrate(connection, _MIGRATIONS)
-    connection.close()
+    prepare_database(path, _MIGRATIONS, patience_ms=120_000)
 
 
 def open_database(path: Path, *, writable: bool) -> sqlite3.Connection:

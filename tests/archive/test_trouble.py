@@ -1,0 +1,129 @@
+"""Damaged files and full disks: errors that name the cause and what to do, in every face."""
+
+from __future__ import annotations
+
+import errno
+import sqlite3
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from backstory.archive.local import archive as local_archive
+from backstory.archive.trouble import FULL_DISK, explain
+from backstory.faces.cli.app import run
+from backstory.library import Library
+from tests.transcripts import Transcript
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    Transcript("one").prompt("Tell me about wombats").answer("They dig. " * 50).write(tmp_path)
+    with Library(tmp_path / ".backstory") as library:
+        library.sync()
+    return tmp_path
+
+
+@pytest.fixture
+def library(home: Path) -> Iterator[Library]:
+    with Library(home / ".backstory") as library:
+        yield library
+
+
+def damage_index(home: Path, suffix: str) -> None:
+    folder = home / ".backstory" / "index" / "events"
+    for path in (folder / (folder / "current").read_text()).glob(f"*{suffix}"):
+        path.write_bytes(path.read_bytes()[:-9])
+
+
+def message(library: Library) -> str:
+    error = library.search("wombats")["error"]
+    assert error["code"] == "internal_error"
+    text: str = error["message"]
+    return text
+
+
+@pytest.mark.parametrize("suffix", ["meta.json", ".term", ".idx", ".pos", ".fast", ".fieldnorm"])
+class TestDamagedIndex:
+    """The index is made of the archive: nothing is lost with it."""
+
+    def test_searching(self, home: Path, library: Library, suffix: str) -> None:
+        """Says so and how to mend it; opening goes on."""
+        damage_index(home, suffix)
+        assert message(library).startswith(
+            "search_sessions failed: the search index is damaged: run backstory reindex, which loses nothing ("
+        )
+        listed = library.sessions("2020-01-01T00:00:00Z", "2100-01-01T00:00:00Z")["data"]["sessions"]
+        assert library.open(listed[0]["id"])["data"]["kind"] == "session"
+
+    def test_commands(self, home: Path, suffix: str, capsys: pytest.CaptureFixture[str]) -> None:
+        """No traceback; the doctor knows it too."""
+        damage_index(home, suffix)
+        assert run(["search", "wombats"]) == 1
+        assert "the search index is damaged: run backstory reindex" in capsys.readouterr().err
+        assert run(["doctor"]) == 1
+        assert "✗ the search index is damaged\n    fix: run backstory reindex" in capsys.readouterr().out
+
+    @pytest.mark.parametrize("command", ["sync", "reindex"])
+    def test_mending(self, home: Path, suffix: str, command: str) -> None:
+        """By whoever writes next, or when told to."""
+        damage_index(home, suffix)
+        assert run([command]) == 0
+        with Library(home / ".backstory") as library:
+            assert library.search("wombats")["data"]["result_count"] == 1
+
+
+class TestDamagedArchive:
+    @pytest.mark.parametrize("kept", [0, 40, 5000])
+    def test_from_the_beginning(self, home: Path, kept: int, capsys: pytest.CaptureFixture[str]) -> None:
+        """The file is named, and what to do with it."""
+        path = home / ".backstory" / "archive.db"
+        for beside in path.parent.glob("archive.db-*"):
+            beside.unlink()
+        path.write_bytes(path.read_bytes()[:kept] + b"garbage" * 3000)
+        for command in (["search", "wombats"], ["sync"], ["open", "x"], ["sessions"], ["reindex"], []):
+            assert run([*command, "--json"]) == 1
+            told = capsys.readouterr().err
+            assert "archive.db is damaged" in told
+            assert "move it away and run backstory sync" in told
+
+    def test_while_it_is_open(self, library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Likewise for whoever asks over MCP."""
+        (tmp_path / "garbage.db").write_bytes(b"garbage" * 1000)
+
+        def fail(*_: object) -> None:
+            sqlite3.connect(tmp_path / "garbage.db").execute("SELECT * FROM event")
+
+        monkeypatch.setattr(local_archive.LocalArchive, "search", fail)
+        assert message(library).startswith(
+            "search_sessions failed: archive.db is damaged (file is not a database): move"
+        )
+
+
+class TestFullDisk:
+    def test_the_record(self, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        """What could be committed is there; the rest waits for room."""
+        connect = local_archive.connect
+
+        def small(path: Path, *, writable: bool) -> sqlite3.Connection:
+            connection = connect(path, writable=writable)
+            connection.execute(f"PRAGMA max_page_count={path.stat().st_size // 4096}")
+            return connection
+
+        noise = " ".join(sha256(bytes(number)).hexdigest() for number in range(3_000))
+        Transcript("two").prompt(f"quolls {noise}").answer("x").write(home)
+        with monkeypatch.context() as patched:
+            patched.setattr(local_archive, "connect", small)
+            assert run(["sync"]) == 1
+            assert FULL_DISK in capsys.readouterr().err
+        assert run(["sync"]) == 0
+        with Library(home / ".backstory") as library:
+            assert library.search("quolls")["data"]["result_count"] == 1
+
+    def test_other_ways_to_say_it(self) -> None:
+        assert explain(OSError(errno.ENOSPC, "No space left on device")) == FULL_DISK
+        assert explain(OSError(errno.ENOENT, "no such file")) is None
+        assert explain(ValueError("x")) is None
+        assert explain(sqlite3.ProgrammingError("closed")) is None
