@@ -57,7 +57,7 @@ class TestIndexVersions:
             library.sync()
         old = {path.name for path in (tmp_path / "b" / "index" / "events").iterdir()}
         newer = msgspec.structs.replace(documents.EVENTS, version=documents.EVENTS.version + 1)
-        monkeypatch.setattr("backstory.archive.local.archive.EVENTS", newer)
+        monkeypatch.setattr("backstory.archive.local.finding.EVENTS", newer)
         with Library(tmp_path / "b", agents_home=home, environ={}) as library:
             answer = library.search("needle")
             assert len(answer["data"]["results"]) == 1
