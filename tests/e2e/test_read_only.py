@@ -63,7 +63,11 @@ class TestReading:
 
     def test_lists(self, home: Path) -> None:
         assert answer(run(home, "sessions", "--since", "2020-01-01", "--json"))["data"]["result_count"] == 1
-        assert answer(run(home, "--json"))["sessions"] == 1
+        status = answer(run(home, "--json"))
+        assert status["sessions"] == 1
+        assert status["warnings"] == [
+            f"{home / '.backstory'} cannot be written to, so nothing new is read: run backstory doctor"
+        ]
         assert len(answer(run(home, "call", "list_traces", "{}"))["traces"]) == 1
 
 

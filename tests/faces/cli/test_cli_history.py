@@ -64,6 +64,13 @@ class TestSearch:
         assert (result.code, result.out) == (2, "")
         assert result.err == "error: within_id accepts session and turn IDs, not event IDs\n"
 
+    def test_within_nothing(self, world: World, backstory: Program) -> None:
+        """As with open: what it is called, and where ids are shown."""
+        result = backstory("search", "docs", "--within", "bogus")
+
+        assert (result.code, result.out) == (1, "")
+        assert result.err == "error: nothing is called 'bogus'; backstory search and backstory sessions show ids\n"
+
     def test_times_limit(self, world: World, backstory: Program) -> None:
         """Since and until, in words."""
         assert backstory("search", "old", "--until", "1y", "--json").json["data"]["result_count"] == 2

@@ -17,7 +17,7 @@ from ...model import InvalidId, SessionRef, TurnRef, parse_id, session_id, turn_
 if TYPE_CHECKING:
     from ...archive.base import Archive
 
-__all__ = ["find_id", "handle"]
+__all__ = ["find_id", "handle", "unknown"]
 
 _TURN = re.compile(r"(.+):([1-9]\d{0,6})")
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-([0-9a-f])[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
@@ -51,6 +51,11 @@ def find_id(archive: Archive, text: str) -> str:
     if not keys:
         return text
     return turn_id(keys[0], int(turn[2])) if turn else session_id(keys[0])
+
+
+def unknown(text: str) -> str:
+    """What to say when it is no id at all."""
+    return f"nothing is called {text!r}; backstory search and backstory sessions show ids"
 
 
 def _fitting(archive: Archive, given: str) -> list[str]:

@@ -17,7 +17,7 @@ def open_(id_: str, as_json: bool) -> int:
     with :N that session's turn N.
     """
     from ... import open_archive
-    from .handles import find_id
+    from .handles import find_id, unknown
     from .output import exit_code, print_json
 
     library = open_archive()
@@ -26,7 +26,7 @@ def open_(id_: str, as_json: bool) -> int:
     if as_json:
         print_json(answer)
     elif "error" in answer and answer["error"]["code"] == "invalid_id":
-        raise click.ClickException(f"nothing is called {id_!r}; backstory search and backstory sessions show ids")
+        raise click.ClickException(unknown(id_))
     elif "error" not in answer:
         from .show import show_opened
 

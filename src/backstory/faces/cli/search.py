@@ -61,7 +61,7 @@ def search(
     """
     from ... import open_archive
     from ...model import rfc3339
-    from .handles import find_id
+    from .handles import find_id, unknown
     from .output import exit_code, print_json
 
     if CAPSULE in types and len(set(types)) > 1:
@@ -82,6 +82,8 @@ def search(
     answer = library.search(" ".join(words), **{name: value for name, value in options.items() if value is not None})
     if as_json:
         print_json(answer)
+    elif "error" in answer and answer["error"]["code"] == "invalid_id":
+        raise click.ClickException(unknown(str(within)))
     elif "error" not in answer:
         from .show import show_hits
 

@@ -32,7 +32,9 @@ def _summarize(library: Library) -> dict[str, Any]:
     counts, state = library.archive.counts(), library.archive.sync_state()
     agents = [source.name for source in library.sources if found_roots(library, source)]
     warnings = []
-    if state.first_finished_at is None and agents:
+    if state.read_only:
+        warnings.append(f"{library.home} cannot be written to, so nothing new is read: run backstory doctor")
+    elif state.first_finished_at is None and agents:
         warnings.append("not everything has been read yet: run backstory sync")
     if state.index_behind:
         warnings.append("the search index must be rebuilt: run backstory reindex")
