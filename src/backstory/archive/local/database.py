@@ -142,7 +142,7 @@ def is_writable(path: Path) -> bool:
 
 
 def prepare(path: Path, migrations: tuple[str, ...] | None = None, *, patience_ms: int = 10_000) -> None:
-    """Bring a database to this version, or let another process do it. One that can only be read must have it already."""
+    """Bring a database to this version, or wait while another does. One that can only be read must have it already."""
     migrations = _MIGRATIONS if migrations is None else migrations
     writable = is_writable(path)
     if not writable and not path.exists():
