@@ -549,7 +549,7 @@ class TestSlowClients:
             server.call("session::append", {"session_id": "s", "message": big})
             assert client.receive()["type"] == "invokefunction"
         waiting = [bound[2].qsize() for key, bound in server.live.bindings.items() if key.startswith(deaf.id)]
-        assert waiting[0] > 10
+        assert waiting[0] > 25  # megabytes that wait in the log, and not in the memory of this server
         for _ in range(40):
             assert deaf.receive()["type"] == "invokefunction"
 

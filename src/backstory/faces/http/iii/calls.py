@@ -16,7 +16,7 @@ from msgspec import Raw, Struct
 
 from ....toolsets.live import LiveError
 from .frames import InvocationResult, InvokeFunction, RegisterFunction, error_body, given, write_frame
-from .peer import Peer, PeerGone
+from .peer import EVENT_BYTES, Peer, PeerGone
 
 __all__ = ["Calls", "LocalFunction"]
 
@@ -115,7 +115,8 @@ class Calls:
         if callee is None:
             binder.warn_once(f"no {function_id}", f"an event for {function_id}, which nobody has registered")
             return
-        await callee.outbox.put(write_frame("invokefunction", function_id=function_id, data=data, metadata=metadata))
+        text = write_frame("invokefunction", function_id=function_id, data=data, metadata=metadata)
+        await callee.outbox.put(text, EVENT_BYTES)
 
     def drop(self, peer: Peer) -> None:
         """The client is gone: so are its functions, and nobody waits for its answers any longer."""

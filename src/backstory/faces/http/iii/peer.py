@@ -14,11 +14,13 @@ from .frames import RegisterFunction
 if TYPE_CHECKING:
     from .triggers import Binding
 
-__all__ = ["OUTBOX_BYTES", "Peer", "PeerGone"]
+__all__ = ["EVENT_BYTES", "OUTBOX_BYTES", "Peer", "PeerGone"]
 
 logger = logging.getLogger(__name__)
 
 OUTBOX_BYTES = 16 * 1024 * 1024
+# Events wait in the store's log as well as here: a subscriber that does not read costs this much, not all of the outbox.
+EVENT_BYTES = 1024 * 1024
 CALLS_AT_ONCE = 64
 
 
@@ -36,18 +38,18 @@ class Outbox:
         self._closed = False
         self._changed = asyncio.Event()
 
-    def offer(self, text: str) -> bool:
-        """Take the frame if there is room for it now."""
-        if self._closed or (self._frames and self._size + len(text) > self._limit):
+    def offer(self, text: str, limit: int | None = None) -> bool:
+        """Take the frame if there is room for it now; `limit` is for those who are content with less than all of it."""
+        if self._closed or (self._frames and self._size + len(text) > (limit or self._limit)):
             return False
         self._frames.append(text)
         self._size += len(text)
         self._wake()
         return True
 
-    async def put(self, text: str) -> None:
+    async def put(self, text: str, limit: int | None = None) -> None:
         """Take the frame as soon as there is room for it."""
-        while not self.offer(text):
+        while not self.offer(text, limit):
             if self._closed:
                 raise PeerGone
             await self._changed.wait()
