@@ -165,6 +165,15 @@ class TestSecrets:
         torn = ("y " * offset + self.SECRET)[: HEAD_CHARS + offset % 20]
         assert "ghp_" not in head(torn, more=True).text or self.SECRET[:30] not in torn
 
+    @pytest.mark.parametrize("length", range(100, 1200, 33))
+    @pytest.mark.parametrize("name", ["api_key = ", "Authorization: Bearer ", "password:\n'"])
+    def test_a_long_value_before_the_match(self, length: int, name: str) -> None:
+        """Is known for a secret by its name, which is not near the match."""
+        value = ("a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8" * 40)[:length]
+        shown = snippets([FILLER * 100 + name + value + "' needle " + FILLER * 100], parse_query("needle"), egress_all)
+        assert "a1B2" not in shown[0].text
+        assert "[redacted:" in shown[0].text
+
     def test_a_match_inside_a_private_key(self) -> None:
         """The key is recognised by its beginning, some thousand characters before."""
         key = f"-----BEGIN PRIVATE KEY-----\n{self.KEY_LINE * 45}needle\n{self.KEY_LINE * 5}-----END PRIVATE KEY-----"

@@ -24,6 +24,7 @@ HEAD_CHARS = _HEAD_WINDOWS[-1]
 _LONG_CHARS = 2048
 _NEAR_CHARS = 512
 _ENDLESS_CHARS = 4096
+_NAME_CHARS = 64
 # In a huge one also where that does not suffice: a private key that begins farther away is not recognised.
 _HUGE_CHARS = 262_144
 _WORD_CHARS = 40
@@ -66,7 +67,8 @@ def _near(text: str, sought: _Sought) -> Region:
     near = _ENDLESS_CHARS if len(text) > _HUGE_CHARS else _NEAR_CHARS
     start = max(first - near, 0)
     space = _last_space(text, max(start - _ENDLESS_CHARS, 0), start + 1)
-    start = start if space < 0 else space
+    # A value is a secret by the name that stands before it.
+    start = start if space < 0 else max(space - _NAME_CHARS, 0)
     end = min(last + near, len(text))
     if end < len(text):
         space = _last_space(text, last, end)
@@ -84,14 +86,14 @@ def heads(texts: Sequence[tuple[str, bool]], egress: EgressAll) -> list[Excerpt]
     With each text comes whether it is itself only the beginning of one, of HEAD_CHARS characters.
     """
     found: dict[int, Excerpt] = {}
-    open_ = list(enumerate(texts))
+    waiting = list(enumerate(texts))
     for chars in _HEAD_WINDOWS:
-        cuts = [more or len(text) > chars for _, (text, more) in open_]
+        cuts = [more or len(text) > chars for _, (text, more) in waiting]
         parts = [
-            _without_torn_end(text[:chars]) if cut else text for (_, (text, _)), cut in zip(open_, cuts, strict=True)
+            _without_torn_end(text[:chars]) if cut else text for (_, (text, _)), cut in zip(waiting, cuts, strict=True)
         ]
         unsettled = []
-        for asked, part, cut, shown in zip(open_, parts, cuts, egress(parts), strict=True):
+        for asked, part, cut, shown in zip(waiting, parts, cuts, egress(parts), strict=True):
             line = _fold(shown)
             # Whole words that fill the head: nothing that follows can change them.
             full = len(line) >= MAX_CHARS and len(part) < chars and not reaches_on(part)
@@ -99,8 +101,8 @@ def heads(texts: Sequence[tuple[str, bool]], egress: EgressAll) -> list[Excerpt]
                 unsettled.append(asked)
             else:
                 found[asked[0]] = _cut(line, (0, 0), more_before=False, more_after=cut)
-        open_ = unsettled
-        if not open_:
+        waiting = unsettled
+        if not waiting:
             break
     return [found[place] for place in range(len(texts))]
 
