@@ -10,7 +10,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from backstory.archive.local.archive import LocalArchive
@@ -78,6 +78,7 @@ class TestFilters:
     """Every operator on every kind of field finds what a look at each span finds."""
 
     @given(filters=st.lists(FILTERS, max_size=3), sort=SORTS, descending=st.booleans(), limit=st.integers(1, 200))
+    @example(filters=[where("name", "contains", "STRASSE")], sort="name", descending=False, limit=200)
     @settings(max_examples=250, deadline=None)
     def test_as_the_slow_way(
         self, world: World, call: Call, filters: list[dict[str, Any]], sort: str, descending: bool, limit: int

@@ -172,9 +172,12 @@ def _number(column: str, operator: Operator, value: Value) -> Sql:
 
 
 def _holds(column: str, value: str) -> Sql:
-    if value.isascii():
-        return f"instr(lower({column}), ?) > 0", [value.lower()]
-    return f"holds({column}, ?)", [value.casefold()]
+    folded = value.casefold()
+    if not value.isascii():
+        return f"holds({column}, ?)", [folded]
+    # SQLite folds ASCII only, and fast. Other letters may fold to it: "strasse" is in "Straße".
+    beyond_ascii = f"length(CAST({column} AS BLOB)) > length({column})"
+    return f"(instr(lower({column}), ?) > 0 OR ({beyond_ascii} AND holds({column}, ?)))", [folded, folded]
 
 
 def _text(column: str, condition: Condition) -> Sql:
