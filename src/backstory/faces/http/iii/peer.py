@@ -19,7 +19,7 @@ __all__ = ["EVENT_BYTES", "OUTBOX_BYTES", "Peer", "PeerGone"]
 logger = logging.getLogger(__name__)
 
 OUTBOX_BYTES = 16 * 1024 * 1024
-# Events wait in the store's log as well as here: a subscriber that does not read costs this much, not all of the outbox.
+# Events wait in the store's log as well as here: a subscriber that does not read costs this much, not a whole outbox.
 EVENT_BYTES = 1024 * 1024
 CALLS_AT_ONCE = 64
 

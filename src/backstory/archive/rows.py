@@ -1,0 +1,167 @@
+"""The rows an archive keeps. Times are milliseconds since the epoch."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+from msgspec import Struct
+
+from ..model import EventType
+
+__all__ = [
+    "Batch",
+    "EventRow",
+    "FileRow",
+    "Mode",
+    "Place",
+    "SessionRow",
+    "Stamp",
+    "TurnRow",
+    "UsageRow",
+]
+
+Mode = Literal["web_search", "mcp_internal", "tool_calling", "chat"]
+
+
+class SessionRow(Struct, kw_only=True):
+    """One session. Times are milliseconds since the epoch."""
+
+    key: str
+    source: str
+    title: str = ""
+    title_rank: int = 0
+    summary: str | None = None
+    slug: str | None = None
+    folder: str | None = None
+    """The agent's name for the project: the folder it keeps the project's transcripts in."""
+    cwd: str | None = None
+    """Where it started; `last_cwd` is where it was last. The project of a session is its `cwd`."""
+    last_cwd: str | None = None
+    branch: str | None = None
+    version: str | None = None
+    parent: str | None = None
+    """Key of the session that started this one; `parent_call` is the tool call there."""
+    parent_call: str | None = None
+    forked_from: str | None = None
+    started_at: int = 0
+    updated_at: int = 0
+    turn_count: int = 0
+    event_count: int = 0
+    completed: bool = False
+    mode: Mode = "chat"
+
+
+class TurnRow(Struct, kw_only=True):
+    """One turn. `terminal` and `prompt` are uids of events in it."""
+
+    session: str
+    ordinal: int
+    turn_key: str | None = None
+    started_at: int = 0
+    updated_at: int = 0
+    event_count: int = 0
+    prompt: bytes | None = None
+    terminal: bytes | None = None
+    terminal_type: EventType | None = None
+    candidate: bytes | None = None
+    """The answer that ends the turn if a prompt comes next."""
+    last_answer: bytes | None = None
+    tools: tuple[str, ...] = ()
+    """Tools called, in the order they were first called; likewise the event types."""
+    types: tuple[EventType, ...] = ()
+    started_work: bool = False
+    """The agent has done something: from here on another prompt is another turn."""
+
+    @property
+    def completed(self) -> bool:
+        return self.terminal is not None
+
+    @property
+    def response(self) -> bytes | None:
+        """The answer it ended in; other endings have none."""
+        return self.terminal if self.terminal_type is EventType.ASSISTANT_RESPONSE else None
+
+
+class EventRow(Struct, kw_only=True):
+    """One event. `ordinal` is one-based within its turn."""
+
+    uid: bytes
+    session: str
+    turn: int
+    ordinal: int
+    type: EventType
+    ts: int
+    text: str = ""
+    tool: str | None = None
+    call_id: str | None = None
+    model: str | None = None
+    originating_model: str | None = None
+    arguments: Any = None
+    exit_code: int | None = None
+    failed: bool | None = None
+    cwd: str | None = None
+    usage_key: bytes | None = None
+    extra: dict[str, Any] | None = None
+
+
+class UsageRow(Struct, kw_only=True):
+    """Tokens of one model call; written again under the same key, the larger numbers win."""
+
+    key: bytes
+    session: str
+    turn: int
+    ts: int
+    model: str | None = None
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_5m_tokens: int = 0
+    cache_write_1h_tokens: int = 0
+    reasoning_tokens: int = 0
+    cost: float | None = None
+    stop_reason: str | None = None
+
+
+class FileRow(Struct, kw_only=True):
+    """How far a transcript has been read, and what it looked like then."""
+
+    path: str
+    source: str
+    session: str
+    inode: int = 0
+    size: int = 0
+    mtime_ns: int = 0
+    offset: int = 0
+    prefix: bytes = b""
+    """Digest of what stood at the start and just before `offset`: an append leaves it as it was."""
+    state: dict[str, Any] | None = None
+    errors: int = 0
+    last_error: str | None = None
+    missing: bool = False
+
+
+class Stamp(NamedTuple):
+    """What tells whether a transcript has changed since it was read."""
+
+    source: str
+    inode: int
+    size: int
+    mtime_ns: int
+    missing: bool
+
+
+class Place(Struct, frozen=True):
+    """Where an event already is."""
+
+    session: str
+    turn: int
+
+
+class Batch(Struct, kw_only=True):
+    """What one commit writes: rows as they shall be afterwards, new events, and how far the files were read."""
+
+    sessions: list[SessionRow] = []
+    turns: list[TurnRow] = []
+    events: list[EventRow] = []
+    usage: list[UsageRow] = []
+    files: list[FileRow] = []
