@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -14,17 +15,19 @@ from ..base import ArchiveError, Counts, FileRow, Stamp, SyncState
 from .database import connect, is_writable, prepare
 from .events import Events
 from .finding import Finding
-from .following import Following
 from .rows import FILE_COLUMNS, read_file
 from .sessions import Sessions
-from .spans.store import LocalSpans
-from .writer import LocalWriter, take_lock
+
+if TYPE_CHECKING:
+    from .following import Following
+    from .spans.store import LocalSpans
+    from .writer import LocalWriter
 
 __all__ = ["LocalArchive"]
 
 
 class LocalArchive(Finding, Sessions, Events):
-    """Opens (and creates) the archive below a home folder."""
+    """Opens (and creates) the archive below a home folder. A search from a cold process loads nothing but searching."""
 
     def __init__(self, home: Path) -> None:
         self.home = make_private_folder(home)
@@ -32,6 +35,8 @@ class LocalArchive(Finding, Sessions, Events):
         super().__init__(home / "archive.db")
 
     def writer(self) -> LocalWriter:
+        from .writer import LocalWriter, take_lock
+
         if not is_writable(self._path):
             raise ArchiveError(f"{self.home} cannot be written to: check its permissions")
         lock = take_lock(self.home)
@@ -43,10 +48,14 @@ class LocalArchive(Finding, Sessions, Events):
 
     def following(self, record: sqlite3.Connection | None = None) -> Following:
         """For the writer, or for a process that works for it."""
+        from .following import Following
+
         return Following(record or connect(self._path, writable=False), self._events, self._turns, self.spans)
 
     @cached_property
     def spans(self) -> LocalSpans:
+        from .spans.store import LocalSpans
+
         return LocalSpans(self.home, self._events_between)
 
     def files(self) -> Iterator[FileRow]:

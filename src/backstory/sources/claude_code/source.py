@@ -27,7 +27,6 @@ from .layout import (
     roots_of,
     session_folder,
 )
-from .parser import ClaudeCodeParser
 from .prompts import Part, split_prompt
 
 __all__ = ["ClaudeCode"]
@@ -81,6 +80,9 @@ class ClaudeCode:
     def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
         if is_helper(transcript.path):
             return HelperParser()
+        # Whoever only asks whether there is anything new does not need it.
+        from .parser import ClaudeCodeParser
+
         return ClaudeCodeParser(transcript, state)
 
     def records(self, path: Path) -> Iterator[Any] | None:
