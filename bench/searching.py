@@ -12,6 +12,7 @@ from typing import Any
 from backstory.archive.local.archive import LocalArchive
 from backstory.library import Library
 from backstory.model import rfc3339, session_id, turn_id
+from backstory.priority import READING, give_way
 from bench.archives import (
     LONG_SESSION,
     SESSION_EVENTS,
@@ -111,7 +112,8 @@ def measure_while_writing(report: Report, home: Path, count: int, asked: int) ->
 
 
 def _keep_writing(home: Path, count: int, stop: Any) -> None:
-    """A writer at work: as many events as come until it is told to stop."""
+    """A writer at work, as `backstory sync` is: as many events as come until it is told to stop."""
+    give_way(READING)
     archive = LocalArchive(home)
     highest = archive.counts().events // SESSION_EVENTS + 1
     write_events(archive, _until(stop, events(2_000_000, seed=9)), first=(highest + 1) * SESSION_EVENTS)

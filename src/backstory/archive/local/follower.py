@@ -6,6 +6,7 @@ writer that has lost it does the rest itself.
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import queue
@@ -19,8 +20,6 @@ __all__ = ["Follower"]
 # Take in what is new; make it searchable; that, and say so; end.
 _FOLLOW, _PUBLISH, _FLUSH, _CLOSE = "follow", "publish", "flush", "close"
 _FLUSHED = "flushed"
-# Whoever searches meanwhile goes first.
-_NICENESS = 5
 
 _log = logging.getLogger(__name__)
 
@@ -78,10 +77,11 @@ class Follower:
 
 def main() -> None:
     """The other end."""
+    from ...priority import INDEXING, give_way
     from .archive import LocalArchive
 
-    if hasattr(os, "nice"):
-        os.nice(_NICENESS)
+    give_way(INDEXING)
+    gc.disable()  # nothing here is ever part of a cycle, and looking for some takes a twentieth of the time
     commands: queue.SimpleQueue[str] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(commands,), daemon=True).start()
     archive = LocalArchive(Path(sys.argv[1]))

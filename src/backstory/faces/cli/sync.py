@@ -25,9 +25,11 @@ def sync(as_json: bool) -> int:
     import msgspec
 
     from ... import open_archive
+    from ...priority import READING, give_way
     from .output import hint, print_json
     from .words import duration, megabytes, plural
 
+    give_way(READING)
     library = open_archive()
     report = _sync(library)
     if as_json:

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 __all__ = ["watch"]
 
-_NICENESS = 5
-
 
 @click.command()
 @click.option("--beside", is_flag=True, help="Give way to other programs, and stop when standard input ends.")
@@ -29,6 +27,7 @@ def watch(as_json: bool, beside: bool) -> int:
     `backstory mcp` and `backstory serve` do the same while they run. With --json the totals are printed at the end.
     """
     from ... import open_archive
+    from ...priority import READING, give_way
     from .output import hint, print_json
     from .words import plural
 
@@ -45,8 +44,8 @@ def watch(as_json: bool, beside: bool) -> int:
 
     hint("watching; stop with Ctrl-C")
     started = time.monotonic()
-    if beside and hasattr(os, "nice"):
-        os.nice(_NICENESS)
+    if beside:
+        give_way(READING)
     _run_until_told(library, changed, until_input_ends=beside)
     library.close()
     if as_json:
