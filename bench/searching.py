@@ -70,7 +70,7 @@ def measure(report: Report, home: Path, count: int, asked: int) -> None:
         report.at_most("search in a turn P99", percentile(scoped, 0.99), 10)
         found = [hit["id"] for q in questions[:100] for hit in library.search(q.text)["data"]["results"][:3]]
         report.at_most("open(event) P95", percentile(_time(library, "open", ({"id": id} for id in found)), 0.95), 10)
-        long = [{"id": session_id(LONG_SESSION)}] * 20
+        long = [{"id": session_id(LONG_SESSION)}] * 100
         report.at_most("open(session of 1,000 turns) P95", percentile(_time(library, "open", long), 0.95), 100)
 
 
