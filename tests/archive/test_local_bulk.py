@@ -6,12 +6,15 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from backstory.archive.base import Batch, EventRow, SearchRequest, SessionRow, TurnRow
+from backstory.archive.base import Batch, EventRow, SearchRequest, SessionRow, TurnRow, TurnsRequest
 from backstory.archive.local.archive import LocalArchive
+from backstory.archive.local.documents import EventDocument, TurnDocument
 from backstory.model import DEFAULT_TYPES, EventType, digest, turn_id
 
 NOW = 1_780_000_000_000
@@ -41,7 +44,14 @@ def batch(turn: int) -> Batch:
     uids = [digest(str(turn), kind) for kind, _ in texts]
     turn_row = TurnRow(session=KEY, ordinal=turn, started_at=NOW, updated_at=NOW + 1, prompt=uids[0], terminal=uids[1])
     row = SessionRow(
-        key=KEY, source="claude-code", title="t", folder="-f", started_at=NOW, updated_at=NOW, turn_count=turn
+        key=KEY,
+        source="claude-code",
+        title="t",
+        folder="-f",
+        started_at=NOW,
+        updated_at=NOW,
+        turn_count=turn,
+        event_count=2,
     )
     return Batch(
         sessions=[row],
@@ -141,3 +151,50 @@ class TestBulk:
         writer.close()
         assert [found(archive, f"number{turn}") for turn in (1, 2, 3, 4)] == [1, 1, 1, 1]
         archive.close()
+
+
+class TestInterrupted:
+    """What was fed in part is taken back, so that nothing is found twice."""
+
+    @pytest.mark.parametrize("document", [EventDocument, TurnDocument])
+    def test_a_flush(self, archive: LocalArchive, monkeypatch: pytest.MonkeyPatch, document: type) -> None:
+        writer = archive.writer()
+        writer.recover()
+        for turn in range(1, 6):
+            writer.write(batch(turn))
+        with monkeypatch.context() as broken:
+            broken.setattr(document, "entry", interrupt_after(3, document.entry))  # type: ignore[attr-defined]
+            with pytest.raises(KeyboardInterrupt):
+                writer.flush()
+        writer.close()
+        assert [found(archive, f"number{turn}") for turn in range(1, 6)] == [1] * 5
+        turns = archive.search_turns(TurnsRequest(query="question", limit=20))
+        assert sorted(hit.turn.ordinal for hit in turns) == [1, 2, 3, 4, 5]
+        archive.close()
+
+    def test_a_reindex(self, archive: LocalArchive, monkeypatch: pytest.MonkeyPatch) -> None:
+        writer = archive.writer()
+        writer.recover()
+        for turn in range(1, 6):
+            writer.write(batch(turn))
+        writer.flush()
+        with monkeypatch.context() as broken:
+            broken.setattr(EventDocument, "entry", interrupt_after(3, EventDocument.entry))
+            with pytest.raises(KeyboardInterrupt):
+                writer.rebuild_index()
+        writer.close()
+        assert [found(archive, f"number{turn}") for turn in range(1, 6)] == [1] * 5
+        archive.close()
+
+
+def interrupt_after(count: int, entry: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """As Ctrl-C does, in the middle of the work; only once."""
+    left = [count]
+
+    def interrupted(document: Any) -> Any:
+        left[0] -= 1
+        if left[0] == 0:
+            raise KeyboardInterrupt
+        return entry(document)
+
+    return interrupted

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from backstory.archive.base import ArchiveError
 from backstory.archive.local.archive import LocalArchive
 from backstory.archive.local.spans import database
 from backstory.archive.spans import SpanRow
@@ -133,3 +134,25 @@ class TestFirstVersion:
         assert found(call, "user", "eq", "new") == [hex_id(600), hex_id(601)]
         assert found(call, "score", "lt", 1) == [hex_id(1)]
         archive.close()
+
+
+class TestFullDisk:
+    def test_names_that_were_not_kept_are_forgotten(self, tmp_path: Path) -> None:
+        archive = LocalArchive(tmp_path)
+        archive.spans.put([named(1, "first")], {})
+        db = archive.spans._writer.db  # type: ignore[union-attr]
+        (pages,) = db.execute("PRAGMA page_count").fetchone()
+        db.execute(f"PRAGMA max_page_count={pages + 2}")
+        with pytest.raises(ArchiveError, match="full"):
+            archive.spans.put([named(number, "lost", "x" * number * 100) for number in range(2, 60)], {})
+        db.execute("PRAGMA max_page_count=1000000")
+        for number, name in ((100, "other"), (101, "lost"), (102, "first")):
+            archive.spans.put([named(number, name)], {})
+        page = archive.spans.trace("t")
+        assert page is not None
+        assert [found.name for found in page[1]] == ["first", "other", "lost", "first"]
+        archive.close()
+
+
+def named(number: int, name: str, text: str = "") -> SpanRow:
+    return SpanRow(trace="t", id=number, name=name, start=START + number, end=START + number, attributes={"x": text})

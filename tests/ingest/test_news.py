@@ -86,3 +86,11 @@ class TestCatchingUp:
         assert found(library, "quince") == 0
         assert has_written(library, monkeypatch)
         assert found(library, "quince") == 1
+
+    def test_traces_that_are_gone(self, library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        library.close()
+        for path in (tmp_path / "backstory").glob("traces.db*"):
+            path.unlink()
+        with Library(tmp_path / "backstory", agents_home=tmp_path / "agents", environ={}) as again:
+            assert has_written(again, monkeypatch)
+            assert again.call("list_traces")["count"] == 2

@@ -174,6 +174,31 @@ class TestSecrets:
         assert "a1B2" not in shown[0].text
         assert "[redacted:" in shown[0].text
 
+    @pytest.mark.parametrize("length", range(440, 1100, 20))
+    def test_a_secret_behind_another_one(self, length: int) -> None:
+        """What lies between it and the match shrinks when it is redacted."""
+        secret, token = "wJalrXUtnFEMIK7MDENGbPxRfiCYEXAMPLEKEYab", "IQoJb3JpZ2luX2Vj" + "a1B2" * (length // 4)
+        keys = f'"SecretAccessKey": "{secret}",\n    "SessionToken": "{token}",\n    "Expiration": "2026-01-01"'
+        text = f"{FILLER * 60}\n{{\n    {keys}\n}}\n{FILLER * 60}"
+        (excerpt,) = snippets([text], parse_query("Expiration"), egress_all)
+        assert "Expiration" in excerpt.text
+        assert not any(secret[start : start + 8] in excerpt.text for start in range(33))
+
+    @pytest.mark.parametrize("blanks", [1, 500, 512, 540, 600])
+    def test_a_secret_before_much_white_space(self, blanks: int) -> None:
+        secret = "ghp_a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+        text = f"{FILLER * 60}{secret}{' ' * blanks}needle {FILLER * 60}"
+        (excerpt,) = snippets([text], parse_query("needle"), egress_all)
+        assert not any(secret[start : start + 8] in excerpt.text for start in range(32))
+
+    def test_a_secret_in_a_text_without_spaces(self) -> None:
+        part = "a1B2c3D4" * 70
+        token = f"eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.{part}"
+        text = '{"access_token":"' + token + '","expires_in":3600,"rows":[' + '{"a":1},' * 400 + "0]}"
+        (excerpt,) = snippets([text], parse_query("expires_in"), egress_all)
+        assert "expires_in" in excerpt.text
+        assert "a1B2c3D4" not in excerpt.text
+
     def test_a_match_inside_a_private_key(self) -> None:
         """The key is recognised by its beginning, some thousand characters before."""
         key = f"-----BEGIN PRIVATE KEY-----\n{self.KEY_LINE * 45}needle\n{self.KEY_LINE * 5}-----END PRIVATE KEY-----"

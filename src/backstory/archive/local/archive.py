@@ -97,12 +97,12 @@ class LocalArchive(Finding, Sessions, Events):
         return state
 
     def is_whole(self) -> bool:
-        row = self._db.execute("SELECT value FROM meta WHERE name = 'whole'").fetchone()
-        if row is None or self._events.outdated or self._turns.outdated:
+        row = self._db.execute("SELECT value FROM meta WHERE name = 'followed'").fetchone()
+        if row is None or self._events.outdated or self._turns.outdated or not (self.home / "traces.db").exists():
             return False
-        event, change = msgspec.json.decode(row[0], type=tuple[int, int])
+        event, change, projected = msgspec.json.decode(row[0], type=tuple[int, int, int])
         last = self._db.execute("SELECT (SELECT max(id) FROM event), (SELECT max(change) FROM turn)").fetchone()
-        return event >= (last[0] or 0) and change >= (last[1] or 0)
+        return event >= (last[0] or 0) and min(change, projected) >= (last[1] or 0)
 
     def close(self) -> None:
         if "spans" in self.__dict__:

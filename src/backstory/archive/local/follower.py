@@ -13,6 +13,7 @@ import queue
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 __all__ = ["Follower"]
@@ -20,6 +21,9 @@ __all__ = ["Follower"]
 # Take in what is new; make it searchable; that, and say so; end.
 _FOLLOW, _PUBLISH, _FLUSH, _CLOSE = "follow", "publish", "flush", "close"
 _FLUSHED = "flushed"
+# The traces of what was just read take less. If there are many more, because prices have changed or they are all to be
+# made anew, whoever waits for a flush does not wait for those.
+_PROJECT_SECONDS, _LAST_SECONDS = 1.0, 3.0
 
 _log = logging.getLogger(__name__)
 
@@ -62,8 +66,16 @@ class Follower:
 
     def close(self) -> None:
         """Let it finish what it is at; afterwards the index is free for another."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
         self._tell(_CLOSE)
-        self._process.communicate()
+        try:
+            self._process.wait()
+        finally:
+            # The end of its input, which it would take for the end of its writer, comes after its own.
+            with suppress(BrokenPipeError):
+                self._process.stdin.close()
+            self._process.stdout.close()
 
     def _tell(self, command: str) -> bool:
         assert self._process.stdin is not None
@@ -89,21 +101,21 @@ def main() -> None:
     while (command := commands.get()) != _CLOSE:
         if command == _FOLLOW:
             following.feed()
+            following.project(_PROJECT_SECONDS)
         else:
             following.flush()
-        following.project()
+            following.project(_LAST_SECONDS)
         if command == _FLUSH:
             sys.stdout.write(f"{_FLUSHED}\n")
             sys.stdout.flush()
     following.close()
     archive.close()
+    os._exit(0)  # the other thread listens until the end
 
 
 def _listen(commands: queue.SimpleQueue[str]) -> None:
     for line in sys.stdin:
         commands.put(line.strip())
-        if line.strip() == _CLOSE:
-            return
     # The writer was killed. Another one may be waiting for the index already.
     os._exit(1)
 

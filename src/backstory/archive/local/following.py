@@ -5,11 +5,13 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from ...model import EventType
+from ..base import ArchiveError
 from ..render import render_call
 from .bodies import Bodies
 from .database import stored_dictionary
@@ -63,28 +65,35 @@ class Following:
 
     def feed(self) -> None:
         """Take in the events that were committed; they are found after the next flush."""
-        if self._fed_event is None:
-            self._locate()
-        for document in self._documents():
-            self._open_events().add(document.entry())
-            self._uncommitted = True
+        with self._whole_or_not_at_all():
+            if self._fed_event is None:
+                self._locate()
+            for document in self._documents():
+                self._open_events().add(document.entry())
+                self._uncommitted = True
 
     def flush(self) -> bool:
         """Make everything that was committed searchable. True if something was missing."""
-        self.feed()
-        behind = self._uncommitted
-        if self._uncommitted:
-            self._open_events().commit()
-            self._uncommitted = False
-        newest = self._newest_change()
-        if newest > self._fed_change:
-            if self._feed_turns(self._open_turns(), self._fed_change):
-                self._open_turns().commit()
-                behind = True
-            self._fed_change = newest
+        with self._whole_or_not_at_all():
+            self.feed()
+            behind = self._uncommitted
+            if self._uncommitted:
+                self._open_events().commit()
+                self._uncommitted = False
+            newest = self._newest_change()
+            if newest > self._fed_change:
+                if self._feed_turns(self._open_turns(), self._fed_change):
+                    self._open_turns().commit()
+                    behind = True
+                self._fed_change = newest
         return behind
 
-    def project(self, seconds: float | None = None) -> None:
+    @property
+    def projected(self) -> int:
+        """The last change of the record that the traces have."""
+        return self._projected
+
+    def project(self, seconds: float) -> None:
         """Let the traces follow; what is left after so many seconds is for the next time."""
         newest = self._newest_change()
         if self._projected >= newest:
@@ -93,20 +102,35 @@ class Following:
             from .spans.projection import Projection
 
             self._projection = Projection(self._record, self._spans, self._bodies.unpack, self._projected)
-        self._projected = self._projection.follow(newest, None if seconds is None else time.monotonic() + seconds)
+        self._projected = self._projection.follow(newest, time.monotonic() + seconds)
 
     def rebuild(self) -> int:
         """New indexes from everything in the record, swapped in when they are complete. Gives the number of events."""
         self._close_index()
-        self._rebuild_turns()
-        return self._events.build(self._feed_all)
+        with self._whole_or_not_at_all():
+            self._rebuild_turns()
+            return self._events.build(self._feed_all)
 
     def close(self) -> None:
         """Without a flush: what was fed since the last one is missing in the index, and will be fed again."""
-        self._close_index()
-        if self._projection is not None:
-            self._projection.close()
-            self._projection = None
+        with ExitStack() as parts:
+            parts.callback(self._close_index)
+            if self._projection is not None:
+                parts.callback(self._projection.close)
+        self._projection = None
+
+    @contextmanager
+    def _whole_or_not_at_all(self) -> Iterator[None]:
+        """What was fed when something went wrong is taken back: it would be fed once more, and found twice."""
+        try:
+            yield
+        except BaseException:
+            self._fed_event, self._uncommitted = None, False
+            for writer in (self._event_writer, self._turn_writer):
+                if writer is not None:
+                    with suppress(ArchiveError):  # the first failure is the one to tell of
+                        writer.rollback()
+            raise
 
     def _locate(self) -> None:
         """Find where the index stands after a writer that died, a power cut, or an update."""
@@ -176,7 +200,8 @@ class Following:
         return self._turn_writer
 
     def _close_index(self) -> None:
-        for writer in (self._event_writer, self._turn_writer):
-            if writer is not None:
-                writer.close()
-        self._event_writer = self._turn_writer = None
+        with ExitStack() as writers:
+            for writer in (self._event_writer, self._turn_writer):
+                if writer is not None:
+                    writers.callback(writer.close)
+            self._event_writer = self._turn_writer = None

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from ...config import make_private_folder
-from ..base import ArchiveError
+from ..base import ArchiveBusy, ArchiveError
 from ..query import MAX_TOKEN_CHARS
 from ..trouble import FULL_DISK
 
@@ -158,8 +158,10 @@ class Index:
             try:
                 return IndexWriter(_open(folder), self._kind)
             except ValueError as error:
-                if "LockBusy" not in str(error) or time.monotonic() > patience:
+                if "LockBusy" not in str(error):
                     raise
+                if time.monotonic() > patience:
+                    raise ArchiveBusy("another Backstory process is writing the search index") from None
                 # A process that worked for a writer that was killed is about to notice.
                 time.sleep(_LOCK_POLL_SECONDS)
 
@@ -223,6 +225,11 @@ class IndexWriter:
     def commit(self) -> None:
         with explained():
             self._writer.commit()
+
+    def rollback(self) -> None:
+        """Take back what was added and removed since the last commit."""
+        with explained():
+            self._writer.rollback()
 
     def close(self) -> None:
         """Let running merges finish; a merge cut short is only work lost."""

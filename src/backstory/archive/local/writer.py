@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -223,8 +223,9 @@ class LocalWriter:
         return behind
 
     def _note_whole(self) -> None:
-        """Everything up to here can be found: by this readers know that there is nothing to recover."""
-        self._set_meta("whole", msgspec.json.encode((self._next_event - 1, self._change)).decode())
+        """By this readers know that there is nothing to recover: up to here all can be found and has its traces."""
+        reached = (self._next_event - 1, self._change, self._following.projected)
+        self._set_meta("followed", msgspec.json.encode(reached).decode())
 
     def rebuild_index(self) -> int:
         return self._following.rebuild()
@@ -237,14 +238,13 @@ class LocalWriter:
         self._set_meta("sync", msgspec.json.encode(state).decode())
 
     def close(self) -> None:
-        try:
+        with ExitStack() as parts:
+            parts.callback(self._lock.release)
+            parts.callback(self._db.close)
+            parts.callback(self._following.close)
             self.flush()
             self._note_whole()
-            self._following.close()
             self._db.execute("PRAGMA optimize")
-        finally:
-            self._db.close()
-            self._lock.release()
 
     def _session_id(self, key: str) -> int:
         number = self._session_ids.get(key)

@@ -39,18 +39,23 @@ async def keeping_live(library: Library) -> AsyncIterator[None]:
 async def _keep(library: Library) -> None:
     environ = {**os.environ, "BACKSTORY_HOME": str(library.home)}
     while True:
-        # A group of its own: Ctrl-C is for the server, which then ends this in good order.
-        process = subprocess.Popen(
-            _COMMAND, env=environ, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, process_group=0
-        )
-        ended = asyncio.ensure_future(asyncio.to_thread(process.wait))
         try:
-            code = await asyncio.shield(ended)
-        finally:
-            await _stop(process, ended)
+            outcome = f"ended with code {await _watch(environ)}"
+        except OSError as error:
+            outcome = f"cannot be started ({error})"
         # What is there is served on; only news would be missing.
-        logger.warning("keeping the archive live ended with code %s, trying again in %d s", code, _RESTART_SECONDS)
+        logger.warning("keeping the archive live %s, trying again in %d s", outcome, _RESTART_SECONDS)
         await asyncio.sleep(_RESTART_SECONDS)
+
+
+async def _watch(environ: dict[str, str]) -> int:
+    # A group of its own: Ctrl-C is for the server, which then ends this in good order.
+    process = subprocess.Popen(_COMMAND, env=environ, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, process_group=0)
+    ended = asyncio.ensure_future(asyncio.to_thread(process.wait))
+    try:
+        return await asyncio.shield(ended)
+    finally:
+        await _stop(process, ended)
 
 
 async def _stop(process: subprocess.Popen[bytes], ended: asyncio.Future[int]) -> None:

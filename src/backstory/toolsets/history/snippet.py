@@ -24,7 +24,8 @@ HEAD_CHARS = _HEAD_WINDOWS[-1]
 _LONG_CHARS = 2048
 _NEAR_CHARS = 512
 _ENDLESS_CHARS = 4096
-_NAME_CHARS = 64
+# So many words before it are looked at and never shown: a value is a secret by the name that stands before it.
+_CONTEXT_WORDS = 3
 # In a huge one also where that does not suffice: a private key that begins farther away is not recognised.
 _HUGE_CHARS = 262_144
 _WORD_CHARS = 40
@@ -54,7 +55,7 @@ def snippets(texts: Sequence[str], query: Query, egress: EgressAll) -> list[Exce
     parts = egress([text[start:end] for text, (start, end) in zip(texts, nears, strict=True)])
     found = []
     for text, (start, end), part in zip(texts, nears, parts, strict=True):
-        line = _fold(part)
+        line = _fold(_without_context(part) if start > 0 else part)
         found.append(_cut(line, _best_region(line, sought), more_before=start > 0, more_after=end < len(text)))
     return found
 
@@ -65,15 +66,29 @@ def _near(text: str, sought: _Sought) -> Region:
         return 0, len(text)
     first, last = _best_region(text, sought)
     near = _ENDLESS_CHARS if len(text) > _HUGE_CHARS else _NEAR_CHARS
-    start = max(first - near, 0)
-    space = _last_space(text, max(start - _ENDLESS_CHARS, 0), start + 1)
-    # A value is a secret by the name that stands before it.
-    start = start if space < 0 else max(space - _NAME_CHARS, 0)
     end = min(last + near, len(text))
     if end < len(text):
         space = _last_space(text, last, end)
         end = min(end + _ENDLESS_CHARS, len(text)) if space < 0 else space
-    return start, end
+    return _start_with_context(text, max(first - near, 0)), end
+
+
+def _start_with_context(text: str, start: int) -> int:
+    """The beginning of the word that stands here, and of the words of context before it."""
+    place = start
+    for _ in range(1 + _CONTEXT_WORDS):
+        space = _last_space(text, max(place - _ENDLESS_CHARS, 0), place)
+        if space < 0:  # the text begins there, or a word without an end
+            return max(start - _ENDLESS_CHARS, 0)
+        place = space
+        while place and text[place - 1].isspace():
+            place -= 1
+    return place
+
+
+def _without_context(part: str) -> str:
+    words = part.split(None, _CONTEXT_WORDS)
+    return words[-1] if len(words) > _CONTEXT_WORDS else part
 
 
 def _last_space(text: str, start: int, end: int) -> int:

@@ -62,8 +62,8 @@ class GroupSync:
             failure = None
             try:
                 self._sync()
-            except OSError as error:
-                failure = error
+            except Exception as error:  # whatever it is, whoever waits is told
+                failure = error if isinstance(error, OSError) else OSError(repr(error))
             with suppress(RuntimeError):  # the loop was ended without closing this: nobody waits any more
                 self._loop.call_soon_threadsafe(self._finish, changes, failure)
 

@@ -75,9 +75,10 @@ class SpanWriter:
             yield
             self.db.execute("COMMIT")
         except BaseException:
-            self.db.execute("ROLLBACK")
             self._names.clear()
             self._paths.clear()
+            if self.db.in_transaction:  # a full disk has ended it already
+                self.db.execute("ROLLBACK")
             raise
         if self._unanalyzed >= _ANALYZE_EVERY:
             self.analyze()
