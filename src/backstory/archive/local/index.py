@@ -87,21 +87,31 @@ class Index:
         """A snapshot with every commit up to now; None before the first one that can be read."""
         with self._lock:
             folder = self._current()
-            if folder is None or not self._kind.readable_from <= _version_of(folder) <= self._kind.version:
-                return None
-            try:
-                commit = (folder / "meta.json").stat()
-            except FileNotFoundError:
-                return None
-            seen = (folder, commit.st_mtime_ns, commit.st_ino)
-            if seen != self._seen:
-                with explained():
-                    if self._index is None or self._links is not None or self._seen[:1] != (folder,):
-                        self._index = self._open(folder)
-                    self._index.reload()
-                self._seen = seen
-            assert self._index is not None
-            return self._index.searcher()
+            while True:
+                try:
+                    return self._snapshot(folder)
+                except (FileNotFoundError, IndexDamaged) as error:
+                    # Another one may have been swapped in, and this one removed, just now.
+                    before, folder = folder, self._current()
+                    if folder != before:
+                        continue
+                    if isinstance(error, FileNotFoundError):
+                        return None
+                    raise
+
+    def _snapshot(self, folder: Path | None) -> tantivy.Searcher | None:
+        if folder is None or not self._kind.readable_from <= _version_of(folder) <= self._kind.version:
+            return None
+        commit = (folder / "meta.json").stat()
+        seen = (folder, commit.st_mtime_ns, commit.st_ino)
+        if seen != self._seen:
+            with explained():
+                if self._index is None or self._links is not None or self._seen[:1] != (folder,):
+                    self._index = self._open(folder)
+                self._index.reload()
+            self._seen = seen
+        assert self._index is not None
+        return self._index.searcher()
 
     def _open(self, folder: Path) -> tantivy.Index:
         self._links = None
