@@ -154,7 +154,13 @@ class World:
         """Let go of everything as a killed process would: nothing is flushed, the lock is free."""
         self._runner.close()
         self._runner = asyncio.Runner()
-        store: Any = self.live._adapter._store  # type: ignore[attr-defined]
+        self._let_go()
+
+    def _let_go(self) -> None:
+        store: Any = getattr(self.live._adapter, "_store", None)
+        if store is None or getattr(store, "_closed", True):
+            return
+        store._closed = True
         store.index.database._db.close()
         store.files.close()
         os.close(store.journal._fd)
@@ -167,6 +173,7 @@ class World:
 
     def end(self) -> None:
         self._runner.close()
+        self._let_go()
 
 
 def short(trigger_type: str) -> str:
