@@ -120,6 +120,8 @@ class UsageRow(Struct, kw_only=True):
     reasoning_tokens: int = 0
     cost: float | None = None
     stop_reason: str | None = None
+    request: str | None = None
+    """The provider's id of the call. Telemetry names the same call by it."""
 
 
 class FileRow(Struct, kw_only=True):

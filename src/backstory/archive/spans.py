@@ -97,6 +97,10 @@ class SpanRow(Struct, kw_only=True):
     """Whether the cost was told by whoever made the call, or computed from prices."""
     stop_reason: str | None = None
     exit_code: int | None = None
+    call: str | None = None
+    """The call that the span reports, as its agent or provider names it: the request id of a model call, the call id of
+    a tool. Spans of one session and one type (GENERATION or not) that report the same call are one span. Only the span
+    of the call as a whole has it, not those inside (such as a permission prompt)."""
     event: bytes | None = None
     """The event of the archive it was made from."""
     metadata: dict[str, Any] = {}

@@ -208,6 +208,7 @@ class Assembly:
         row.model = usage.model or row.model
         row.cost = row.cost if usage.cost is None else usage.cost
         row.stop_reason = usage.stop_reason or row.stop_reason
+        row.request = usage.request or row.request
 
 
 def _follow(turn: TurnRow, event: Event) -> None:

@@ -115,6 +115,8 @@ class Usage(Struct, kw_only=True):
     cost: float | None = None
     """What the agent itself reported, in USD."""
     stop_reason: str | None = None
+    request: str | None = None
+    """The provider's id of the call. Telemetry names the same call by it."""
 
 
 class TurnEnd(Struct, kw_only=True):

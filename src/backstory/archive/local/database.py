@@ -81,6 +81,8 @@ _MIGRATIONS: tuple[str, ...] = (
     INSERT OR IGNORE INTO source (name) SELECT DISTINCT source FROM session;
     INSERT OR IGNORE INTO project (path) SELECT DISTINCT folder FROM session WHERE folder IS NOT NULL
     """,
+    # The provider's id of a model call: by it telemetry and the transcript are known to report the same one.
+    "ALTER TABLE usage ADD COLUMN request TEXT",
 )
 SCHEMA_VERSION = len(_MIGRATIONS)
 

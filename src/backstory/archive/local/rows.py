@@ -48,7 +48,7 @@ EVENT_COLUMNS = (
 )  # fmt: skip
 USAGE_COLUMNS = (
     "key", "turn", "ts", "model", "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_5m_tokens",
-    "cache_write_1h_tokens", "reasoning_tokens", "cost", "stop_reason",
+    "cache_write_1h_tokens", "reasoning_tokens", "cost", "stop_reason", "request",
 )  # fmt: skip
 FILE_COLUMNS = (
     "path", "source", "session", "inode", "size", "mtime_ns", "offset", "prefix", "state", "errors", "last_error",

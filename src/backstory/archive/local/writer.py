@@ -70,7 +70,7 @@ _UPSERT_USAGE = (
     f"INSERT INTO usage (key, session, {', '.join(USAGE_COLUMNS[1:])}) VALUES (?{', ?' * len(USAGE_COLUMNS)}) "
     f"ON CONFLICT (key) DO UPDATE SET {', '.join(f'{name} = max({name}, excluded.{name})' for name in _GROWING)}, "
     "cost = coalesce(excluded.cost, cost), stop_reason = coalesce(excluded.stop_reason, stop_reason), "
-    "model = coalesce(excluded.model, model)"
+    "model = coalesce(excluded.model, model), request = coalesce(excluded.request, request)"
 )
 
 # Traces show usage: the turn that has it, wherever the call was told again, has changed.

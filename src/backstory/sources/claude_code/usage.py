@@ -41,6 +41,7 @@ def read_usage(message: dict[str, Any], record: dict[str, Any], key: bytes) -> U
         reasoning_tokens=_count(details, "thinking_tokens") or _count(details, "reasoning_tokens"),
         cost=cost if isinstance(cost, float) else None,
         stop_reason=string(message, "stop_reason"),
+        request=string(record, "requestId"),
     )
 
 
