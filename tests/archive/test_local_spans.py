@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import sqlite3
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from backstory.archive.base import ArchiveError
 from backstory.archive.local.archive import LocalArchive
 from backstory.archive.local.spans import database
-from backstory.archive.spans import SpanRow
+from backstory.archive.spans import SpanRow, Window
 from tests.traces_world import START, Call, caller, fill, hex_id
 
 
@@ -93,6 +96,47 @@ class TestAttributes:
         assert found(call, "n", "lte", 0) == [hex_id(4), hex_id(5)]
         assert found(call, "n", "eq", False) == []
         archive.close()
+
+
+def report(number: int, trace: str, call: str, **fields: Any) -> SpanRow:
+    usage = {"input_tokens": 100, "output_tokens": 7, **fields}
+    return SpanRow(trace=trace, id=number, name="x", type="GENERATION", start=START + number, call=call, **usage)
+
+
+class TestCalls:
+    """What spans and log records report of the same call counts once, in whatever order they come."""
+
+    REPORTS = (
+        report(1, "turn", "r1"),
+        report(2, "turn", "r2", cost=0.5),
+        report(3, "logs", "r1", logged=True, model="gpt-5", cost=0.25, cost_reported=True),
+        report(4, "logs", "r2", logged=True, cost=0.125),
+        report(5, "logs", "r3", logged=True, cost=1.0),
+        report(6, "logs", "r3", logged=True, cost=1.0),
+        report(7, "turn", "r3"),
+        report(8, "turn", "r4", total_tokens=50, input_tokens=None, output_tokens=None),
+    )
+
+    @given(st.permutations(REPORTS), st.integers(1, len(REPORTS)))
+    @settings(max_examples=25, deadline=None)
+    def test_any_order(self, reports: list[SpanRow], size: int) -> None:
+        with TemporaryDirectory() as folder:
+            archive = LocalArchive(Path(folder))
+            for start in range(0, len(reports), size):
+                archive.spans.put(reports[start : start + size], {})
+            turn, spans = archive.spans.trace("turn") or (None, [])
+            logs, _ = archive.spans.trace("logs") or (None, [])
+            total = sum(line.input_tokens + line.output_tokens for line in archive.spans.usage(Window()))
+            archive.close()
+        assert turn is not None
+        assert logs is not None
+        # Log records report r3 twice and a span once: the log records count.
+        assert (turn.tokens, turn.cost) == (107 + 107 + 50, 0.75)
+        assert (logs.tokens, logs.cost) == (2 * 107, 2.0)
+        assert total == 107 * 4 + 50
+        first, second, *_ = spans
+        assert (first.model, first.cost, first.cost_reported) == ("gpt-5", 0.25, True)
+        assert (second.cost, second.cost_reported) == (0.5, False)
 
 
 class TestFirstVersion:

@@ -87,6 +87,8 @@ class SpanRow(Struct, kw_only=True):
     input_tokens: int | None = None
     """With what was read from or written to the cache, which stand beside it."""
     output_tokens: int | None = None
+    total_tokens: int | None = None
+    """Only where the sum is all that was reported."""
     cache_read_tokens: int | None = None
     cache_write_tokens: int | None = None
     cache_write_1h_tokens: int | None = None
@@ -101,6 +103,8 @@ class SpanRow(Struct, kw_only=True):
     """The call that the span reports, as its agent or provider names it: the request id of a model call, the call id of
     a tool. Spans of one session and one type (GENERATION or not) that report the same call are one span. Only the span
     of the call as a whole has it, not those inside (such as a permission prompt)."""
+    logged: bool = False
+    """Made from a log record, which may report a call that a span reports as well."""
     event: bytes | None = None
     """The event of the archive it was made from."""
     metadata: dict[str, Any] = {}

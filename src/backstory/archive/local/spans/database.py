@@ -132,7 +132,16 @@ PRAGMA analysis_limit=1000;
 ANALYZE;
 """
 
-_MIGRATIONS: tuple[str, ...] = (_TABLES, _FEWER_PAGES)
+# `call` is the id of the call that a span reports: what spans and log records say of the same call counts once.
+# `total` is a sum of tokens that came alone.
+_CALLS = """
+ALTER TABLE span ADD COLUMN total INTEGER;
+ALTER TABLE span ADD COLUMN call TEXT;
+ALTER TABLE span ADD COLUMN logged INTEGER NOT NULL DEFAULT 0;
+CREATE INDEX span_call ON span (call) WHERE call IS NOT NULL
+"""
+
+_MIGRATIONS: tuple[str, ...] = (_TABLES, _FEWER_PAGES, _CALLS)
 
 
 def prepare(path: Path) -> None:

@@ -20,7 +20,7 @@ SPAN_SELECT = (
     "s.cache_read, s.cache_write, s.reasoning, s.cost, s.cost_reported, r.text, s.exit_code, "
     "s.session, s.turn, s.first, s.last, f.data, c.input, c.output, c.tool_calls, "
     "EXISTS (SELECT 1 FROM span p WHERE p.uid = s.parent AND p.trace = s.trace), "
-    "t.session, t.source, t.project, t.dataset_run, s.cache_write_1h "
+    "t.session, t.source, t.project, t.dataset_run, s.cache_write_1h, s.total, s.call, s.logged "
     "FROM span s JOIN trace t ON t.id = s.trace JOIN name n ON n.id = s.name "
     "LEFT JOIN name m ON m.id = s.model LEFT JOIN name r ON r.id = s.stop_reason "
     "LEFT JOIN facts f ON f.span = s.id LEFT JOIN content c ON c.span = s.id "
@@ -53,6 +53,7 @@ def read_span(values: Sequence[Any]) -> SpanRow:
         model=values[9],
         input_tokens=values[10],
         output_tokens=values[11],
+        total_tokens=values[33],
         cache_read_tokens=values[12],
         cache_write_tokens=values[13],
         cache_write_1h_tokens=values[32],
@@ -61,6 +62,8 @@ def read_span(values: Sequence[Any]) -> SpanRow:
         cost_reported=bool(values[16]),
         stop_reason=values[17],
         exit_code=values[18],
+        call=values[34],
+        logged=bool(values[35]),
         metadata=facts.get("metadata", {}),
         attributes=facts.get("attributes", {}),
         origin=Origin(session=values[28], source=values[29], project=values[30], dataset_run=values[31]),

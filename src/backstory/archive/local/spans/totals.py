@@ -11,7 +11,7 @@ __all__ = ["tool_uses", "usage_totals"]
 
 # What telemetry told of a session that has a transcript is the same usage once more.
 _COUNTED = """
-s.counts AND (s.input IS NOT NULL OR s.output IS NOT NULL OR s.cost IS NOT NULL)
+s.counts AND (s.input IS NOT NULL OR s.output IS NOT NULL OR s.total IS NOT NULL OR s.cost IS NOT NULL)
 AND (t.projected OR t.session IS NULL
      OR NOT EXISTS (SELECT 1 FROM trace o WHERE o.session = t.session AND o.projected))
 """
@@ -21,8 +21,9 @@ def usage_totals(db: sqlite3.Connection, window: Window) -> list[UsageTotal]:
     where, parameters = _where(window)
     rows = db.execute(
         "SELECT date(s.start / 1000, 'unixepoch', 'localtime') AS day, t.project, m.text, t.source, count(*), "
-        "total(s.input), total(s.output), total(s.cache_read), total(s.cache_write), total(s.reasoning), sum(s.cost), "
-        "sum(s.cost IS NULL) FROM span s JOIN trace t ON t.id = s.trace LEFT JOIN name m ON m.id = s.model "
+        "total(coalesce(s.input, s.total)), total(s.output), total(s.cache_read), total(s.cache_write), "
+        "total(s.reasoning), sum(s.cost), sum(s.cost IS NULL) "
+        "FROM span s JOIN trace t ON t.id = s.trace LEFT JOIN name m ON m.id = s.model "
         f"WHERE {_COUNTED} AND {where} GROUP BY day, t.project, s.model, t.source ORDER BY day DESC",
         parameters,
     )

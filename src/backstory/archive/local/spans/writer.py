@@ -12,6 +12,7 @@ import msgspec
 from ...spans import SPAN_TYPES, STATUSES, Origin, SpanRow
 from ..bodies import Bodies
 from .columns import Columns
+from .counting import REPORTS_USAGE, count_once, traces_of_calls
 
 __all__ = ["SpanWriter"]
 
@@ -20,7 +21,7 @@ _TYPE_CODES = {type: code for code, type in enumerate(SPAN_TYPES)}
 _STATUS_CODES = {status: code for code, status in enumerate(STATUSES)}
 _ANALYZE_EVERY = 50_000
 _MAX_NUMBERS = 100_000
-_NO_USAGE = (None,) * 8
+_NO_USAGE = (None,) * 11
 
 _encode = msgspec.json.Encoder().encode
 
@@ -31,6 +32,7 @@ SPAN_COLUMNS = (
 )  # fmt: skip
 _PLAIN_COLUMNS = SPAN_COLUMNS[: SPAN_COLUMNS.index("model")]
 _USAGE_COLUMNS = SPAN_COLUMNS[: SPAN_COLUMNS.index("counts")]
+_RECEIVED_COLUMNS = ("total", "call", "logged")
 
 
 def _upsert(columns: Sequence[str], **fixed: str) -> str:
@@ -38,14 +40,18 @@ def _upsert(columns: Sequence[str], **fixed: str) -> str:
     names, marks = [*columns, *fixed], [*("?" * len(columns)), *fixed.values()]
     return (
         f"INSERT INTO span ({', '.join(names)}) VALUES ({', '.join(marks)}) ON CONFLICT (trace, uid) DO UPDATE SET "
-        + ", ".join(f"{name} = excluded.{name}" for name in SPAN_COLUMNS if name not in ("id", "uid", "trace"))
+        + ", ".join(
+            f"{name} = excluded.{name}"
+            for name in (*SPAN_COLUMNS, *_RECEIVED_COLUMNS)
+            if name not in ("id", "uid", "trace")
+        )
     )
 
 
 _UPSERT = _upsert(SPAN_COLUMNS)
 # Binding a value takes a quarter of a microsecond, and of most spans most columns are empty.
 _UPSERT_PLAIN = _upsert(_PLAIN_COLUMNS, cost_reported="0", counts="1")
-_UPSERT_USAGE = _upsert((*_USAGE_COLUMNS, "stop_reason"), counts="1")
+_UPSERT_USAGE = _upsert((*_USAGE_COLUMNS, "stop_reason", *_RECEIVED_COLUMNS), counts="1")
 # Where a trace belongs is told once and stays; what is told later fills gaps.
 _UPSERT_TRACE = """
 INSERT INTO trace (uid, name, named, status, start, updated, session, native, source, project, dataset_run, projected)
@@ -106,7 +112,8 @@ class SpanWriter:
                 fresh += place not in known
             self._put_rows([(number, *place, unique[place]) for place, number in numbers.items()])
             self._put_details({number: unique[place] for place, number in numbers.items()}, known.values())
-            for trace in traces.values():
+            calls = {span.call for span in spans if span.call is not None and span.type == "GENERATION"}
+            for trace in traces_of_calls(self.db, calls).union(traces.values()):
                 self.refresh(trace)
 
     def upsert(self, values: Sequence[tuple[Any, ...]]) -> None:
@@ -130,20 +137,19 @@ class SpanWriter:
 
     def refresh(self, trace: int) -> None:
         """Add up a trace from its spans."""
-        start, latest, errors, reports, nested = self.db.execute(
-            "SELECT min(start), max(coalesce(end, start)), sum(status = 0), "
-            "sum(input IS NOT NULL OR output IS NOT NULL OR cost IS NOT NULL), sum(session IS NULL) "
-            "FROM span WHERE trace = ?",
+        start, latest, errors, reports, received, named = self.db.execute(
+            f"SELECT min(start), max(coalesce(end, start)), sum(status = 0), sum({REPORTS_USAGE}), "
+            f"sum(session IS NULL), sum(call IS NOT NULL AND {REPORTS_USAGE}) FROM span WHERE trace = ?",
             (trace,),
         ).fetchone()
         if start is None:
             self.db.execute("DELETE FROM trace WHERE id = ?", (trace,))
             return
-        if nested and reports > 1:
-            self._count_once(trace)
+        if received and (reports > 1 or named):
+            count_once(self.db, trace)
         tokens, cost = self.db.execute(
-            "SELECT sum(coalesce(input, 0) + coalesce(output, 0)), sum(cost) FROM span "
-            "WHERE trace = ? AND counts AND (input IS NOT NULL OR output IS NOT NULL OR cost IS NOT NULL)",
+            "SELECT sum(coalesce(input, 0) + coalesce(output, 0) + coalesce(total, 0)), sum(cost) FROM span "
+            f"WHERE trace = ? AND counts AND {REPORTS_USAGE}",
             (trace,),
         ).fetchone()
         roots = self.db.execute(
@@ -168,24 +174,6 @@ class SpanWriter:
             ),
         )
 
-    def _count_once(self, trace: int) -> None:
-        """A span's usage counts only if nothing below it reports any."""
-        rows = self.db.execute(
-            "SELECT id, uid, parent, input IS NOT NULL OR output IS NOT NULL OR cost IS NOT NULL, counts FROM span "
-            "WHERE trace = ?",
-            (trace,),
-        ).fetchall()
-        parents = {uid: parent for _, uid, parent, _, _ in rows}
-        covered: set[int] = set()
-        for _, uid, _, reports, _ in rows:
-            above = parents[uid] if reports else None
-            while above is not None and above in parents and above not in covered:
-                covered.add(above)
-                above = parents[above]
-        changes = [(uid not in covered, id) for id, uid, _, _, counts in rows if bool(counts) == (uid in covered)]
-        if changes:
-            self.db.executemany("UPDATE span SET counts = ? WHERE id = ?", changes)
-
     def _known(self, places: Iterable[tuple[int, int]]) -> dict[tuple[int, int], int]:
         rows = self.db.execute(
             "SELECT s.trace, s.uid, s.id FROM json_each(?) p "
@@ -206,11 +194,11 @@ class SpanWriter:
                 self.name(model) if model else None, span.input_tokens, span.output_tokens, span.cache_read_tokens,
                 span.cache_write_tokens, span.cache_write_1h_tokens, span.reasoning_tokens, span.cost,
             )  # fmt: skip
-            if usage == _NO_USAGE and not stop_reason:
+            told = (self.name(stop_reason) if stop_reason else None, span.total_tokens, span.call)
+            if usage + told == _NO_USAGE and not span.logged:
                 plain.append(row)
             else:
-                reason = self.name(stop_reason) if stop_reason else None
-                with_usage.append((*row, *usage, span.cost_reported, reason))
+                with_usage.append((*row, *usage, span.cost_reported, *told, span.logged))
         self.db.executemany(_UPSERT_PLAIN, plain)
         self.db.executemany(_UPSERT_USAGE, with_usage)
         self._unanalyzed += len(spans)

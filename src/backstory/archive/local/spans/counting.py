@@ -1,0 +1,106 @@
+"""Usage counts once: not again for the spans around a call, and not again for a second report of the same call."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+from typing import Any, NamedTuple
+
+import msgspec
+
+__all__ = ["REPORTS_USAGE", "count_once", "traces_of_calls"]
+
+REPORTS_USAGE = "(input IS NOT NULL OR output IS NOT NULL OR total IS NOT NULL OR cost IS NOT NULL)"
+
+_encode = msgspec.json.Encoder().encode
+
+
+class _Report(NamedTuple):
+    """A received span that reports the usage of a call."""
+
+    id: int
+    call: str
+    logged: bool
+    model: int | None
+    cost: float | None
+    cost_reported: bool
+
+
+def count_once(db: sqlite3.Connection, trace: int) -> None:
+    """Mark the spans of a trace whose usage counts.
+
+    Usage does not count if a descendant reports usage. Of a call that both spans and log records report, the spans
+    count, unless log records tell of more such calls.
+    """
+    rows = db.execute(
+        f"SELECT id, uid, parent, {REPORTS_USAGE}, counts, CASE WHEN session IS NULL THEN call END FROM span "
+        "WHERE trace = ?",
+        (trace,),
+    ).fetchall()
+    covered = _covered((uid, parent, bool(reports)) for _, uid, parent, reports, _, _ in rows)
+    calls = {call for _, _, _, reports, _, call in rows if reports and call is not None}
+    repeated = _repeated(db, calls) if calls else set()
+    changes = []
+    for id, uid, _, _, counts, _ in rows:
+        counted = uid not in covered and id not in repeated
+        if counted != bool(counts):
+            changes.append((counted, id))
+    if changes:
+        db.executemany("UPDATE span SET counts = ? WHERE id = ?", changes)
+
+
+def traces_of_calls(db: sqlite3.Connection, calls: Collection[str]) -> set[int]:
+    """The traces with reports of these calls."""
+    if not calls:
+        return set()
+    rows = db.execute(
+        "SELECT DISTINCT trace FROM span WHERE session IS NULL AND call IN (SELECT value FROM json_each(?))",
+        (_encode(sorted(calls)).decode(),),
+    )
+    return {trace for (trace,) in rows}
+
+
+def _covered(spans: Iterable[tuple[int, int | None, bool]]) -> set[int]:
+    """The spans that are above one with usage."""
+    spans = list(spans)
+    parents = {uid: parent for uid, parent, _ in spans}
+    covered: set[int] = set()
+    for uid, _, reports in spans:
+        above = parents[uid] if reports else None
+        while above is not None and above in parents and above not in covered:
+            covered.add(above)
+            above = parents[above]
+    return covered
+
+
+def _repeated(db: sqlite3.Connection, calls: Collection[str]) -> set[int]:
+    """The reports of calls that other reports have told. What only they know, the others get from them."""
+    rows = db.execute(
+        "SELECT id, call, logged, model, cost, cost_reported FROM span "
+        f"WHERE session IS NULL AND {REPORTS_USAGE} AND call IN (SELECT value FROM json_each(?)) ORDER BY start, id",
+        (_encode(sorted(calls)).decode(),),
+    )
+    by_call: dict[str, tuple[list[_Report], list[_Report]]] = defaultdict(lambda: ([], []))
+    for row in rows:
+        report = _Report(*row)
+        by_call[report.call][bool(report.logged)].append(report)
+    repeated: set[int] = set()
+    for spans, records in by_call.values():
+        counted, others = (spans, records) if len(spans) >= len(records) else (records, spans)
+        repeated.update(report.id for report in others)
+        for report, other in zip(counted, others, strict=False):
+            _complete(db, report, other)
+    return repeated
+
+
+def _complete(db: sqlite3.Connection, report: _Report, other: _Report) -> None:
+    """A model that only the other report names, and a cost: one that was reported rather than one that was computed."""
+    values: tuple[Any, ...] = (report.model, report.cost, report.cost_reported)
+    model = other.model if report.model is None else report.model
+    if report.cost is None or (other.cost_reported and not report.cost_reported):
+        better = (model, other.cost, other.cost_reported)
+    else:
+        better = (model, report.cost, report.cost_reported)
+    if better != values:
+        db.execute("UPDATE span SET model = ?, cost = ?, cost_reported = ? WHERE id = ?", (*better, report.id))
