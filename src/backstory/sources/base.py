@@ -75,7 +75,9 @@ class Event(Struct, kw_only=True):
     usage_key: bytes | None = None
     """The model call (`Usage.key`) this event came from."""
     extra: dict[str, Any] | None = None
-    """Small structured facts worth keeping (child session, duration ...); JSON values only."""
+    """Small structured facts worth keeping (child session, duration ...); JSON values only. Traces read
+    `interrupted` (a person stopped the agent here), and of tool responses `asked` (the agent waited for a person, all
+    the time but `duration_ms`)."""
 
 
 class About(Struct, kw_only=True):

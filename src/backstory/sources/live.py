@@ -170,6 +170,8 @@ def _answer(message: Json, uid: Any, common: Json) -> Iterator[Item]:
     common = common | {"model": message["model"], "originating_model": message["model"]}
     calls = any(block["type"] == "function_call" for block in message["content"])
     ends = message["stop_reason"] == "end" and not calls
+    if message["stop_reason"] == "aborted":
+        common["extra"] = {"interrupted": True}
     usage = message.get("usage")
     if usage:
         yield _usage(uid("usage"), message, usage, common["ts"])
@@ -195,7 +197,7 @@ def _answer(message: Json, uid: Any, common: Json) -> Iterator[Item]:
                     yield Event(uid=unique, type=EventType.TOOL_RESPONSE, text=text, **about, **common)
     if message.get("error_message"):
         text = message["error_message"]
-        yield Event(uid=uid("error", text), type=EventType.RUNTIME, text=text, **common)
+        yield Event(uid=uid("error", text), type=EventType.RUNTIME, text=text, failed=True, **common)
 
 
 def _usage(key: bytes, message: Json, usage: Json, ts: int) -> Usage:

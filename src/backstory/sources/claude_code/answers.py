@@ -34,8 +34,9 @@ def read_answer(entry: Entry, message: dict[str, Any], state: State) -> None:
 def _read_synthetic(entry: Entry, blocks: list[Any], message: dict[str, Any]) -> None:
     """Written by Claude Code in the model's name: an API error that ended the turn, or a stand-in for an answer."""
     text = readable(blocks)
-    if entry.record.get("isApiErrorMessage") is True or string(message, "stop_reason") in _FINAL:
-        entry.add_stop("0", text)
+    failed = entry.record.get("isApiErrorMessage") is True
+    if failed or string(message, "stop_reason") in _FINAL:
+        entry.add_stop("0", text, failed=failed or None)
     else:
         entry.add("0", EventType.RUNTIME, text)
 
@@ -52,6 +53,8 @@ def _read_message(entry: Entry, blocks: list[Any], message: dict[str, Any], stat
         event = _read_block(entry, str(number), block, model)
         if event:
             event.usage_key = key
+            if entry.record.get("isAbortedMidStream") is True:
+                event.extra = {"interrupted": True}
             events.append(event)
     if events:
         thread.answered, thread.ended = True, False

@@ -40,10 +40,10 @@ class Entry:
     def add_unknown(self) -> None:
         self.add("raw", EventType.UNKNOWN, raw_text(self.record))
 
-    def add_stop(self, part: str, text: str) -> None:
+    def add_stop(self, part: str, text: str, **more: Any) -> None:
         """Something other than an answer that stops the agent. After an answer that ended the turn there is nothing
         left to stop, and the answer stays the end."""
-        self.add(part, EventType.RUNTIME, text, ends_turn=not self.thread.ended)
+        self.add(part, EventType.RUNTIME, text, ends_turn=not self.thread.ended, **more)
         self.thread.ended = True
 
     def end_turn(self) -> None:

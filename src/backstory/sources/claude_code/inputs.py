@@ -20,6 +20,8 @@ __all__ = ["add_pieces", "add_prompt", "read_input"]
 
 # Who speaks, where the record says (`origin.kind`): everybody but a person.
 _NOT_PEOPLE = {"coordinator", "peer", "task-notification"}
+# Tools whose answer is a person's.
+_QUESTIONS = {"AskUserQuestion", "ExitPlanMode"}
 
 
 def read_input(entry: Entry, message: dict[str, Any], queue: PromptQueue, children: Children, folder: Path) -> None:
@@ -64,7 +66,7 @@ def add_pieces(entry: Entry, pieces: list[Piece], *, typed: bool, queued: bool, 
     for number, (part, text) in enumerate(pieces):
         name = f"piece {number}"
         if part is Part.INTERRUPT:
-            entry.add_stop(name, text)
+            entry.add_stop(name, text, extra={"interrupted": True})
         elif part is Part.SUMMARY:
             entry.add(name, EventType.COMPACTION, text)
         elif part is not Part.PROMPT:
@@ -101,7 +103,7 @@ def _add_response(entry: Entry, part: str, block: dict[str, Any], children: Chil
         originating_model=call.model if call else None,
         exit_code=exit_code_of(text, result, failed),
         failed=failed,
-        extra=_facts(block, result, child),
+        extra=_facts(block, entry.record, call, child),
     )
     thread.answered, thread.ended = True, False
     if child:
@@ -118,8 +120,11 @@ def _child_of(call: Call | None, call_id: str | None, result: Any, children: Chi
     return children.started_by(call_id) if call_id and call and call.tool in AGENT_TOOLS else None
 
 
-def _facts(block: dict[str, Any], result: Any, child: str | None) -> dict[str, Any] | None:
+def _facts(
+    block: dict[str, Any], record: dict[str, Any], call: Call | None, child: str | None
+) -> dict[str, Any] | None:
     facts: dict[str, Any] = {}
+    result = record.get("toolUseResult")
     if child:
         facts["child_session"] = child
     if images := count_images(block.get("content")):
@@ -130,4 +135,13 @@ def _facts(block: dict[str, Any], result: Any, child: str | None) -> dict[str, A
             facts["duration_ms"] = duration
         if result.get("interrupted") is True:
             facts["interrupted"] = True
+    if (call and call.tool in _QUESTIONS) or _waited_for_permission(record, "duration_ms" in facts):
+        facts["asked"] = True
     return facts or None
+
+
+def _waited_for_permission(record: dict[str, Any], timed: bool) -> bool:
+    """A person decided, and it is known which part of the time was theirs: all of it where the tool did not run."""
+    permission = record.get("permissionDecision")
+    by_person = (string(permission, "source") or "").startswith("user")
+    return by_person and (timed or string(permission, "decision") == "reject")

@@ -92,7 +92,7 @@ def task_complete(session: Session, payload: Payload) -> list[Item]:
     items: list[Item] = answer(session, CLOSING, [last] if last else [], ends_turn=not error)
     if error or (state.working and not state.answered):
         text = f"Task failed: {error}" if error else "Task complete."
-        items.append(session.event(EventType.RUNTIME, text, ends_turn=state.working))
+        items.append(session.event(EventType.RUNTIME, text, ends_turn=state.working, failed=bool(error) or None))
     elif not items:
         items.append(TurnEnd())
     session.end_turn()
@@ -107,7 +107,9 @@ def turn_completed(session: Session, payload: Payload) -> list[Item]:
 def turn_aborted(session: Session, payload: Payload) -> list[Item]:
     state = session.state
     reason = text_of(payload, "reason") or "unknown"
-    event = session.event(EventType.RUNTIME, f"Turn aborted: {reason}", ends_turn=state.working)
+    event = session.event(
+        EventType.RUNTIME, f"Turn aborted: {reason}", ends_turn=state.working, extra={"interrupted": True}
+    )
     state.aborted_prompt = state.last_prompt
     session.end_turn()
     return [event]

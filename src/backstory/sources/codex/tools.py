@@ -48,6 +48,9 @@ __all__ = [
     "web_search_end",
 ]
 
+# Tools whose answer is a person's.
+_QUESTIONS = {"request_user_input"}
+
 
 def _call(session: Session, tool: str, arguments: Any, call_id: str | None) -> Event:
     if call_id:
@@ -76,6 +79,8 @@ def _response(session: Session, call_id: str | None, output: Output, tool: str |
         exit_code = call.exit_code if exit_code is None else exit_code
         failed = call.failed if failed is None else failed
         call.answered = True
+    if tool in _QUESTIONS:
+        extra = {**(extra or {}), "asked": True}
     return session.event(
         EventType.TOOL_RESPONSE,
         output.text,
