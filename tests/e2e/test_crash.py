@@ -13,8 +13,10 @@ from pathlib import Path
 import pytest
 
 from backstory.archive.base import ArchiveBusy, SearchRequest
+from backstory.archive.local.archive import LocalArchive
 from backstory.library import Library
 from backstory.model import SEARCHABLE_TYPES
+from tests.archive_world import Rewriting, found, sync
 from tests.transcripts import Transcript
 
 _SESSIONS = 30
@@ -101,6 +103,52 @@ class TestKill:
             assert events >= acknowledged
             acknowledged = events
         check_whole(home, folder, transcripts)
+
+
+_REWRITE = """
+import sys
+from pathlib import Path
+from backstory.archive.local.archive import LocalArchive
+from tests.archive_world import Rewriting, record, sync
+archive, source = LocalArchive(Path(sys.argv[1])), Rewriting(Path(sys.argv[2]))
+for version in range(int(sys.argv[3]), 1_000_000):
+    records = [record(f"r{n}", "answer" if n % 4 else "prompt", f"word{n}v{version}") for n in range(40)]
+    source.save("s", *records)
+    sync(archive, source)
+    print(version, flush=True)
+"""
+
+
+class TestKillWhileReplacing:
+    """kill -9 while an agent's records are rewritten and read again: each is found as it reads last, and only so."""
+
+    @pytest.mark.parametrize("kills", [5, pytest.param(40, marks=pytest.mark.slow)])
+    def test_nothing_stale_nothing_missing(self, tmp_path: Path, kills: int) -> None:
+        folder, agent = tmp_path / "backstory", tmp_path / "agent"
+        chance, version = random.Random(kills), 0
+        for _ in range(kills):
+            command = [sys.executable, "-c", _REWRITE, str(folder), str(agent), str(version)]
+            with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+                assert process.stdout is not None
+                assert process.stdout.readline()
+                time.sleep(chance.random() * 0.2)
+                process.kill()
+                version += 1 + sum(1 for _ in process.stdout)
+            archive, source = LocalArchive(folder), Rewriting(agent)
+            sync(archive, source)
+            current = [
+                event.text
+                for turn in archive.turns("claude-code/s")
+                for event in archive.events(turn.session, turn.ordinal)
+            ]
+            assert len(current) == 40
+            assert all(found(archive, text) == [text] for text in current)
+            everything = archive.search(SearchRequest(query="word1", types=SEARCHABLE_TYPES))
+            assert everything.documents == 40
+            newest = int(current[0].partition("v")[2])
+            assert [found(archive, f"word{n}v{old}") for n in (0, 1, 39) for old in range(newest)] == [[]] * 3 * newest
+            assert archive.is_whole()
+            archive.close()
 
 
 class TestWriters:

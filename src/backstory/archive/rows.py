@@ -165,5 +165,7 @@ class Batch(Struct, kw_only=True):
     sessions: list[SessionRow] = []
     turns: list[TurnRow] = []
     events: list[EventRow] = []
+    replaced: list[EventRow] = []
+    """Events the archive has, as they are from now on. Uid and place are as before; the turn is among `turns`."""
     usage: list[UsageRow] = []
     files: list[FileRow] = []

@@ -17,6 +17,7 @@ __all__ = ["Assembly"]
 _TITLE_CHARS = 120
 _MOST_TOKENS = 1 << 40
 _TOKENS = tuple(name for name in UsageRow.__struct_fields__ if name.endswith("_tokens"))
+_EVENT_FIELDS = EventRow.__struct_fields__
 _ACTIVITY = frozenset((EventType.ASSISTANT_RESPONSE, EventType.REASONING, EventType.TOOL_CALL, EventType.TOOL_RESPONSE))
 
 
@@ -26,6 +27,7 @@ class Known(Protocol):
     def session(self, key: str) -> SessionRow | None: ...
     def turn(self, key: str, ordinal: int) -> TurnRow | None: ...
     def places(self, uids: Sequence[bytes]) -> dict[bytes, Place]: ...
+    def events(self, key: str, turn: int) -> list[EventRow]: ...
 
 
 class _Open(Struct):
@@ -47,21 +49,24 @@ class _Open(Struct):
 class Assembly:
     """Collects what a commit will write.
 
-    An event whose uid the archive has is not written again: in its own session it only shows where the transcript
-    stands, in another session it is a replay of what belongs there.
+    An event whose uid the archive has is not written again, unless it replaces what is there: in its own session it
+    shows where the transcript stands, in another session it is a replay of what belongs there.
     """
 
     def __init__(self, known: Known) -> None:
         self._known = known
         self._open: dict[str, _Open] = {}
         self._placed: dict[bytes, Place] = {}
-        self._events: list[EventRow] = []
+        self._events: dict[bytes, EventRow] = {}
+        self._replaced: dict[bytes, EventRow] = {}
+        # The events of turns in which something is replaced, by uid, in their order.
+        self._turn_events: dict[tuple[str, int], dict[bytes, EventRow]] = {}
         self._usage: dict[bytes, UsageRow] = {}
         self.text_chars = 0
 
     @property
     def event_count(self) -> int:
-        return len(self._events)
+        return len(self._events) + len(self._replaced)
 
     def add(self, transcript: Transcript, items: Sequence[Item], fallback_ts: int) -> None:
         """Take items in their order. `fallback_ts` is the time of an event when nothing told any."""
@@ -82,14 +87,19 @@ class Assembly:
 
     def take(self) -> Batch:
         """The rows as they are now, to be written before anything else is added."""
-        batch = Batch(events=self._events, usage=list(self._usage.values()))
+        batch = Batch(
+            events=list(self._events.values()),
+            replaced=list(self._replaced.values()),
+            usage=list(self._usage.values()),
+        )
         for session in self._open.values():
             if session.changed or session.changed_turns:
                 batch.sessions.append(session.row)
             batch.turns.extend(session.turns[ordinal] for ordinal in sorted(session.changed_turns))
             session.rest()
-        self._events, self._usage, self.text_chars = [], {}, 0
+        self._events, self._replaced, self._usage, self.text_chars = {}, {}, {}, 0
         self._placed.clear()
+        self._turn_events.clear()
         return batch
 
     def forget(self) -> None:
@@ -121,6 +131,8 @@ class Assembly:
         if place is not None:
             if place.session == row.key:
                 session.turn = self._turn(session, place.turn)
+                if event.replaces:
+                    self._replace(session, event, place.turn)
             elif event.starts_turn:
                 session.turn = None
             return
@@ -142,27 +154,46 @@ class Assembly:
         _settle(session)
         self._placed[event.uid] = Place(row.key, turn.ordinal)
         self.text_chars += len(event.text)
-        self._events.append(
-            EventRow(
-                uid=event.uid,
-                session=row.key,
-                turn=turn.ordinal,
-                ordinal=turn.event_count,
-                type=event.type,
-                ts=ts,
-                text=event.text,
-                tool=event.tool,
-                call_id=event.call_id,
-                model=event.model,
-                originating_model=event.originating_model,
-                arguments=event.arguments,
-                exit_code=_exit_code(event.exit_code),
-                failed=event.failed,
-                cwd=event.cwd or row.last_cwd,
-                usage_key=event.usage_key,
-                extra=event.extra,
-            )
-        )
+        added = _event_row(event, row, turn.ordinal, turn.event_count, ts)
+        self._events[event.uid] = added
+        if (events := self._turn_events.get((row.key, turn.ordinal))) is not None:
+            events[event.uid] = added
+
+    def _replace(self, session: _Open, event: Event, ordinal: int) -> None:
+        """Let an event that is there already read as it does now, in its place; its turn and session follow."""
+        row, turn = session.row, self._turn(session, ordinal)
+        events = self._events_of(row.key, ordinal)
+        before = events.get(event.uid)
+        if turn is None or before is None:
+            return
+        after = _event_row(event, row, ordinal, before.ordinal, event.ts or before.ts)
+        if not _differs(before, after):
+            return
+        events[event.uid] = after
+        if event.uid in self._events:
+            self._events[event.uid] = after
+        else:
+            after.cwd = event.cwd
+            self._replaced[event.uid] = after
+        self.text_chars += len(event.text)
+        _revise(turn, list(events.values()), event)
+        row.updated_at = max(row.updated_at, after.ts)
+        if after.type is EventType.TOOL_CALL and after.tool:
+            row.mode = wider_mode(row.mode, after.tool)
+        if not row.title_rank and before.type is EventType.USER_INPUT and row.title == _one_line(before.text):
+            row.title = _one_line(after.text)
+        session.changed_turns.add(ordinal)
+        _settle(session)
+
+    def _events_of(self, key: str, ordinal: int) -> dict[bytes, EventRow]:
+        events = self._turn_events.get((key, ordinal))
+        if events is None:
+            known = self._known.events(key, ordinal)
+            new = [row for row in self._events.values() if (row.session, row.turn) == (key, ordinal)]
+            events = {row.uid: self._replaced.get(row.uid, row) for row in (*known, *new)}
+            # A transcript is read turn by turn: one is enough, and turns may be large.
+            self._turn_events = {(key, ordinal): events}
+        return events
 
     def _turn(self, session: _Open, ordinal: int) -> TurnRow | None:
         turn = session.turns.get(ordinal)
@@ -211,6 +242,35 @@ class Assembly:
         row.request = usage.request or row.request
 
 
+def _event_row(event: Event, session: SessionRow, turn: int, ordinal: int, ts: int) -> EventRow:
+    return EventRow(
+        uid=event.uid,
+        session=session.key,
+        turn=turn,
+        ordinal=ordinal,
+        type=event.type,
+        ts=ts,
+        text=event.text,
+        tool=event.tool,
+        call_id=event.call_id,
+        model=event.model,
+        originating_model=event.originating_model,
+        arguments=event.arguments,
+        exit_code=_exit_code(event.exit_code),
+        failed=event.failed,
+        cwd=event.cwd or session.last_cwd,
+        usage_key=event.usage_key,
+        extra=event.extra or None,
+    )
+
+
+def _differs(before: EventRow, after: EventRow) -> bool:
+    """Whether an event reads otherwise now. The text of a tool call follows from its tool and arguments."""
+    derived = before.type is after.type is EventType.TOOL_CALL
+    ignored = {"cwd", "text"} if derived else {"cwd", "arguments"}
+    return any(getattr(before, name) != getattr(after, name) for name in _EVENT_FIELDS if name not in ignored)
+
+
 def _follow(turn: TurnRow, event: Event) -> None:
     """What the event means for its turn."""
     if event.type not in turn.types:
@@ -228,6 +288,30 @@ def _follow(turn: TurnRow, event: Event) -> None:
         if event.type is EventType.ASSISTANT_RESPONSE:
             turn.last_answer = event.uid
     if event.ends_turn:
+        _close(turn, event.uid, event.type)
+
+
+def _revise(turn: TurnRow, events: Sequence[EventRow], event: Event) -> None:
+    """What a turn is after one of its events was replaced; `events` are all of them, as they are now."""
+    turn.started_at, turn.updated_at = min(row.ts for row in events), max(row.ts for row in events)
+    turn.types = tuple(dict.fromkeys(row.type for row in events))
+    turn.tools = tuple(dict.fromkeys(row.tool for row in events if row.type is EventType.TOOL_CALL and row.tool))
+    turn.prompt = next((row.uid for row in events if row.type is EventType.USER_INPUT), None)
+    answers = [row.uid for row in events if row.type is EventType.ASSISTANT_RESPONSE]
+    turn.last_answer = answers[-1] if answers else None
+    active = [row.uid for row in events if row.type in _ACTIVITY or row.uid == event.uid]
+    turn.started_work = any(row.type in _ACTIVITY for row in events)
+    turn.turn_key = turn.turn_key or event.turn_key
+    is_last = active[-1] == event.uid
+    may_end = event.may_end_turn and event.type in _ACTIVITY
+    if turn.terminal == event.uid and not event.ends_turn:
+        # Something else said that the turn ended here. That holds, unless it was this event, which no longer does.
+        taken_back = turn.candidate == event.uid and not may_end
+        if taken_back or event.type is not turn.terminal_type:
+            turn.terminal = turn.terminal_type = None
+    if turn.candidate == event.uid or (is_last and event.type in _ACTIVITY):
+        turn.candidate = event.uid if may_end and is_last else None
+    if event.ends_turn and is_last:
         _close(turn, event.uid, event.type)
 
 

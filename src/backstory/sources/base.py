@@ -44,6 +44,10 @@ class Event(Struct, kw_only=True):
 
     uid: bytes
     """16-byte digest (`model.digest`) that identifies the event wherever the record is copied to."""
+    replaces: bool = False
+    """The agent rewrites its records: where the archive has the event already, in this session, this is how it reads
+    now. It keeps its place. Without it, an event that the archive has is not written again. Either way the event shows
+    where the transcript stands: what follows belongs to the same turn."""
     type: EventType
     text: str
     """The readable text. For tool calls it is left empty: it is derived from tool and arguments."""

@@ -101,8 +101,10 @@ class LocalArchive(Finding, Sessions, Events):
         if row is None or self._events.outdated or self._turns.outdated or not (self.home / "traces.db").exists():
             return False
         event, change, projected = msgspec.json.decode(row[0], type=tuple[int, int, int])
-        last = self._db.execute("SELECT (SELECT max(id) FROM event), (SELECT max(change) FROM turn)").fetchone()
-        return event >= (last[0] or 0) and min(change, projected) >= (last[1] or 0)
+        last = self._db.execute(
+            "SELECT (SELECT max(id) FROM event), (SELECT max(change) FROM turn), EXISTS (SELECT 1 FROM stale)"
+        ).fetchone()
+        return event >= (last[0] or 0) and min(change, projected) >= (last[1] or 0) and not last[2]
 
     def close(self) -> None:
         if "spans" in self.__dict__:

@@ -83,6 +83,14 @@ _MIGRATIONS: tuple[str, ...] = (
     """,
     # The provider's id of a model call: by it telemetry and the transcript are known to report the same one.
     "ALTER TABLE usage ADD COLUMN request TEXT",
+    # An event that is replaced gets a new number, and is fed to the index like a new one. Its former number waits here
+    # until the index has deleted the document.
+    """
+    CREATE TABLE stale (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        session INTEGER NOT NULL, turn INTEGER NOT NULL, event INTEGER NOT NULL
+    ) STRICT
+    """,
 )
 SCHEMA_VERSION = len(_MIGRATIONS)
 

@@ -32,8 +32,7 @@ class Finding(Connections):
         query = parse_query(request.query, self._events.analyzer.analyze)
         snapshot = self._events.searcher()
         filters = self._filters(request)
-        # Events are numbered from one and never deleted.
-        documents = self._db.execute("SELECT max(id) FROM event").fetchone()[0] or 0
+        documents = 0 if snapshot is None else snapshot.num_docs
         if snapshot is None or filters is None:
             return Found(query=query, hits=[], more=False, documents=documents)
         with self._until(request.deadline) as db, explained():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["Following"]
 
 _PAGE_ROWS = 2_000
+_PAGE_STALE = 200
 _CALL, _UNKNOWN = EventType.TOOL_CALL.code, EventType.UNKNOWN.code
 
 _SELECT_EVENTS = """
@@ -32,6 +34,7 @@ SELECT e.id, e.session, e.turn, e.type, e.project, o.id, e.ts, e.tool, e.body
 FROM event e JOIN session s ON s.id = e.session JOIN source o ON o.name = s.source
 WHERE e.id > ? ORDER BY e.id LIMIT ?
 """
+_SELECT_STALE = "SELECT id, session, turn, event FROM stale WHERE id > ? ORDER BY id LIMIT ?"
 # Of the sessions that are read turn by turn.
 _SELECT_TURNS = """
 SELECT t.session, t.ordinal, t.change, t.tools, t.started_at, p.id
@@ -55,6 +58,7 @@ class Following:
         self._bodies = Bodies(lambda: stored_dictionary(record))
         self._fed_event: int | None = None
         self._fed_change = 0
+        self._deleted_stale = 0
         self._uncommitted = False
         # Opened when first needed: a sync that finds nothing new should not pay for them.
         self._event_writer: IndexWriter | None = None
@@ -68,6 +72,7 @@ class Following:
         with self._whole_or_not_at_all():
             if self._fed_event is None:
                 self._locate()
+            self._delete_stale()
             for document in self._documents():
                 self._open_events().add(document.entry())
                 self._uncommitted = True
@@ -125,7 +130,7 @@ class Following:
         try:
             yield
         except BaseException:
-            self._fed_event, self._uncommitted = None, False
+            self._fed_event, self._uncommitted, self._deleted_stale = None, False, 0
             for writer in (self._event_writer, self._turn_writer):
                 if writer is not None:
                     with suppress(ArchiveError):  # the first failure is the one to tell of
@@ -150,6 +155,16 @@ class Following:
         self._fed_change = self._turns.highest("change", self._newest_change())
         if self._fed_change > self._newest_change():  # likewise; what these turns were before is not in the index
             self._rebuild_turns()
+
+    def _delete_stale(self) -> None:
+        """Delete the documents of replaced events: what they are now is fed under a new number."""
+        while rows := self._record.execute(_SELECT_STALE, (self._deleted_stale, _PAGE_STALE)).fetchall():
+            turns: dict[int, list[int]] = defaultdict(list)
+            for _, session, turn, event in rows:
+                turns[turn_number(session, turn)].append(event)
+            self._open_events().delete_within("turn", turns, "id")
+            self._uncommitted = True
+            self._deleted_stale = rows[-1][0]
 
     def _documents(self) -> Iterator[EventDocument]:
         """The searchable events that were not fed yet, in order, read in pages so that no transaction stays open."""

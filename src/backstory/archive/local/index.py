@@ -9,7 +9,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -210,6 +210,9 @@ class IndexWriter:
     def __init__(self, index: tantivy.Index, kind: Kind) -> None:
         self._schema = index.schema
         self._writer = index.writer(kind.heap_bytes, kind.threads)
+        # A writer that was killed before its commit left files behind, and this one is about to use their names again.
+        with explained():
+            self._writer.garbage_collect_files()
 
     def add(self, entry: tantivy.Document) -> None:
         try:
@@ -223,6 +226,25 @@ class IndexWriter:
 
         # By term it would look for signed numbers, and find none.
         self._writer.delete_documents_by_query(tantivy.Query.term_set_query(self._schema, field, values))
+
+    def delete_within(self, group: str, members: Mapping[int, Sequence[int]], field: str) -> None:
+        """Delete documents by a field that is not indexed, in groups that are: few documents are looked at."""
+        import tantivy
+
+        queries = []
+        for number, values in members.items():
+            either = [
+                tantivy.Query.range_query(
+                    self._schema, field, tantivy.FieldType.Unsigned, lower_bound=value, upper_bound=value
+                )
+                for value in values
+            ]
+            within = tantivy.Query.term_query(self._schema, group, number, "basic")
+            one_of = tantivy.Query.boolean_query([(tantivy.Occur.Should, query) for query in either])
+            queries.append(tantivy.Query.boolean_query([(tantivy.Occur.Must, within), (tantivy.Occur.Must, one_of)]))
+        self._writer.delete_documents_by_query(
+            tantivy.Query.boolean_query([(tantivy.Occur.Should, query) for query in queries])
+        )
 
     def delete_above(self, field: str, value: int) -> None:
         import tantivy

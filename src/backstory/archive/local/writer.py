@@ -6,22 +6,24 @@ import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..base import ArchiveBusy, Batch, FileRow, Place, SessionRow, SyncState, TurnRow
+from ..base import ArchiveBusy, Batch, EventRow, FileRow, Place, SessionRow, SyncState, TurnRow
 from .bodies import Bodies, train_dictionary
 from .database import stored_dictionary
 from .follower import Follower
 from .following import Following
 from .rows import (
+    EVENT_COLUMNS,
     FILE_COLUMNS,
     SESSION_COLUMNS,
     TURN_COLUMNS,
     USAGE_COLUMNS,
     event_values,
     file_values,
+    read_event,
     read_file,
     read_session,
     read_turn,
@@ -64,6 +66,11 @@ _UPSERT_FILE = _upsert("file", FILE_COLUMNS, ("path",))
 _INSERT_EVENT = (
     "INSERT INTO event (id, uid, session, turn, ordinal, type, ts, project, tool, model, originating_model, usage, "
     "body, facts) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+_MARK_STALE = "INSERT INTO stale (session, turn, event) SELECT session, turn, id FROM event WHERE uid = ?"
+_REPLACE_EVENT = (
+    "UPDATE event SET id = ?1, type = ?6, ts = ?7, project = coalesce(?8, project), tool = ?9, model = ?10, "
+    "originating_model = ?11, usage = ?12, body = ?13, facts = ?14 WHERE uid = ?2"
 )
 _GROWING = tuple(name for name in USAGE_COLUMNS if name.endswith("_tokens"))
 _UPSERT_USAGE = (
@@ -133,6 +140,13 @@ class LocalWriter:
             found.update((uid, Place(key, turn)) for uid, key, turn in rows)
         return found
 
+    def events(self, key: str, turn: int) -> list[EventRow]:
+        rows = self._db.execute(
+            f"SELECT {', '.join(EVENT_COLUMNS)} FROM event WHERE session = ? AND turn = ? ORDER BY ordinal",
+            (self._session_id(key), turn),
+        )
+        return [read_event(key, row, self._bodies) for row in rows]
+
     def turn_keys(self, key: str) -> frozenset[str]:
         rows = self._db.execute(
             "SELECT turn_key FROM turn WHERE session = ? AND turn_key IS NOT NULL", (self._session_id(key),)
@@ -146,6 +160,9 @@ class LocalWriter:
         if not self._bodies.trained and batch.events:
             new_dictionary = train_dictionary(event.text for event in batch.events)
         first_event = self._next_event
+        if batch.replaced:
+            # The index deletes documents on the strength of this commit, so a power cut must not undo it.
+            self._db.execute("PRAGMA synchronous=FULL")
         self._db.execute("BEGIN IMMEDIATE")
         try:
             if new_dictionary:
@@ -158,6 +175,8 @@ class LocalWriter:
                 self._db.execute("ROLLBACK")
             self._forget_uncommitted(first_event)
             raise
+        finally:
+            self._db.execute("PRAGMA synchronous=NORMAL")
         if self._follower is not None:
             self._follower.follow()
 
@@ -168,12 +187,9 @@ class LocalWriter:
             if session.folder:
                 self._number("project", "path", session.folder)
         db.executemany(_UPSERT_SESSION, [session_values(row) for row in batch.sessions])
-        events = []
-        for row in batch.events:
-            project = self._number("project", "path", row.cwd) if row.cwd else None
-            events.append(event_values(self._next_event, self._session_id(row.session), project, row, self._bodies))
-            self._next_event += 1
-        db.executemany(_INSERT_EVENT, events)
+        db.executemany(_MARK_STALE, [(row.uid,) for row in batch.replaced])
+        db.executemany(_REPLACE_EVENT, self._numbered(batch.replaced))
+        db.executemany(_INSERT_EVENT, self._numbered(batch.events))
         if batch.turns or batch.usage:
             self._change += 1
             turns = [turn_values(self._session_id(row.session), self._change, row) for row in batch.turns]
@@ -183,6 +199,14 @@ class LocalWriter:
         touched = [row.key for row in batch.usage if (row.session, max(row.turn, 1)) not in changed]
         db.executemany(_TOUCH_TURN, [(self._change, key) for key in touched])
         db.executemany(_UPSERT_FILE, [file_values(row) for row in batch.files])
+
+    def _numbered(self, events: Sequence[EventRow]) -> list[tuple[Any, ...]]:
+        values = []
+        for row in events:
+            project = self._number("project", "path", row.cwd) if row.cwd else None
+            values.append(event_values(self._next_event, self._session_id(row.session), project, row, self._bodies))
+            self._next_event += 1
+        return values
 
     def _forget_uncommitted(self, next_event: int) -> None:
         self._next_event = next_event
@@ -203,12 +227,21 @@ class LocalWriter:
             self._end_follower()
 
     def flush(self, *, wait: bool = True) -> None:
+        stale = self._scalar("SELECT max(id) FROM stale")
         if self._follower is not None:
             if self._follower.flush(wait=wait):
+                if wait:
+                    self._drop_stale(stale)
                 return
             self._end_follower()
         self._following.flush()
+        self._drop_stale(stale)
         self._following.project(_PROJECT_SECONDS)
+
+    def _drop_stale(self, last: int) -> None:
+        """The index has deleted the documents up to this entry."""
+        if last:
+            self._db.execute("DELETE FROM stale WHERE id <= ?", (last,))
 
     def _end_follower(self) -> None:
         if self._follower is not None:
@@ -217,7 +250,9 @@ class LocalWriter:
             self._following = self._follow(self._db)
 
     def recover(self) -> bool:
+        stale = self._scalar("SELECT max(id) FROM stale")
         behind = self._following.flush()
+        self._drop_stale(stale)
         self._following.project(_PROJECT_SECONDS)
         self._note_whole()
         return behind

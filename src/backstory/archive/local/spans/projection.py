@@ -11,6 +11,7 @@ import sqlite3
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
 from msgspec import Struct
 
 from ....model import EventType, digest, session_id, turn_id
@@ -158,6 +159,12 @@ class Projection:
         ]  # fmt: skip
         rows += [self._piece(trace, root, session, ordinal, piece) for piece in turn.pieces]
         self._spans.upsert(rows)
+        # Of events that were replaced: what they were before may have been other spans.
+        self._spans.db.execute(
+            "DELETE FROM span WHERE trace = ? AND session = ? AND turn = ? "
+            "AND uid NOT IN (SELECT value FROM json_each(?))",
+            (trace, session.id, ordinal, msgspec.json.encode([row[2] for row in rows]).decode()),
+        )
         self._touched.add(trace)
         self._host_children(session, ordinal, turn)
 

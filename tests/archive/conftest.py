@@ -1,0 +1,18 @@
+"""The engine that the tests of the archive's protocol run on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from backstory.archive.base import Archive
+from backstory.archive.local.archive import LocalArchive
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Archive]:
+    archive = LocalArchive(tmp_path / "backstory")
+    yield archive
+    archive.close()

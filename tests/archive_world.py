@@ -1,0 +1,119 @@
+"""An agent that rewrites its records, and an archive that reads them: for tests of any engine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from backstory.archive.base import Archive, SearchRequest, TurnsRequest
+from backstory.archive.spans import TraceQuery
+from backstory.ingest.pipeline import Ingest
+from backstory.model import SEARCHABLE_TYPES, EventType, digest
+from backstory.sources.base import About, Event, Item, Lookup, Parser, Transcript, TurnEnd, Usage
+
+START = 1_780_000_000_000
+_KINDS = {
+    "prompt": EventType.USER_INPUT,
+    "answer": EventType.ASSISTANT_RESPONSE,
+    "call": EventType.TOOL_CALL,
+    "result": EventType.TOOL_RESPONSE,
+    "think": EventType.REASONING,
+    "notice": EventType.RUNTIME,
+}
+
+
+def uid(id: str) -> bytes:
+    return digest("record", id)
+
+
+class Rewriting:
+    """Keeps a session in one JSON file, a list of records, and writes it anew whenever something changes."""
+
+    name = "claude-code"
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def save(self, session: str, *records: dict[str, Any], **about: Any) -> Path:
+        path = self.folder / f"{session}.json"
+        path.write_text(json.dumps([{"about": about}, *records]), "utf-8")
+        return path
+
+    def roots(self, home: Path, environ: Mapping[str, str]) -> list[Path]:
+        return [self.folder]
+
+    def accepts(self, path: Path) -> bool:
+        return path.suffix == ".json"
+
+    def describe(self, path: Path, head: bytes) -> Transcript | None:
+        session, _, parent = path.stem.partition("@")
+        return Transcript(source=self.name, path=path, session=session, parent=parent or None, folder="-work")
+
+    def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
+        return _Records()
+
+    def records(self, path: Path) -> Iterator[Any] | None:
+        return iter(json.loads(path.read_text("utf-8")))
+
+
+class _Records:
+    def __init__(self) -> None:
+        self._number = 0
+
+    def parse(self, record: dict[str, Any]) -> Iterable[Item]:
+        if "about" in record:
+            yield About(**record["about"])
+            return
+        if record.get("end"):
+            yield TurnEnd()
+            return
+        self._number += 1
+        fields = {name: value for name, value in record.items() if name not in ("id", "kind", "text", "tokens")}
+        if "tokens" in record:
+            fields["usage_key"] = digest("usage", record["id"])
+            yield Usage(key=fields["usage_key"], model="m", output_tokens=record["tokens"])
+        yield Event(
+            uid=uid(record["id"]),
+            type=_KINDS[record["kind"]],
+            text=record.get("text", ""),
+            starts_turn=record["kind"] == "prompt",
+            **{"replaces": True, "ts": START + self._number, **fields},
+        )
+
+    def finish(self) -> Iterable[Item]:
+        return ()
+
+    def state(self) -> dict[str, Any]:
+        return {}
+
+
+def record(id: str, kind: str, text: str = "", **fields: Any) -> dict[str, Any]:
+    return {"id": id, "kind": kind, "text": text, **fields}
+
+
+def sync(archive: Archive, source: Rewriting) -> int:
+    """One sync by a writer of its own; gives the number of new events."""
+    writer = archive.writer()
+    try:
+        writer.recover()
+        return Ingest(writer, [source], home=source.folder, environ={}).sync().events
+    finally:
+        writer.close()
+
+
+def found(archive: Archive, query: str, **options: Any) -> list[str]:
+    """The texts of the events that a search finds."""
+    request = SearchRequest(query=query, types=SEARCHABLE_TYPES, limit=50, **options)
+    return [hit.event.text for hit in archive.search(request).hits]
+
+
+def found_turns(archive: Archive, query: str) -> list[int]:
+    return [hit.turn.ordinal for hit in archive.search_turns(TurnsRequest(query=query, limit=10))]
+
+
+def span_names(archive: Archive) -> list[str]:
+    spans = archive.spans.spans(TraceQuery(sort="startTime", limit=200, descending=False), chars=200)
+    return [span.name for span in spans.rows]
