@@ -15,7 +15,7 @@ from functools import cache
 from itertools import accumulate
 from typing import Any, Literal, NamedTuple
 
-__all__ = ["RULES", "Mode", "clean", "egress", "egress_all", "egress_value", "reaches_on", "redact"]
+__all__ = ["RULES", "Mode", "clean", "count_redacted", "egress", "egress_all", "egress_value", "reaches_on", "redact"]
 
 Mode = Literal["egress", "ingest", "off"]
 
@@ -179,6 +179,14 @@ def redact(text: str) -> str:
     for assignment in _ASSIGNMENTS:
         text = assignment.sub(_redact_assignment, text)
     return text
+
+
+_MARK = re.compile(rb"\[redacted:(?:" + "|".join(RULES).encode() + rb")\]")
+
+
+def count_redacted(encoded: bytes) -> int:
+    """The number of secrets that are replaced in a text or its JSON, in UTF-8."""
+    return len(_MARK.findall(encoded))
 
 
 # More line breaks than any pattern but that of a private key crosses, and that one is recognised by its beginning.

@@ -286,6 +286,23 @@ class TestPipe:
         assert sorted(codes) == [-32700, -32700, -32700, -32600]
         assert messages[-1] == {"jsonrpc": "2.0", "id": 9, "result": {}}
 
+    @pytest.mark.parametrize("depth", [190, 900, 5_000])
+    def test_nested_without_end(self, home: Path, depth: int) -> None:
+        """What is too deep to be read is refused by its id, wherever that stands in the line."""
+        deep = "[" * depth + "]" * depth
+        call = (
+            '{"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "open", "arguments": {"id": DEEP}}}'
+        )
+        late = '{"jsonrpc": "2.0", "params": {"id": 3, "arguments": DEEP}, "method": "x", "id": "the last"}'
+        lines = [line.replace("DEEP", deep).encode() + b"\n" for line in (call, late)]
+
+        messages, _ = piped(home, [*OPENING, *lines, request(9, "ping")])
+
+        answers = {message["id"]: message for message in messages}
+        assert set(answers) >= {7, "the last", 9}
+        if depth > 190:
+            assert answers[7]["error"] == {"code": -32700, "message": "nested too deeply"}
+
     def test_half_a_character(self, home: Path) -> None:
         """A query cut in the middle of an emoji is still a query."""
         call = request(1, "tools/call", name="search_sessions", arguments={"query": "termites \ud83d"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, cast
 
@@ -12,12 +13,13 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 
 from backstory.faces.mcp import build_server
-from backstory.toolsets.base import Arguments, Reply, Tool, Toolset
+from backstory.toolsets.base import Arguments, Reply, Tool, Toolset, received_at
 
 if TYPE_CHECKING:
     from backstory.library import Library
 
 ERAS = ("legacy", "auto", "2026-07-28")
+NAMES = ["echo", "note.refuse", "note.crash", "note.deny", "note.wait"]
 ANY_OBJECT = {"type": "object"}
 
 
@@ -32,6 +34,12 @@ def refuse(arguments: Arguments) -> Reply:
 
 def crash(arguments: Arguments) -> Reply:
     raise RuntimeError("an inner detail")
+
+
+def wait(arguments: Arguments) -> Reply:
+    waited = time.monotonic() - received_at()
+    time.sleep(0.1)
+    return Reply.of({"waited": waited})
 
 
 TOOLSETS = {
@@ -56,6 +64,8 @@ TOOLSETS = {
         tools=(
             Tool(name="note.refuse", description="-", input_schema=ANY_OBJECT, handler=refuse, idempotent=True),
             Tool(name="note.crash", description="-", input_schema=ANY_OBJECT, handler=crash, destructive=True),
+            Tool(name="note.deny", description="-", input_schema=ANY_OBJECT, handler=refuse, structured_errors=True),
+            Tool(name="note.wait", description="-", input_schema=ANY_OBJECT, handler=wait),
         ),
     ),
 }
@@ -91,7 +101,7 @@ class TestBothEras:
 
         tools = {tool.name: tool for tool in served(use, era=era)}
 
-        assert list(tools) == ["echo", "note.refuse", "note.crash"]
+        assert list(tools) == NAMES
         assert tools["echo"].input_schema["properties"]["word"] == {"type": ["string", "null"], "default": None}
         assert tools["echo"].output_schema["type"] == "object"
         assert tools["note.crash"].output_schema is None
@@ -129,7 +139,38 @@ class TestBothEras:
         result = served(use, era=era)
 
         assert result.is_error is True
+        assert result.structured_content is None
+        assert result.content[0].text == '{"error":{"code":"NOT_FOUND"}}'
+
+    def test_structures_errors_that_fit_the_schema(self, era: str) -> None:
+        """Those of tools that say so."""
+
+        async def use(client: Client) -> Any:
+            return await client.call_tool("note.deny", {})
+
+        result = served(use, era=era)
+
+        assert result.is_error is True
         assert result.structured_content == {"error": {"code": "NOT_FOUND"}}
+
+    def test_counts_from_receipt(self, era: str) -> None:
+        """A tool that measures its time is told when the request came in, not when a thread was free."""
+
+        async def use(client: Client) -> Any:
+            answers: list[Any] = []
+
+            async def wait() -> None:
+                answers.append((await client.call_tool("note.wait", {})).structured_content)
+
+            async with anyio.create_task_group() as group:
+                for _ in range(20):
+                    group.start_soon(wait)
+            return answers
+
+        waited = sorted(answer["waited"] for answer in served(use, era=era))
+
+        assert waited[0] < 0.1
+        assert waited[-1] > 0.1
 
     @pytest.mark.parametrize("name", ["nonsense", "echo_", ""])
     def test_an_unknown_tool_is_a_protocol_error(self, era: str, name: str) -> None:
@@ -144,7 +185,7 @@ class TestBothEras:
 
         assert error.code == -32602
         assert error.message == f"Unknown tool: {name}"
-        assert error.data == {"tools": ["echo", "note.refuse", "note.crash"]}
+        assert error.data == {"tools": NAMES}
 
     def test_a_crash_keeps_its_details(self, era: str) -> None:
         """What a bug says stays in the log; the connection lives on."""

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
 
 from .. import __version__
-from ..toolsets.base import Tool, Toolset
+from ..toolsets.base import Tool, Toolset, excerpt, received
 from .instructions import compose_instructions
 from .stdio import converse
 
@@ -57,8 +58,9 @@ def build_server(library: Library, names: Sequence[str], *, pattern: str | None 
     ) -> types.CallToolResult:
         tool = callable_tools.get(params.name)
         if tool is None:
-            raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name}", {"tools": list(tools)})
-        return await _call(tool, params.arguments or {}, limiter)
+            raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {excerpt(params.name)}", {"tools": list(tools)})
+        with received(_received(context)):
+            return await _call(tool, params.arguments or {}, limiter)
 
     return Server(
         "backstory",
@@ -125,9 +127,16 @@ async def _call(tool: Tool, arguments: dict[str, Any], limiter: anyio.CapacityLi
         raise MCPError(types.INTERNAL_ERROR, f"{tool.name} failed unexpectedly; see the server's stderr") from error
     return types.CallToolResult(
         content=[types.TextContent(type="text", text=reply.text)],
-        structured_content=reply.data,
+        structured_content=reply.data if tool.structured_errors or not reply.is_error else None,
         is_error=reply.is_error,
     )
+
+
+def _received(context: ServerRequestContext[Any]) -> float:
+    """The moment a request came in: over HTTP the scope has it, on stdio `converse` sends it along."""
+    request: Any = context.request
+    moment = request.scope.get("received") if hasattr(request, "scope") else request
+    return moment if isinstance(moment, float) else time.monotonic()
 
 
 def _toolset(library: Library, name: str, pattern: str | None) -> Toolset:

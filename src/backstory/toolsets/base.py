@@ -1,17 +1,49 @@
-"""What a tool is. Declared once, served by MCP, `backstory call`, HTTP and the library."""
+"""The parts every tool is made of: its declaration, the frame it answers through, its schemas.
+
+A tool is declared once and served by MCP, `backstory call`, HTTP and the library.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import logging
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from itertools import islice
 from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
 
-__all__ = ["Arguments", "BadArgument", "Reply", "Tool", "Toolset", "decode_arguments"]
+__all__ = [
+    "MAX_ECHO_BYTES",
+    "NUMBER_AS_STRING",
+    "Arguments",
+    "BadArgument",
+    "Failure",
+    "Frame",
+    "Reply",
+    "Tool",
+    "Toolset",
+    "decode_arguments",
+    "excerpt",
+    "input_schema",
+    "output_schema",
+    "received",
+    "received_at",
+]
 
 Arguments = Mapping[str, Any]
 T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+MAX_ECHO_BYTES = 3072
+"""How much of a refused request an error repeats; with its message that stays within 4 KiB."""
+_MAX_ECHO_DEPTH = 16
+NUMBER_AS_STRING = "a number sent as a string is not converted, send it without quotes"
 
 
 class Reply(Struct, frozen=True):
@@ -31,13 +63,18 @@ class Reply(Struct, frozen=True):
 
 
 class Tool(Struct, frozen=True, kw_only=True):
-    """One tool of a contract. The handler takes the arguments as they came and never raises: errors are replies."""
+    """One tool of a contract. The handler takes the arguments as they came and never raises: errors are replies.
+
+    `structured_errors`: flagged errors fit the output schema too, so MCP sends them as structured content. Where they
+    do not, clients that check answers against the schema would refuse them; there an error is text only.
+    """
 
     name: str
     description: str
     input_schema: dict[str, Any]
     output_schema: dict[str, Any] | None = None
     handler: Callable[[Arguments], Reply]
+    structured_errors: bool = False
     read_only: bool = False
     destructive: bool = False
     idempotent: bool = False
@@ -52,6 +89,77 @@ class Toolset(Struct, frozen=True, kw_only=True):
     instructions: str = ""
 
 
+class Failure(Struct, frozen=True):
+    """A contract's error object for a call that failed, and whether MCP flags it as an error."""
+
+    body: Any
+    is_error: bool = True
+
+
+class Frame(Struct, frozen=True, kw_only=True):
+    """The way from raw arguments to a reply, the same for every tool of a contract.
+
+    Arguments are decoded, the action is called, its answer passes `outgoing`, and whatever is raised on the way becomes
+    the contract's error object. Error objects repeat at most a few KiB of the request.
+    """
+
+    refuse: Callable[[Exception], Failure | None]
+    """The error object for an exception the contract knows; None for one it does not know."""
+    unexpected: Callable[[str], Failure]
+    """The error object for everything else, given a sentence that says so. Details go to the log."""
+    outgoing: Callable[[Any], Any] = lambda answer: answer
+    indent: int = 0
+
+    def handler(self, name: str, takes: type[T], action: Callable[[T], Any]) -> Callable[[Arguments], Reply]:
+        """The handler of a tool whose arguments decode to `takes`."""
+        return self.raw_handler(name, lambda arguments: action(decode_arguments(takes, arguments)))
+
+    def raw_handler(self, name: str, action: Callable[[Arguments], Any]) -> Callable[[Arguments], Reply]:
+        """The handler of a tool that reads its arguments itself."""
+
+        def handle(arguments: Arguments) -> Reply:
+            try:
+                return Reply.of(self.outgoing(action(arguments)), indent=self.indent)
+            except Exception as error:
+                return self._error(name, error)
+
+        return handle
+
+    def _error(self, name: str, error: Exception) -> Reply:
+        from ..redact import egress_value  # the command line imports this module, and mostly succeeds
+
+        refused = self.refuse(error)
+        if refused is None:
+            _log.warning("%s: %s: %s", name, type(error).__name__, error, exc_info=_log.isEnabledFor(logging.DEBUG))
+            refused = self.unexpected(f"{name} failed unexpectedly; `backstory doctor` may tell why")
+        body = egress_value(excerpt(msgspec.to_builtins(refused.body, enc_hook=repr)))
+        return Reply.of(body, is_error=refused.is_error, indent=self.indent)
+
+
+# When a request came in
+
+
+_received: ContextVar[float] = ContextVar("received")
+
+
+@contextmanager
+def received(moment: float) -> Iterator[None]:
+    """Within it, tools measure their time from `moment` on the monotonic clock, when the request came in."""
+    token = _received.set(moment)
+    try:
+        yield
+    finally:
+        _received.reset(token)
+
+
+def received_at() -> float:
+    """The moment the request under way came in; now, where no face has set one."""
+    return _received.get(time.monotonic())
+
+
+# Arguments
+
+
 class BadArgument(ValueError):
     """An argument that does not fit: which field, and why."""
 
@@ -63,6 +171,15 @@ class BadArgument(ValueError):
 
 def decode_arguments(kind: type[T], arguments: Arguments) -> T:
     """Typed arguments, strictly: nothing is coerced, unknown fields are refused (by the Struct's own setting)."""
+    if not isinstance(arguments, Mapping):
+        raise BadArgument(None, "arguments must be an object")
+    for field, value in arguments.items():
+        # What cannot be written as JSON, such as half a surrogate pair, could neither be stored nor reported.
+        try:
+            msgspec.json.encode((field, value))
+        except (UnicodeError, RecursionError, TypeError):
+            named = field if isinstance(field, str) and field.isprintable() else None
+            raise BadArgument(named, f"{named or 'arguments'}: not valid Unicode text or JSON") from None
     try:
         return msgspec.convert(arguments, kind)
     except msgspec.ValidationError as error:
@@ -81,4 +198,69 @@ def _bad_argument(text: str) -> BadArgument:
         name = message.split("`")[1]
         field = f"{path}.{name}" if path else name
         return BadArgument(field, f"{field} is required")
-    return BadArgument(path or None, f"{path or 'arguments'}: {message[0].lower()}{message[1:].replace('`', '')}")
+    said = f"{path or 'arguments'}: {message[0].lower()}{message[1:].replace('`', '')}"
+    if said.endswith("got str") and ("expected int" in said or "expected float" in said):
+        said += "; " + NUMBER_AS_STRING
+    return BadArgument(path or None, said)
+
+
+# Echoes
+
+
+def excerpt(value: Any, limit: int = MAX_ECHO_BYTES) -> Any:
+    """The value as far as JSON can say it in `limit` bytes: long texts and lists are cut, deep values left out."""
+    cap = limit
+    while cap:
+        try:
+            short = _shorten(value, cap, _MAX_ECHO_DEPTH, [limit])
+            if len(msgspec.json.encode(short)) <= limit:
+                return short
+        except _TooMuch:
+            pass
+        cap //= 2
+    return {} if isinstance(value, Mapping) else "…"
+
+
+class _TooMuch(Exception):
+    """More values than the limit has bytes."""
+
+
+def _shorten(value: Any, cap: int, depth: int, room: list[int]) -> Any:
+    """Texts of at most `cap` characters, containers of at most `cap` items, `depth` containers within one another."""
+    room[0] -= 1
+    if room[0] < 0:
+        raise _TooMuch
+    if isinstance(value, str):
+        return (value[:cap] + "…" if len(value) > cap else value).encode("utf-8", "replace").decode()
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int) and value.bit_length() < 64:
+        return value
+    if isinstance(value, float) and math.isfinite(value):
+        return value
+    if isinstance(value, Mapping | list | tuple) and depth == 0:
+        return "…"
+    if isinstance(value, Mapping):
+        pairs = islice(value.items(), cap)
+        return {str(_shorten(key, cap, 0, room)): _shorten(item, cap, depth - 1, room) for key, item in pairs}
+    if isinstance(value, list | tuple):
+        return [_shorten(item, cap, depth - 1, room) for item in value[:cap]]
+    return f"<{type(value).__name__}>"
+
+
+# Schemas
+
+
+def input_schema(kind: type) -> dict[str, Any]:
+    """One flat object: some clients do not follow references."""
+    _, definitions = msgspec.json.schema_components([kind])
+    schema: dict[str, Any] = definitions[kind.__name__]
+    return {name: value for name, value in schema.items() if name not in ("title", "description")}
+
+
+def output_schema(answer: Any, error: Any = None) -> dict[str, Any]:
+    """The answer, or an error where errors are structured too. Clients want an object at the top, so the two are
+    alternatives of one."""
+    kinds = [answer] if error is None else [answer, error]
+    roots, definitions = msgspec.json.schema_components(kinds, ref_template="#/$defs/{name}")
+    return {"type": "object", "anyOf": list(roots), "$defs": definitions}

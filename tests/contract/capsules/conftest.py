@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -26,7 +27,9 @@ def mcp_call(home: Path, stack: ExitStack) -> Call:
     def call(name: str, arguments: dict[str, Any]) -> Answer:
         result = portal.call(client.call_tool, name, arguments)
         (content,) = result.content
-        return Answer(result.structured_content, content.text, bool(result.is_error))
+        # An error is text only: the schemas of these tools admit successes.
+        assert (result.structured_content is None) == bool(result.is_error)
+        return Answer(result.structured_content or json.loads(content.text), content.text, bool(result.is_error))
 
     return call
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -59,6 +60,7 @@ class TestServer:
         assert not hints["moss.store"].destructive_hint
         assert not stored.is_error
         assert taken.is_error
-        assert taken.structured_content["error"]["details"] == {"workspace": "default", "name": "auth"}
+        assert taken.structured_content is None
+        assert json.loads(taken.content[0].text)["error"]["details"] == {"workspace": "default", "name": "auth"}
         assert "from the terminal" in fetched.structured_content["capsule_text"]
         assert command_line(tmp_path, "fetch", "auth") == fetched.structured_content["capsule_text"]

@@ -48,7 +48,9 @@ class TestWrong:
         kinds = {"NoneType": "null", "list": "array", "dict": "object"}
         kind = kinds.get(type(value).__name__, type(value).__name__)
 
-        assert refused(world, tool, {**ENOUGH[tool], name: value}) == f"{name}: expected int, got {kind}"
+        error = refused(world, tool, {**ENOUGH[tool], name: value})
+        assert error.startswith(f"{name}: expected int, got {kind}")
+        assert ("sent as a string" in error) == isinstance(value, str)
 
     @pytest.mark.parametrize("value", [True, 1, ["a"], {"a": 1}], ids=repr)
     @pytest.mark.parametrize(("tool", "name"), [(tool, name) for tool in TOOLS for name in TEXTS[tool]])

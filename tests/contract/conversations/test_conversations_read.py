@@ -133,7 +133,6 @@ class TestUnknown:
             "%",
             "' OR 1=1 --",
             "a\nb",
-            "x" * 100_000,
         ],
     )
     def test_no_such_session(self, world: World, tool: str, id: str) -> None:
@@ -141,6 +140,13 @@ class TestUnknown:
         place = {"turn_number": 0} if tool == "read_turn" else {}
 
         assert world.ask(tool, session_id=id, **place) == {"error": f"Unknown session_id: {id}"}
+
+    def test_an_endless_id(self, world: World) -> None:
+        """Is repeated in part."""
+        error = world.ask("read_conversation", session_id="x" * 100_000)["error"]
+
+        assert error.startswith("Unknown session_id: xxx")
+        assert len(error) < 4096
 
     def test_out_of_sight(self, world: World) -> None:
         """What the pattern leaves out is as good as not there."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jsonschema
+import msgspec
 import pytest
 from history_world import DAY, MIGRATION, NOON, SCRIPTS, Call, event_of, session_of, turn_of, uid
 
@@ -20,8 +21,9 @@ from backstory.archive.base import (
     TurnRow,
 )
 from backstory.archive.local.archive import LocalArchive
+from backstory.config import Settings
 from backstory.model import rfc3339
-from backstory.toolsets.base import Toolset
+from backstory.toolsets.base import Toolset, received
 
 REQUESTS: dict[str, dict[str, Any]] = {
     "search_sessions": {"query": "migration"},
@@ -111,6 +113,48 @@ class TestEnvelope:
         assert declared.output_schema["type"] == "object"
 
 
+@pytest.mark.parametrize("tool", REQUESTS)
+class TestRefusedRequests:
+    @pytest.mark.parametrize(
+        "given",
+        [
+            {"query": "x" * 200_000, "id": "y" * 200_000},
+            {"nonsense" * 50_000: 1},
+            {"n_hits": list(range(100_000))},
+            {"within_id": session_of("codex/" + "x" * 50_000), "query": "x"},
+            {"id": session_of("codex/" + "x" * 50_000)},
+            {"project": "p" * 200_000, "source": "s" * 200_000},
+            {"event_types": ["e" * 200_000], "query": "x"},
+        ],
+        ids=["texts", "name", "list", "scope", "id", "filters", "type"],
+    )
+    def test_are_repeated_in_part(self, call: Call, tool: str, given: dict[str, Any]) -> None:
+        """At most 4 KiB of what came, message and details included."""
+        answer = call(tool, {**given, **({"bad": 1} if tool == "list_sessions" else {})})
+
+        assert "error" in answer
+        echoed = {"request": answer["request"], **answer["error"]}
+        assert len(msgspec.json.encode(echoed)) < 4096 + 200
+
+    @pytest.mark.parametrize("field", ["n_hits", "limit", "before"])
+    def test_numbers_as_strings(self, history: Toolset, call: Call, tool: str, field: str) -> None:
+        """Some clients send them; they are refused, with a message that says why."""
+        declared = next(each for each in history.tools if each.name == tool)
+        if field in declared.input_schema["properties"]:
+            error = call(tool, {**REQUESTS[tool], field: "1"})["error"]
+            assert (error["code"], error["details"]) == ("invalid_request", {"field": field})
+            assert f"{field} must be an integer from" in error["message"]
+            assert "sent as a string" in error["message"]
+
+
+class TestFilters:
+    @pytest.mark.parametrize("field", ["project", "source"])
+    def test_may_not_be_endless(self, call: Call, field: str) -> None:
+        """They come back in the canonical request."""
+        error = call("search_sessions", {"query": "x", field: "y" * 4097})["error"]
+        assert error["message"] == f"{field} must be at most 4096 characters"
+
+
 class TestInstructions:
     def test_they_are_short_and_name_every_tool(self, history: Toolset) -> None:
         """Agents carry them in every prompt."""
@@ -195,6 +239,19 @@ class TestDeadlines:
         assert answer["error"]["details"] == {"deadline_ms": seconds * 1000}
         assert f"{seconds} seconds" in answer["error"]["message"]
 
+    def test_time_counts_from_receipt(self, history: Toolset) -> None:
+        """Waiting for a thread is part of the time measured, and of the time there is."""
+        handler = next(each.handler for each in history.tools if each.name == "search_sessions")
+        with received(time.monotonic() - 2):
+            waited = handler({"query": "migration"}).data
+        with received(time.monotonic() - 6):
+            late = handler({"query": "migration"}).data
+
+        assert 2000 <= waited["performance"]["elapsed_ms"] < 5000
+        assert waited["performance"]["met_sla"] is False
+        assert late["error"]["code"] == "deadline_exceeded"
+        assert late["performance"]["elapsed_ms"] >= 6000
+
     def test_an_answer_after_the_deadline_is_none(
         self, archive: LocalArchive, altered: Callable[..., Call], monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -210,6 +267,31 @@ class TestDeadlines:
         assert answer["error"]["code"] == "deadline_exceeded"
         assert answer["performance"]["met_sla"] is False
         assert answer["performance"]["elapsed_ms"] > 5000
+
+
+class TestRedactions:
+    @pytest.mark.parametrize(
+        ("tool", "arguments", "count"),
+        [
+            ("open", {"id": event_of(SCRIPTS, 3, 1)}, 2),
+            ("open", {"id": event_of(SCRIPTS, 3, 2)}, 2),
+            ("open", {"id": turn_of(SCRIPTS, 3)}, 4),
+            ("open", {"id": event_of(MIGRATION, 1, 1)}, 0),
+            ("search_sessions", {"query": "deploy token quickly", "n_hits": 1}, 2),
+            ("list_sessions", {"start_datetime": rfc3339(NOON + 3 * DAY), "end_datetime": rfc3339(NOON + 4 * DAY)}, 1),
+        ],
+    )
+    def test_are_counted(self, call: Call, tool: str, arguments: dict[str, Any], count: int) -> None:
+        """Here of a title and of what is shown; the text of a call repeats its arguments and counts once."""
+        answer = call(tool, arguments)
+        said = [warning for warning in answer["warnings"] if "redacted" in warning]
+        plural = "s were" if count > 1 else " was"
+        assert said == ([f"{count} secret{plural} redacted in this answer."] if count else [])
+
+    def test_nothing_is_said_where_nothing_is_redacted(self, altered: Callable[..., Call]) -> None:
+        """Also of texts that were redacted by others before."""
+        call = altered(Settings(redact="off"))
+        assert call("open", id=event_of(SCRIPTS, 3, 1))["warnings"] == []
 
 
 @pytest.mark.parametrize("tool", REQUESTS)

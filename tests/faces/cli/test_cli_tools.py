@@ -53,6 +53,18 @@ class TestCall:
         assert result.json["request"]["n_hits"] == 1
         assert result.json["data"]["result_count"] == 1
 
+    @pytest.mark.parametrize("data", [b"\xff\xfe", b'{"query": "\xe9"}', b"[" * 5000])
+    def test_with_stdin_that_is_no_text(
+        self, world: World, backstory: Program, monkeypatch: pytest.MonkeyPatch, data: bytes
+    ) -> None:
+        """Wrong usage, like anything else that is not JSON."""
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
+
+        result = backstory("call", "search_sessions")
+
+        assert (result.code, result.out) == (2, "")
+        assert "the arguments are not" in result.err
+
     @pytest.mark.parametrize("arguments", [[], ["-"]])
     def test_with_stdin(
         self, world: World, backstory: Program, monkeypatch: pytest.MonkeyPatch, arguments: list[str]

@@ -9,6 +9,8 @@ from .options import json_option
 
 __all__ = ["call"]
 
+_NOT_TEXT = "the arguments are not UTF-8 text"
+
 
 @click.command()
 @click.argument("tool")
@@ -44,7 +46,10 @@ def call(tool: str, arguments: str | None, as_json: bool) -> int:
 def _read(arguments: str | None) -> str:
     if arguments is not None and arguments != "-":
         return arguments
-    return "" if sys.stdin.isatty() else sys.stdin.read()
+    try:
+        return "" if sys.stdin.isatty() else sys.stdin.read()
+    except UnicodeDecodeError:
+        raise click.UsageError(_NOT_TEXT, click.get_current_context()) from None
 
 
 def _decode(text: str) -> dict[str, Any]:
@@ -54,7 +59,9 @@ def _decode(text: str) -> dict[str, Any]:
         return {}
     try:
         given = msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
+    except UnicodeError:
+        raise click.UsageError(_NOT_TEXT, click.get_current_context()) from None
+    except (msgspec.DecodeError, RecursionError) as error:
         raise click.UsageError(f"the arguments are not JSON: {error}", click.get_current_context()) from None
     if not isinstance(given, dict):
         raise click.UsageError("the arguments must be a JSON object", click.get_current_context())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from ...toolsets.base import Reply, Tool
+from ...toolsets.base import Reply, Tool, received
 from .bodies import read_json
 from .errors import json_response
 
@@ -34,6 +35,7 @@ def api_routes(library: Library) -> Sequence[BaseRoute]:
         return json_response({"tools": listing})
 
     async def call(request: Request) -> Response:
+        moment = time.monotonic()
         name = request.path_params["name"]
         arguments = await read_json(request, MAX_ARGUMENT_BYTES)
         if not isinstance(arguments, dict):
@@ -42,7 +44,8 @@ def api_routes(library: Library) -> Sequence[BaseRoute]:
             tool = await run_sync(library.tool, name, limiter=limiter)
         except KeyError:
             raise HTTPException(404, f"there is no tool {name!r}; GET /api/tools lists them") from None
-        reply = await run_sync(partial(tool.handler, arguments), limiter=limiter, abandon_on_cancel=True)
+        with received(moment):
+            reply = await run_sync(partial(tool.handler, arguments), limiter=limiter, abandon_on_cancel=True)
         return Response(reply.text.encode(), _status(reply), media_type="application/json")
 
     return [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -26,8 +27,9 @@ class McpEndpoint:
         self._running: asyncio.Task[None] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        received = time.monotonic()
         manager = await self._started()
-        await manager.handle_request(scope, receive, send)
+        await manager.handle_request({**scope, "received": received}, receive, send)
 
     async def close(self) -> None:
         self._stop.set()

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-import msgspec
-
 from ...config import CapsuleSettings
-from ..base import Arguments, BadArgument, Reply, Tool, Toolset, decode_arguments
+from ..base import BadArgument, Failure, Frame, Tool, Toolset
 from . import inputs, types
 from .errors import CapsuleError
 from .schema import input_schema, output_schema
 from .service import Capsules
 
 __all__ = ["toolset", "toolset_of"]
-
-log = logging.getLogger("backstory.capsules")
 
 T = TypeVar("T")
 
@@ -219,7 +214,7 @@ class _Declaring:
             description=description,
             input_schema=input_schema(takes, required),
             output_schema=output_schema(gives),
-            handler=_handler(name, takes, action),
+            handler=_FRAME.handler(name, takes, action),
             read_only=read_only,
             destructive=destructive,
             idempotent=read_only,
@@ -227,31 +222,10 @@ class _Declaring:
         )
 
 
-def _handler(name: str, takes: type[T], action: Callable[[T], Any]) -> Callable[[Arguments], Reply]:
-    def handle(arguments: Arguments) -> Reply:
-        try:
-            return Reply.of(action(_decode(takes, arguments)))
-        except CapsuleError as error:
-            return Reply.of(error.as_reply(), is_error=True)
-        except Exception as error:
-            # The caller is told that it failed, not how we work inside; that goes to whoever runs this.
-            log.warning("%s: %s: %s", name, type(error).__name__, error, exc_info=log.isEnabledFor(logging.DEBUG))
-            return Reply.of(CapsuleError.internal().as_reply(), is_error=True)
-
-    return handle
+def _refuse(error: Exception) -> Failure | None:
+    if isinstance(error, BadArgument):
+        error = CapsuleError.invalid(error.field or "arguments", error.message)
+    return Failure(error.as_reply()) if isinstance(error, CapsuleError) else None
 
 
-def _decode(takes: type[T], arguments: Arguments) -> T:
-    if not isinstance(arguments, Mapping):
-        raise CapsuleError.invalid("arguments", "arguments must be an object")
-    for field, value in arguments.items():
-        # What cannot be written as JSON, such as half a surrogate pair, could neither be stored nor reported.
-        try:
-            msgspec.json.encode((field, value))
-        except (UnicodeError, RecursionError, TypeError):
-            named = field if isinstance(field, str) and field.isprintable() else "arguments"
-            raise CapsuleError.invalid(named, f"{named}: not valid Unicode text or JSON") from None
-    try:
-        return decode_arguments(takes, arguments)
-    except BadArgument as error:
-        raise CapsuleError.invalid(error.field or "arguments", error.message) from None
+_FRAME = Frame(refuse=_refuse, unexpected=lambda _: Failure(CapsuleError.internal().as_reply()))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -10,8 +9,17 @@ import msgspec
 
 from ...archive.base import Archive
 from ...config import Settings
-from ...redact import clean
-from ..base import Arguments, BadArgument, Reply, Tool, Toolset, decode_arguments
+from ..base import (
+    Arguments,
+    BadArgument,
+    Failure,
+    Frame,
+    Tool,
+    Toolset,
+    decode_arguments,
+    input_schema,
+    output_schema,
+)
 from .projects import Projects
 from .service import Conversations, Refused
 from .types import (
@@ -27,8 +35,6 @@ from .types import (
 )
 
 __all__ = ["toolset"]
-
-log = logging.getLogger("backstory.conversations")
 
 Request = TypeVar("Request")
 
@@ -52,27 +58,23 @@ def toolset(
     """`pattern` is a glob over the names of Claude Code's project folders; other projects do not exist here.
     `until_ready` returns when there is something to answer from."""
     service = Conversations(archive, Projects(pattern), settings.redact)
+    frame = Frame(refuse=_refuse, unexpected=lambda message: Failure(Problem(message)))
 
     def tool(
         name: str, description: str, request: type[Request], answer: type[Any], handle: Callable[[Request], Any]
     ) -> Tool:
-        def handler(arguments: Arguments) -> Reply:
-            try:
-                given = decode_arguments(request, _writable(arguments))
-                until_ready()
-                return Reply.of(msgspec.to_builtins(handle(given)))
-            except (BadArgument, Refused) as problem:
-                return Reply.of(Problem(clean(str(problem))))
-            except Exception:
-                log.exception("%s failed", name)
-                return Reply.of(Problem(f"{name} failed unexpectedly; `backstory doctor` may tell why"), is_error=True)
+        def action(arguments: Arguments) -> Any:
+            given = decode_arguments(request, _writable(arguments))
+            until_ready()
+            return msgspec.to_builtins(handle(given))
 
         return Tool(
             name=name,
             description=description,
-            input_schema=_input_schema(request),
-            output_schema=_output_schema(answer),
-            handler=handler,
+            input_schema=input_schema(request),
+            output_schema=output_schema(answer, Problem),
+            handler=frame.raw_handler(name, action),
+            structured_errors=True,
             read_only=True,
             idempotent=True,
         )
@@ -89,6 +91,11 @@ def toolset(
     )
 
 
+def _refuse(error: Exception) -> Failure | None:
+    """Errors of the caller are ordinary answers in this contract."""
+    return Failure(Problem(str(error)), is_error=False) if isinstance(error, BadArgument | Refused) else None
+
+
 def _writable(arguments: Arguments) -> dict[str, Any]:
     """Half a character (a lone surrogate) can be neither looked for nor given back."""
     return {_whole(name): _whole(value) if isinstance(value, str) else value for name, value in arguments.items()}
@@ -96,16 +103,3 @@ def _writable(arguments: Arguments) -> dict[str, Any]:
 
 def _whole(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
-
-
-def _input_schema(request: type[Any]) -> dict[str, Any]:
-    """One flat object: some clients do not follow references."""
-    _, definitions = msgspec.json.schema_components([request])
-    schema: dict[str, Any] = definitions[request.__name__]
-    return {name: value for name, value in schema.items() if name != "title"}
-
-
-def _output_schema(answer: type[Any]) -> dict[str, Any]:
-    """The answer or a problem. Clients want an object at the top, so the two are alternatives of one."""
-    roots, definitions = msgspec.json.schema_components([answer, Problem], ref_template="#/$defs/{name}")
-    return {"type": "object", "anyOf": list(roots), "$defs": definitions}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import time
@@ -13,13 +12,14 @@ import msgspec
 
 from ...archive.base import DeadlineExceeded
 from ...archive.trouble import explain
-from ..base import Arguments, Reply
-from .types import Envelope, ErrorBody, ErrorCode, ErrorEnvelope, Performance
+from ...redact import count_redacted
+from ..base import Arguments, Reply, excerpt, received_at
+from .types import CallContent, Envelope, ErrorBody, ErrorCode, ErrorEnvelope, EventView, Performance
 
 __all__ = ["Call", "Refusal", "handle"]
 
 _log = logging.getLogger(__name__)
-_MAX_REASON_CHARS = 300
+_MAX_REASON_BYTES = 1024
 
 
 class Refusal(Exception):
@@ -35,13 +35,14 @@ class Refusal(Exception):
 class Call:
     """One request on its way: what came in and when, the target that applies, and what to warn of."""
 
-    def __init__(self, tool: str, arguments: Arguments, sla_target_ms: int) -> None:
+    def __init__(self, tool: str, arguments: Arguments, sla_target_ms: int, *, redacts: bool) -> None:
         self.tool = tool
         self.arguments = arguments
         self.sla_target_ms = sla_target_ms
         self.warnings: list[str] = []
-        self._started = time.monotonic()
+        self._started = received_at()
         self._seconds = math.inf
+        self._redacts = redacts
 
     def deadline(self, seconds: float) -> float:
         """From now on the answer is of no use when it takes longer than this; the moment on the monotonic clock."""
@@ -54,14 +55,24 @@ class Call:
 
     def answer(self, request: msgspec.Struct, data: msgspec.Struct) -> Reply:
         # The data is serialised before the clock is read, so that the time told includes it.
-        encoded = msgspec.Raw(msgspec.json.encode(data))
+        encoded = msgspec.json.encode(data)
+        if self._redacts and (redacted := _redactions(data, encoded)):
+            self.warnings.append(f"{redacted} secret{'s were' if redacted > 1 else ' was'} redacted in this answer.")
         return Reply.of(
-            Envelope(f"moraine.mcp.{self.tool}.v1", self.tool, request, encoded, self.warnings, self._performance())
+            Envelope(
+                f"moraine.mcp.{self.tool}.v1",
+                self.tool,
+                request,
+                msgspec.Raw(encoded),
+                self.warnings,
+                self._performance(),
+            )
         )
 
     def error(self, refusal: Refusal) -> Reply:
-        body = ErrorBody(refusal.code, refusal.message, refusal.details)
-        request = _echo(self.arguments)
+        message, details = excerpt([refusal.message, refusal.details], _MAX_REASON_BYTES)
+        body = ErrorBody(refusal.code, message, details)
+        request = excerpt(self.arguments) if isinstance(self.arguments, Mapping) else {}
         return Reply.of(
             ErrorEnvelope("moraine.mcp.error.v1", self.tool, request, body, self.warnings, self._performance())
         )
@@ -75,9 +86,18 @@ class Call:
         return Performance(math.ceil(elapsed), self.sla_target_ms, elapsed <= self.sla_target_ms)
 
 
-def handle(tool: str, arguments: Arguments, sla_target_ms: int, work: Callable[[Call], Reply]) -> Reply:
+def _redactions(data: msgspec.Struct, encoded: bytes) -> int:
+    """The secrets that were replaced in an answer. The text of a tool call repeats its arguments."""
+    content = data.content if isinstance(data, EventView) else None
+    repeated = count_redacted(content.text.encode()) if isinstance(content, CallContent) else 0
+    return count_redacted(encoded) - repeated
+
+
+def handle(
+    tool: str, arguments: Arguments, sla_target_ms: int, work: Callable[[Call], Reply], *, redacts: bool
+) -> Reply:
     """Do the work; whatever goes wrong is an answer too. `sla_target_ms` holds until the work knows better."""
-    call = Call(tool, arguments, sla_target_ms)
+    call = Call(tool, arguments, sla_target_ms, redacts=redacts)
     try:
         return work(call)
     except Refusal as refusal:
@@ -89,21 +109,4 @@ def handle(tool: str, arguments: Arguments, sla_target_ms: int, work: Callable[[
         if reason is None:
             _log.debug("%s failed", tool, exc_info=True)
             return call.error(Refusal("internal_error", f"{tool} failed unexpectedly; `backstory doctor` may tell why"))
-        return call.error(Refusal("internal_error", f"{tool} failed: {reason[:_MAX_REASON_CHARS]}"))
-
-
-def _echo(arguments: Any) -> dict[str, Any]:
-    """The request as given, as far as JSON can say it."""
-    if not isinstance(arguments, Mapping):
-        return {}
-    given = dict(arguments)
-    try:
-        msgspec.json.encode(given)
-    except (UnicodeEncodeError, TypeError, ValueError, RecursionError):
-        try:
-            text = json.dumps(given, default=repr, ensure_ascii=False, skipkeys=True)
-            plain: dict[str, Any] = msgspec.json.decode(text.encode("utf-8", "replace"))
-        except (ValueError, RecursionError):
-            return {}
-        return plain
-    return given
+        return call.error(Refusal("internal_error", f"{tool} failed: {reason}"))

@@ -25,7 +25,7 @@ from ...model import (
     parse_id,
     rfc3339,
 )
-from ..base import BadArgument, decode_arguments
+from ..base import NUMBER_AS_STRING, BadArgument, decode_arguments
 from .cursor import BadCursor, Position, read_cursor
 from .envelope import Call, Refusal
 from .requests import ListSessions, Open, SearchSessions
@@ -253,7 +253,9 @@ def _shape(kind: type[T], call: Call, rules: Mapping[str, str]) -> T:
     try:
         return decode_arguments(kind, arguments)
     except BadArgument as bad:
-        _refuse((bad.field or "").partition("[")[0], rules)
+        field = (bad.field or "").partition("[")[0]
+        asked = f"; {NUMBER_AS_STRING}" if bad.message.endswith(NUMBER_AS_STRING) else ""
+        raise Refusal("invalid_request", rules[field] + asked, field=field) from None
 
 
 def _is_json(value: object) -> bool:
@@ -330,6 +332,9 @@ def _filters(given: SearchSessions | ListSessions, rules: Mapping[str, str]) -> 
     for field, value in (("project", project), ("source", source)):
         if value is not None and not value.strip():
             _refuse(field, rules)
+        if value is not None and len(value) > MAX_QUERY_CHARS:
+            message = f"{field} must be at most {MAX_QUERY_CHARS} characters"
+            raise Refusal("invalid_request", message, field=field)
     return project, source
 
 

@@ -67,15 +67,16 @@ class History:
         self._archive = archive
         self._capsules_of = capsules_of
         self._views = Views(settings.redact)
+        self._handle = partial(handle, redacts=settings.redact != "off")
 
     def search_sessions(self, arguments: Arguments) -> Reply:
-        return handle("search_sessions", arguments, 750, self._search)
+        return self._handle("search_sessions", arguments, 750, self._search)
 
     def list_sessions(self, arguments: Arguments) -> Reply:
-        return handle("list_sessions", arguments, 300, self._list)
+        return self._handle("list_sessions", arguments, 300, self._list)
 
     def open(self, arguments: Arguments) -> Reply:
-        return handle("open", arguments, 200, self._open)
+        return self._handle("open", arguments, 200, self._open)
 
     # search_sessions
 

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import msgspec
-
 from ...archive.base import Archive
 from ...config import Settings
-from ..base import Tool, Toolset
+from ..base import Tool, Toolset, input_schema, output_schema
 from .requests import ListSessions, Open, SearchSessions
 from .service import CapsulesOf, History
 from .types import Envelope, ErrorEnvelope, EventView, ListingData, SearchData, SessionView, TurnView
@@ -61,8 +57,8 @@ def toolset(archive: Archive, settings: Settings, capsules_of: CapsulesOf = lamb
             Tool(
                 name="search_sessions",
                 description=SEARCH,
-                input_schema=_input_schema(SearchSessions),
-                output_schema=_output_schema(Envelope[SearchSessions, SearchData]),
+                input_schema=input_schema(SearchSessions),
+                output_schema=output_schema(Envelope[SearchSessions, SearchData], ErrorEnvelope),
                 handler=history.search_sessions,
                 read_only=True,
                 idempotent=True,
@@ -70,8 +66,8 @@ def toolset(archive: Archive, settings: Settings, capsules_of: CapsulesOf = lamb
             Tool(
                 name="open",
                 description=OPEN,
-                input_schema=_input_schema(Open),
-                output_schema=_output_schema(Envelope[Open, SessionView | TurnView | EventView]),
+                input_schema=input_schema(Open),
+                output_schema=output_schema(Envelope[Open, SessionView | TurnView | EventView], ErrorEnvelope),
                 handler=history.open,
                 read_only=True,
                 idempotent=True,
@@ -79,24 +75,11 @@ def toolset(archive: Archive, settings: Settings, capsules_of: CapsulesOf = lamb
             Tool(
                 name="list_sessions",
                 description=LIST,
-                input_schema=_input_schema(ListSessions),
-                output_schema=_output_schema(Envelope[ListSessions, ListingData]),
+                input_schema=input_schema(ListSessions),
+                output_schema=output_schema(Envelope[ListSessions, ListingData], ErrorEnvelope),
                 handler=history.list_sessions,
                 read_only=True,
                 idempotent=True,
             ),
         ),
     )
-
-
-def _input_schema(kind: type) -> dict[str, Any]:
-    """One flat object: some clients do not follow references."""
-    _, definitions = msgspec.json.schema_components([kind])
-    schema = definitions[kind.__name__]
-    return {name: value for name, value in schema.items() if name not in ("title", "description")}
-
-
-def _output_schema(success: Any) -> dict[str, Any]:
-    """Handled errors are answers too: either envelope is valid."""
-    roots, definitions = msgspec.json.schema_components([success, ErrorEnvelope])
-    return {"type": "object", "anyOf": list(roots), "$defs": definitions}

@@ -201,7 +201,7 @@ class Views:
                 rfc3339(row.ts),
                 row.uid == turn.terminal,
                 self._word(row.tool),
-                self._word(row.model),
+                self._word(_models(row)[0]),
                 summary.text,
                 summary.truncated,
             )
@@ -209,6 +209,7 @@ class Views:
         ]
 
     def event_header(self, row: EventRow, turn: TurnRow) -> EventHeader:
+        model, originating_model = _models(row)
         return EventHeader(
             event_id(row.uid),
             session_id(row.session),
@@ -217,8 +218,8 @@ class Views:
             row.type,
             rfc3339(row.ts),
             row.uid == turn.terminal,
-            self._word(row.model),
-            self._word(row.originating_model),
+            self._word(model),
+            self._word(originating_model),
             self._word(row.tool),
         )
 
@@ -246,6 +247,14 @@ class Views:
 
 def _event_id(uid: bytes | None) -> str | None:
     return None if uid is None else event_id(uid)
+
+
+def _models(row: EventRow) -> tuple[str | None, str | None]:
+    """The model that wrote an event, and the model that caused it: of tool calls and their responses the caller."""
+    model = row.originating_model or row.model
+    if row.type in (EventType.TOOL_CALL, EventType.TOOL_RESPONSE):
+        return None, model
+    return (None, None) if row.type is EventType.USER_INPUT else (model, model)
 
 
 def _text(row: EventRow) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ...config import ConfigError, Settings
 from ...redact import egress_value
-from ..base import Arguments, Reply, Tool, Toolset
+from ..base import Arguments, Failure, Frame, Tool, Toolset
 from .errors import LiveError
 from .functions import Function, functions
 from .portal import Portal
@@ -28,41 +29,47 @@ _NULL_IS = {"get": "meta", "get-message": "entry"}
 def toolset(home: Path, settings: Settings, environ: Mapping[str, str] = os.environ) -> Toolset:
     """The tools over the sessions of a home. Nothing is opened before it is used."""
     portal = Portal(home, environ)
+    frame = Frame(
+        refuse=_refuse,
+        unexpected=partial(_refused, "storage"),
+        outgoing=partial(egress_value, mode=settings.redact),
+    )
     found = {function.id.removeprefix("session::"): function for function in functions()}
     return Toolset(
         name="live",
-        tools=tuple(_tool(name, found[name], portal, settings) for name in (*_READING, "append")),
+        tools=tuple(_tool(name, found[name], portal, frame) for name in (*_READING, "append")),
         instructions=_INSTRUCTIONS,
     )
 
 
-def _tool(name: str, function: Function, portal: Portal, settings: Settings) -> Tool:
-    def handler(arguments: Arguments) -> Reply:
-        try:
-            answer = portal.call(function.id, dict(arguments))
-        except LiveError as error:
-            return _refused(error.code, error.message)
-        except ConfigError as error:
-            return _refused("storage", str(error))
-        except TimeoutError:
-            return _refused("storage", "no answer in time")
-        if answer is None:
-            answer = {_NULL_IS[name]: None}
-        return Reply.of(egress_value(answer, mode=settings.redact))
+def _tool(name: str, function: Function, portal: Portal, frame: Frame) -> Tool:
+    def action(arguments: Arguments) -> Any:
+        answer = portal.call(function.id, dict(arguments))
+        return {_NULL_IS[name]: None} if answer is None else answer
 
     reads = name in _READING
+    tool = f"session_{name.replace('-', '_')}"
     return Tool(
-        name=f"session_{name.replace('-', '_')}",
+        name=tool,
         description=function.description,
         input_schema=function.request_schema,
         output_schema=None if name in _NULL_IS else function.response_schema,
-        handler=handler,
+        handler=frame.raw_handler(tool, action),
         read_only=reads,
         idempotent=reads,
         aliases=(function.id,),
     )
 
 
-def _refused(code: str, message: str) -> Reply:
-    answer: dict[str, Any] = {"error": {"code": code, "message": message}}
-    return Reply.of(answer, is_error=True)
+def _refuse(error: Exception) -> Failure | None:
+    if isinstance(error, LiveError):
+        return _refused(error.code, error.message)
+    if isinstance(error, ConfigError):
+        return _refused("storage", str(error))
+    if isinstance(error, TimeoutError):
+        return _refused("storage", "no answer in time")
+    return None
+
+
+def _refused(code: str, message: str) -> Failure:
+    return Failure({"error": {"code": code, "message": message}})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -11,8 +10,7 @@ from msgspec import UNSET
 
 from ...archive.base import Archive, ArchiveError
 from ...config import Settings
-from ...redact import Mode, egress_value
-from ..base import Arguments, BadArgument, Reply, Tool, Toolset, decode_arguments
+from ..base import BadArgument, Failure, Frame, Tool, Toolset, output_schema
 from .errors import Refused
 from .outgoing import as_it_may_leave
 from .schemas import GET_TRACE, LIST_TRACES, SEARCH_SPANS, SEARCH_TRACES
@@ -32,8 +30,6 @@ from .types import (
 __all__ = ["toolset"]
 
 Request = TypeVar("Request")
-
-log = logging.getLogger(__name__)
 
 _SECONDS = 5.0
 _INSTRUCTIONS = """\
@@ -62,68 +58,59 @@ exitCode, or any custom attribute), data.attributes.<name>. Long inputs and outp
 def toolset(archive: Archive, settings: Settings, seconds: float = _SECONDS) -> Toolset:
     """`seconds` is how long a search may take."""
     traces = Traces(archive.spans, seconds)
-    redact = settings.redact
+    frame = Frame(
+        refuse=_refuse,
+        unexpected=lambda message: _failure(Refused("CONNECTION_FAILED", message)),
+        outgoing=lambda answer: as_it_may_leave(msgspec.to_builtins(answer), settings.redact),
+        indent=2,
+    )
+
+    def tool(
+        name: str,
+        description: str,
+        schema: dict[str, Any],
+        request: type[Request],
+        answer: type[Any],
+        action: Callable[[Request], Any],
+    ) -> Tool:
+        return Tool(
+            name=name,
+            description=description,
+            input_schema=schema,
+            output_schema=output_schema(answer, ErrorBody),
+            handler=frame.handler(name, request, action),
+            structured_errors=True,
+            read_only=True,
+            idempotent=True,
+        )
+
     return Toolset(
         name="traces",
         instructions=_INSTRUCTIONS,
         tools=(
-            _tool("list_traces", _LIST, LIST_TRACES, ListTraces, TraceList, traces.list_traces, redact),
-            _tool(
-                "search_traces", _SEARCH_TRACES, SEARCH_TRACES, SearchTraces, TracePage, traces.search_traces, redact
-            ),
-            _tool("get_trace", _GET, GET_TRACE, GetTrace, TraceAnswer, traces.get_trace, redact),
-            _tool("search_spans", _SEARCH_SPANS, SEARCH_SPANS, SearchSpans, SpanPage, traces.search_spans, redact),
+            tool("list_traces", _LIST, LIST_TRACES, ListTraces, TraceList, traces.list_traces),
+            tool("search_traces", _SEARCH_TRACES, SEARCH_TRACES, SearchTraces, TracePage, traces.search_traces),
+            tool("get_trace", _GET, GET_TRACE, GetTrace, TraceAnswer, traces.get_trace),
+            tool("search_spans", _SEARCH_SPANS, SEARCH_SPANS, SearchSpans, SpanPage, traces.search_spans),
         ),
     )
 
 
-def _tool(
-    name: str,
-    description: str,
-    schema: dict[str, Any],
-    request: type[Request],
-    answer: type[Any],
-    handle: Callable[[Request], Any],
-    redact: Mode,
-) -> Tool:
-    def handler(arguments: Arguments) -> Reply:
-        try:
-            data = msgspec.to_builtins(handle(decode_arguments(request, arguments)))
-            return Reply.of(as_it_may_leave(data, redact), indent=2)
-        except Refused as refused:
-            return _error(refused)
-        except BadArgument as bad:
-            return _error(Refused("INVALID_QUERY", f"Invalid arguments: {bad.message}", field=bad.field))
-        except ArchiveError as error:
-            return _error(Refused("CONNECTION_FAILED", f"Cannot reach the traces: {error}"))
-        except Exception:
-            log.exception("%s failed", name)
-            return _error(Refused("CONNECTION_FAILED", f"{name} failed unexpectedly; `backstory doctor` may tell why"))
-
-    return Tool(
-        name=name,
-        description=description,
-        input_schema=schema,
-        output_schema=_output_schema(answer),
-        handler=handler,
-        read_only=True,
-        idempotent=True,
-    )
+def _refuse(error: Exception) -> Failure | None:
+    if isinstance(error, Refused):
+        return _failure(error)
+    if isinstance(error, BadArgument):
+        return _failure(Refused("INVALID_QUERY", f"Invalid arguments: {error.message}", field=error.field))
+    if isinstance(error, ArchiveError):
+        return _failure(Refused("CONNECTION_FAILED", f"Cannot reach the traces: {error}"))
+    return None
 
 
-def _error(refused: Refused) -> Reply:
+def _failure(refused: Refused) -> Failure:
     body = ErrorBody(
         error=refused.message,
         code=refused.code,
         traceId=refused.details["traceId"] if refused.code == "NOT_FOUND" else UNSET,
         details=refused.details or UNSET,
     )
-    # What the caller gave comes back in it, and need not be something JSON can say.
-    plain = msgspec.json.decode(msgspec.json.encode(body, enc_hook=str))
-    return Reply.of(egress_value(plain), is_error=True, indent=2)
-
-
-def _output_schema(answer: type[Any]) -> dict[str, Any]:
-    """The answer or an error. Clients want an object at the top, so the two are alternatives of one."""
-    roots, definitions = msgspec.json.schema_components((answer, ErrorBody), ref_template="#/$defs/{name}")
-    return {"type": "object", "anyOf": list(roots), "$defs": definitions}
+    return Failure(body)
