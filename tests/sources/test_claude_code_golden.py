@@ -58,7 +58,7 @@ class TestWholeHome:
     def test_transcripts_found(self) -> None:
         """Sessions, their subagents and helpers are transcripts; logs, titles and tool output beside them are not."""
         names = {path.relative_to(FOLDER).as_posix() for path in TRANSCRIPTS}
-        assert len(names) == 8
+        assert len(names) == 11
         assert not [name for name in names if "audit" in name or "meta" in name or "tool-results" in name]
 
     def test_a_fork_repeats_the_events_of_its_original(self) -> None:

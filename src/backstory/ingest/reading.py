@@ -81,9 +81,11 @@ class Reading:
                 parser = change.source.parser(change.transcript, None, self._lookup)
             self._parser = parser
             step: list[Item] = []
+            skips = change.source.skips
             for offset, line in lines(stream, row.offset):
-                for record in self._decode(line):
-                    step += self._parse(parser, record)
+                if not skips(line):
+                    for record in self._decode(line):
+                        step += self._parse(parser, record)
                 row.offset = offset
                 if len(step) >= _ITEMS_PER_STEP:
                     yield step

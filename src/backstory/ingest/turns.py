@@ -70,6 +70,7 @@ class Assembly:
 
     def add(self, transcript: Transcript, items: Sequence[Item], fallback_ts: int) -> None:
         """Take items in their order. `fallback_ts` is the time of an event when nothing told any."""
+        fallback_ts = transcript.begun or fallback_ts
         new = [item.uid for item in items if isinstance(item, Event) and item.uid not in self._placed]
         if new:
             self._placed.update(self._known.places(new))
@@ -133,7 +134,7 @@ class Assembly:
                 session.turn = self._turn(session, place.turn)
                 if event.replaces:
                     self._replace(session, event, place.turn)
-            elif event.starts_turn:
+            elif event.starts_turn and session.turn is not None and _has_begun(session.turn):
                 session.turn = None
             return
         turn = self._turn_for(session, event)
@@ -209,8 +210,7 @@ class Assembly:
         What stands before the first prompt (settings, context) is part of the turn that the prompt opens.
         """
         turn = session.turn
-        begun = turn is not None and (turn.prompt is not None or turn.started_work)
-        if turn is None or (event.starts_turn and begun and session.row.turn_count < MAX_TURNS - 1):
+        if turn is None or (event.starts_turn and _has_begun(turn) and session.row.turn_count < MAX_TURNS - 1):
             if turn is not None and turn.terminal is None and turn.candidate is not None:
                 _close(turn, turn.candidate, EventType.ASSISTANT_RESPONSE)
                 session.changed_turns.add(turn.ordinal)
@@ -269,6 +269,11 @@ def _differs(before: EventRow, after: EventRow) -> bool:
     derived = before.type is after.type is EventType.TOOL_CALL
     ignored = {"cwd", "text"} if derived else {"cwd", "arguments"}
     return any(getattr(before, name) != getattr(after, name) for name in _EVENT_FIELDS if name not in ignored)
+
+
+def _has_begun(turn: TurnRow) -> bool:
+    """Whether more than settings and context, which may stand before its prompt, is in the turn."""
+    return turn.prompt is not None or turn.started_work
 
 
 def _follow(turn: TurnRow, event: Event) -> None:

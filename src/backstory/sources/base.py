@@ -32,6 +32,9 @@ class Transcript(Struct, frozen=True, kw_only=True):
     """The agent's own id of the session that started this one (subagents)."""
     folder: str | None = None
     """The agent's own folder for the project this session is about, by name, where it has such folders."""
+    begun: int = 0
+    """Milliseconds since the epoch of the first record that has a time; 0 if none has. Events that stand before it and
+    have no time of their own are dated by it."""
     family: str = ""
     rank: tuple[int, str] = (0, "")
     after: tuple[str, ...] = ()
@@ -168,6 +171,10 @@ class Source(Protocol):
 
     def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
         """A parser for the transcript, from the beginning (state None) or from where an earlier one stopped."""
+
+    def skips(self, line: bytes) -> bool:
+        """Whether a line of JSONL is known, by a look at its bytes, to hold nothing to tell: it is not decoded then. A
+        line that is not recognised here only costs its decoding."""
 
     def records(self, path: Path) -> Iterator[Any] | None:
         """All records of a file that is not JSONL (`.json`, a database), or None for JSONL: ingest then reads it

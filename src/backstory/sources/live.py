@@ -45,6 +45,9 @@ class Live:
     def parser(self, transcript: Transcript, state: Json | None, lookup: Lookup) -> Parser:
         return _Parser(transcript.session, msgspec.convert(state or {}, _State))
 
+    def skips(self, line: bytes) -> bool:
+        return False
+
     def records(self, path: Path) -> Iterator[Any] | None:
         return None
 

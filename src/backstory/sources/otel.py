@@ -32,6 +32,9 @@ class Otel:
     def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
         return _Lines()
 
+    def skips(self, line: bytes) -> bool:
+        return False
+
     def records(self, path: Path) -> Iterator[Any] | None:
         return None
 

@@ -45,12 +45,12 @@ def _read_message(entry: Entry, blocks: list[Any], message: dict[str, Any], stat
     thread = entry.thread
     key = usage_key(message, entry.record, entry.identity)
     if thread.message != (name := key.hex()):
-        thread.message, thread.blocks, thread.usage = name, [], []
-    _tell_usage(entry, message, key)
+        thread.message, thread.blocks, thread.usage, thread.counted = name, [], [], []
+    _tell_usage(entry, message, key, state)
     model = string(message, "model")
     events = []
     for number, block in enumerate(blocks):
-        event = _read_block(entry, str(number), block, model)
+        event = _read_block(entry, str(number), block, model, state)
         if event:
             event.usage_key = key
             if entry.record.get("isAbortedMidStream") is True:
@@ -70,7 +70,7 @@ def _read_message(entry: Entry, blocks: list[Any], message: dict[str, Any], stat
         events[-1].may_end_turn = all(event.type is not EventType.TOOL_CALL for event in events)
 
 
-def _tell_usage(entry: Entry, message: dict[str, Any], key: bytes) -> None:
+def _tell_usage(entry: Entry, message: dict[str, Any], key: bytes, state: State) -> None:
     """Tokens are repeated in every record of a message, and may grow: told when there is something new."""
     usage = read_usage(message, entry.record, key)
     if usage is None:
@@ -80,16 +80,17 @@ def _tell_usage(entry: Entry, message: dict[str, Any], key: bytes) -> None:
         entry.thread.usage = counts
         usage.session, usage.ts = entry.thread.session, entry.ts
         entry.items.append(usage)
+        entry.thread.counted = state.costs.add_call(usage, entry.thread.counted)
 
 
-def _read_block(entry: Entry, part: str, block: Any, model: str | None) -> Event | None:
+def _read_block(entry: Entry, part: str, block: Any, model: str | None, state: State) -> Event | None:
     if isinstance(block, str):
         block = {"type": "text", "text": block}
     if not isinstance(block, dict):
         return entry.add(part, EventType.UNKNOWN, raw_text(block))
     kind = str(block.get("type"))
     if kind in _CALLS:
-        return _read_call(entry, part, block, model)
+        return _read_call(entry, part, block, model, state)
     if kind.endswith("tool_result"):  # of tools that run on the server, in the same message
         call_id = string(block, "tool_use_id")
         call = entry.thread.calls.pop(call_id, None) if call_id else None
@@ -127,8 +128,10 @@ def _plain_block(kind: str, block: dict[str, Any]) -> tuple[EventType, str]:
     return EventType.UNKNOWN, raw_text(block)
 
 
-def _read_call(entry: Entry, part: str, block: dict[str, Any], model: str | None) -> Event | None:
+def _read_call(entry: Entry, part: str, block: dict[str, Any], model: str | None, state: State) -> Event | None:
     call_id, tool, arguments = string(block, "id"), string(block, "name") or "", block.get("input")
+    if tool in AGENT_TOOLS:
+        state.costs.agents = True
     if call_id:
         if not _is_new(entry, "call", call_id):
             return None

@@ -53,6 +53,8 @@ def read_input(entry: Entry, message: dict[str, Any], queue: PromptQueue, childr
     if not thread.child:
         for words in (text, *(piece.text for piece in pieces if piece.part is Part.COMMAND)):
             queued |= queue.claim(words)
+    if record.get("promptSource") == "sdk":  # every prompt of a headless run goes through the queue
+        queued = False
     add_pieces(entry, pieces, typed=typed, queued=queued, images=count_images(spoken))
 
 

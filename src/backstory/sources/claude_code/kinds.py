@@ -102,11 +102,14 @@ TITLES: dict[str, tuple[str, int]] = {
 SKIPPED_RECORDS: dict[str, str] = {
     "agent-color": "how the prompt looks",
     "agent-setting": "which agent definition is in use",
+    "api-request": "parameters of a model call; what was said stands in the records around it",
+    "api-request-blob": "messages of a model call, said elsewhere",
+    "api-request-shape": "system prompt and tool schemas of a model call",
     "atis-latch": "internal flag",
     "attribution-snapshot": "line counts per file",
     "bridge-session": "id of the remote-control session",
     "content-replacement": "which tool results left the context; they are still in the transcript",
-    "cost-state": "running total; every message has its own usage",
+    "file-history-delta": "name of a backup file",
     "file-history-snapshot": "names of backup files",
     "last-prompt": "repeats a prompt that stands in the transcript",
     "marble-origami-commit": "spans folded out of the context; they are still in the transcript",
@@ -118,6 +121,7 @@ SKIPPED_RECORDS: dict[str, str] = {
     "started": "journal of a workflow",
     "tag": "label of the session picker",
     "task-summary": "what the agent is doing at the moment; replaced all the time",
+    "tools-used": "names of the tools so far; every call stands in the transcript",
 }
 
 # `system` records. `turn_duration` and `stop_hook_summary` also say that the turn is over.
@@ -176,6 +180,7 @@ ATTACHMENTS: dict[str, Reading] = {
     "task_status": Reading(SYSTEM, _field("description", "status", "deltaSummary")),
     "teammate_mailbox": Reading(SYSTEM, _each("messages", "from", "text")),
 }
+_CONTEXT = "the surroundings as the agent is told of them in every session: folder, model, date, git status"
 _LISTING = "lists what is available, thousands of words in every session that nobody said"
 _MODE = "mode switch"
 _REMINDER = "repeats what the transcript has, to remind the agent"
@@ -191,20 +196,27 @@ SKIPPED_ATTACHMENTS: dict[str, str] = {
     "compact_file_reference": _REMINDER,
     "companion_intro": _REMINDER,
     "context_efficiency": _REMINDER,
+    "date": _CONTEXT,
     "date_change": _REMINDER,
     "deferred_tools_delta": _LISTING,
+    "deferred_tools_record": _LISTING,
     "dynamic_skill": _LISTING,
     "edited_image_file": _REMINDER,
+    "environment": _CONTEXT,
     "hook_cancelled": "no text",
     "hook_permission_decision": "the tool response says how it went",
     "invoked_skills": _REMINDER,
     "mcp_instructions_delta": _LISTING,
+    "model": _CONTEXT,
     "output_style": _MODE,
     "output_token_usage": _REMINDER,
     "plan_mode": _MODE,
     "plan_mode_exit": _MODE,
     "plan_mode_reentry": _MODE,
+    "prompt_snapshot": "the system prompt",
     "read_truncation_notice": _REMINDER,
+    "remote_session_change": _CONTEXT,
+    "session_context": _CONTEXT,
     "silent_turn_reminder": _REMINDER,
     "skill_discovery": _LISTING,
     "skill_listing": _LISTING,

@@ -52,6 +52,7 @@ class ClaudeCodeParser:
         self._children = Children(self._state, transcript.session, parent or transcript.session, self._folder)
         self._displaced = displaced_records(self._folder) if parent is None else {}
         self._handlers = {
+            "cost-state": self._read_costs,
             "queue-operation": self._read_queue,
             "summary": self._read_summary,
             "pr-link": self._read_link,
@@ -204,6 +205,8 @@ class ClaudeCodeParser:
             add_pieces(entry, split_prompt(readable(record.get("content"))), typed=False, queued=False)
         elif reading := SUBTYPES.get(subtype):
             self._add_reading(entry, reading, record)
+            if subtype == "compact_boundary" and entry.thread is self._state.main:
+                self._state.costs.add_compaction(entry.identity, entry.ts)
         elif subtype not in SKIPPED_SUBTYPES:
             entry.add_unknown()
         if subtype in _TURN_OVER:
@@ -283,6 +286,9 @@ class ClaudeCodeParser:
             return (About(title=summary, title_rank=1, summary=summary),)
         remember(self._state.summaries, leaf, summary, _MAX_SUMMARIES)
         return ()
+
+    def _read_costs(self, record: dict[str, Any]) -> Iterable[Item]:
+        return self._state.costs.settle(record)
 
     def _read_queue(self, record: dict[str, Any]) -> Iterable[Item]:
         self._state.queue.apply(record)

@@ -37,7 +37,10 @@ _MAX_LOOK_AHEAD = 8 << 20
 _TAIL = 64 << 10
 _TIMESTAMP = re.compile(rb'"timestamp":\s?"([0-9T:.+Z-]{19,35})"')
 _LATER = 1 << 50  # beyond any time in milliseconds
-_METADATA = {*SKIPPED_RECORDS, *TITLES, "queue-operation", "pr-link", "worktree-state", "relocated"}
+_METADATA = {*SKIPPED_RECORDS, *TITLES, "cost-state", "queue-operation", "pr-link", "worktree-state", "relocated"}
+_BOOKKEEPING = tuple(f'{{"type":"{kind}",'.encode() for kind in SKIPPED_RECORDS)
+_SNAPSHOT = b'"attachment":{"type":"prompt_snapshot"'
+_SNAPSHOT_WITHIN = 256
 _PROBES = {"/usage", "/status", "/cost", "/exit", "/quit"}
 
 
@@ -69,6 +72,7 @@ class ClaudeCode:
             path=path,
             session=session,
             parent=parent,
+            begun=begun,
             folder=None if parent else session_folder(path).parent.name,
             family=family,
             # Copies share their first record, so they come in the order in which they ended: who forks a conversation
@@ -84,6 +88,16 @@ class ClaudeCode:
         from .parser import ClaudeCodeParser
 
         return ClaudeCodeParser(transcript, state)
+
+    def skips(self, line: bytes) -> bool:
+        """Bookkeeping, which is most of the bytes that Claude Code writes since 2.1.300 or so.
+
+        A key of another record on the same line (a writer that died left its line open) makes it worth decoding; in
+        texts the quotes are escaped.
+        """
+        if line.startswith(_BOOKKEEPING):
+            return b'"parentUuid":' not in line and line.count(b'"sessionId":') < 2
+        return _SNAPSHOT in line[:_SNAPSHOT_WITHIN] and line.count(b'"parentUuid":') == 1
 
     def records(self, path: Path) -> Iterator[Any] | None:
         if path.suffix != ".json":

@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from msgspec import Struct, field
 
+from .costs import Costs
 from .queue import PromptQueue
 
 __all__ = ["Call", "State", "Thread", "remember"]
@@ -46,6 +47,8 @@ class Thread(Struct, omit_defaults=True):
     """Digests of its blocks so far."""
     usage: list[int] = []
     """Its tokens as last told."""
+    counted: list[int] = []
+    """Its tokens as far as `Costs` has them."""
     calls: dict[str, Call] = {}
 
 
@@ -62,6 +65,7 @@ class State(Struct, omit_defaults=True):
     stop_reasons: bool = False
     """This version of Claude Code records why a message ended."""
     queue: PromptQueue = field(default_factory=PromptQueue)
+    costs: Costs = field(default_factory=Costs)
     titles: dict[str, str] = {}
     """The title last told, by rank."""
     summaries: dict[str, str] = {}

@@ -68,6 +68,9 @@ class Codex:
     def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
         return RolloutParser(transcript, state, lookup, self._title(transcript))
 
+    def skips(self, line: bytes) -> bool:
+        return False
+
     def records(self, path: Path) -> Iterator[Any] | None:
         if path.suffix != ".json":
             return None
