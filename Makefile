@@ -2,19 +2,25 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# What running needs, and what testing needs beyond that.
+RUNNABLE := $(VENV)/.runnable
 READY := $(VENV)/.ready
 
 .PHONY: run test test-slow check bench clean
 
-$(READY): pyproject.toml constraints.txt
-	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed") if sys.version_info < (3, 11) else None'
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+$(RUNNABLE): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed") if sys.version_info < (3, 11) else None'
+	@echo "Setting up $(VENV) ..."
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable .
+	@touch $@
+
+$(READY): $(RUNNABLE)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
-run: $(READY) ## read this machine's agents (or a small sample when there are none) and answer a search
-	$(BIN)/python -m backstory.faces.demo
+run: $(RUNNABLE) ## read this machine's agents (or a small sample when there are none) and answer a search
+	@$(BIN)/python -m backstory.faces.demo
 
 test: check ## everything that is fast, and short forms of the slow tests
 	$(BIN)/python -m pytest -n 2

@@ -10,13 +10,16 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from .config import ConfigError, Settings, home_folder, load_settings, make_private_folder
+from .model import EVENT_TYPES, EventType
 from .toolsets.base import Reply, Tool, Toolset
 
 if TYPE_CHECKING:
@@ -25,9 +28,9 @@ if TYPE_CHECKING:
     from .sources.base import Source
     from .toolsets.capsules.service import Capsules
     from .toolsets.history.service import History
-    from .toolsets.history.types import CapsuleLink
+    from .toolsets.history.types import CapsuleLink, ReadEvent
 
-__all__ = ["TOOLSETS", "Library"]
+__all__ = ["TOOLSETS", "Library", "Location"]
 
 TOOLSETS: tuple[str, ...] = ("history", "conversations", "capsules", "traces", "live")
 _LOCK_POLL_SECONDS = 1.0
@@ -35,6 +38,18 @@ _RETRY_SECONDS = 5
 _FIRST_SYNC_SECONDS = 5.0
 _FIRST_SYNC_POLL_SECONDS = 0.02
 _log = logging.getLogger(__name__)
+
+
+class Location(Struct, frozen=True, kw_only=True):
+    """Where a session belongs, and how its agent continues it."""
+
+    source: str
+    native_id: str
+    """The agent's own session id."""
+    project: str | None
+    branch: str | None
+    resume: tuple[str, ...] | None
+    """The agent's command; it finds the session when it is run in the project's folder."""
 
 
 class Library:
@@ -49,7 +64,7 @@ class Library:
     ) -> None:
         self.home = make_private_folder(home if home is not None else home_folder(environ))
         self.settings: Settings = load_settings(self.home, environ)
-        self._agents_home = agents_home or Path.home()
+        self.agents_home = agents_home or Path.home()
         self._environ = environ
         self._toolsets: dict[tuple[str, str], Toolset] = {}
         self._watching_since = -math.inf
@@ -68,6 +83,19 @@ class Library:
             return load_sources(self.settings.sources)
         except ValueError as error:
             raise ConfigError(f"sources: {error}") from None
+
+    def roots(self, source: Source) -> list[Path]:
+        """The folders a source's transcripts are read from: those that exist."""
+        from .ingest.scan import existing_roots
+
+        return existing_roots(source, self.agents_home, self._own_environ, self._extra_roots.get(source.name, ()))
+
+    def expected_roots(self) -> list[str]:
+        """The folders where agents keep transcripts, existing or not."""
+        from .sources import OWN_SOURCES
+
+        agents = [source for source in self.sources if source.name not in OWN_SOURCES]
+        return [str(root) for source in agents for root in source.roots(self.agents_home, self._own_environ)]
 
     # Keeping up to date
 
@@ -105,7 +133,7 @@ class Library:
         return has_news(
             self.archive,
             self.sources,
-            home=self._agents_home,
+            home=self.agents_home,
             environ=self._own_environ,
             extra_roots=self._extra_roots,
         )
@@ -162,7 +190,7 @@ class Library:
             yield Ingest(
                 writer,
                 self.sources,
-                home=self._agents_home,
+                home=self.agents_home,
                 environ=self._own_environ,
                 extra_roots=self._extra_roots,
                 redact=egress_value if self.settings.redact == "ingest" else None,
@@ -204,7 +232,10 @@ class Library:
 
     @property
     def _extra_roots(self) -> Mapping[str, tuple[str, ...]]:
-        return {"otel": (str(make_private_folder(self.home / "otel")),), **self.settings.extra_roots}
+        telemetry = self.home / "otel"
+        if os.access(self.home, os.W_OK):
+            make_private_folder(telemetry)
+        return {"otel": (str(telemetry),), **self.settings.extra_roots}
 
     @property
     def _own_environ(self) -> Mapping[str, str]:
@@ -254,6 +285,32 @@ class Library:
     def sessions(self, start_datetime: str, end_datetime: str, **options: Any) -> dict[str, Any]:
         window = {"start_datetime": start_datetime, "end_datetime": end_datetime}
         return self._history.list_sessions({**window, **options}).data
+
+    def locate(self, id: str) -> Location | None:
+        """The location of a session, by its id or that of one of its turns."""
+        from .model import EventRef, parse_id
+        from .redact import egress
+
+        ref = parse_id(id)
+        session = None if isinstance(ref, EventRef) else self.archive.session(ref.key)
+        if session is None:
+            return None
+        source = next((source for source in self.sources if source.name == session.source), None)
+        native_id = egress(session.key.partition("/")[2], self.settings.redact)
+        return Location(
+            source=session.source,
+            native_id=native_id,
+            project=egress(session.cwd, self.settings.redact) if session.cwd else None,
+            branch=egress(session.branch, self.settings.redact) if session.branch else None,
+            resume=source.resume(native_id) if source and not session.parent else None,
+        )
+
+    def read_turn(self, id: str, types: Sequence[EventType] = EVENT_TYPES) -> list[ReadEvent]:
+        """The events of a turn with their whole content; `open` gives the beginning of each."""
+        from .model import TurnRef, parse_id
+
+        ref = parse_id(id)
+        return self._history.read_turn(ref, types) if isinstance(ref, TurnRef) else []
 
     @cached_property
     def _history(self) -> History:

@@ -123,7 +123,7 @@ class TestPipes:
 class TestTerminal:
     def test_highlights_matches_and_says_what_to_do(self, home: Path) -> None:
         """Colours, folded lines and a hint for a person."""
-        written = in_terminal(home, "search", "digs", "-n", "1", columns=60)
+        written = in_terminal(home, "search", "digs", "-n", "1", columns=80)
 
         assert "\x1b[1;33mdigs\x1b[0m" in written
         assert "read one: backstory open event:" in written

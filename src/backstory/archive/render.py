@@ -1,15 +1,44 @@
-"""Tool calls as text: what a person reads, and what the index is given, of a call that was recorded as data."""
+"""Tool calls and responses as text: how a call that was recorded as data reads, and where an output begins."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
 
-__all__ = ["render_call"]
+__all__ = ["main_argument", "render_call", "without_preamble"]
 
 # Nobody nests arguments deeper; what does is left to the encoder, which needs less of the stack.
 _MAX_DEPTH = 64
+# The names agents give the argument a person looks for, most telling first.
+_MAIN_ARGUMENTS = (
+    "command",
+    "cmd",
+    "file_path",
+    "notebook_path",
+    "path",
+    "pattern",
+    "query",
+    "url",
+    "description",
+    "skill",
+    "prompt",
+    "message",
+    "input",
+)
+
+# The lines that Codex puts before the output of a command.
+_PREAMBLE = re.compile(
+    r"(?:(?:Chunk ID:|Wall time|Process exited with|Process running with|Original token count:|Total output lines:"
+    r"|Script completed|Script failed|Exit code:)[^\n]{0,200}\n){2,8}(?:Output:\n)?"
+)
+
+
+def without_preamble(text: str) -> str:
+    """A tool's output without the lines its client put before it; the text as it is where there are none."""
+    preamble = _PREAMBLE.match(text)
+    return text[preamble.end() :] if preamble and preamble.end() < len(text) else text
 
 
 def render_call(tool: str | None, arguments: Any) -> str:
@@ -26,6 +55,22 @@ def render_call(tool: str | None, arguments: Any) -> str:
         return f"{name}({_value(arguments)})"
     except RecursionError:
         return f"{name}(…)"
+
+
+def main_argument(arguments: Any) -> str | None:
+    """The argument that tells what a call did (its command, file, pattern, query ...), on one line; None: none does."""
+    if isinstance(arguments, str):
+        return " ".join(arguments.split()) or None
+    if not isinstance(arguments, dict):
+        return None
+    for name in _MAIN_ARGUMENTS:
+        value = arguments.get(name)
+        if isinstance(value, list) and value and all(isinstance(word, str) for word in value):
+            value = " ".join(value)
+        if isinstance(value, str) and (line := " ".join(value.split())):
+            return line
+    texts = (" ".join(value.split()) for value in arguments.values() if isinstance(value, str))
+    return next(filter(None, texts), None)
 
 
 def _value(value: Any, depth: int = _MAX_DEPTH) -> str:

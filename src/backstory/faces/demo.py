@@ -16,13 +16,17 @@ _AGENTS_VARIABLES = ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "XDG_CONFIG_HOME", "XDG_
 
 def main() -> int:
     if _has_sessions():
-        return _show("sync") or _show("search", *_own_query())
+        code = _show("sync") or _show("search", *_own_query())
+        _say_what_next()
+        return code
     sys.stdout.write("No agent's sessions were found on this machine: here is a small sample, gone again afterwards.\n")
     with tempfile.TemporaryDirectory(prefix="backstory-") as folder:
         for variable in _AGENTS_VARIABLES:
             os.environ.pop(variable, None)
         os.environ.update(HOME=str(_SAMPLE), BACKSTORY_HOME=folder)
-        return _show("sync") or _show("search", *_SAMPLE_QUERY) or _show("sessions", "--since", "2026-09-01")
+        code = _show("sync") or _show("search", *_SAMPLE_QUERY) or _show("sessions", "--since", "2026-09-01")
+    _say_what_next()
+    return code
 
 
 def _has_sessions() -> bool:
@@ -45,6 +49,20 @@ def _own_query() -> list[str]:
     with open_archive() as library:
         listed = library.sessions("2001-01-01T00:00:00Z", "2100-01-01T00:00:00Z", limit=1)["data"]["sessions"]
     return listed[0]["session"]["title"].split()[:6] if listed else ["error"]
+
+
+def _say_what_next() -> None:
+    program = Path(sys.executable).with_name("backstory")
+    shown = os.path.relpath(program) if program.is_relative_to(Path.cwd()) else program
+    steps = (
+        ("search WORDS", "find anything"),
+        ("sessions", "list the latest sessions"),
+        ("serve", "then look at http://127.0.0.1:7717/"),
+        ("mcp --json", "the entry for an agent's MCP configuration"),
+    )
+    sys.stdout.write("\nTry next:\n")
+    for command, why in steps:
+        sys.stdout.write(f"  {shown} {command:<14} {why}\n")
 
 
 def _show(*arguments: str) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import blake2b
 from pathlib import Path
 from typing import BinaryIO
@@ -25,6 +25,8 @@ __all__ = [
 ]
 
 HEAD_BYTES = 65_536
+UNREADABLE = "cannot be read"
+"""The beginning of the error of a file that could not be opened."""
 _DIGEST_BYTES = 4_096
 _MAX_INODE = (1 << 63) - 1
 
@@ -88,7 +90,7 @@ def _nothing_to_read(source: Source, seen: _Seen, before: FileRow | None, error:
     if error is not None:
         # The reason may go away without a trace on the file (permissions, limits): it is tried again each time.
         row.size = -1
-        row.errors, row.last_error = row.errors or 1, f"cannot be read: {error}"
+        row.errors, row.last_error = row.errors or 1, f"{UNREADABLE}: {error}"
     return row
 
 
@@ -105,13 +107,15 @@ def existing_roots(source: Source, home: Path, environ: Mapping[str, str], extra
     return roots
 
 
-def walk(source: Source, root: Path) -> Iterator[_Seen]:
-    """Every transcript below a root, by name; unreadable folders are passed over."""
+def walk(source: Source, root: Path, unreadable: Callable[[OSError], None] | None = None) -> Iterator[_Seen]:
+    """Every transcript below a root, by name; folders that cannot be read are reported and passed over."""
     folders = [os.fspath(root)]
     while folders:
         try:
             entries = list(os.scandir(folders.pop()))
-        except OSError:
+        except OSError as error:
+            if unreadable is not None:
+                unreadable(error)
             continue
         for entry in entries:
             try:

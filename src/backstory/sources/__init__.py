@@ -6,9 +6,11 @@ from collections.abc import Iterable
 
 from .base import Source
 
-__all__ = ["SOURCES", "load_sources"]
+__all__ = ["OWN_SOURCES", "SOURCES", "load_sources"]
 
 SOURCES: tuple[str, ...] = ("claude-code", "codex", "live", "otel")
+OWN_SOURCES = ("live", "otel")
+"""Those that are no coding agents: what Backstory itself received."""
 
 
 def load_sources(names: Iterable[str] | None = None) -> list[Source]:

@@ -179,3 +179,6 @@ class Source(Protocol):
     def records(self, path: Path) -> Iterator[Any] | None:
         """All records of a file that is not JSONL (`.json`, a database), or None for JSONL: ingest then reads it
         incrementally, line by line, and decompresses `.zst`."""
+
+    def resume(self, session: str) -> tuple[str, ...] | None:
+        """The command that continues a session in this agent; None where there is none."""

@@ -51,6 +51,9 @@ class Live:
     def records(self, path: Path) -> Iterator[Any] | None:
         return None
 
+    def resume(self, session: str) -> tuple[str, ...] | None:
+        return None
+
 
 class _State(msgspec.Struct):
     about: tuple[str, str, str | None] | None = None

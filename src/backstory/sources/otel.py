@@ -38,6 +38,9 @@ class Otel:
     def records(self, path: Path) -> Iterator[Any] | None:
         return None
 
+    def resume(self, session: str) -> tuple[str, ...] | None:
+        return None
+
 
 class _Lines:
     def parse(self, record: Any) -> Iterable[Item]:

@@ -61,7 +61,10 @@ class TestFindId:
 
     def test_ambiguous(self) -> None:
         """Nothing is guessed; the sessions are named."""
-        with pytest.raises(click.ClickException, match=r"'6f0c' fits 2 sessions: claude-code/6f0c1a2b.*6f0caaaa"):
+        with pytest.raises(
+            click.ClickException,
+            match=r"'6f0c' matches 2 sessions.*: claude-code/6f0c1a2b.*6f0caaaa",
+        ):
             find_id(ARCHIVE, "6f0c:1")
 
     @pytest.mark.parametrize("given", ["", "/", "codex/", "none", "codex/6f0c1", "6f0c1a2b/agent-a1b2c3/x", "6f0c1:0"])

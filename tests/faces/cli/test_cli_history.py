@@ -17,24 +17,64 @@ from tests.transcripts import Transcript
 
 from .conftest import Program, World
 
+SHOWN = "backstory search and backstory sessions show ids"
+
 
 class TestSearch:
     def test_shows_hits(self, world: World, backstory: Program) -> None:
-        """Title, source, age, a handle for the turn, the event's id, who said it, and the words."""
+        """Title, agent, project, who said it and the words, then ids and time, then the command that resumes it."""
         result = backstory("search", "clock", "hour", "behind")
 
-        title, facts, snippet = result.out.splitlines()[:3]
-        assert title == " 1  The login test is flaky, find out why"
-        assert re.fullmatch(rf"    claude-code · 2 hours ago · {world.login.id[:8]}:1 · event:[\w-]{{22}}", facts)
-        assert snippet.startswith("    agent  The clock of the token")
+        lines = result.out.splitlines()
+        assert lines[:2] == [" 1  The login test is flaky, find out why", "    claude-code · /home/dev/shop · main"]
+        assert lines[2].startswith("    agent  The clock of the token")
+        time = r"\d{4}-\d\d-\d\d \d\d:\d\d, 2 hours ago"
+        assert re.fullmatch(rf"    {world.login.id[:8]}:1 · {time} · event:[\w-]{{22}}", lines[3])
+        assert lines[-2] == f"    cd /home/dev/shop && claude --resume {world.login.id}"
         assert (result.code, result.err) == (0, "")
 
     def test_ids_it_shows_can_be_opened(self, world: World, backstory: Program) -> None:
         """Both the turn's handle and the event's id."""
-        facts = backstory("search", "clock", "behind").out.splitlines()[1].split(" · ")
+        facts = backstory("search", "clock", "behind").out.splitlines()[3].strip().split(" · ")
 
-        assert "turn 1" in backstory("open", facts[2]).out
-        assert "src/auth/token.py" in backstory("open", facts[3]).out
+        assert "turn 1" in backstory("open", facts[0]).out
+        assert "src/auth/token.py" in backstory("open", facts[2]).out
+
+    def test_groups_by_session(self, backstory: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A session is named once, with its three best hits and the number of the others."""
+        monkeypatch.setenv("HOME", str(tmp_path))
+        many, one = Transcript("many"), Transcript("one")
+        for number in range(5):
+            many.prompt(f"wallaby {number}").answer("Yes.")
+        one.prompt("wallaby wallaby wallaby, another one").answer("No.")
+        many.write(tmp_path)
+        one.write(tmp_path)
+
+        out = backstory("search", "wallaby").out
+
+        assert out.count(many.id) == out.count(one.id) == 1
+        assert f"    2 more in this session: --within {many.id[:8]}" in out
+
+    def test_shows_one_text_once(self, backstory: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The same text in several places is shown once, with their number."""
+        monkeypatch.setenv("HOME", str(tmp_path))
+        for name in ("a", "b", "c"):
+            Transcript(name).prompt("the quokka smiles").answer("Yes.").write(tmp_path)
+
+        out = backstory("search", "quokka").out
+
+        assert out.count("you  the quokka smiles") == 1
+        assert "the same text in 2 more hits" in out
+
+    def test_a_quoted_argument_is_a_phrase(self, world: World, backstory: Program) -> None:
+        """The shell eats the quotes. Where nothing has the phrase, its words are searched, and a warning says so."""
+        exact = backstory("search", "an hour behind")
+        words = backstory("search", "behind an hour")
+
+        assert (exact.code, exact.err) == (0, "")
+        assert "an hour behind" in exact.out
+        assert words.err == "warning: Nothing has the exact phrase; these results have its words.\n"
+        assert "an hour behind" in words.out
 
     def test_json_is_the_tools_answer(self, world: World, backstory: Program) -> None:
         """One document, with the options as the tool's arguments."""
@@ -69,7 +109,7 @@ class TestSearch:
         result = backstory("search", "docs", "--within", "bogus")
 
         assert (result.code, result.out) == (1, "")
-        assert result.err == "error: nothing is called 'bogus'; backstory search and backstory sessions show ids\n"
+        assert result.err == f"error: No session, turn or event matches 'bogus'; {SHOWN}\n"
 
     def test_times_limit(self, world: World, backstory: Program) -> None:
         """Since and until, in words."""
@@ -112,18 +152,33 @@ class TestOpen:
         lines = backstory("open", session_id(f"claude-code/{world.login.id}")).out.splitlines()
 
         assert lines[0] == "The login test is flaky, find out why"
-        assert lines[1] == "claude-code · 2 hours ago · 2 turns · 6 events"
-        short = world.login.id[:8]
-        assert f"{short}:1 · 2 hours ago · 4 events · Bash" in lines
-        assert "  you  And the docs?" in lines
-        assert "  agent  The docs mention the clock now." in lines
+        assert re.fullmatch(r"claude-code · /home/dev/shop · .*, 2 hours ago · 2 turns · 6 events", lines[1])
+        assert lines[2] == f"cd /home/dev/shop && claude --resume {world.login.id}"
+        assert re.search(rf"^{world.login.id[:8]}:1 · .* · 4 events · Bash$", "\n".join(lines), re.MULTILINE)
+        assert lines[-4:][1] == "    And the docs?"
+        assert lines[-1] == "    The docs mention the clock now."
 
     def test_a_turn(self, world: World, backstory: Program) -> None:
-        """Each event with its id and a line of its content."""
+        """Each call with the argument that matters, and its output under it."""
         out = backstory("open", turn_id(f"claude-code/{world.login.id}", 1)).out
 
-        assert re.search(r"^  2 call Bash  event:[\w-]{22}$", out, re.MULTILINE)
-        assert "FAILED test_login: token expired" in out
+        assert re.search(r"^Bash  pytest tests/test_login.py\n    event:[\w-]{22}.*\n    FAILED test_login", out, re.M)
+
+    def test_full_shows_all_events(self, world: World, backstory: Program) -> None:
+        """Of a session, tool calls and outputs too."""
+        assert "FAILED test_login" not in backstory("open", world.login.id).out
+        assert "FAILED test_login" in backstory("open", world.login.id, "--full").out
+
+    def test_markdown(self, world: World, backstory: Program) -> None:
+        """A document of its own; with --full also arguments and outputs, in fences."""
+        brief = backstory("open", world.login.id, "--md").out
+        whole = backstory("open", world.login.id, "--md", "--full").out
+
+        assert brief.startswith("# The login test is flaky, find out why\n\n- agent: claude-code\n")
+        assert "### You\n\nAnd the docs?\n" in brief
+        assert "**Bash** `pytest tests/test_login.py`\n" in brief
+        assert "FAILED" not in brief
+        assert "```\nFAILED test_login: token expired\n```" in whole
 
     def test_an_event(self, world: World, backstory: Program) -> None:
         """Its whole text."""
@@ -145,8 +200,14 @@ class TestOpen:
     @pytest.mark.parametrize(
         ("given", "message"),
         [
-            ("nonsense", "nothing is called 'nonsense'; backstory search and backstory sessions show ids"),
-            ("event:nonsense", "nothing is called 'event:nonsense'; backstory search and backstory sessions show ids"),
+            (
+                "nonsense",
+                "No session, turn or event matches 'nonsense'; backstory search and backstory sessions show ids",
+            ),
+            (
+                "event:nonsense",
+                "No session, turn or event matches 'event:nonsense'; backstory search and backstory sessions show ids",
+            ),
             ("event:AAAAAAAAAAAAAAAAAAAAAA", "event not found"),
             (session_id("codex/none"), "session not found"),
             (turn_id("codex/none", 1), "turn not found"),
@@ -195,13 +256,14 @@ class TestHostileText:
 
 class TestSessions:
     def test_lists_the_last_30_days(self, world: World, backstory: Program) -> None:
-        """Newest first, each with a handle that can be opened."""
+        """Newest first, each with its project, its time and the command that resumes it."""
         lines = backstory("sessions").out.splitlines()
 
         assert lines[0] == "The login test is flaky, find out why"
-        assert lines[1] == f"  {world.login.id[:8]} · claude-code · 2 hours ago · 2 turns · 6 events"
-        assert lines[2] == "Make the cache faster"
-        assert len(lines) == 4
+        assert re.fullmatch(r"  claude-code · /home/dev/shop · .*, 2 hours ago · 2 turns · 6 events", lines[1])
+        assert lines[2] == f"  cd /home/dev/shop && claude --resume {world.login.id}"
+        assert lines[3] == "Make the cache faster"
+        assert len(lines) == 6
 
     def test_options(self, world: World, backstory: Program) -> None:
         """Window, mode, order, project and source are the tool's."""

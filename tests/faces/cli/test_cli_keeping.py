@@ -7,10 +7,12 @@ import os
 import shutil
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from backstory import open_archive
+from backstory.otelfiles import file_name
 from tests.transcripts import Transcript
 
 from .conftest import Program
@@ -113,16 +115,59 @@ class TestDoctor:
         assert found["problems"] == []
 
     def test_before_the_first_sync(self, home: Path, backstory: Program) -> None:
-        """What to do is said, and it is not an error."""
+        """A problem, with what to do about it."""
         result = backstory("doctor")
 
-        assert result.code == 0
+        assert result.code == 1
         assert "1 not read yet" in result.out
         assert "! not everything has been read yet\n    fix: run backstory sync" in result.out
 
     def test_no_agents(self, backstory: Program) -> None:
         """A machine without agents has nothing to remember yet."""
         assert "no agent found: none of claude-code," in backstory("doctor").out
+
+    def test_agents_that_are_not_read(self, home: Path, backstory: Program) -> None:
+        """They are named with their number of sessions, and are no problem."""
+        backstory("sync")
+        for number in range(2):
+            chat = home / ".gemini" / "tmp" / "shop" / "chats" / f"session-{number}.jsonl"
+            chat.parent.mkdir(parents=True, exist_ok=True)
+            chat.write_text("{}\n")
+
+        result = backstory("doctor")
+
+        assert result.code == 0
+        assert "  Gemini CLI  2 sessions, not read\n" in result.out
+
+    def test_a_folder_that_cannot_be_read(
+        self, home: Path, backstory: Program, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A problem with its cure. (Permissions do not stop root, so the refusal is made up.)"""
+        backstory("sync")
+        closed = Transcript("one").path(home).parent
+        scandir = os.scandir
+
+        def refuse(folder: Any = ".") -> Any:
+            if os.fspath(folder) == str(closed.resolve()):
+                raise PermissionError(13, "Permission denied", os.fspath(folder))
+            return scandir(folder)
+
+        monkeypatch.setattr(os, "scandir", refuse)
+
+        result = backstory("doctor")
+
+        assert result.code == 1
+        assert f"✗ {closed.resolve()} cannot be read: Permission denied" in result.out
+        assert "fix: let this user read it: chmod -R u+rX " in result.out
+
+    def test_telemetry_is_shown_once_there_is_some(self, home: Path, backstory: Program) -> None:
+        """Doctor looks where ingest reads, Backstory's own folders included."""
+        backstory("sync")
+        assert "otel" not in backstory("doctor").out
+        folder = home / ".backstory" / "otel"
+        (folder / file_name("s-1")).write_text("{}\n")
+
+        assert "  otel  0 sessions\n    1 file" in backstory("doctor").out
 
     def test_broken_files(self, home: Path, backstory: Program) -> None:
         """Each with its last error."""

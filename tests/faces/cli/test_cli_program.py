@@ -40,6 +40,13 @@ class TestHelp:
         """Help, and not a status nobody asked for."""
         assert backstory() == backstory("--help")
 
+    def test_help_as_a_command(self, backstory: Program) -> None:
+        """The same as --help, for commands of a group too."""
+        assert backstory("help") == backstory("--help")
+        assert backstory("help", "search") == backstory("search", "--help")
+        assert backstory("help", "traces", "show") == backstory("traces", "show", "--help")
+        assert backstory("help", "nonsense").code == 2
+
     def test_version(self, backstory: Program) -> None:
         """Name and version."""
         assert backstory("--version") == (0, f"backstory {__version__}\n", "")

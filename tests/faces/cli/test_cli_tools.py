@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -160,8 +162,10 @@ class TestMcp:
         assert message in result.err
 
     def test_json_is_a_clients_configuration(self, world: World, backstory: Program, served: list[Any]) -> None:
-        """Ready to be pasted."""
+        """Ready to be pasted: an agent that starts it has a search path of its own, so the path is absolute."""
         server = backstory("mcp", "--json", "--tools", "history").json["mcpServers"]["backstory"]
 
-        assert server == {"command": "backstory", "args": ["mcp", "--tools", "history"]}
+        assert server["args"] == ["mcp", "--tools", "history"]
+        assert Path(server["command"]).is_absolute()
+        assert subprocess.run([server["command"], "--version"], check=True, capture_output=True).stdout
         assert served == []

@@ -33,6 +33,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "live": ("live:live", "Live sessions beyond serve."),
     "doctor": ("doctor:doctor", "Show what is found, indexed, broken or about to be purged, and how to fix it."),
     "reindex": ("reindex:reindex", "Rebuild the search index from the archive."),
+    "help": ("help:help_", "Show the help of a command."),
 }
 
 
@@ -162,8 +163,9 @@ def _where_to_report() -> str:
 
 
 def _say(message: str) -> None:
-    click.secho("error: ", fg="red", nl=False, err=True, color=_color())
-    click.echo(" ".join(message.split()), err=True)
+    from .output import say
+
+    say("error: ", "red", " ".join(message.split()))
 
 
 def _color() -> bool | None:

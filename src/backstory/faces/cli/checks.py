@@ -1,12 +1,14 @@
-"""What `backstory doctor` looks at: facts first, then what is wrong with them and how to fix it."""
+"""The facts `backstory doctor` collects, the problems it finds in them and how to fix each."""
 
 from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import time
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Literal
 
@@ -15,18 +17,39 @@ from msgspec import Struct
 from ... import __version__
 from ...archive.base import Counts, FileRow, SearchRequest, SyncState
 from ...archive.trouble import explain
-from ...ingest.scan import existing_roots, stored_path, walk
+from ...ingest.scan import UNREADABLE, stored_path, walk
 from ...library import Library
 from ...model import DEFAULT_TYPES
+from ...sources import OWN_SOURCES
 from ...sources.base import Source
 
-__all__ = ["Agent", "Broken", "Diagnosis", "Problem", "Purge", "diagnose", "found_roots"]
+__all__ = ["Agent", "Broken", "Diagnosis", "Problem", "Purge", "Unread", "diagnose"]
 
 _DAY = 86_400
 # Claude Code's own default for `cleanupPeriodDays`.
 _CLAUDE_KEEPS_DAYS = 30
 _SOON_DAYS = 7
 _LITTLE_DISK = 1_000_000_000
+# Agents whose sessions no source reads yet: the name, and a file or folder that each session has.
+_UNREAD_AGENTS = (
+    ("Amp", ".local/share/amp/threads/*.json"),
+    ("Auggie", ".augment/sessions/*.json"),
+    ("Cline", ".cline/data/sessions/*/*.messages.json"),
+    ("Continue", ".continue/sessions/*-*.json"),
+    ("Copilot CLI", ".copilot/session-state/*/events.jsonl"),
+    ("Cursor", ".cursor/projects/*/agent-transcripts/*"),
+    ("Factory Droid", ".factory/sessions/*/*.jsonl"),
+    ("Gemini CLI", ".gemini/tmp/*/chats/session-*"),
+    ("gptme", ".local/share/gptme/logs/*/conversation.jsonl"),
+    ("Grok Build", ".grok/sessions/*/*/updates.jsonl"),
+    ("Kimi Code", ".kimi-code/sessions/*/*/agents/main/wire.jsonl"),
+    ("Mistral Vibe", ".vibe/logs/session/unified/*/CURRENT"),
+    ("oh-my-pi", ".omp/agent/sessions/*/*.jsonl"),
+    ("OpenHands", ".openhands/conversations/*/base_state.json"),
+    ("Pi", ".pi/agent/sessions/*/*.jsonl"),
+    ("Qwen Code", ".qwen/projects/*/chats/*.jsonl"),
+)
+_MOST_COUNTED = 10_000
 
 
 class Agent(Struct, kw_only=True):
@@ -47,6 +70,14 @@ class Broken(Struct, frozen=True):
     last_error: str | None
 
 
+class Unread(Struct, frozen=True):
+    """Sessions of an agent that is known and not read."""
+
+    agent: str
+    sessions: int
+    folder: str
+
+
 class Purge(Struct, kw_only=True):
     """Transcripts that Claude Code deletes within a week, or the next time it starts."""
 
@@ -59,7 +90,8 @@ class Purge(Struct, kw_only=True):
 
 
 class Problem(Struct, frozen=True):
-    level: Literal["error", "warning"]
+    level: Literal["error", "warning", "note"]
+    """A note needs no action."""
     message: str
     fix: str
 
@@ -69,6 +101,7 @@ class Diagnosis(Struct, kw_only=True):
     home: str
     agents: list[Agent] = []
     not_found: list[str] = []
+    not_read: list[Unread] = []
     archive: Counts | None = None
     sync: SyncState | None = None
     disk: dict[str, int] = {}
@@ -77,10 +110,6 @@ class Diagnosis(Struct, kw_only=True):
     """Files that are gone from disk; the archive keeps what was read of them."""
     purge: Purge | None = None
     problems: list[Problem] = []
-
-
-def found_roots(library: Library, source: Source) -> list[Path]:
-    return existing_roots(source, Path.home(), os.environ, library.settings.extra_roots.get(source.name, ()))
 
 
 def diagnose(library: Library) -> Diagnosis:
@@ -94,25 +123,32 @@ def diagnose(library: Library) -> Diagnosis:
         message, _, fix = (explain(error) or str(error)).partition(": ")
         found.problems.append(Problem("error", message, fix or "please report this"))
     found.broken = [Broken(row.path, row.errors, row.last_error) for row in known.values() if row.errors]
+    found.problems += [
+        Problem("error", f"{row.path} {row.last_error}", _let_read(row.path))
+        for row in known.values()
+        if row.last_error and row.last_error.startswith(UNREADABLE) and not row.missing
+    ]
     found.missing = [row.path for row in known.values() if row.missing and row.session]
     found.disk = {name: _size(library.home / name) for name in ("archive.db", "index", "capsules.db", "live")}
     for source in library.sources:
         _look_at_agent(found, library, source, known)
+    found.not_read = list(_not_read(library.agents_home))
     found.problems += [*_archive_problems(found), *_transcript_problems(found), *_folder_problems(library)]
     return found
 
 
 def _look_at_agent(found: Diagnosis, library: Library, source: Source, known: dict[str, FileRow]) -> None:
-    roots = found_roots(library, source)
+    roots = library.roots(source)
     if not roots:
-        found.not_found.append(source.name)
+        if source.name not in OWN_SOURCES:
+            found.not_found.append(source.name)
         return
+    unreadable: list[OSError] = []
     agent = Agent(source=source.name, roots=[str(root) for root in roots])
     agent.sessions = found.archive.by_source.get(source.name, 0) if found.archive else 0
-    found.agents.append(agent)
     for root in roots:
         purge = _claude_purge(root) if source.name == "claude-code" else None
-        for seen in walk(source, root):
+        for seen in walk(source, root, unreadable.append):
             row = known.get(stored_path(seen.path))
             unread = row is None or (row.size, row.mtime_ns) != (seen.size, seen.mtime_ns)
             agent.files += 1
@@ -122,11 +158,24 @@ def _look_at_agent(found: Diagnosis, library: Library, source: Source, known: di
                 _count_purge(purge, seen.mtime_ns / 1e9, unread)
         if purge is not None and purge.files:
             found.purge = purge
+    if agent.files or source.name not in OWN_SOURCES:
+        found.agents.append(agent)
     found.problems += [
-        Problem("error", f"{root} cannot be read", f"check its permissions: ls -ld {root}")
-        for root in roots
-        if not os.access(root, os.R_OK | os.X_OK)
+        Problem("error", f"{error.filename} cannot be read: {error.strerror}", _let_read(str(error.filename)))
+        for error in unreadable
     ]
+
+
+def _let_read(path: str) -> str:
+    return f"let this user read it: chmod -R u+rX {shlex.quote(path)} (as its owner)"
+
+
+def _not_read(home: Path) -> Iterator[Unread]:
+    """Agents that have sessions here and that no source reads."""
+    for name, pattern in _UNREAD_AGENTS:
+        count = sum(1 for _ in islice(home.glob(pattern), _MOST_COUNTED))
+        if count:
+            yield Unread(name, count, str(home / pattern.split("*", 1)[0]))
 
 
 def _claude_purge(root: Path) -> Purge | None:
@@ -165,11 +214,11 @@ def _transcript_problems(found: Diagnosis) -> Iterator[Problem]:
         yield Problem(
             "warning",
             f"no agent found: none of {', '.join(found.not_found)} has a folder here",
-            "use an agent once, or name other folders in extra_roots in config.toml",
+            "use an agent once, or name other folders under extra_roots in config.toml",
         )
     if found.broken:
         yield Problem(
-            "warning",
+            "note",
             f"{_transcripts(len(found.broken), 'has', 'have')} parts that cannot be understood; all else was read",
             "nothing, if an agent or the machine crashed while writing; otherwise please report them",
         )

@@ -12,7 +12,7 @@ __all__ = ["doctor"]
 def doctor(as_json: bool) -> int:
     """Show what is found, indexed, broken or about to be purged, and how to fix it.
 
-    The exit code is 1 when something needs fixing.
+    The exit code is 1 when there is a problem that needs fixing.
     """
     from ... import open_archive
     from ...config import ConfigError, home_folder
@@ -30,4 +30,4 @@ def doctor(as_json: bool) -> int:
         from .report import show_diagnosis
 
         show_diagnosis(found)
-    return int(any(problem.level == "error" for problem in found.problems))
+    return int(any(problem.level != "note" for problem in found.problems))

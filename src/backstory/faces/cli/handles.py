@@ -47,15 +47,15 @@ def find_id(archive: Archive, text: str) -> str:
     keys = _fitting(archive, given)
     if len(keys) > 1:
         some = ", ".join(keys[:4]) + (", ..." if len(keys) > 4 else "")
-        raise click.ClickException(f"{given!r} fits {len(keys)} sessions: {some}")
+        raise click.ClickException(f"{given!r} matches {len(keys)} sessions, give more of the id: {some}")
     if not keys:
         return text
     return turn_id(keys[0], int(turn[2])) if turn else session_id(keys[0])
 
 
 def unknown(text: str) -> str:
-    """What to say when it is no id at all."""
-    return f"nothing is called {text!r}; backstory search and backstory sessions show ids"
+    """The message for a text that is no id at all."""
+    return f"No session, turn or event matches {text!r}; backstory search and backstory sessions show ids"
 
 
 def _fitting(archive: Archive, given: str) -> list[str]:

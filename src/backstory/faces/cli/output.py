@@ -9,7 +9,7 @@ from typing import Any
 import click
 import msgspec
 
-__all__ = ["exit_code", "hint", "print_json", "tell", "warn"]
+__all__ = ["exit_code", "hint", "print_json", "say", "tell", "warn"]
 
 # The tools' ways to say that the request itself was wrong; everything else a tool answers is a failure.
 _WRONG_REQUEST = {"invalid_request", "unsupported_event_type", "ambiguous_addressing"}
@@ -28,28 +28,44 @@ def print_json(data: Any) -> None:
 
 def tell(message: str) -> None:
     """Something to know, beside the result."""
-    click.echo(message, err=True)
+    click.echo(_folded(message), err=True)
 
 
 def hint(message: str) -> None:
     """What to do next: for a person at a terminal, nobody else."""
     if sys.stderr.isatty():
-        click.secho(message, dim=True, err=True)
+        click.secho(_folded(message), dim=True, err=True)
 
 
 def warn(warnings: Iterable[str]) -> None:
     for warning in warnings:
-        click.secho("warning: ", fg="yellow", nl=False, err=True)
-        click.echo(warning, err=True)
+        say("warning: ", "yellow", warning)
+
+
+def say(label: str, color: str, message: str) -> None:
+    """A warning or an error, with its label in colour."""
+    click.secho(label, fg=color, nl=False, err=True)
+    click.echo(_folded(label + message)[len(label) :], err=True)
+
+
+def _folded(text: str) -> str:
+    """Text broken between words where stderr is a terminal; paths and ids stay whole."""
+    if not sys.stderr.isatty():
+        return text
+    import shutil
+    import textwrap
+
+    columns = max(20, shutil.get_terminal_size().columns)
+    lines = (textwrap.wrap(line, columns, break_long_words=False, break_on_hyphens=False) for line in text.split("\n"))
+    return "\n".join("\n".join(line) for line in lines)
 
 
 def exit_code(answer: dict[str, Any]) -> int:
-    """The exit code for a tool's answer; what went wrong is told on stderr."""
+    """The exit code for a tool's answer; its error goes to stderr."""
     error = answer.get("error")
     if error is None:
         return 0
     if not isinstance(error, dict):
         error = {"message": str(error)}
-    click.secho("error: ", fg="red", nl=False, err=True)
-    click.echo(error.get("message") or error.get("code"), err=True)
+    say("error: ", "red", str(error.get("message") or error.get("code")))
     return 2 if str(error.get("code")).lower() in _WRONG_REQUEST else 1

@@ -1,4 +1,4 @@
-"""A progress bar on stderr, where there is a terminal to draw it on."""
+"""Bringing the archive up to date for a command, with a progress bar where stderr is a terminal."""
 
 from __future__ import annotations
 
@@ -11,8 +11,54 @@ if TYPE_CHECKING:
 
     from ...archive.base import SyncState
     from ...ingest.pipeline import SyncProgress
+    from ...library import Library
 
-__all__ = ["Progress"]
+__all__ = ["Progress", "up_to_date", "where_agents_are"]
+
+
+def up_to_date(*, as_json: bool = False) -> Library:
+    """The archive, with what is new. The first time a person asks, everything is read, however long it takes."""
+    from ... import open_archive
+    from ...archive.base import SessionsRequest
+
+    library = open_archive()
+    state = library.archive.sync_state()
+    first = state.first_finished_at is None and not state.read_only and library.settings.catch_up_seconds > 0
+    if first and sys.stderr.isatty():
+        _first_sync(library)
+    else:
+        library.catch_up()
+    if not as_json and not library.archive.sessions(SessionsRequest(start=0, end=1 << 53, limit=1)):
+        from .output import warn
+
+        warn([where_agents_are(library)])
+    return library
+
+
+def _first_sync(library: Library) -> None:
+    from ...archive.base import ArchiveBusy
+    from .output import tell
+
+    tell("Reading your agents' sessions for the first time. Ctrl-C answers with what was read so far.")
+    try:
+        with Progress() as progress:
+            library.sync(progress=progress.of_sync)
+    except ArchiveBusy:
+        library.catch_up()
+    except KeyboardInterrupt:
+        tell("Stopped. backstory sync reads the rest.")
+
+
+def where_agents_are(library: Library) -> str:
+    """The message for a machine without any session: where was looked, and what to do."""
+    from .words import home_path
+
+    folders = ", ".join(home_path(root) for root in library.expected_roots())
+    return (
+        f"No sessions of coding agents were found. Looked in: {folders}.\n"
+        "Use an agent once and try again; if its folder is elsewhere, name it under extra_roots in "
+        f"{home_path(str(library.home / 'config.toml'))}."
+    )
 
 
 class Progress:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ...archive.query import parse_query
 from ...model import parse_time
-from .words import ago
+from .words import ago, date_time, home_path, width
 
 if TYPE_CHECKING:
+    from ...library import Location
     from .terminal import Terminal
 
 __all__ = [
@@ -23,7 +27,12 @@ __all__ = [
     "headline",
     "highlight",
     "moment",
+    "paged",
     "put",
+    "put_command",
+    "put_facts",
+    "put_passage",
+    "resume_command",
     "since",
     "speaker",
     "stdout_console",
@@ -70,6 +79,48 @@ def put(console: Console, *parts: Part, indent: int = 0) -> None:
         console.fold(*parts, indent=indent)
 
 
+def put_facts(console: Console, *parts: Any, indent: int = 0) -> None:
+    """Print facts; on a terminal a line breaks only between two of them."""
+    room = None if isinstance(console, Plain) else max(20, console.width - indent)
+    line = ""
+    for part in (str(part) for part in parts if part):
+        longer = f"{line} · {part}" if line else part
+        if line and room is not None and width(longer) > room - 2:
+            put(console, (f"{line} ·", "dim"), indent=indent)
+            line = part
+        else:
+            line = longer
+    if line:
+        put(console, (line, "dim"), indent=indent)
+
+
+def put_command(console: Console, command: str, *, indent: int = 0) -> None:
+    """Print a shell command; too long for a terminal's line, it breaks after `&&`, so that a copy of it still runs."""
+    fits = isinstance(console, Plain) or width(command) + indent <= console.width
+    for line in [command] if fits else command.replace(" && ", " &&\n").split("\n"):
+        put(console, (line, "dim"), indent=indent)
+
+
+def put_passage(
+    console: Console, text: str, *, indent: int, lines: int | None, rest: str, markdown: bool = False
+) -> None:
+    """Print a text; on a terminal at most so many lines of it, and `rest` as the command that shows all of it."""
+    if isinstance(console, Plain):
+        put(console, text, indent=indent)
+    elif hidden := console.passage(text.strip("\n"), indent=indent, lines=lines, markdown=markdown):
+        put(console, facts(f"… {hidden:,} more lines: {rest}"), indent=indent)
+
+
+@contextmanager
+def paged(console: Console) -> Iterator[None]:
+    """On a terminal, show what is printed in a pager."""
+    if isinstance(console, Plain):
+        yield
+    else:
+        with console.pages():
+            yield
+
+
 def headline(console: Console, title: str, *, number: int | None = None) -> None:
     """A title, on one line whatever the terminal's width."""
     parts: tuple[Part, ...] = ((f"{number:>2}  " if number is not None else "", "dim"), (title, "bold"))
@@ -84,12 +135,27 @@ def speaker(event_type: str) -> Part:
 
 
 def moment(timestamp: str) -> str:
-    """A tool's RFC 3339 time, relative to now."""
-    return since(parse_time(timestamp) or 0)
+    """A tool's RFC 3339 time: date and time, and how long ago that was if it was within the last month."""
+    ms = parse_time(timestamp) or 0
+    stamp, distance = date_time(ms), since(ms)
+    return stamp if stamp.startswith(distance) else f"{stamp}, {distance}"
 
 
 def since(ms: int) -> str:
     return ago(ms, int(time.time() * 1000))
+
+
+def resume_command(location: Location) -> str | None:
+    """The shell command that continues a session in its own agent."""
+    if location.resume is None:
+        return None
+    command = shlex.join(location.resume)
+    if location.project is None:
+        return command
+    folder = home_path(location.project)
+    inner = folder.removeprefix("~/")
+    quoted = f"~/{shlex.quote(inner)}" if inner != folder else "~" if folder == "~" else shlex.quote(folder)
+    return f"cd {quoted} && {command}"
 
 
 def facts(*parts: Any) -> Part:

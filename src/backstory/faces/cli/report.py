@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from ...model import parse_time
 from ...redact import clean
 from .checks import Diagnosis
 from .output import warn
-from .render import Console, facts, moment, put, since, stdout_console
+from .render import Console, facts, put, put_facts, since, stdout_console
 from .words import megabytes, plural
 
 __all__ = ["show_diagnosis", "show_status"]
@@ -27,7 +28,10 @@ def _show_agents(console: Console, found: Diagnosis) -> None:
     for agent in found.agents:
         put(console, (agent.source, "cyan"), f"  {plural(agent.sessions, 'session')}", indent=2)
         unread = f"{agent.unread:,} not read yet" if agent.unread else None
-        put(console, facts(plural(agent.files, "file"), megabytes(agent.bytes), unread, *agent.roots), indent=4)
+        put_facts(console, plural(agent.files, "file"), megabytes(agent.bytes), unread, *agent.roots, indent=4)
+    for other in found.not_read:
+        put(console, (other.agent, "cyan"), f"  {plural(other.sessions, 'session')}, not read", indent=2)
+        put_facts(console, other.folder, indent=4)
     if found.not_found:
         put(console, facts(f"not on this machine: {', '.join(found.not_found)}"), indent=2)
 
@@ -35,7 +39,7 @@ def _show_agents(console: Console, found: Diagnosis) -> None:
 def _show_archive(console: Console, found: Diagnosis) -> None:
     put(console, ("\nArchive", "bold"))
     sizes = (f"{name} {megabytes(size)}" for name, size in found.disk.items() if size)
-    put(console, facts(found.home, *sizes), indent=2)
+    put_facts(console, found.home, *sizes, indent=2)
     if found.archive is not None and found.sync is not None:
         counts = found.archive
         numbers = ((counts.sessions, "session"), (counts.turns, "turn"), (counts.events, "event"))
@@ -62,15 +66,20 @@ def _show_files(console: Console, found: Diagnosis) -> None:
         soon = plural(purge.files, "transcript")
         put(console, f"{soon} within a week; {read:,} of them {'is' if read == 1 else 'are'} in the archive", indent=2)
         keep = f'{{"cleanupPeriodDays": 3650}} in {purge.settings_file} keeps the files'
-        put(console, facts(f"after {purge.after_days} days, the first {_due(purge.first_at or 0)}", keep), indent=2)
+        put_facts(console, f"after {purge.after_days} days, the first {_due(purge.first_at or 0)}", keep, indent=2)
 
 
 def _show_problems(console: Console, found: Diagnosis) -> None:
-    put(console, ("\nProblems" if found.problems else "\nNo problems.", "bold"))
-    for problem in found.problems:
+    problems = [problem for problem in found.problems if problem.level != "note"]
+    put(console, ("\nProblems" if problems else "\nNo problems.", "bold"))
+    for problem in problems:
         mark = ("✗ ", "bold red") if problem.level == "error" else ("! ", "bold yellow")
         put(console, mark, problem.message, indent=2)
         put(console, ("fix: ", "dim"), (problem.fix, "green"), indent=4)
+    if notes := [problem for problem in found.problems if problem.level == "note"]:
+        put(console, ("\nNotes", "bold"))
+        for note in notes:
+            put(console, note.message, indent=2)
 
 
 def _due(at: float) -> str:
@@ -86,9 +95,7 @@ def show_status(summary: dict[str, Any]) -> None:
     for agent in summary["agents"]:
         sessions = summary["sessions_by_agent"].get(agent, 0)
         put(console, (f"{agent:<14}", "cyan"), plural(sessions, "session"), indent=2)
-    if not summary["agents"]:
-        put(console, "No coding agent found on this machine yet.")
-    last = moment(summary["last_sync"]) if summary["last_sync"] else "never"
+    last = since(parse_time(summary["last_sync"]) or 0) if summary["last_sync"] else "never"
     put(console, facts(f"last sync: {last}"))
     warn(summary["warnings"])
     console.print()
@@ -97,7 +104,7 @@ def show_status(summary: dict[str, Any]) -> None:
         next_steps = [
             (f"backstory search {summary['sample_query']}", "find anything"),
             ("backstory sessions", "what happened lately"),
-            ("claude mcp add backstory -- backstory mcp", "let an agent remember"),
+            ("claude mcp add --scope user backstory -- backstory mcp", "let an agent remember"),
         ]
     for command, why in [*next_steps, ("backstory --help", "everything else")]:
         put(console, (command, "green"), (f"  {why}", "dim"), indent=2)

@@ -57,19 +57,19 @@ def search(
 ) -> int:
     """Find what was said or done, in any session of any agent.
 
-    All words count, rare ones most. "Exact phrases" in quotes; names and paths are found whole and by part.
+    All words count, rare ones most. A quoted argument ("connection refused") is an exact phrase; if nothing has
+    it, its words are searched instead. Names and paths are found whole and by part.
     """
-    from ... import open_archive
     from ...model import rfc3339
     from .handles import find_id, unknown
     from .output import exit_code, print_json
+    from .progress import up_to_date
 
     if CAPSULE in types and len(set(types)) > 1:
         raise click.UsageError("--type capsule stands alone: capsules are not events of a session")
-    library = open_archive()
+    library = up_to_date(as_json=as_json)
     if CAPSULE in types:
         return _search_capsules(library, " ".join(words), n_hits, as_json)
-    library.catch_up()
     options = {
         "n_hits": n_hits,
         "within_id": find_id(library.archive, within) if within else None,
@@ -79,7 +79,13 @@ def search(
         "since": rfc3339(since) if since is not None else None,
         "until": rfc3339(until) if until is not None else None,
     }
-    answer = library.search(" ".join(words), **{name: value for name, value in options.items() if value is not None})
+    given = {name: value for name, value in options.items() if value is not None}
+    phrases, plain = " ".join(map(_as_phrase, words)), " ".join(words)
+    answer = library.search(phrases, **given)
+    if phrases != plain and "error" not in answer and not answer["data"]["results"]:
+        answer = library.search(plain, **given)
+        if "error" not in answer and answer["data"]["results"]:
+            answer["warnings"].append("Nothing has the exact phrase; these results have its words.")
     if as_json:
         print_json(answer)
     elif "error" in answer and answer["error"]["code"] == "invalid_id":
@@ -87,8 +93,14 @@ def search(
     elif "error" not in answer:
         from .show import show_hits
 
-        show_hits(answer)
+        show_hits(library, answer)
     return exit_code(answer)
+
+
+def _as_phrase(argument: str) -> str:
+    """An argument with a space in it was quoted for the shell, which ate the quotes."""
+    words = argument.split()
+    return f'"{" ".join(words)}"' if len(words) > 1 and '"' not in argument else argument
 
 
 def _search_capsules(library: Library, query: str, limit: int, as_json: bool) -> int:

@@ -37,9 +37,9 @@ def sessions(
     as_json: bool,
 ) -> int:
     """List sessions by time, of the last 30 days unless --since or --until say otherwise."""
-    from ... import open_archive
     from ...model import rfc3339
     from .output import exit_code, print_json
+    from .progress import up_to_date
 
     # A moment more than now: the end is exclusive, and a session may be being written.
     until = until if until is not None else int(time.time() * 1000) + 60_000
@@ -49,15 +49,14 @@ def sessions(
     arguments = {"start_datetime": rfc3339(since), "end_datetime": rfc3339(until), "sort": sort}
     optional = {"mode": mode, "project": project, "source": source}
     arguments |= {name: value for name, value in optional.items() if value is not None}
-    library = open_archive()
-    library.catch_up()
+    library = up_to_date(as_json=as_json)
     answer = _pages(library, arguments, limit)
     if as_json:
         print_json(answer)
     elif "error" not in answer:
         from .show import show_sessions
 
-        show_sessions(answer)
+        show_sessions(library, answer)
     return exit_code(answer)
 
 

@@ -1,115 +1,83 @@
-"""The answers of the history tools as a person reads them."""
+"""The answers of `search_sessions` and `list_sessions` as a person reads them."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from .handles import handle
 from .output import hint, warn
-from .render import Console, Part, facts, headline, highlight, moment, put, speaker, stdout_console
-from .words import plural
+from .render import (
+    Console,
+    headline,
+    highlight,
+    moment,
+    put,
+    put_command,
+    put_facts,
+    resume_command,
+    speaker,
+    stdout_console,
+)
+from .words import home_path, plural
 
-__all__ = ["show_hits", "show_opened", "show_sessions"]
+if TYPE_CHECKING:
+    from ...library import Library
 
-_TOOLS_SHOWN = 6
+__all__ = ["session_facts", "show_hits", "show_sessions"]
+
+# More hits of one session are counted, not shown: the next session is worth more.
+_HITS_PER_SESSION = 3
 
 
-def show_hits(answer: dict[str, Any]) -> None:
+def show_hits(library: Library, answer: dict[str, Any]) -> None:
+    """Hits grouped by session, in the order of each session's best hit."""
     data, query = answer["data"], answer["request"]["query"]
-    console = stdout_console()
-    for result in data["results"]:
-        session, event = result["session"], result["event"]
-        headline(console, session["title"], number=result["rank"])
-        when, turn = moment(event["timestamp"]), handle(result["turn"]["id"])
-        put(console, facts(session["source"], when, turn, event["id"]), indent=4)
-        put(console, speaker(event["type"]), "  ", *highlight(result["snippet"]["text"], query), indent=4)
-        console.print()
     warn(answer["warnings"])
     if not data["results"]:
         hint("No matches. Try fewer or other words, or --type tool_call to look into commands.")
         return
-    more = f" · more: -n {min(50, data['limit'] * 2)}" if data["truncated"] and data["limit"] < 50 else ""
-    hint(f"{answer['performance']['elapsed_ms']} ms{more} · read one: backstory open {data['results'][0]['id']}")
-    if answer["warnings"]:
-        hint("to wait for the rest: backstory sync")
-
-
-def show_sessions(answer: dict[str, Any]) -> None:
-    data = answer["data"]
     console = stdout_console()
-    for entry in data["sessions"]:
-        session = entry["session"]
-        headline(console, session["title"])
-        put(console, _session_facts(session, handle(session["id"]), when="updated_at"), indent=2)
+    for number, hits in enumerate(_by_session(_without_repeats(data["results"])), 1):
+        session = hits[0]["session"]
+        headline(console, session["title"], number=number)
+        _put_location(console, library, session, indent=4)
+        for hit in hits[:_HITS_PER_SESSION]:
+            event = hit["event"]
+            put(console, speaker(event["type"]), "  ", *highlight(hit["snippet"]["text"], query), indent=4)
+            also = f"the same text in {plural(hit['repeats'], 'more hit')}" if hit["repeats"] else None
+            put_facts(console, handle(hit["turn"]["id"]), moment(event["timestamp"]), event["id"], also, indent=4)
+        if len(hits) > _HITS_PER_SESSION:
+            more = f"{len(hits) - _HITS_PER_SESSION} more in this session: --within {handle(session['id'])}"
+            put_facts(console, more, indent=4)
+        _put_resume(console, library, session, indent=4)
+        console.print()
+    more_hits = f" · more: -n {min(50, data['limit'] * 2)}" if data["truncated"] and data["limit"] < 50 else ""
+    hint(f"{answer['performance']['elapsed_ms']} ms{more_hits} · read one: backstory open {data['results'][0]['id']}")
+
+
+def show_sessions(library: Library, answer: dict[str, Any]) -> None:
+    data = answer["data"]
     warn(answer["warnings"])
     if not data["sessions"]:
         hint("No sessions in that time. Look further back: --since 1y")
         return
+    console = stdout_console()
+    for entry in data["sessions"]:
+        session = entry["session"]
+        headline(console, session["title"])
+        put_facts(console, *session_facts(library, session, when="updated_at"), indent=2)
+        _put_resume(console, library, session, indent=2)
     more = f"more: --limit {data['limit'] * 2} · " if data["next_cursor"] is not None else ""
     hint(f"{more}read one: backstory open {handle(data['sessions'][0]['id'])}")
 
 
-def show_opened(answer: dict[str, Any]) -> None:
-    data = answer["data"]
-    show = {"session": _show_session, "turn": _show_turn, "event": _show_event}[data["kind"]]
-    show(stdout_console(), data)
-    warn(answer["warnings"])
-
-
-def _show_session(console: Console, data: dict[str, Any]) -> None:
-    session = data["session"]
-    headline(console, session["title"])
-    put(console, _session_facts(session, when="started_at"))
-    put(console, facts(session["id"]))
-    for turn in data["turns"]:
-        asked, answered = turn["user_input"], turn["final_response"]
-        console.print()
-        events = plural(turn["event_count"], "event")
-        put(console, facts(handle(turn["id"]), moment(turn["started_at"]), events, _tools(turn)))
-        put(console, *_said("user_input", asked), indent=2)
-        if answered is not None:
-            put(console, *_said("assistant_response", answered), indent=2)
-    if data["turns"]:
-        hint(f"read a turn: backstory open {handle(data['turns'][0]['id'])}")
-
-
-def _show_turn(console: Console, data: dict[str, Any]) -> None:
-    turn, session, around = data["turn"], data["session"], data["traversal"]
-    headline(console, session["title"])
-    unfinished = None if turn["completed"] else "unfinished"
-    put(console, facts(session["source"], f"turn {turn['ordinal']}", moment(turn["started_at"]), unfinished))
-    put(console, facts(turn["id"]))
-    for event in data["events"]:
-        console.print()
-        put(console, facts(f"{event['ordinal']:>3} "), *_heading(event), "  ", facts(event["id"]))
-        put(console, event["summary"], indent=4)
-    for name in ("previous", "next"):
-        if around[f"{name}_turn_id"]:
-            hint(f"{name} turn: backstory open {handle(around[f'{name}_turn_id'])}")
-
-
-def _show_event(console: Console, data: dict[str, Any]) -> None:
-    event, content, around = data["event"], data["content"], data["traversal"]
-    turn = f"turn {data['turn']['ordinal']}"
-    headline(console, data["session"]["title"])
-    put(console, facts(data["session"]["source"], turn, moment(event["timestamp"]), handle(event["turn_id"])))
-    put(console, facts(event["id"]))
-    console.print()
-    status = content.get("exit_code")
-    ended = f"  exit code {status}" if status is not None else "", "red" if status else "dim"
-    model = f"  {event['model']}" if event["model"] else "", "dim"
-    put(console, *_heading(event), ended, model)
-    put(console, content["text"])
-    for name in ("previous", "next"):
-        if around[f"{name}_event_id"]:
-            hint(f"{name} event: backstory open {around[f'{name}_event_id']}")
-    hint(f"the whole turn: backstory open {handle(event['turn_id'])}")
-
-
-def _session_facts(session: dict[str, Any], *first: str, when: str) -> Part:
-    return facts(
-        *first,
+def session_facts(library: Library, session: dict[str, Any], *, when: str) -> tuple[str | None, ...]:
+    """`claude-code · ~/work/shop · 2026-09-14 14:02 · 3 turns · 42 events`"""
+    location = library.locate(session["id"])
+    return (
         session["source"],
+        home_path(location.project) if location and location.project else None,
         moment(session[when]),
         plural(session["turn_count"], "turn"),
         plural(session["event_count"], "event"),
@@ -117,15 +85,32 @@ def _session_facts(session: dict[str, Any], *first: str, when: str) -> Part:
     )
 
 
-def _heading(event: dict[str, Any]) -> tuple[Part, Part]:
-    return speaker(event["type"]), (f" {event['tool_name']}" if event["tool_name"] else "", "bold")
+def _put_location(console: Console, library: Library, session: dict[str, Any], *, indent: int) -> None:
+    location = library.locate(session["id"])
+    folder = home_path(location.project) if location and location.project else None
+    put_facts(console, session["source"], folder, location.branch if location else None, indent=indent)
 
 
-def _said(event_type: str, said: dict[str, Any] | None) -> tuple[Part, Part]:
-    return speaker(event_type), "  " + (" ".join(said["text"].split()) if said is not None else "(nothing)")
+def _put_resume(console: Console, library: Library, session: dict[str, Any], *, indent: int) -> None:
+    """The command that resumes a session, which names its full id; the id alone where there is no such command."""
+    if location := library.locate(session["id"]):
+        put_command(console, resume_command(location) or location.native_id, indent=indent)
 
 
-def _tools(turn: dict[str, Any]) -> str:
-    names = turn["tools_called"]
-    more = f" and {len(names) - _TOOLS_SHOWN} more" if len(names) > _TOOLS_SHOWN else ""
-    return ", ".join(names[:_TOOLS_SHOWN]) + more
+def _without_repeats(hits: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Hits with one and the same text once, as the best of them, with the number of the others."""
+    first: dict[str, dict[str, Any]] = {}
+    for hit in hits:
+        text = hit["snippet"]["text"]
+        if text in first:
+            first[text]["repeats"] += 1
+        else:
+            first[text] = {**hit, "repeats": 0}
+    return list(first.values())
+
+
+def _by_session(hits: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for hit in hits:
+        groups.setdefault(hit["session"]["id"], []).append(hit)
+    return list(groups.values())

@@ -27,11 +27,12 @@ def status(as_json: bool) -> int:
 def _summarize(library: Library) -> dict[str, Any]:
     from ... import __version__
     from ...model import rfc3339
-    from .checks import found_roots
+    from ...sources import OWN_SOURCES
+    from .progress import where_agents_are
 
     counts, state = library.archive.counts(), library.archive.sync_state()
-    agents = [source.name for source in library.sources if found_roots(library, source)]
-    warnings = []
+    agents = [source.name for source in library.sources if library.roots(source) and source.name not in OWN_SOURCES]
+    warnings = [] if counts.sessions or agents else [where_agents_are(library)]
     if state.read_only:
         warnings.append(f"{library.home} cannot be written to, so nothing new is read: run backstory doctor")
     elif state.first_finished_at is None and agents:

@@ -38,6 +38,11 @@ def sync(as_json: bool) -> int:
     if report is None:
         click.echo("Up to date: another Backstory process (mcp, watch or serve) reads new transcripts as they come.")
         return 0
+    if not library.archive.counts().sessions:
+        from .progress import where_agents_are
+
+        click.echo(where_agents_are(library))
+        return 0
     click.echo(
         f"Read {plural(report.events, 'event')} of {plural(report.sessions, 'session')} "
         f"from {plural(report.files, 'file')}, {megabytes(report.bytes)} in {duration(report.seconds)}."

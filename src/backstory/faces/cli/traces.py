@@ -22,12 +22,11 @@ def traces() -> None:
 @json_option
 def list_(session: str | None, limit: int, as_json: bool) -> int:
     """List the latest traces."""
-    from ... import open_archive
     from .handles import find_id
     from .output import print_json
+    from .progress import up_to_date
 
-    library = open_archive()
-    library.catch_up()
+    library = up_to_date(as_json=as_json)
     arguments: dict[str, Any] = {"limit": limit}
     if session is not None:
         arguments["sessionId"] = find_id(library.archive, session)
@@ -65,9 +64,9 @@ def search(
     backstory traces search 'cost>=0.5' 'created>7d' --sort cost
     backstory traces search --spans name=Bash status=error project~api
     """
-    from ... import open_archive
     from .expressions import field_name, parse_expression
     from .output import print_json
+    from .progress import up_to_date
 
     arguments: dict[str, Any] = {
         "filters": [parse_expression(text, of_spans=spans) for text in filters],
@@ -78,8 +77,7 @@ def search(
         arguments["sortBy"] = field_name(sort_by, of_spans=spans)
     if cursor is not None:
         arguments["cursor"] = cursor
-    library = open_archive()
-    library.catch_up()
+    library = up_to_date(as_json=as_json)
     answer = library.call("search_spans" if spans else "search_traces", arguments)
     if as_json:
         print_json(answer)
@@ -98,12 +96,11 @@ def search(
 @json_option
 def show(id: str, as_json: bool) -> int:
     """Show a trace as a tree, each span with its time as a bar. ID is a trace's id, or a turn's handle."""
-    from ... import open_archive
     from .handles import find_id
     from .output import print_json
+    from .progress import up_to_date
 
-    library = open_archive()
-    library.catch_up()
+    library = up_to_date(as_json=as_json)
     answer = library.call("get_trace", {"traceId": find_id(library.archive, id)})
     if as_json:
         print_json(answer)

@@ -31,15 +31,14 @@ def usage(by: Any, since: int | None, until: int | None, project: str | None, so
     Cost is what agents reported, else computed from public prices; calls of models without a known price are counted
     as unpriced. Tools show the share of the model calls that asked for them.
     """
-    from ... import open_archive
     from ...archive.spans import Window
     from ...toolsets.traces.usage import usage_report
     from .output import print_json
+    from .progress import up_to_date
 
     if since is None and until is None:
         since = int(time.time() * 1000) - _DEFAULT_WINDOW_MS
-    library = open_archive()
-    library.catch_up()
+    library = up_to_date(as_json=as_json)
     report = usage_report(library.archive.spans, Window(since=since, until=until, project=project, source=source), by)
     if as_json:
         print_json(report)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
-__all__ = ["ago", "duration", "megabytes", "parse_moment", "plural"]
+__all__ = ["ago", "date_time", "duration", "fit", "home_path", "megabytes", "parse_moment", "plural", "width"]
 
 _RELATIVE = re.compile(r"(\d{1,6})\s*([a-z]+)(?:\s+ago)?", re.ASCII | re.IGNORECASE)
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
@@ -91,5 +93,47 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
+def date_time(ms: int) -> str:
+    """`2026-09-14 14:02`, in the local time zone."""
+    return _local(ms).strftime("%Y-%m-%d %H:%M")
+
+
+def home_path(path: str) -> str:
+    """A path with `~` for the home folder."""
+    home = str(Path.home())
+    return "~" + path.removeprefix(home) if path == home or path.startswith(f"{home}/") else path
+
+
+def width(text: str) -> int:
+    """The number of terminal cells a text takes: wide characters take two, combining ones none."""
+    if text.isascii():
+        return len(text)
+    return sum(_cells(character) for character in text)
+
+
+def fit(text: str, cells: int, *, keep_end: bool = False) -> str:
+    """The text in exactly so many cells: padded, or cut with an ellipsis, at its end or (`keep_end`) at its start."""
+    missing = cells - width(text)
+    if missing >= 0:
+        return text + " " * missing
+    kept, room = "", max(cells - 1, 0)
+    for character in reversed(text) if keep_end else text:
+        if _cells(character) > room:
+            break
+        kept, room = kept + character, room - _cells(character)
+    cut = f"…{kept[::-1]}" if keep_end else f"{kept}…"
+    return cut + " " * (cells - width(cut))
+
+
+def _cells(character: str) -> int:
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
 def _date(ms: int) -> str:
-    return (_EPOCH + timedelta(milliseconds=ms)).astimezone().strftime("%Y-%m-%d")
+    return _local(ms).strftime("%Y-%m-%d")
+
+
+def _local(ms: int) -> datetime:
+    return (_EPOCH + timedelta(milliseconds=ms)).astimezone()

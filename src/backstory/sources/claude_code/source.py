@@ -104,6 +104,9 @@ class ClaudeCode:
             return None
         return iter(msgspec.json.decode(path.read_bytes(), type=_Export).loglines)
 
+    def resume(self, session: str) -> tuple[str, ...] | None:
+        return None if "/" in session else ("claude", "--resume", session)
+
 
 class _Export(Struct):
     """A session downloaded from Claude Code on the web."""

@@ -80,6 +80,9 @@ class Codex:
             raise ValueError(f"not valid JSON: {error}") from None
         return json_records(document)
 
+    def resume(self, session: str) -> tuple[str, ...] | None:
+        return ("codex", "resume", session)
+
     def _title(self, transcript: Transcript) -> str | None:
         """The name the user gave the session, from the index beside the folder of sessions."""
         folders = (folder for folder in transcript.path.parents if folder.name in ("sessions", "archived_sessions"))

@@ -20,7 +20,7 @@ from ...archive.base import (
     TurnRow,
 )
 from ...config import Settings
-from ...model import EVENT_TYPES, EventRef, Ref, SessionRef, TurnRef, event_id, session_id, turn_id
+from ...model import EVENT_TYPES, EventRef, EventType, Ref, SessionRef, TurnRef, event_id, session_id, turn_id
 from ..base import Arguments, Reply
 from .cursor import make_cursor
 from .envelope import Call, Refusal, handle
@@ -33,6 +33,7 @@ from .types import (
     Links,
     ListingData,
     Page,
+    ReadEvent,
     SearchData,
     SessionRefs,
     SessionView,
@@ -77,6 +78,14 @@ class History:
 
     def open(self, arguments: Arguments) -> Reply:
         return self._handle("open", arguments, 200, self._open)
+
+    def read_turn(self, ref: TurnRef, types: Sequence[EventType]) -> list[ReadEvent]:
+        """The events of a turn with their whole content; none if there is no such turn."""
+        turn = self._archive.turn(ref.key, ref.ordinal)
+        if turn is None:
+            return []
+        rows = self._archive.events(ref.key, ref.ordinal, Part(types=tuple(types)))
+        return [ReadEvent(self._views.event_header(row, turn), self._views.content(row), row.call_id) for row in rows]
 
     # search_sessions
 

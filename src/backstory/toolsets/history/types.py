@@ -360,6 +360,15 @@ class ResponseContent(Struct, frozen=True, tag_field="format", tag="tool_respons
     """Whether the agent recorded an error, when it recorded that."""
 
 
+class ReadEvent(Struct, frozen=True):
+    """An event with its whole content, for pages and exports; not part of any tool's answer."""
+
+    event: EventHeader
+    content: TextContent | CallContent | ResponseContent
+    call_id: str | None
+    """The same for a tool call and its response."""
+
+
 class TurnName(Struct, frozen=True):
     id: str
     ordinal: int

@@ -10,7 +10,7 @@ from msgspec import UNSET
 
 from ...archive.base import EventRow, Hit, SessionRow, TurnRow
 from ...archive.query import Query
-from ...archive.render import render_call
+from ...archive.render import render_call, without_preamble
 from ...model import EventType, event_id, rfc3339, session_id, turn_id
 from ...redact import Mode, egress, egress_all, egress_value
 from .snippet import heads, snippets
@@ -166,7 +166,12 @@ class Views:
 
     def hits(self, hits: Sequence[Hit], query: Query) -> list[SearchHit]:
         titles = self._titles([hit.session for hit in hits])
-        excerpts = snippets([_text(hit.event) for hit in hits], query, self._egress_all)
+        excerpts = snippets([_shown(hit.event) for hit in hits], query, self._egress_all)
+        whole = [len(_shown(hit.event)) == len(_text(hit.event)) for hit in hits]
+        excerpts = [
+            excerpt if is_whole else Excerpt(excerpt.text, True)
+            for excerpt, is_whole in zip(excerpts, whole, strict=True)
+        ]
         return [self._hit(rank, *told) for rank, told in enumerate(zip(hits, titles, excerpts, strict=True), 1)]
 
     def _hit(self, rank: int, hit: Hit, title: str, excerpt: Excerpt) -> SearchHit:
@@ -259,6 +264,11 @@ def _models(row: EventRow) -> tuple[str | None, str | None]:
 
 def _text(row: EventRow) -> str:
     return row.text or (render_call(row.tool, row.arguments) if row.type is EventType.TOOL_CALL else "")
+
+
+def _shown(row: EventRow) -> str:
+    """The text of an event that an excerpt is made from: of a tool response, the output itself."""
+    return without_preamble(row.text) if row.type is EventType.TOOL_RESPONSE else _text(row)
 
 
 def _command(arguments: Any) -> str | None:
