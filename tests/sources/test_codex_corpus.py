@@ -105,6 +105,37 @@ def read(path: Path) -> list[Item]:
     return feed(load(path), describe(path))
 
 
+_SAID = ("event_msg/agent_message", "response_item/agent_message")
+_STOPS = ("event_msg/task_complete", "event_msg/turn_aborted")
+
+
+def raw_ended_turns(records: list[tuple[str, dict[str, Any]]]) -> list[bool]:
+    """For each turn with an answer whether it has an end: a record that says so, or a final answer."""
+    turns: dict[str, bool] = {}
+    turn = ""
+    for kind, payload in records:
+        if kind == "event_msg/task_started":
+            turn = payload["turn_id"]
+        elif kind in _SAID:
+            turns[turn] = payload.get("phase") == "final_answer"
+        elif kind in _STOPS and turn in turns:
+            turns[turn] = True
+    return list(turns.values())
+
+
+def ended_turns(items: list[Item]) -> list[bool]:
+    turns: dict[str, bool] = {}
+    turn = ""
+    for item in items:
+        if isinstance(item, Event) and item.type not in (EventType.SYSTEM, EventType.COMPACTION):
+            turn = item.turn_key or ""
+            if item.type is EventType.ASSISTANT_RESPONSE or (item.ends_turn and turn in turns):
+                turns[turn] = item.ends_turn
+        elif isinstance(item, TurnEnd):
+            turns[turn] = True
+    return list(turns.values())
+
+
 class TestCorpus:
     @pytest.mark.parametrize("path", ROLLOUTS, ids=name_of)
     def test_counts(self, path: Path) -> None:
@@ -123,8 +154,11 @@ class TestCorpus:
         items = read(path)
         kinds = Counter(kind for kind, _ in records)
         assert len(events(items, EventType.ASSISTANT_RESPONSE)) == kinds["event_msg/agent_message"]
+        finals = sum(payload.get("phase") == "final_answer" for kind, payload in records if kind in _SAID)
         ends = sum(isinstance(item, TurnEnd) or (isinstance(item, Event) and item.ends_turn) for item in items)
-        assert ends == kinds["event_msg/task_complete"] + kinds["event_msg/turn_aborted"]
+        aborted, completed = kinds["event_msg/turn_aborted"], kinds["event_msg/task_complete"]
+        assert finals + aborted <= ends <= finals + aborted + completed
+        assert ended_turns(items) == raw_ended_turns(records)
         totals = [payload["info"]["total_token_usage"] for kind, payload in records if _has_total(kind, payload)]
         for name in ("input_tokens", "output_tokens"):
             spent = sum(getattr(item, name) for item in items if isinstance(item, Usage))

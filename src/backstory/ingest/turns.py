@@ -15,6 +15,7 @@ from .modes import wider_mode
 __all__ = ["Assembly"]
 
 _TITLE_CHARS = 120
+_RECENT_TURNS = 16
 _MOST_TOKENS = 1 << 40
 _TOKENS = tuple(name for name in UsageRow.__struct_fields__ if name.endswith("_tokens"))
 _EVENT_FIELDS = EventRow.__struct_fields__
@@ -137,7 +138,7 @@ class Assembly:
             elif event.starts_turn and session.turn is not None and _has_begun(session.turn):
                 session.turn = None
             return
-        turn = self._turn_for(session, event)
+        turn = self._late_turn(session, event) if event.late else self._turn_for(session, event)
         ts = event.ts or row.updated_at or fallback_ts
         turn.event_count += 1
         turn.started_at = min(turn.started_at or ts, ts)
@@ -148,8 +149,8 @@ class Assembly:
         row.updated_at = max(row.updated_at, ts)
         if event.type is EventType.TOOL_CALL and event.tool:
             row.mode = wider_mode(row.mode, event.tool)
-        if event.starts_turn and not row.title:
-            row.title = _one_line(event.text)
+        if event.starts_turn and (not row.title or row.title_rank < 0):
+            row.title, row.title_rank = _one_line(event.text), 0
         if event.cwd and event.cwd != row.last_cwd:
             row.cwd, row.last_cwd = row.cwd or event.cwd, event.cwd
         _settle(session)
@@ -203,6 +204,16 @@ class Assembly:
             if turn is not None:
                 session.turns[ordinal] = turn
         return turn
+
+    def _late_turn(self, session: _Open, event: Event) -> TurnRow:
+        """The turn that the event names, if it is among the latest ones."""
+        newest = session.row.turn_count
+        for ordinal in range(newest, max(newest - _RECENT_TURNS, 0), -1):
+            turn = self._turn(session, ordinal)
+            if turn is not None and turn.turn_key == event.turn_key:
+                session.changed_turns.add(ordinal)
+                return turn
+        return self._turn_for(session, event)
 
     def _turn_for(self, session: _Open, event: Event) -> TurnRow:
         """The current turn, or a new one if there is none or a prompt begins it.
@@ -285,7 +296,7 @@ def _follow(turn: TurnRow, event: Event) -> None:
     if event.type is EventType.USER_INPUT and turn.prompt is None:
         turn.prompt = event.uid
     turn.turn_key = turn.turn_key or event.turn_key
-    if event.type in _ACTIVITY:
+    if event.type in _ACTIVITY and not event.late:
         # The agent goes on: whatever looked like the end of the turn was not one.
         turn.started_work = True
         turn.terminal = turn.terminal_type = None
@@ -344,7 +355,8 @@ def _settle(session: _Open) -> None:
 
 def _describe(session: _Open, about: About, source: str) -> None:
     row = session.row
-    if about.title and about.title_rank >= row.title_rank and (title := _one_line(about.title)):
+    outranks = about.title_rank >= row.title_rank or not row.title
+    if about.title and outranks and (title := _one_line(about.title)):
         row.title, row.title_rank = title, about.title_rank
     if about.cwd:
         row.cwd, row.last_cwd = row.cwd or about.cwd, about.cwd

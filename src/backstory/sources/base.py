@@ -62,6 +62,9 @@ class Event(Struct, kw_only=True):
     """A prompt that opens a new turn."""
     ends_turn: bool = False
     """The agent said so: after this the turn waits for new input."""
+    late: bool = False
+    """Recorded after its turn (`turn_key`) was over, such as the result of a command that outlived it: it belongs to
+    that turn and leaves its end as it is."""
     may_end_turn: bool = False
     """An answer that asks for nothing more, from an agent that did not say: it ends the turn if the next thing is a
     prompt, or if a provisional `TurnEnd` says that this is all."""
@@ -93,7 +96,8 @@ class About(Struct, kw_only=True):
     session: str | None = None
     title: str | None = None
     title_rank: int = 0
-    """explicit title 3 > generated title 2 > summary 1; a title replaces one of the same or a lower rank."""
+    """explicit title 3 > generated title 2 > summary 1 > first prompt 0 > a stand-in until there is a prompt -1; a
+    title replaces one of the same or a lower rank."""
     summary: str | None = None
     slug: str | None = None
     cwd: str | None = None

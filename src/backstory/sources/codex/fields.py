@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
-__all__ = ["Payload", "integer", "mapping_of", "text_of"]
+__all__ = ["Payload", "integer", "local_path", "mapping_of", "text_of"]
 
 Payload = dict[str, Any]
 
@@ -28,3 +29,13 @@ def mapping_of(payload: Any, *path: str) -> Payload:
 def integer(value: Any) -> int | None:
     """A whole number of a size that is one and not garbage."""
     return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 53 else None
+
+
+def local_path(place: str) -> str:
+    """A path, which newer versions write as a `file:` URL."""
+    if not place.startswith("file://"):
+        return place
+    try:
+        return unquote(urlsplit(place).path) or place
+    except ValueError:
+        return place

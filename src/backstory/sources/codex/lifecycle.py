@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ...model import EventType
-from ..base import Item, TurnEnd
+from ...model import EventType, digest
+from ..base import About, Event, Item, TurnEnd
 from .fields import Payload, mapping_of, text_of
 from .messages import answer
 from .outputs import as_json
@@ -15,6 +15,7 @@ __all__ = [
     "exited_review_mode",
     "goal_updated",
     "guardian_assessment",
+    "lost_end",
     "notice",
     "parents",
     "rolled_back",
@@ -49,14 +50,18 @@ def session_meta(session: Session, payload: Payload) -> list[Item]:
     state.forked = state.forked or bool(forked_from)
     spawn = mapping_of(payload, "source", "subagent", "thread_spawn")
     state.agent_path = text_of(payload, "agent_path") or text_of(spawn, "agent_path")
+    nickname = text_of(payload, "agent_nickname") or text_of(spawn, "agent_nickname")
+    # An agent's path is the name of its task. Nicknames are drawn from a list.
+    title, rank = (state.agent_path, 2) if state.agent_path else (nickname, -1)
     return [
+        *([About(title=title, title_rank=rank)] if title and parent else []),
         *session.about(
             cwd=text_of(payload, "cwd"),
             branch=text_of(mapping_of(payload, "git"), "branch"),
             version=text_of(payload, "cli_version"),
             parent=parent,
             forked_from=forked_from,
-        )
+        ),
     ]
 
 
@@ -78,9 +83,32 @@ def thread_name_updated(session: Session, payload: Payload) -> list[Item]:
 
 
 def task_started(session: Session, payload: Payload) -> list[Item]:
-    if turn := text_of(payload, "turn_id"):
-        session.begin_turn(turn)
-    return []
+    turn = text_of(payload, "turn_id")
+    if turn is None:
+        return []
+    items = lost_end(session, is_last=False) if turn != session.state.turn else []
+    session.begin_turn(turn)
+    return items
+
+
+def lost_end(session: Session, *, is_last: bool) -> list[Item]:
+    """The end of a turn that the rollout never tells, because Codex was killed: its own database may know of it."""
+    state = session.state
+    if state.over or not state.working or state.turn is None or not session.was_interrupted(state.turn, is_last):
+        return []
+    event = Event(
+        uid=digest("codex", session.id, "interrupted", state.turn),
+        type=EventType.RUNTIME,
+        text="Turn aborted: interrupted",
+        ts=state.worked_at,
+        turn_key=state.turn,
+        cwd=state.about.get("cwd"),
+        ends_turn=True,
+        extra={"interrupted": True},
+    )
+    state.aborted_prompt = state.last_prompt
+    session.end_turn()
+    return [event]
 
 
 def task_complete(session: Session, payload: Payload) -> list[Item]:
@@ -89,11 +117,11 @@ def task_complete(session: Session, payload: Payload) -> list[Item]:
     state = session.state
     error = text_of(mapping_of(payload, "error"), "message") or text_of(payload, "error")
     last = text_of(payload, "last_agent_message")
-    items: list[Item] = answer(session, CLOSING, [last] if last else [], ends_turn=not error)
+    items: list[Item] = answer(session, CLOSING, [last] if last else [], final=bool(last) and not error)
     if error or (state.working and not state.answered):
         text = f"Task failed: {error}" if error else "Task complete."
         items.append(session.event(EventType.RUNTIME, text, ends_turn=state.working, failed=bool(error) or None))
-    elif not items:
+    elif not items and not state.final:
         items.append(TurnEnd())
     session.end_turn()
     return items

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ...model import EventType
-from ..base import Item
-from .fields import Payload
+from ..base import Item, TurnEnd
+from .fields import Payload, mapping_of
 from .outputs import as_mapping
 from .prompts import Prompt, block_texts, read_blocks, split
 from .session import EVENT, ITEM, TURN_ITEM, Session, fingerprint
@@ -30,6 +30,7 @@ __all__ = [
     "say_user_message",
 ]
 
+_ITEM_FACTS = "internal_chat_message_metadata_passthrough"
 
 # What the user said
 
@@ -66,10 +67,22 @@ def _context(session: Session, form: int, pieces: list[str]) -> list[Item]:
 
 def _turn_of(payload: Payload) -> str | None:
     """The turn a response item names itself; most do not."""
-    for key in ("internal_chat_message_metadata_passthrough", "metadata"):
+    for key in (_ITEM_FACTS, "metadata"):
         if isinstance(metadata := payload.get(key), dict) and isinstance(turn := metadata.get("turn_id"), str):
             return turn
     return None
+
+
+def _read_prompt(session: Session, payload: Payload) -> Prompt:
+    """A user message. Since 0.166 or so it says of each block what it is; before, only its text tells."""
+    content = payload.get("content")
+    kinds = mapping_of(payload, _ITEM_FACTS).get("content_item_kinds")
+    if not isinstance(kinds, list) or not isinstance(content, list) or len(kinds) != len(content):
+        return read_blocks(content)
+    session.state.marks_prompts = True
+    typed = [block for block, kind in zip(content, kinds, strict=True) if str(kind).startswith("user.")]
+    injected = [block for block, kind in zip(content, kinds, strict=True) if not str(kind).startswith("user.")]
+    return Prompt(block_texts(injected), read_blocks(typed, peel=False).typed)
 
 
 def say_user_message(session: Session, payload: Payload) -> list[Item]:
@@ -83,7 +96,7 @@ def say_user_message(session: Session, payload: Payload) -> list[Item]:
 
 
 def item_user_message(session: Session, item: Payload) -> list[Item]:
-    return _user(session, TURN_ITEM, read_blocks(item.get("content")))
+    return _user(session, TURN_ITEM, read_blocks(item.get("content"), peel=not session.state.marks_prompts))
 
 
 def item_hook_prompt(session: Session, item: Payload) -> list[Item]:
@@ -93,9 +106,10 @@ def item_hook_prompt(session: Session, item: Payload) -> list[Item]:
 # What the model said
 
 
-def answer(session: Session, form: int, texts: list[str], **fields: Any) -> list[Item]:
+def answer(session: Session, form: int, texts: list[str], *, final: bool = False) -> list[Item]:
     """An answer as the model wrote it holds elements that its other forms leave out: citations, which nobody misses,
-    and plans, which are also written on their own and are therefore compared on their own."""
+    and plans, which are also written on their own and are therefore compared on their own. A final one ends the turn,
+    whichever of its forms says that it is final."""
     parts = []
     for text in texts:
         text, _ = _take_out("oai-mem-citation", text)
@@ -103,14 +117,17 @@ def answer(session: Session, form: int, texts: list[str], **fields: Any) -> list
         parts += [text, *plans]
     fresh = session.unseen("answer", form, [part for part in parts if part.strip()])
     if not fresh:
-        return []
+        if not final or session.state.final:
+            return []
+        session.state.final = True
+        return [TurnEnd()]
     session.state.answered = True
     event = session.event(
         EventType.ASSISTANT_RESPONSE,
         "\n\n".join(part.strip() for part in fresh),
         model=session.state.model,
         usage_key=session.usage_key,
-        **fields,
+        ends_turn=final,
     )
     return [event]
 
@@ -129,12 +146,17 @@ def _take_out(element: str, text: str) -> tuple[str, list[str]]:
     return "".join([*kept, text[at:]]), taken
 
 
+def _is_final(message: Payload) -> bool:
+    """Newer versions say of each answer whether it is a remark on the way (`commentary`) or the last one."""
+    return message.get("phase") == "final_answer"
+
+
 def say_agent_message(session: Session, payload: Payload) -> list[Item]:
-    return answer(session, EVENT, block_texts(payload.get("message")))
+    return answer(session, EVENT, block_texts(payload.get("message")), final=_is_final(payload))
 
 
 def item_agent_message(session: Session, item: Payload) -> list[Item]:
-    return answer(session, TURN_ITEM, block_texts(item.get("content")))
+    return answer(session, TURN_ITEM, block_texts(item.get("content")), final=_is_final(item))
 
 
 def item_plan(session: Session, item: Payload) -> list[Item]:
@@ -144,12 +166,12 @@ def item_plan(session: Session, item: Payload) -> list[Item]:
 def message(session: Session, payload: Payload) -> list[Item]:
     role, content = payload.get("role"), payload.get("content")
     if role == "user":
-        return _user(session, ITEM, read_blocks(content), _turn_of(payload))
+        return _user(session, ITEM, _read_prompt(session, payload), _turn_of(payload))
     texts = block_texts(content)
     if role == "assistant":
         if len(texts) == 1 and texts[0].startswith('{"author":') and (letter := as_mapping(texts[0])):
             return inter_agent(session, letter)  # early multi-agent versions disguise messages between agents so
-        return answer(session, ITEM, texts)
+        return answer(session, ITEM, texts, final=_is_final(payload))
     return _context(session, ITEM, texts)  # developer, system
 
 
@@ -181,16 +203,28 @@ def item_reasoning(session: Session, item: Payload) -> list[Item]:
 def inter_agent(session: Session, payload: Payload, form: int = EVENT) -> list[Item]:
     """To an agent that another one started, what comes from above is what a prompt is to the first one. Reports that
     come from below are context."""
-    text = "\n\n".join(block_texts(payload.get("content")))
-    if text.startswith("Message Type:"):
-        text = text.partition("Payload:")[2] or text
-    text = text.strip()
-    if not text or not session.unseen("letter", form, [text]):
+    content = payload.get("content")
+    head, _, text = "\n\n".join(block_texts(content)).strip().partition("Payload:")
+    if not head.startswith("Message Type:"):
+        text = head + _ + text
+    text, sealed = text.strip(), _is_encrypted(content)
+    if not (text or sealed) or not session.unseen("letter", form, [text or head]):
         return []
     path, author = session.state.agent_path, str(payload.get("author"))
-    if session.state.about.get("parent") and not (path and author.startswith(f"{path}/")):
+    from_above = session.state.about.get("parent") and not (path and author.startswith(f"{path}/"))
+    if not from_above:
+        return [session.event(EventType.SYSTEM, text or head.strip())]
+    if text:
         return _user(session, ITEM, Prompt([], text), _turn_of(payload))
-    return [session.event(EventType.SYSTEM, text)]
+    # All that can be read of it is who sent it; still, the work on it is a turn.
+    if turn := _turn_of(payload):
+        session.begin_turn(turn)
+    return [session.event(EventType.SYSTEM, head.strip(), starts_turn=True)]
+
+
+def _is_encrypted(content: Any) -> bool:
+    blocks = content if isinstance(content, list) else ()
+    return any(isinstance(block, dict) and block.get("type") == "encrypted_content" for block in blocks)
 
 
 def response_agent_message(session: Session, payload: Payload) -> list[Item]:

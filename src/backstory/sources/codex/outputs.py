@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from .fields import integer
+from .session import fingerprint
 
-__all__ = ["Output", "as_json", "as_mapping", "duration", "read_mcp", "read_output"]
+__all__ = ["Output", "as_json", "as_mapping", "duration", "read_mcp", "read_output", "without_repeats"]
 
 # {"output": "...", "metadata": {"exit_code": 0, ...}} as a string: shell and apply_patch of 2025.
 _WRAPPED = re.compile(r'\s*\{\s*"(?:output|metadata)"\s*:')
@@ -24,6 +25,8 @@ class Output(NamedTuple):
     text: str
     exit_code: int | None = None
     failed: bool | None = None
+    parts: tuple[str, ...] = ()
+    """What else a script may print of it: the JSON of structured results."""
 
 
 def read_output(output: Any) -> Output:
@@ -86,7 +89,8 @@ def read_mcp(result: Any) -> Output:
     structured = answer.get("structuredContent")
     if structured and not text:
         text = as_json(structured)
-    return Output(text, failed=bool(answer.get("isError", answer.get("is_error"))))
+    parts = tuple(as_json(part) for part in (content, structured) if part)
+    return Output(text, failed=bool(answer.get("isError", answer.get("is_error"))), parts=parts)
 
 
 def _blocks(blocks: list[Any]) -> str:
@@ -104,6 +108,44 @@ def _blocks(blocks: list[Any]) -> str:
             elif isinstance(resource := block.get("resource"), dict) and isinstance(resource.get("text"), str):
                 texts.append(resource["text"])
     return "\n".join(texts)
+
+
+_REPEATED = "…"
+_MAX_DEPTH = 32
+
+
+def without_repeats(output: Any, shown: frozenset[str]) -> str:
+    """What a script printed, without what the responses of its calls show: their lines, and their results as JSON."""
+    blocks = output if isinstance(output, list) else [output]
+    return "\n".join(filter(None, (_fresh_text(_blocks([block]), shown) for block in blocks)))
+
+
+def _fresh_text(text: str, shown: frozenset[str]) -> str:
+    if text.lstrip().startswith(("{", "[")):
+        try:
+            value = msgspec.json.decode(text)
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            pass
+        else:
+            return as_json(_fresh_value(value, shown))
+    kept: list[str] = []
+    for line in text.splitlines():
+        repeated = fingerprint(line) in shown
+        if not repeated or kept[-1:] != [_REPEATED]:
+            kept.append(_REPEATED if repeated else line)
+    return "\n".join(kept)
+
+
+def _fresh_value(value: Any, shown: frozenset[str], depth: int = _MAX_DEPTH) -> Any:
+    if isinstance(value, str):
+        return _fresh_text(value, shown)
+    if not isinstance(value, dict | list) or not value or not depth:
+        return value
+    if fingerprint(as_json(value)) in shown:
+        return _REPEATED
+    if isinstance(value, list):
+        return [_fresh_value(item, shown, depth - 1) for item in value]
+    return {key: _fresh_value(item, shown, depth - 1) for key, item in value.items()}
 
 
 def as_mapping(value: Any) -> dict[str, Any] | None:

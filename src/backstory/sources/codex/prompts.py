@@ -58,11 +58,11 @@ class Prompt(NamedTuple):
     typed: str
 
 
-def split(text: str) -> Prompt:
-    """Peel what is injected off the front of a text, layer by layer."""
+def split(text: str, *, peel: bool = True) -> Prompt:
+    """Peel what is injected off the front of a text, layer by layer. Without `peel`, only what editors put there."""
     injected = []
     at = _skip_space(text, 0)
-    while at < len(text) and (end := _injected_end(text, at)):
+    while peel and at < len(text) and (end := _injected_end(text, at)):
         injected.append(text[at:end])
         at = _skip_space(text, end)
     rest = text[at:].rstrip()
@@ -105,14 +105,14 @@ def block_texts(content: Any) -> list[str]:
     ]
 
 
-def read_blocks(content: Any) -> Prompt:
+def read_blocks(content: Any, *, peel: bool = True) -> Prompt:
     """A user message. Each block is read on its own: context often is the first block and the prompt the next."""
     injected: list[str] = []
     typed: list[str] = []
     for text in block_texts(content):
         if _IMAGE_MARK.fullmatch(text.strip()):
             continue
-        parts = split(text)
+        parts = split(text, peel=peel)
         injected += parts.injected
         typed.append(parts.typed)
     prompt = "\n\n".join(filter(None, typed))

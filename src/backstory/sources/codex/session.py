@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -11,7 +11,7 @@ from msgspec import Struct, field
 from ...model import EventType, digest
 from ..base import About, Event, Lookup
 
-__all__ = ["CLOSING", "EVENT", "ITEM", "TURN_ITEM", "Call", "Session", "State", "fingerprint"]
+__all__ = ["CLOSING", "EVENT", "ITEM", "SCRIPT", "TURN_ITEM", "Call", "Session", "State", "fingerprint"]
 
 # The forms in which Codex writes the same message. Each message appears at most once in each form, in any order:
 # a message is new unless the same text, so far without this form, is already there in another one.
@@ -24,6 +24,9 @@ _HELD: Final = 16  # not yet an event: counts only if another form of it follows
 # The forms of a message, and the records of a call, stand a few records apart; more than that is never looked for.
 _RECENT_MESSAGES = 32
 _RECENT_CALLS = 128
+_RECENT_TURNS = 8
+_MAX_SHOWN = 4_096
+SCRIPT: Final = "exec"  # code mode: the tool whose input is a script that calls the other tools
 
 _UNNAMED: Final = "prompts:"  # begins the key of a turn that Codex gave no id
 _COPY_MS = 10_000  # writing the copy at the head of a fork takes less, typing a prompt takes more
@@ -38,11 +41,14 @@ _WORK = frozenset(
 )
 
 
-class Call(Struct):
+class Call(Struct, omit_defaults=True):
     """A tool call whose response, or whose report of how it went, may follow."""
 
     tool: str
     model: str | None = None
+    usage_key: bytes | None = None
+    shown: list[str] = []
+    """Scripts: fingerprints of what the calls inside it returned, which its own output repeats."""
     exit_code: int | None = None
     failed: bool | None = None
     extra: dict[str, Any] | None = None
@@ -77,12 +83,26 @@ class State(Struct, omit_defaults=True):
     """The id Codex gave the turn after its prompt had already named it."""
     just_prompted: bool = False
     working: bool = False
+    worked_at: int | None = None
+    """The time of the last event."""
     answered: bool = False
+    final: bool = False
+    """The last event was an answer that ended the turn."""
+    ended: list[str] = field(default_factory=list)
+    """The latest turns that are over: what is still recorded of them comes late."""
     model_calls: int = 0
     usage_total: tuple[int, ...] | None = None
+    usage_recorded: tuple[int, ...] | None = None
+    """The latest `token_usage_record`, which the next `token_count` repeats."""
 
     seen: dict[str, list[Seen]] = field(default_factory=dict)
     calls: dict[str, Call] = field(default_factory=dict)
+    script: str | None = None
+    """The latest call of the turn that ran a script."""
+    ordinal: int | None = None
+    """The number of the latest record, where records are numbered."""
+    marks_prompts: bool = False
+    """Messages say of each of their blocks where it comes from."""
     has_user_events: bool = False
     last_prompt: str = ""
     aborted_prompt: str = ""
@@ -104,9 +124,14 @@ def fingerprint(text: str) -> str:
 class Session:
     """One rollout being read: its state, and the few operations all record handlers share."""
 
-    def __init__(self, session: str, state: State, lookup: Lookup) -> None:
+    def __init__(
+        self, session: str, state: State, lookup: Lookup, was_interrupted: Callable[[str, bool], bool]
+    ) -> None:
         self.id = session
         self.state = state
+        self.late_turn: str | None = None
+        """The turn that the current record belongs to, if that turn is over."""
+        self.was_interrupted = was_interrupted
         self._lookup = lookup
         self._inherited: frozenset[str] | None = None
         self._usage_key: bytes | None = None
@@ -116,9 +141,12 @@ class Session:
     def event(self, kind: EventType, text: str, identity: str | None = None, **fields: Any) -> Event:
         """An event at the time of the current record. What identifies it is its text unless something better does."""
         state = self.state
-        state.just_prompted = kind is EventType.USER_INPUT
-        if kind in _WORK:
-            state.working = True
+        late = self.late_turn is not None
+        if not late:
+            state.just_prompted = kind is EventType.USER_INPUT
+            state.final = bool(fields.get("ends_turn"))
+            state.worked_at = state.ts
+            state.working = state.working or kind in _WORK
         base = digest("codex", self.id, kind, state.stamp, text if identity is None else identity)
         name = base.hex()
         count = state.counts.get(name, 0)
@@ -128,10 +156,17 @@ class Session:
             type=kind,
             text=text,
             ts=state.ts,
-            turn_key=state.turn,
+            turn_key=self.late_turn or state.turn,
+            late=late,
             cwd=state.about.get("cwd"),
             **fields,
         )
+
+    @property
+    def model(self) -> str | None:
+        """The model of the turn that the current record belongs to, as far as it is still known."""
+        state = self.state
+        return state.model if self.late_turn in (None, state.turn, state.alias) else None
 
     @property
     def usage_key(self) -> bytes:
@@ -212,8 +247,10 @@ class Session:
     def _enter(self, turn: str) -> None:
         state = self.state
         state.over = False
+        if turn in state.ended:
+            state.ended.remove(turn)
         if turn != state.turn:
-            state.turn, state.alias, state.model_calls = turn, None, 0
+            state.turn, state.alias, state.model_calls, state.script = turn, None, 0, None
             self._usage_key = None
             if state.replaying and turn not in self.inherited:
                 state.replaying = False
@@ -227,6 +264,9 @@ class Session:
     def end_turn(self) -> None:
         state = self.state
         state.over = True
+        if state.turn is not None:
+            name = state.alias or state.turn
+            state.ended = [*(turn for turn in state.ended if turn != name), name][-_RECENT_TURNS:]
         state.working = state.answered = state.just_prompted = False
         state.calls = {call_id: call for call_id, call in state.calls.items() if not call.answered}
         self.forget("answer", "reasoning")
@@ -258,6 +298,27 @@ class Session:
 
     def remember(self, call_id: str, tool: str) -> None:
         calls = self.state.calls
-        calls[call_id] = Call(tool, self.state.model)
+        calls[call_id] = Call(tool, self.model, self.usage_key)
+        if tool == SCRIPT and self.late_turn is None:
+            self.state.script = call_id
         if len(calls) > _RECENT_CALLS:
             del calls[next(iter(calls))]
+
+    def open_script(self) -> str | None:
+        """The script that made the call that the current record reports: the first one that still runs, else the last.
+
+        Such records name the call's own id alone; they stand between the script and its output, or after it when the
+        call outlived the script.
+        """
+        state = self.state
+        if self.late_turn not in (None, state.turn, state.alias):
+            return None
+        running = (name for name, call in state.calls.items() if call.tool == SCRIPT and not call.answered)
+        return next(running, state.script)
+
+    def show(self, script: str, texts: Iterable[str]) -> None:
+        """Remember what a call inside a script returned."""
+        call = self.state.calls.get(script)
+        if call is not None and not call.answered:
+            marks = (fingerprint(text) for text in texts if text.strip())
+            call.shown = [*call.shown, *marks][:_MAX_SHOWN]

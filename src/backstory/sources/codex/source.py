@@ -11,6 +11,7 @@ import msgspec
 
 from ...model import parse_time
 from ..base import Lookup, Parser, Transcript
+from .history import ThreadHistory
 from .legacy import is_bare_record, json_records, open_envelope
 from .lifecycle import parents
 from .parser import RolloutParser
@@ -66,7 +67,9 @@ class Codex:
         )
 
     def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
-        return RolloutParser(transcript, state, lookup, self._title(transcript))
+        folder = _home_of(transcript.path)
+        history = ThreadHistory(folder) if folder else None
+        return RolloutParser(transcript, state, lookup, self._title(transcript.session, folder), history)
 
     def skips(self, line: bytes) -> bool:
         return False
@@ -83,12 +86,11 @@ class Codex:
     def resume(self, session: str) -> tuple[str, ...] | None:
         return ("codex", "resume", session)
 
-    def _title(self, transcript: Transcript) -> str | None:
+    def _title(self, session: str, folder: Path | None) -> str | None:
         """The name the user gave the session, from the index beside the folder of sessions."""
-        folders = (folder for folder in transcript.path.parents if folder.name in ("sessions", "archived_sessions"))
-        if (folder := next(folders, None)) is None:
+        if folder is None:
             return None
-        index = folder.parent / "session_index.jsonl"
+        index = folder / "session_index.jsonl"
         try:
             status = index.stat()
             version = (status.st_mtime_ns, status.st_size)
@@ -96,7 +98,7 @@ class Codex:
                 self._titles[index] = (version, _read_titles(index))
         except OSError:
             return None
-        return self._titles[index][1].get(transcript.session)
+        return self._titles[index][1].get(session)
 
 
 def _header(head: bytes) -> dict[str, Any] | None:
@@ -130,6 +132,13 @@ def _fields(text: str) -> dict[str, Any]:
     for name, value in _FIELD.findall(text):
         fields.setdefault(name, value)
     return fields
+
+
+def _home_of(path: Path) -> Path | None:
+    """The folder that holds the folder of sessions, and what Codex keeps beside it."""
+    folders = (folder for folder in path.parents if folder.name in ("sessions", "archived_sessions"))
+    folder = next(folders, None)
+    return folder.parent if folder else None
 
 
 def _session_of(path: Path) -> str:

@@ -30,6 +30,7 @@ RECORDS: Table = {
     "inter_agent_communication_metadata": "says of the next message whether it woke the agent",
     "world_state": "instructions and environment as a baseline to diff against; messages carry them too",
     "state": "2025: an empty marker",
+    "token_usage_record": usage.token_usage_record,
 }
 
 RESPONSE_ITEMS: Table = {

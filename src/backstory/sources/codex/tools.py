@@ -2,8 +2,9 @@
 
 A call and its response are response items joined on the call id. Codex also reports the end of many calls in events;
 those only add facts (exit code, failure, files, child session) to the response that follows. Calls that have no
-response item at all, because the model made them through another tool or the provider ran them, are told by their
-report alone: then it is the call and the response.
+response item at all, because a script made them (code mode) or the provider ran them, are told by their report alone:
+then it is the call and the response, with the script's call id as `script`. The script is a call too; of its output,
+what those responses say already is left out.
 
 MCP tools are named `mcp__<server>__<tool>` throughout, as the model knows them.
 """
@@ -14,9 +15,9 @@ from typing import Any
 
 from ...model import EventType
 from ..base import Event, Item
-from .fields import Payload, integer, mapping_of, text_of
-from .outputs import Output, as_json, as_mapping, duration, read_mcp, read_output
-from .session import EVENT, ITEM, TURN_ITEM, Session
+from .fields import Payload, integer, local_path, mapping_of, text_of
+from .outputs import Output, as_json, as_mapping, duration, read_mcp, read_output, without_repeats
+from .session import EVENT, ITEM, SCRIPT, TURN_ITEM, Session
 
 __all__ = [
     "collab_end",
@@ -52,10 +53,10 @@ __all__ = [
 _QUESTIONS = {"request_user_input"}
 
 
-def _call(session: Session, tool: str, arguments: Any, call_id: str | None) -> Event:
+def _call(session: Session, tool: str, arguments: Any, call_id: str | None, **fields: Any) -> Event:
     if call_id:
         session.remember(call_id, tool)
-    model = session.state.model
+    model = session.model
     return session.event(
         EventType.TOOL_CALL,
         "",
@@ -65,14 +66,14 @@ def _call(session: Session, tool: str, arguments: Any, call_id: str | None) -> E
         model=model,
         originating_model=model,
         arguments=arguments,
-        usage_key=session.usage_key,
+        **{"usage_key": session.usage_key, **fields},
     )
 
 
 def _response(session: Session, call_id: str | None, output: Output, tool: str | None = None) -> Event:
     call = session.state.calls.get(call_id) if call_id else None
     extra = None
-    model = session.state.model
+    model = session.model
     exit_code, failed = output.exit_code, output.failed
     if call is not None:
         tool, model, extra = call.tool, call.model, call.extra
@@ -100,10 +101,7 @@ def _report(
     """Facts for the response to come; or, of a call nobody else tells of, the call and the response."""
     call = session.state.calls.get(call_id) if call_id else None
     if call is None:
-        items: list[Item] = [_call(session, tool, arguments, call_id)]
-        if call_id and extra:
-            session.state.calls[call_id].extra = extra
-        return [*items, _response(session, call_id, output, tool)]
+        return _nested(session, call_id, tool, arguments, output, extra)
     if output.exit_code is not None:
         call.exit_code = output.exit_code
     if output.failed is not None:
@@ -111,6 +109,21 @@ def _report(
     if extra:
         call.extra = {**(call.extra or {}), **extra}
     return []
+
+
+def _nested(
+    session: Session, call_id: str | None, tool: str, arguments: Any, output: Output, extra: Payload | None
+) -> list[Item]:
+    """A call and its response, of a report that is all there is of them."""
+    fields: Payload = {} if session.late_turn is None else {"usage_key": None}
+    if script := session.open_script():
+        caller = session.state.calls.get(script)
+        fields = {"usage_key": caller.usage_key if caller else None, "extra": {"script": script}}
+        session.show(script, [*output.text.splitlines(), *output.parts])
+    call = _call(session, tool, arguments, call_id, **fields)
+    response = _response(session, call_id, output, tool)
+    response.extra = {**(response.extra or {}), **(extra or {}), **fields.get("extra", {})} or None
+    return [call, response]
 
 
 # Response items
@@ -172,6 +185,8 @@ def tool_output(session: Session, payload: Payload) -> list[Item]:
         output = output._replace(text=f"{output.text}\n{stderr}")
     tool = text_of(payload, "name")
     call = session.state.calls.get(call_id) if call_id else None
+    if call is not None and call.tool == SCRIPT and call.shown:
+        output = output._replace(text=without_repeats(raw, frozenset(call.shown)))
     if call is not None and call.tool.endswith("spawn_agent"):
         child = (as_mapping(raw) or {}).get("agent_id")
         if isinstance(child, str):
@@ -191,6 +206,8 @@ def exec_command_end(session: Session, payload: Payload) -> list[Item]:
     exit_code = integer(payload.get("exit_code"))
     output = Output(text, exit_code, None if exit_code is None else exit_code != 0)
     arguments = {key: payload[key] for key in ("command", "cwd") if payload.get(key)}
+    if isinstance(cwd := arguments.get("cwd"), str):
+        arguments["cwd"] = local_path(cwd)
     return _report(
         session, text_of(payload, "call_id"), "exec_command", arguments, output, duration(payload.get("duration"))
     )

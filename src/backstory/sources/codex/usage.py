@@ -8,7 +8,7 @@ from ..base import Item, Usage
 from .fields import Payload, integer, mapping_of
 from .session import Session
 
-__all__ = ["call_usage", "read_counts", "token_count"]
+__all__ = ["call_usage", "read_counts", "token_count", "token_usage_record"]
 
 Counts = tuple[int, ...]
 """Input (with what was cached), cached, written to the cache, output (with reasoning), reasoning."""
@@ -32,6 +32,13 @@ def _count(usage: Payload, name: str) -> int:
     return max(integer(usage.get(name)) or 0, 0)
 
 
+def token_usage_record(session: Session, payload: Payload) -> list[Item]:
+    """Written as soon as a model call is over, and repeated by the `token_count` that follows what the call started."""
+    counts = read_counts(payload.get("usage"))
+    session.state.usage_recorded = counts
+    return call_usage(session, counts)
+
+
 def token_count(session: Session, payload: Payload) -> list[Item]:
     """`last_token_usage` is the call's own count, `total_token_usage` the running total of the session. A record whose
     total has not moved repeats an earlier one: Codex writes those whenever rate limits change or a turn begins."""
@@ -46,6 +53,9 @@ def token_count(session: Session, payload: Payload) -> list[Item]:
         if total == before:
             return []
     last = read_counts(info.get("last_token_usage"))
+    recorded, state.usage_recorded = state.usage_recorded, None
+    if recorded is not None and last in (recorded, None):
+        return []
     if last is None:
         last = read_counts(info) if total is None else _growth(before, total, inherits=bool(state.ancestors))
     return call_usage(session, last)
