@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from backstory.toolsets.live import LiveError
 from tests.live_world import World, assistant, text, user
 
 NewWorld = Callable[..., World]
@@ -161,11 +162,21 @@ class TestAfterACrash:
     def test_the_whole_state_folder_may_be_lost(self, world: World) -> None:
         session_id = world.session()
         world.append(session_id, user("a"))
+        seen = world.live.last_seq
         world.close()
         shutil.rmtree(world.folder / ".store")
         world.live = world._start()
         assert world.said(session_id) == ["a"]
-        assert world.live.last_seq == 0
+        with pytest.raises(LiveError) as caught:  # its number will not be given to another event
+            world.bind("session::message-added", {"after": seen})
+        assert caught.value.code == "invalid_cursor"
+        for number in range(10):
+            world.append(session_id, user(f"{number}"))
+        with pytest.raises(LiveError, match="not kept any more"):
+            world.bind("session::message-added", {"after": seen})
+        got = world.bind("session::message-added", {"after": world.live.last_seq - 10})
+        world.settle()
+        assert len(got) == 10
 
     def test_a_deleted_session_does_not_come_back(self, new_world: NewWorld) -> None:
         world = new_world()

@@ -133,7 +133,12 @@ def diagnose(library: Library) -> Diagnosis:
     for source in library.sources:
         _look_at_agent(found, library, source, known)
     found.not_read = list(_not_read(library.agents_home))
-    found.problems += [*_archive_problems(found), *_transcript_problems(found), *_folder_problems(library)]
+    found.problems += [
+        *_archive_problems(found),
+        *_transcript_problems(found),
+        *_live_problems(library),
+        *_folder_problems(library),
+    ]
     return found
 
 
@@ -228,6 +233,15 @@ def _transcript_problems(found: Diagnosis) -> Iterator[Problem]:
             f"Claude Code is about to delete {_transcripts(found.purge.unread, 'that was', 'that were')} not read yet",
             "run backstory sync",
         )
+
+
+def _live_problems(library: Library) -> Iterator[Problem]:
+    """Files of live sessions that could not be read in full when their folder was last opened."""
+    from ...toolsets.live.problems import configured_problems
+
+    for path, problem in configured_problems(library.settings.live, library.home).items():
+        fix = "restore it from a backup if something is missing; all that is readable is served"
+        yield Problem("warning", f"live session {path}: {problem}", fix)
 
 
 def _folder_problems(library: Library) -> Iterator[Problem]:

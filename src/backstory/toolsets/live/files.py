@@ -11,7 +11,7 @@ from pathlib import Path
 from ...livefiles import file_name
 from .journal import sync_folder, write_whole
 
-__all__ = ["Files"]
+__all__ = ["Files", "stamp_of"]
 
 _MAX_OPEN = 128
 
@@ -57,6 +57,10 @@ class Files:
         except FileNotFoundError:
             return None
 
+    def stamp(self, session_id: str) -> str | None:
+        stat = self.stat(session_id)
+        return stamp_of(stat) if stat else None
+
     def replace(self, session_id: str, new: Path) -> None:
         self._close(session_id)
         new.replace(self.path(session_id))
@@ -97,3 +101,8 @@ class Files:
         fd = self._open.pop(session_id, None)
         if fd is not None:
             os.close(fd)
+
+
+def stamp_of(stat: os.stat_result) -> str:
+    """What changes when a file is written, by whomever: its times, too, cannot all be set back."""
+    return f"{stat.st_size} {stat.st_ino} {stat.st_mtime_ns} {stat.st_ctime_ns}"

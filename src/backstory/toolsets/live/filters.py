@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -13,7 +14,7 @@ from .events import ADDED, CREATED, DELETED, FEED, META, STATUS, UPDATED, Event
 from .functions import contract
 from .types import Role, Unsigned
 
-__all__ = ["Filter", "TriggerType", "has_metadata", "parse_filter", "same", "trigger_types"]
+__all__ = ["Filter", "TriggerType", "has_metadata", "parse_filter", "same", "tokens_of", "trigger_types"]
 
 _FILTERS: Mapping[str, tuple[str, ...]] = {
     CREATED: ("metadata",),
@@ -129,3 +130,15 @@ def parse_filter(types: Iterable[str], config: Any, *, lenient: bool = False) ->
         raise LiveError("invalid_request", f"a binding's config: {error}") from None
     roles = None if read.roles is None else frozenset(read.roles)
     return Filter(names, read.session_id, roles, read.metadata, read.after)
+
+
+def tokens_of(status: str | None, metadata: Mapping[str, Any] | None) -> list[int]:
+    """A number for the status and for each pair of the metadata: what lists are filtered by."""
+    named = [("status", status)] if status is not None else []
+    pairs = [*named, *((f"metadata.{key}", value) for key, value in (metadata or {}).items())]
+    return [_token(name, value) for name, value in pairs]
+
+
+def _token(name: str, value: Any) -> int:
+    text = name.encode() + b"\0" + msgspec.json.encode(value, order="deterministic")
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big", signed=True)

@@ -8,42 +8,39 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import sqlite3
 import time
 import uuid
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import UNSET, Raw
 
 from ...config import make_private_folder
-from ...livefiles import STATE_FOLDER
+from ...livefiles import STATE_FOLDER, SUFFIX
 from .branches import Branch, Place
 from .errors import LiveError
 from .files import Files
 from .index import Index, Session
-from .journal import Change, Journal, Torn
+from .journal import Cause, Change, Journal, Torn
 from .lock import FolderLock
-from .records import EntryLine
-from .recovery import read_file, reconcile, redo
-from .rewrite import NewFile, raw_entries, write_file
+from .problems import write_problems
+from .records import EntryLine, chain_data
+from .recovery import Recovery, read_file
+from .rewrite import Content, NewFile, Transform, changed, copy_file, index_slices
 from .settings import FsSettings
 from .sync import GroupSync
 from .types import SessionMeta
 from .upkeep import Upkeep
 
-__all__ = ["FsStore", "Transform", "now"]
+__all__ = ["FsStore", "now"]
 
 _log = logging.getLogger("backstory.live")
 _decode = msgspec.json.Decoder().decode
 _COMPACT_FROM = 1 << 20
-_SLICE = 2000
-
-Transform = Callable[[Iterable[bytes]], Iterable[bytes]]
 
 
 def now() -> int:
@@ -81,13 +78,21 @@ class FsStore:
             undo.callback(self._lock.release)
             self.files = Files(self.folder)
             undo.callback(self.files.close)
-            self.journal = Journal(self._state / "journal")
+            # Where there were sessions there were events: their numbers must not come again.
+            first = now() if next(self.folder.glob(f"*{SUFFIX}"), None) else 0
+            self.journal = Journal(self._state / "journal", first)
             undo.callback(self.journal.close)
             self.index = Index(self._state / "index.db")
             undo.callback(self.index.database.close)
-            redo(self.journal, self.index, self.files, self._scratch, self.problems)
-            reconcile(self.index, self.files, self.problems)
+            recovery = Recovery(self.journal, self.index, self.files, self._scratch)
+            written = recovery.run()
+            if self.settings.fsync != "off":
+                self.files.sync(written)
+            self.index.set_checkpoint(self.journal.position)
+            self.index.commit()
             undo.pop_all()
+        self.problems = recovery.problems
+        write_problems(self.folder, self.problems)
         for name, problem in self.problems.items():
             _log.warning("%s: %s", self.folder / name, problem)
 
@@ -109,6 +114,7 @@ class FsStore:
         await self._syncs.wait()
         try:
             await self.upkeep.save()
+            self.index.set_state("closed", "synced" if self.settings.fsync != "off" else "written")
             self.index.database.close()
             self.journal.close()
         except (OSError, sqlite3.Error) as error:
@@ -135,14 +141,16 @@ class FsStore:
     def read(self, session: Session, places: Iterable[Place]) -> list[dict[str, Any]]:
         """Entries as JSON objects."""
         with self._disk(f"read session {session.id}"):
-            return [self._entry(self.files.read(session.id, place.offset, place.length)) for place in places]
+            return [self._entry(self.files.read(session.id, place.offset, place.length), place) for place in places]
 
     @staticmethod
-    def _entry(data: bytes) -> dict[str, Any]:
+    def _entry(data: bytes, place: Place) -> dict[str, Any]:
         try:
-            entry: dict[str, Any] = _decode(data)
+            entry = _decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError):
-            raise OSError("its file was changed by another program") from None
+            raise changed() from None
+        if not isinstance(entry, dict) or entry.get("id") != place.id:
+            raise changed()
         entry.setdefault("parent_id", None)
         entry.setdefault("revision", 0)
         return entry
@@ -160,7 +168,7 @@ class FsStore:
         self.upkeep.dirty.add(change.session_id)
         with self._indexing():
             session = session or self.index.add_session(change.session_id)
-            self._apply(session, change, lines, meta, len(data))
+            self._apply(session, change, lines, meta, data)
         self._written(change)
 
     def delete(self, change: Change) -> None:
@@ -197,7 +205,7 @@ class FsStore:
             raise LiveError("storage", f"cannot write session {change.session_id}: {error.strerror}") from None
 
     def _apply(
-        self, session: Session, change: Change, lines: Sequence[EntryLine], meta: SessionMeta | None, size: int
+        self, session: Session, change: Change, lines: Sequence[EntryLine], meta: SessionMeta | None, data: bytes
     ) -> None:
         astray = False
         for line in lines:
@@ -210,10 +218,11 @@ class FsStore:
                 self.index.move(session, place, line)
         if change.leaf is not UNSET:
             session.leaf = change.leaf
-        session.size += size
+        session.size += len(data)
+        session.digest, session.stamp = chain_data(session.digest, data), self.files.stamp(session.id)
         self.index.save(session, meta)
         if astray and change.cause == "stored":
-            read_file(self.index, self.files, session.id, session)
+            read_file(self.index, self.files, session.id, session, from_start=True)
         self._compact_if_due(session)
 
     @contextmanager
@@ -271,38 +280,45 @@ class FsStore:
         """Drop what newer records have superseded."""
         await self.ready(session_id)
         if session := self.index.session(session_id):
-            await self.rewrite(session, self.index.all_places(session), session.leaf, session.meta)
+            places = self.index.all_places(session)
+            await self.rewrite(session, places, session.leaf, session.meta, cause="compacted")
             self._tried.pop(session_id, None)
 
     async def rewrite(
-        self, session: Session, places: Sequence[Place], leaf: str | None, meta: SessionMeta | None
+        self,
+        session: Session,
+        places: Sequence[Place],
+        leaf: str | None,
+        meta: SessionMeta | None,
+        cause: Literal["rewritten", "compacted"] = "rewritten",
     ) -> None:
         """Replace a session's file by one that holds these entries (all or none), leaf and meta, and nothing else.
 
         From the call on, before anything else can run, the session is held: changes wait until the new file is there.
+        A file that another program changed is left as it is: what was added to it is not in the index.
         """
         self._held[session.id] = asyncio.Event()
-        await self._to_the_end(self._rewrite(session, places, leaf, meta))
+        await self._to_the_end(self._rewrite(session, places, leaf, meta, cause))
 
     async def _rewrite(
-        self, session: Session, places: Sequence[Place], leaf: str | None, meta: SessionMeta | None
+        self, session: Session, places: Sequence[Place], leaf: str | None, meta: SessionMeta | None, cause: Cause
     ) -> None:
         try:
             with self._disk(f"rewrite session {session.id}"):
-                await self._replace(session, places, leaf, meta)
+                await self._replace(session, places, leaf, meta, cause)
         finally:
             self._held.pop(session.id).set()
 
     async def _replace(
-        self, session: Session, places: Sequence[Place], leaf: str | None, meta: SessionMeta | None
+        self, session: Session, places: Sequence[Place], leaf: str | None, meta: SessionMeta | None, cause: Cause
     ) -> None:
         branches = self.index.branches(session) if places else []
-        new = await self._copy(session, places, lambda entries: entries, leaf, meta)
+        new = await self._copy(session, places, Content(lambda entries: entries, leaf, meta), whole=True)
         key = self.index.new_key()
         for place, (offset, length) in zip(places, new.spans, strict=True):
             place.offset, place.length = offset, length
-        await self._prepare(key, places, branches)
-        self.journal.append(Change(cause="rewritten", session_id=session.id, time=now(), file=new.path.name))
+        await index_slices(self.index, key, places, branches)
+        self.journal.append(Change(cause=cause, session_id=session.id, time=now(), file=new.path.name))
         self._syncs.request()
         await self._syncs.wait()
         try:
@@ -313,6 +329,7 @@ class FsStore:
         with self._indexing():
             self.index.rekey(session, key)
             session.size, session.leaf, session.branches = new.size, leaf, len(branches)
+            session.digest, session.stamp, session.bad_lines = new.digest, self.files.stamp(session.id), 0
             session.current = sum(place.length for place in places)
             self.index.save(session, meta)
 
@@ -328,12 +345,12 @@ class FsStore:
         session = self.index.add_session(meta.session_id)
         try:
             with self._disk(f"fork session {source.id}"):
-                new = await self._copy(source, places, transform, ids[-1], meta)
+                new = await self._copy(source, places, Content(transform, ids[-1], meta))
             copies = [
                 Place(ids[depth], ids[depth - 1] if depth else None, place.role, 0, *new.spans[depth], 0, depth)
                 for depth, place in enumerate(places)
             ]
-            await self._prepare(session.key, copies, [Branch(0, None, None)])
+            await index_slices(self.index, session.key, copies, [Branch(0, None, None)])
             raw = Raw(msgspec.json.encode(meta))
             change = Change(
                 cause="created", events=1, session_id=session.id, time=meta.created_at, file=new.path.name, meta=raw
@@ -344,31 +361,20 @@ class FsStore:
             raise
         with self._indexing():
             session.size, session.leaf, session.branches = new.size, ids[-1], 1
+            session.digest, session.stamp = new.digest, self.files.stamp(session.id)
             session.current = sum(place.length for place in copies)
             self.index.save(session, meta)
         self._written(change)
 
     async def _copy(
-        self, source: Session, places: Sequence[Place], transform: Transform, leaf: str | None, meta: SessionMeta | None
+        self, source: Session, places: Sequence[Place], content: Content, *, whole: bool = False
     ) -> NewFile:
+        """A new file with entries of another; `whole` when it is to take the place of that file."""
         path = self._scratch / uuid.uuid4().hex
-        raw = None if meta is None else msgspec.json.encode(meta)
         fd = self.files.duplicate(source.id)
-
-        def copy() -> NewFile:
-            try:
-                return write_file(path, raw, transform(raw_entries(fd, places)), leaf)
-            finally:
-                os.close(fd)
-
-        return await asyncio.to_thread(copy)
-
-    async def _prepare(self, key: int, places: Sequence[Place], branches: Sequence[Branch]) -> None:
-        """Index entries under a key that no session has yet, a slice at a time."""
-        for start in range(0, len(places), _SLICE):
-            self.index.add_entries(key, places[start : start + _SLICE])
-            await asyncio.sleep(0)
-        self.index.add_branches(key, branches)
+        return await asyncio.to_thread(
+            copy_file, fd, path, places, content, (source.size, source.digest) if whole else None
+        )
 
     # --- in the background
 

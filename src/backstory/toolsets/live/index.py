@@ -6,7 +6,6 @@ So the path from a root to any entry is a few runs of (branch, depth), and a pag
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,24 +15,26 @@ from msgspec import Struct
 
 from .branches import Branch, Place
 from .database import Database
+from .filters import tokens_of
 from .journal import Position
 from .records import EntryLine
 from .requests import Order
 from .types import SessionMeta, decode_meta
 
-__all__ = ["Index", "Run", "Session", "tokens_of"]
+__all__ = ["Index", "Run", "Session"]
 
-_VERSION = 1
+_VERSION = 2
 _CACHED_SESSIONS = 4096
 _RARE = 1000
+_MAX_TOKENS = 32
 _encode = msgspec.json.encode
 
 _SCHEMA = """
 CREATE TABLE state (name TEXT PRIMARY KEY, value TEXT) WITHOUT ROWID;
 CREATE TABLE session (
     key INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, meta BLOB, created INTEGER, updated INTEGER, leaf TEXT,
-    size INTEGER NOT NULL, inode INTEGER NOT NULL, mtime INTEGER NOT NULL,
-    current INTEGER NOT NULL, branches INTEGER NOT NULL, orphans INTEGER NOT NULL
+    size INTEGER NOT NULL DEFAULT 0, digest BLOB NOT NULL DEFAULT x'', stamp TEXT, bad_lines INTEGER NOT NULL DEFAULT 0,
+    current INTEGER NOT NULL DEFAULT 0, branches INTEGER NOT NULL DEFAULT 0, orphans INTEGER NOT NULL DEFAULT 0
 );
 CREATE INDEX session_created ON session (created, id) WHERE meta IS NOT NULL;
 CREATE INDEX session_updated ON session (updated, id) WHERE meta IS NOT NULL;
@@ -64,8 +65,11 @@ class Session(Struct):
     meta: SessionMeta | None = None
     leaf: str | None = None
     size: int = 0
-    inode: int = 0
-    mtime: int = 0
+    digest: bytes = b""
+    """The `chain` of its lines: whether the file is still what the index describes."""
+    stamp: str | None = None
+    """What the file looked like right after it was last written here."""
+    bad_lines: int = 0
     current: int = 0
     """How many bytes of the file have not been superseded."""
     branches: int = 0
@@ -103,7 +107,8 @@ class Index:
         session = self._cache.get(session_id)
         if session is None:
             row = self._ask(
-                "SELECT key, id, meta, leaf, size, inode, mtime, current, branches, orphans FROM session WHERE id = ?",
+                "SELECT key, id, meta, leaf, size, digest, stamp, bad_lines, current, branches, orphans "
+                "FROM session WHERE id = ?",
                 session_id,
             ).fetchone()
             if row is None:
@@ -120,15 +125,15 @@ class Index:
             if self._cache[session_id].key not in self._touched:
                 del self._cache[session_id]
 
-    def files(self) -> Iterator[tuple[str, int, int, int]]:
-        """Session id, size, inode and time of every file as it was indexed."""
-        return self._ask("SELECT id, size, inode, mtime FROM session")
+    def files(self) -> Iterator[tuple[str, str | None, int]]:
+        """Session id, stamp and unreadable lines of every file as it was indexed."""
+        return self._ask("SELECT id, stamp, bad_lines FROM session")
 
     def find(self, session: Session, entry_id: str) -> Place | None:
         if session.tip is not None and session.tip.id == entry_id:
             return session.tip
         row = self._ask(f"SELECT {_PLACE} FROM entry WHERE session = ? AND id = ?", session.key, entry_id).fetchone()
-        return Place(*row) if row else None
+        return _place(row) if row else None
 
     def path(self, session: Session, end: Place) -> list[Run]:
         """The runs from the root to an entry."""
@@ -159,18 +164,22 @@ class Index:
                 run.last,
                 limit - len(found) if limit >= 0 else -1,
             )
-            found += [Place(*row) for row in rows]
+            found += map(_place, rows)
         return found
 
     def all_places(self, session: Session) -> list[Place]:
         """Every entry, parents before their children (a branch is numbered after the one it leaves)."""
         rows = self._ask(f"SELECT {_PLACE} FROM entry WHERE session = ? ORDER BY branch, depth", session.key)
-        return [Place(*row) for row in rows]
+        return [_place(row) for row in rows]
 
     def ordered(
         self, order: Order, after: tuple[int, str] | None, tokens: Sequence[int]
     ) -> Iterator[tuple[int, SessionMeta]]:
-        """Sort key and meta of the sessions after a place in an order that have all tokens, lazily."""
+        """Sort key and meta of the sessions after a place in an order that have all tokens, lazily.
+
+        Of very many tokens only the first are looked at: SQLite takes no condition of any length.
+        """
+        tokens = tokens[:_MAX_TOKENS]
         column, compare, direction = _ORDERS[order]
         where, values = ["meta IS NOT NULL"], list[Any]()
         if after is not None:
@@ -216,12 +225,7 @@ class Index:
 
     def add_session(self, session_id: str) -> Session:
         session = Session(self.new_key(), session_id)
-        self._write(
-            "INSERT INTO session (key, id, size, inode, mtime, current, branches, orphans) "
-            "VALUES (?, ?, 0, 0, 0, 0, 0, 0)",
-            session.key,
-            session_id,
-        )
+        self._write("INSERT INTO session (key, id) VALUES (?, ?)", session.key, session_id)
         self._cache[session_id] = session
         return session
 
@@ -244,7 +248,8 @@ class Index:
         place = Place(line.id, line.parent, line.role, line.revision, line.offset, line.length, branch, depth)
         self._write(
             "INSERT INTO entry VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            session.key, branch, depth, line.id, line.parent, line.role, line.revision, line.offset, line.length,
+            session.key, branch, depth, line.id, line.parent, line.role, _signed(line.revision), line.offset,
+            line.length,
         )  # fmt: skip
         session.current += line.length
         session.tip = place
@@ -265,7 +270,7 @@ class Index:
             "UPDATE entry SET role = ?, revision = ?, offset = ?, length = ? "
             "WHERE session = ? AND branch = ? AND depth = ?",
             line.role,
-            line.revision,
+            _signed(line.revision),
             line.offset,
             line.length,
             session.key,
@@ -281,10 +286,11 @@ class Index:
         if meta is not before:
             self._save_tags(session.key, before, meta)
         self._write(
-            "UPDATE session SET meta = ?, created = ?, updated = ?, leaf = ?, size = ?, current = ?, branches = ?, "
-            "orphans = ? WHERE key = ?",
+            "UPDATE session SET meta = ?, created = ?, updated = ?, leaf = ?, size = ?, digest = ?, stamp = ?, "
+            "bad_lines = ?, current = ?, branches = ?, orphans = ? WHERE key = ?",
             _encode(meta) if meta else None, meta and meta.created_at, meta and meta.updated_at, session.leaf,
-            session.size, session.current, session.branches, session.orphans, session.key, key=("session", session.key),
+            session.size, session.digest, session.stamp, session.bad_lines, session.current, session.branches,
+            session.orphans, session.key, key=("session", session.key),
         )  # fmt: skip
         self._touched[session.key] = session
 
@@ -304,8 +310,8 @@ class Index:
             "INSERT INTO entry VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             [
                 (
-                    key, place.branch, place.depth, place.id, place.parent, place.role, place.revision, place.offset,
-                    place.length,
+                    key, place.branch, place.depth, place.id, place.parent, place.role, _signed(place.revision),
+                    place.offset, place.length,
                 )
                 for place in places
             ],
@@ -354,20 +360,19 @@ class Index:
             self._write("DELETE FROM garbage WHERE key = ?", key)
         return True
 
-    def touched(self) -> list[Session]:
-        """Sessions changed since the last commit; their file's inode and time are due (`stamp`)."""
-        return list(self._touched.values())
+    def state(self, name: str) -> str | None:
+        row = self._ask("SELECT value FROM state WHERE name = ?", name).fetchone()
+        return row[0] if row else None
 
-    def stamp(self, session: Session, inode: int, mtime: int) -> None:
-        session.inode, session.mtime = inode, mtime
-        self._write("UPDATE session SET inode = ?, mtime = ? WHERE key = ?", inode, mtime, session.key)
+    def set_state(self, name: str, value: str | None) -> None:
+        self._write("INSERT OR REPLACE INTO state VALUES (?, ?)", name, value, key=("state", name))
 
     def checkpoint(self) -> Position | None:
-        row = self._ask("SELECT value FROM state WHERE name = 'checkpoint'").fetchone()
-        return Position(*map(int, row[0].split())) if row else None
+        found = self.state("checkpoint")
+        return Position(*map(int, found.split())) if found else None
 
     def set_checkpoint(self, position: Position) -> None:
-        self._write("INSERT OR REPLACE INTO state VALUES ('checkpoint', ?)", f"{position.segment} {position.offset}")
+        self.set_state("checkpoint", f"{position.segment} {position.offset}")
 
     def commit(self) -> bool:
         """Make the changes permanent; False when that failed: they are kept."""
@@ -377,13 +382,12 @@ class Index:
         return done
 
 
-def tokens_of(status: str | None, metadata: Mapping[str, Any] | None) -> list[int]:
-    """A number for the status and for each pair of the metadata: what lists are filtered by."""
-    named = [("status", status)] if status is not None else []
-    pairs = [*named, *((f"metadata.{key}", value) for key, value in (metadata or {}).items())]
-    return [_token(name, value) for name, value in pairs]
+def _place(row: Sequence[Any]) -> Place:
+    place = Place(*row)
+    place.revision %= 2**64
+    return place
 
 
-def _token(name: str, value: Any) -> int:
-    text = name.encode() + b"\0" + _encode(value, order="deterministic")
-    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big", signed=True)
+def _signed(number: int) -> int:
+    """An unsigned 64-bit number as SQLite keeps it."""
+    return number - 2**64 if number >= 2**63 else number

@@ -20,9 +20,11 @@ from msgspec import UNSET, Raw, Struct, UnsetType, field
 from ...config import make_private_folder
 from .records import write_lines
 
-__all__ = ["Change", "Journal", "Position", "Torn", "sync_folder", "write_whole"]
+__all__ = ["Cause", "Change", "Journal", "Position", "Torn", "sync_folder", "write_whole"]
 
-Cause = Literal["created", "added", "updated", "status", "meta", "deleted", "stored", "published", "rewritten"]
+Cause = Literal[
+    "created", "added", "updated", "status", "meta", "deleted", "stored", "published", "rewritten", "compacted"
+]
 SEGMENT_BYTES = 8 << 20
 _encode = msgspec.json.encode
 _sync_data = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
@@ -77,10 +79,11 @@ _decode_header = msgspec.json.Decoder(_Header).decode
 class Journal:
     """Segments are named by the number of the last event before them. One writer; reading is for the same thread."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, first: int = 0) -> None:
+        """`first` is the number to begin after when nothing is left of an earlier log."""
         self._folder = make_private_folder(folder)
         self._segments = sorted(int(path.stem) for path in folder.glob("*.jsonl") if path.stem.isdecimal())
-        self.head = 0
+        self.head = first
         self.store = uuid.uuid4().hex
         """Names this sequence of events: another store, or the same one after its log was lost, has another."""
         self._size = 0
@@ -173,21 +176,29 @@ class Journal:
 
     def _resume(self, segment: int) -> bool:
         """Open the last segment for more, without what was cut short at its end; False when nothing of it is left."""
+        size = 0
         with self._path(segment).open("rb") as file:
-            try:
-                header = _decode_header(file.readline())
-            except (msgspec.MsgspecError, UnicodeDecodeError):
-                return False
-            size, head = file.tell(), header.head
+            line = file.readline()
+            header, size = _read_header(line), len(line)
+            head = segment if header is None else header.head
+            end, good = size, header is not None
             for line in file:
-                try:
-                    head = _decode_change(line).head  # a spoilt text in it is no reason to drop what follows
-                except (msgspec.MsgspecError, UnicodeDecodeError):
-                    break
-                if not line.endswith(b"\n"):
-                    break
-                size += len(line)
-        self.store, self.head, self._size = header.store, head, size
+                end += len(line)
+                with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+                    # A line that the disk has spoilt is no reason to drop what follows it.
+                    found = _decode_change(_sound_part(line)).head
+                    if line.endswith(b"\n"):
+                        size, head, good = end, found, True
+            file.seek(size)
+            rest = file.read()
+        if not good:
+            return False
+        if header is not None:
+            self.store = header.store
+        if b"\0" in rest or b"\n" in rest:
+            # Damaged, not cut short: its events were told, and their numbers must not be used again.
+            self.store, head = uuid.uuid4().hex, head + len(rest)
+        self.head, self._size = head, size
         self._fd = os.open(self._path(segment), os.O_RDWR | os.O_APPEND)
         os.ftruncate(self._fd, size)
         return True
@@ -200,8 +211,9 @@ class Journal:
                 offset += len(line)
                 if limit is not None and offset > limit:
                     return
-                with suppress(msgspec.MsgspecError, UnicodeDecodeError):  # the header, or a line the disk has spoilt
-                    yield _decode_change(line.decode())  # also what stays raw: nobody is to trip over it later
+                # The header, or a line the disk has spoilt. Decoded first: what stays raw is checked here, too.
+                with suppress(msgspec.MsgspecError, UnicodeDecodeError):
+                    yield _decode_change(_sound_part(line).decode())
 
     def _seek(self, segment: int, number: int) -> int:
         """An offset shortly before the first change later than a number, by bisection over the bytes."""
@@ -218,6 +230,18 @@ class Journal:
                 else:
                     low = start
         return low
+
+
+def _read_header(line: bytes) -> _Header | None:
+    try:
+        return _decode_header(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+
+
+def _sound_part(line: bytes) -> bytes:
+    """A line without zeros that a block which was never written left before it: JSON has none."""
+    return line.rpartition(b"\0")[2]
 
 
 def _head_of(beginning: bytes) -> int | None:

@@ -2,11 +2,17 @@
 
 A mutation is one write of one or more lines. The first line of several carries their number (`"records":3`), which
 other readers ignore: a write that was cut short, by whatever and wherever, is recognised and taken back as a whole.
+Damage is another thing than a write that was cut short: what is readable around it counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from hashlib import blake2b
+from io import BytesIO
 from typing import BinaryIO, Literal
 
 import msgspec
@@ -14,12 +20,41 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from .types import Millis, SessionMeta, Unsigned, decode_meta
 
-__all__ = ["ROLES", "EntryLine", "Scan", "entry_line", "leaf_line", "meta_line", "scan", "write_lines"]
+__all__ = [
+    "CUSTOM_ENTRY",
+    "ROLES",
+    "EntryLine",
+    "Scan",
+    "chain",
+    "chain_data",
+    "entry_line",
+    "head_of",
+    "leaf_line",
+    "meta_line",
+    "scan",
+    "write_lines",
+]
 
 ROLES = ("user", "assistant", "function_result", "custom", "")
 """Roles by the code the index stores; the last stands for a custom entry, which has none."""
-_CUSTOM_ENTRY = len(ROLES) - 1
+CUSTOM_ENTRY = len(ROLES) - 1
 _encode = msgspec.json.encode
+_RECORD_START = re.compile(rb'\{"type":"(?:meta|entry|leaf|append|commit)"')
+_MAX_ATTEMPTS = 100
+
+
+def chain(digest: bytes, lines: Iterable[bytes]) -> bytes:
+    """The digest of a file from that of its beginning and the lines that follow. The digest of nothing is empty."""
+    for line in lines:
+        state = blake2b(digest, digest_size=16)
+        state.update(line)
+        digest = state.digest()
+    return digest
+
+
+def chain_data(digest: bytes, data: bytes) -> bytes:
+    """`chain` for lines in one piece."""
+    return chain(digest, BytesIO(data))
 
 
 def write_lines(entries: Iterable[bytes], leaf: str | UnsetType | None, meta: bytes | None) -> tuple[bytes, list[int]]:
@@ -94,42 +129,69 @@ class Scan(Struct):
 
     end: int
     """Up to here the file holds complete mutations; what follows is a write that was cut short."""
+    digest: bytes = b""
+    """The `chain` of everything up to `end`, the last newline included even if it is missing."""
     entries: dict[str, EntryLine] = {}
     leaf: str | UnsetType | None = UNSET
     meta: SessionMeta | None = None
     bad_lines: int = 0
     unterminated: bool = False
-    """The last line is whole but for its newline."""
+    """The last line has no newline."""
+    last: str | None = None
+    """The entry written last."""
+    damage_after: str | None = None
+    """The entry written last before the latest line that cannot be read."""
+    behind_damage: dict[str, str] = {}
+    """Entries written after such a line, each with the one before it."""
 
 
 _decode_record = msgspec.json.Decoder(_Record).decode
-_decode_head = msgspec.json.Decoder(_Head).decode
+head_of = msgspec.json.Decoder(_Head).decode
 _decode_all = msgspec.json.Decoder().decode
+_Line = tuple[_Record | None, int, bytes]
 
 
-def scan(file: BinaryIO, start: int = 0) -> Scan:
-    """Read a session file from an offset at which a mutation starts."""
-    found = Scan(end=start)
-    group: list[tuple[_Record | None, int, bytes]] = []
+def scan(file: BinaryIO, start: int = 0, digest: bytes = b"", acknowledged: int = 0) -> Scan:
+    """Read a session file from an offset at which a mutation starts; `digest` is that of what is before it.
+
+    Up to `acknowledged` the file held complete mutations once: what is not complete there is damaged, not cut short.
+    """
+    found = Scan(end=start, digest=digest)
+    group: list[_Line] = []
     wanted = 0
     file.seek(start)
     end = start
     for line in file:
-        offset, end = end, end + len(line)
-        whole = line.endswith(b"\n")
         record = _parse(line)
-        if record is None and not whole:
-            break
+        if record is not None and record.records > 1 and group:
+            _take(found, group)  # another mutation begins: the one before it has lost some of its lines
         if not group:
             wanted = record.records if record and record.records > 1 else 1
-        group.append((record, offset, line))
-        if len(group) == wanted:
-            for member in group:
-                _apply(found, *member)
-            group.clear()
-            found.end = end
-            found.unterminated = not whole
+        group.append((record, end, line))
+        end += len(line)
+        if len(group) == wanted and (record is not None or line.endswith(b"\n")):
+            _take(found, group)
+    if group and (group[0][1] < acknowledged or not _is_cut_short(group[-1][2])):
+        _take(found, group)
     return found
+
+
+def _is_cut_short(line: bytes) -> bool:
+    """Whether the last line of a file may be the beginning of one that was being written."""
+    try:
+        line.decode()
+    except UnicodeDecodeError as error:
+        return error.end == len(line) and error.reason == "unexpected end of data" and b"\0" not in line
+    return b"\0" not in line
+
+
+def _take(found: Scan, group: list[_Line]) -> None:
+    for record, offset, line in group:
+        found.unterminated = not line.endswith(b"\n")
+        found.digest = chain(found.digest, [line + b"\n" if found.unterminated else line])
+        found.end = offset + len(line)
+        _apply(found, record, offset, line)
+    group.clear()
 
 
 def _parse(line: bytes) -> _Record | None:
@@ -141,18 +203,23 @@ def _parse(line: bytes) -> _Record | None:
 
 def _apply(found: Scan, record: _Record | None, offset: int, line: bytes) -> None:
     """A line that cannot be understood is counted and skipped; the rest of the session stands."""
+    if record is None:
+        if line.strip():
+            _damaged(found)
+            for start, whole, piece in _salvage(line):
+                _apply(found, whole, offset + start, piece)
+        return
     try:
-        if record is None:
-            if line.strip():
-                found.bad_lines += 1
-            return
         entry = _entry(record, offset, line) if record.type in ("entry", "append") else None
         meta = decode_meta(record.meta) if record.type in ("meta", "append") else None  # type: ignore[arg-type]
     except (msgspec.MsgspecError, TypeError, ValueError, RecursionError):
-        found.bad_lines += 1
+        _damaged(found)
         return
     if entry is not None:
         found.entries[entry.id] = entry
+        found.last = entry.id
+        if found.damage_after is not None:
+            found.behind_damage.setdefault(entry.id, found.damage_after)
     if record.type == "append" and entry is not None:
         found.leaf = entry.id
     elif record.type == "leaf":
@@ -161,12 +228,35 @@ def _apply(found: Scan, record: _Record | None, offset: int, line: bytes) -> Non
         found.meta = meta
 
 
+def _damaged(found: Scan) -> None:
+    found.bad_lines += 1
+    found.damage_after = found.last
+
+
+def _salvage(line: bytes) -> Iterator[tuple[int, _Record, bytes]]:
+    """Whole records at the beginning and at the end of a line whose middle, or newline, was overwritten.
+
+    What is nested in a record is never taken for one: it is followed by more of the record it is in.
+    """
+    first = 0
+    with suppress(ValueError, RecursionError):
+        _, first = json.JSONDecoder().raw_decode(line.decode("latin-1"))
+    if first and (record := _parse(line[:first])) is not None:
+        yield 0, record, line[:first]
+    for attempt, match in enumerate(_RECORD_START.finditer(line, max(first, 1))):
+        if (record := _parse(line[match.start() :])) is not None:
+            yield match.start(), record, line[match.start() :]
+            return
+        if attempt == _MAX_ATTEMPTS:
+            return
+
+
 def _entry(record: _Record, offset: int, line: bytes) -> EntryLine:
     raw = bytes(record.entry)  # type: ignore[arg-type]
-    head = _decode_head(raw)
+    head = head_of(raw)
     _decode_all(raw)  # an entry that cannot be read back is no entry
     if head.kind == "custom":
-        role = _CUSTOM_ENTRY
+        role = CUSTOM_ENTRY
     elif head.message is not None:
         role = ROLES.index(head.message.role)
     else:

@@ -1,102 +1,214 @@
 """Bringing folder, journal and index together when a store is opened: after a crash, and after others changed files.
 
-First the journal is carried out where files miss its changes, then every file that is not as the index knows it is
-read: from where the index left off when it only grew, else from its beginning. A write that was cut short is cut off.
+A file is as the index describes it when nothing wrote to it since, or when its lines have the digest that the index
+recorded. Then the changes that only the journal holds are added to it, and what grew is read. Any other file is read
+from its beginning, entries that it lost are written to it again from the journal, and what is wrong with it is named.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from msgspec import UNSET
 
 from ...livefiles import SUFFIX, session_of
 from .branches import lay_out
-from .files import Files
+from .files import Files, stamp_of
 from .index import Index, Session
 from .journal import Change, Journal
-from .records import Scan, scan
+from .records import Scan, chain, scan
+from .restoring import Additions, Held, additions, held_by
 
-__all__ = ["read_file", "reconcile", "redo"]
+__all__ = ["Recovery", "read_file"]
 
-Problems = dict[str, str]
-"""What could not be used, by file name."""
 _COMMIT_EVERY = 10_000
 
 
-def redo(journal: Journal, index: Index, files: Files, scratch: Path, problems: Problems) -> None:
-    """Write the changes since the last checkpoint to the files that miss them."""
-    pending: dict[str, list[Change]] = {}
-    for change in journal.changes(index.checkpoint()):
-        if change.cause == "published":
-            continue
-        if change.at is not UNSET:
-            pending.setdefault(change.session_id, []).append(change)
-            continue
-        pending.pop(change.session_id, None)
-        if change.cause == "deleted":
-            files.remove(change.session_id)
-        elif change.file is not None and (scratch / change.file).exists():
-            files.replace(change.session_id, scratch / change.file)
-    for session_id, changes in pending.items():
+class Recovery:
+    def __init__(self, journal: Journal, index: Index, files: Files, scratch: Path) -> None:
+        self.problems: dict[str, str] = {}
+        """What could not be used, or not all of it, by file name."""
+        self._journal = journal
+        self._index = index
+        self._files = files
+        self._scratch = scratch
+        self._trusted = index.state("closed") == "synced" or index.state("boot") == boot_id() != ""
+        """Whether a file that looks as the index says holds what it held: not after a power failure."""
+        self._pending: dict[str, list[Change]] = {}
+        """Changes since the last checkpoint that were appended to a file, by session."""
+        self._damaged: list[str] = []
+
+    def run(self) -> set[str]:
+        """Make files and index agree; gives the sessions whose files may not be on the disk yet."""
+        self._redo_whole_files()
+        self._index.set_state("closed", None)
+        self._index.set_state("boot", boot_id())
+        self._look_at_files()
+        self._restore_damaged()
+        self._index.commit()
+        return set(self._pending)
+
+    def _redo_whole_files(self) -> None:
+        """Carry out the latest replacement or removal of each file since the checkpoint; keep what came after it."""
+        checkpoint = self._index.checkpoint()
+        latest: dict[str, Change] = {}
+        for change in self._journal.changes(checkpoint):
+            if change.cause == "published":
+                continue
+            if change.at is not UNSET:
+                self._pending.setdefault(change.session_id, []).append(change)
+            else:
+                self._pending.pop(change.session_id, None)
+                latest[change.session_id] = change
+        for session_id, change in latest.items():
+            if change.cause == "deleted":
+                # Without a checkpoint this may be long ago, and the file one that was put there since.
+                if session_id in self._pending:
+                    self._remove_if_older(session_id)
+                elif checkpoint is not None:
+                    self._files.remove(session_id)
+            elif change.file is not None and (self._scratch / change.file).exists():
+                self._files.replace(session_id, self._scratch / change.file)
+        for leftover in self._scratch.iterdir():
+            leftover.unlink()
+
+    def _remove_if_older(self, session_id: str) -> None:
+        """Remove the file of a session that was deleted and then began again, unless it is already the new one."""
+        _, data = _appended(self._pending[session_id])
+        if stat := self._files.stat(session_id):
+            there = self._files.read(session_id, 0, min(stat.st_size, len(data)))
+            if not data.startswith(there):
+                self._files.remove(session_id)
+
+    # --- every file
+
+    def _look_at_files(self) -> None:
+        known = {session_id: (stamp, bad_lines) for session_id, stamp, bad_lines in self._index.files()}
+        missing = dict(self._pending)
+        with os.scandir(self._files.folder) as found:
+            for item in found:
+                if not item.name.endswith(SUFFIX) or not item.is_file():
+                    continue
+                session_id = session_of(item.name)
+                if session_id is None:
+                    printable = os.fsencode(item.name).decode("utf-8", "replace")
+                    self.problems[printable] = "is not the name of a session's file"
+                    continue
+                stamp, bad_lines = known.pop(session_id, (None, 0))
+                missing.pop(session_id, None)
+                if bad_lines:
+                    self.problems[item.name] = skipped(bad_lines)
+                if not self._trusted or session_id in self._pending or stamp != stamp_of(item.stat()):
+                    self._look_at(session_id)
+        for session_id in missing:
+            if self._complete(session_id):
+                known.pop(session_id, None)
+                self._look_at(session_id)
+        for session_id in known:
+            if session := self._index.session(session_id):
+                self._index.remove(session)
+
+    def _look_at(self, session_id: str) -> None:
+        """Read what the index does not know of a file; one that is not as it should be has to wait for the journal."""
+        session = self._index.session(session_id)
         try:
-            _redo_session(files, session_id, changes)
-        except (OSError, ValueError) as error:
-            problems[files.path(session_id).name] = f"could not be completed after a crash: {error}"
-    for leftover in scratch.iterdir():
-        leftover.unlink()
+            sound = self._is_sound(session_id, session) and self._complete(session_id)
+            if not sound or not read_file(self._index, self._files, session_id, session, only_sound=True):
+                self._damaged.append(session_id)
+        except OSError as error:
+            self._unusable(session_id, error)
+        self._check_meta(session_id)
+        if self._index.database.uncommitted > _COMMIT_EVERY:
+            self._index.commit()
 
+    def _is_sound(self, session_id: str, session: Session | None) -> bool:
+        """Whether a file holds what the index and the journal say it held, as far as it goes."""
+        with self._files.path(session_id).open("rb") as file:
+            if session and _digest_up_to(file, session.size) != session.digest:
+                return False
+            if changes := self._pending.get(session_id):
+                at, data = _appended(changes)
+                size = file.seek(0, os.SEEK_END)
+                file.seek(at)
+                return size >= at and data.startswith(file.read(len(data)))
+        return True
 
-def _redo_session(files: Files, session_id: str, changes: Iterable[Change]) -> None:
-    for change in changes:
-        assert change.at is not UNSET
-        data = change.lines()[0]
-        stat = files.stat(session_id)
+    def _complete(self, session_id: str) -> bool:
+        """Add to a sound file what only the journal has of its end; False when there is no file to add to."""
+        changes = self._pending.get(session_id)
+        if changes is None:
+            return True
+        at, data = _appended(changes)
+        stat = self._files.stat(session_id)
         size = stat.st_size if stat else 0
-        if size >= change.at + len(data):
-            continue
-        if size < change.at:
-            raise ValueError("it is shorter than it was; what followed is in the journal only")
-        there = files.read(session_id, change.at, size - change.at) if size > change.at else b""
-        if not data.startswith(there):
-            raise ValueError("its end is not what was written")
-        if stat is not None and size == 0:
-            files.remove(session_id)
-        files.append(session_id, data[len(there) :], size)
+        name = self._files.path(session_id).name
+        if size < at:
+            self.problems[name] = "is gone; its latest changes are in the journal only"
+            return False
+        try:
+            if stat is not None and size == 0:
+                self._files.remove(session_id)
+            if rest := data[size - at :]:
+                self._files.append(session_id, rest, size)
+        except OSError as error:
+            self.problems[name] = f"could not be completed after a crash: {error.strerror or error}"
+            return stat is not None and size > 0
+        return True
 
+    def _check_meta(self, session_id: str) -> None:
+        session = self._index.session(session_id)
+        if session is not None and session.meta is None:
+            name = self._files.path(session_id).name
+            self.problems.setdefault(name, "has entries but no session to show them in")
 
-def reconcile(index: Index, files: Files, problems: Problems) -> None:
-    """Make the index say what the files say."""
-    known = {session_id: (size, inode, mtime) for session_id, size, inode, mtime in index.files()}
-    with os.scandir(files.folder) as found:
-        for item in found:
-            if not item.name.endswith(SUFFIX) or not item.is_file():
-                continue
-            session_id = session_of(item.name)
-            if session_id is None:
-                printable = os.fsencode(item.name).decode("utf-8", "replace")
-                problems[printable] = "is not the name of a session's file"
-                continue
-            stat = item.stat()
-            before = known.pop(session_id, None)
-            if before == (stat.st_size, stat.st_ino, stat.st_mtime_ns):
-                continue
-            grown = before is not None and before[1] == stat.st_ino and 0 < before[0] < stat.st_size
-            session = index.session(session_id) if before else None
+    def _unusable(self, session_id: str, error: OSError) -> None:
+        self.problems[self._files.path(session_id).name] = f"cannot be read: {error.strerror or error}"
+        if session := self._index.session(session_id):
+            self._index.remove(session)
+
+    # --- damaged files
+
+    def _restore_damaged(self) -> None:
+        if not self._damaged:
+            return
+        held = held_by(self._journal, self._damaged)
+        for session_id in self._damaged:
             try:
-                read_file(index, files, session_id, session, problems, from_start=not grown)
+                self._restore(session_id, held[session_id])
             except OSError as error:
-                problems[item.name] = f"cannot be read: {error.strerror or error}"
-                if session:
-                    index.remove(session)
-            if index.database.uncommitted > _COMMIT_EVERY:
-                index.commit()
-    for session_id in known:
-        if session := index.session(session_id):
-            index.remove(session)
-    index.commit()
+                self._unusable(session_id, error)
+
+    def _restore(self, session_id: str, held: Held) -> None:
+        session = self._index.session(session_id)
+        path = self._files.path(session_id)
+        before = {place.id for place in self._index.all_places(session)} if session else set()
+        with path.open("r+b") as file:
+            found = scan(file, acknowledged=session.size if session else 0)
+            added = additions(found, held, file, session.meta if session else None)
+            if not (added.data or found.entries or found.meta):
+                raise OSError("it holds no session")
+            if added.data:
+                _finish(file, found)
+                file.write(added.data)
+                file.flush()
+                os.fsync(file.fileno())
+        read_file(self._index, self._files, session_id, session, from_start=True)
+        gone = len(before - found.entries.keys() - held.entries.keys())
+        self.problems[path.name] = "; ".join(_damage(found, added, gone))
+        self._check_meta(session_id)
+
+
+def _damage(found: Scan, added: Additions, gone: int) -> Iterator[str]:
+    yield skipped(found.bad_lines) if found.bad_lines else "was changed by another program while nothing ran"
+    if added.restored:
+        yield f"restored from the journal: {added.restored} entries"
+    if added.linked:
+        yield f"without their parent, now behind the entry before the gap: {added.linked} entries"
+    if gone:
+        yield f"lost: {gone} entries"
 
 
 def read_file(
@@ -104,16 +216,20 @@ def read_file(
     files: Files,
     session_id: str,
     known: Session | None,
-    problems: Problems | None = None,
     *,
-    from_start: bool = True,
-) -> None:
-    """Index one file, from its beginning or from where the index left off, and cut off an unfinished write."""
-    problems = {} if problems is None else problems
-    start = 0 if from_start or known is None else known.size
+    from_start: bool = False,
+    only_sound: bool = False,
+) -> bool:
+    """Index one file, from where the index left off or from its beginning, and cut off an unfinished write.
+
+    False when only a file without damage should be read, and this is none: then nothing has happened.
+    """
+    start, digest = (0, b"") if from_start or known is None else (known.size, known.digest)
     path = files.path(session_id)
     with path.open("r+b") as file:
-        found = scan(file, start)
+        found = scan(file, start, digest, known.size if known else 0)
+        if only_sound and found.bad_lines:
+            return False
         if found.end == 0:
             file.seek(0)
             if not b'{"type":'.startswith(file.read(8)):
@@ -121,31 +237,71 @@ def read_file(
             path.unlink()  # a session whose very first write was cut short: it never was
             if known:
                 index.remove(known)
-            return
-        if file.seek(0, 2) > found.end:
-            file.truncate(found.end)
-        if found.unterminated:
-            file.seek(found.end)
-            file.write(b"\n")
-        size = found.end + found.unterminated
-    if found.bad_lines:
-        problems[path.name] = f"{found.bad_lines} lines could not be read and were skipped"
+            return True
+        _finish(file, found)
     session = known or index.add_session(session_id)
     if known and start == 0:
         index.rekey(session, index.new_key())
     _take_in(index, session, found, from_start=start == 0)
     if session.orphans and start:
-        read_file(index, files, session_id, session, problems)
-        return
-    session.size = size
+        return read_file(index, files, session_id, session, from_start=True)
+    session.size, session.digest = found.end + found.unterminated, found.digest
+    session.bad_lines = found.bad_lines + (session.bad_lines if start else 0)
     meta = found.meta or (None if start == 0 else session.meta)
     if meta is not None:
         meta.session_id = session_id
-    elif path.name not in problems:
-        problems[path.name] = "has entries but no session to show them in"
+    session.stamp = stamp_of(path.stat())
     index.save(session, meta)
-    stat = path.stat()
-    index.stamp(session, stat.st_ino, stat.st_mtime_ns)
+    return True
+
+
+def skipped(bad_lines: int) -> str:
+    return (
+        "1 line could not be read and was skipped"
+        if bad_lines == 1
+        else f"{bad_lines} lines could not be read and were skipped"
+    )
+
+
+def boot_id() -> str:
+    """Names the time since this machine was started; empty where the system does not tell."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def _appended(changes: Iterable[Change]) -> tuple[int, bytes]:
+    """What a run of changes writes to a file, and where."""
+    at: int | None = None
+    parts: list[bytes] = []
+    for change in changes:
+        assert change.at is not UNSET
+        at = change.at if at is None else at
+        parts.append(change.lines()[0])
+    return at or 0, b"".join(parts)
+
+
+def _digest_up_to(file: BinaryIO, size: int) -> bytes:
+    """The `chain` of the lines within so many bytes; of a shorter file, that of nothing it could be."""
+    digest, end = b"", 0
+    file.seek(0)
+    while end < size:
+        line = file.readline()
+        if not line:
+            return b"shorter"
+        end += len(line)
+        digest = chain(digest, [line])
+    return digest if end == size else b"other lines"
+
+
+def _finish(file: BinaryIO, found: Scan) -> None:
+    """Cut off an unfinished write, and end the last line."""
+    if file.seek(0, os.SEEK_END) > found.end:
+        file.truncate(found.end)
+    file.seek(found.end)
+    if found.unterminated:
+        file.write(b"\n")
 
 
 def _take_in(index: Index, session: Session, found: Scan, *, from_start: bool) -> None:

@@ -17,17 +17,16 @@ from . import requests as ask
 from .branches import Place
 from .cursors import decode_list_cursor, decode_page_cursor, encode_list_cursor, encode_page_cursor
 from .errors import LiveError
-from .filters import has_metadata
+from .filters import has_metadata, tokens_of
 from .fs import FsStore, now
-from .index import Run, Session, tokens_of
+from .index import Run, Session
 from .journal import Change
-from .records import ROLES, EntryLine
+from .records import CUSTOM_ENTRY, ROLES, EntryLine
 from .settings import LiveSettings
 from .types import CustomEntry, Entry, MessageEntry, SessionMeta
 
 __all__ = ["Service", "encode", "new_entry_id"]
 
-_CUSTOM_ENTRY = ROLES.index("")
 _decode = msgspec.json.Decoder().decode
 # What is nested deeper than this cannot be told apart from an attempt to exhaust the stack of whoever reads it.
 _DEEPEST = 400
@@ -196,7 +195,7 @@ class Service:
     async def update_message(self, request: ask.UpdateMessage) -> Json:
         session, meta = await self._existing(request.session_id)
         place = self._entry(session, request.entry_id)
-        if place.role == _CUSTOM_ENTRY:
+        if place.role == CUSTOM_ENTRY:
             raise LiveError("invalid_entry_kind", f"entry {place.id} is a custom entry, not a message")
         if request.expected_revision is not None and request.expected_revision != place.revision:
             return {"updated": False, "revision": place.revision}
@@ -232,7 +231,7 @@ class Service:
         if request.roles is not None:
             roles = [ROLES.index(role) for role in set(request.roles)]
         else:
-            roles = list(range(_CUSTOM_ENTRY + bool(request.include_custom)))
+            roles = list(range(CUSTOM_ENTRY + bool(request.include_custom)))
         if request.cursor is not None:
             runs = self._after(session, runs, roles, request.cursor)
         limit = self.settings.limit(request.limit)
@@ -267,7 +266,7 @@ class Service:
             forked_from=session.id,
             created_at=time,
             updated_at=time,
-            message_count=sum(place.role != _CUSTOM_ENTRY for place in places),
+            message_count=sum(place.role != CUSTOM_ENTRY for place in places),
         )
         ids = [new_entry_id() for _ in places]
         await self._store.fork(session, places, ids, lambda entries: _renamed(entries, ids), meta)
@@ -349,7 +348,7 @@ def new_entry_id() -> str:
 
 
 def _role(entry: Entry) -> int:
-    return ROLES.index(entry.message.__struct_config__.tag) if isinstance(entry, MessageEntry) else _CUSTOM_ENTRY
+    return ROLES.index(entry.message.__struct_config__.tag) if isinstance(entry, MessageEntry) else CUSTOM_ENTRY
 
 
 def _item(entry: Json) -> Json:

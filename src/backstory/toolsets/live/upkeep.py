@@ -69,10 +69,5 @@ class Upkeep:
             self._journal.trim(self._settings().replay_mb << 20, position)
 
     def save_index(self) -> bool:
-        """Commit the index, with what the files look like that it describes; False when that failed."""
-        if not self._index.database.uncommitted:
-            return True
-        for session in self._index.touched():
-            if stat := self._files.stat(session.id):
-                self._index.stamp(session, stat.st_ino, stat.st_mtime_ns)
-        return self._index.commit()
+        """Commit the index; False when that failed."""
+        return not self._index.database.uncommitted or self._index.commit()

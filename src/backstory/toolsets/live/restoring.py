@@ -1,0 +1,128 @@
+"""What a damaged session file has lost and can be given back: from the journal, and by closing the gap in its chain.
+
+Of an entry that both have in the same revision the file's counts: somebody may have corrected it there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import BinaryIO
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from .journal import Journal
+from .records import CUSTOM_ENTRY, Scan, head_of, write_lines
+from .types import SessionMeta, decode_meta
+
+__all__ = ["Additions", "Held", "additions", "held_by"]
+
+_NEW_FILE = ("deleted", "rewritten")
+"""After these nothing of what the session was before counts."""
+
+
+class Held(Struct):
+    """The latest state of a session as far as the journal goes back."""
+
+    entries: dict[str, bytes] = {}
+    leaf: str | UnsetType | None = UNSET
+    meta: SessionMeta | None = None
+
+
+class Additions(Struct):
+    """What is to be written at the end of a file."""
+
+    data: bytes = b""
+    restored: int = 0
+    linked: int = 0
+    """Entries whose parent is lost: they follow the entry before the gap now."""
+
+
+def held_by(journal: Journal, session_ids: Iterable[str]) -> dict[str, Held]:
+    held = {session_id: Held() for session_id in session_ids}
+    for change in journal.changes(None):
+        if change.session_id not in held:
+            continue
+        if change.cause in _NEW_FILE or change.cause == "created":
+            held[change.session_id] = Held()
+        state = held[change.session_id]
+        with suppress(msgspec.MsgspecError):  # a line that the disk has spoilt
+            for entry in change.entries:
+                state.entries[head_of(entry).id] = bytes(entry)
+            if change.leaf is not UNSET:
+                state.leaf = change.leaf
+            if change.meta is not UNSET:
+                state.meta = decode_meta(change.meta)
+    return held
+
+
+def additions(found: Scan, held: Held, file: BinaryIO, indexed: SessionMeta | None) -> Additions:
+    """What a file lacks. `indexed` is the session as the index has it, for a file without any."""
+    lost = _lost_entries(found, held)
+    restored = len(lost)
+    lost |= _relinked(found, held, lost, file)
+    leaf, meta = _leaf(found, held), _meta(found, held, lost, indexed)
+    changed_leaf = UNSET if leaf == found.leaf or (leaf is None and found.leaf is UNSET) else leaf
+    raw = None if meta is None or meta == found.meta else msgspec.json.encode(meta)
+    if not lost and changed_leaf is UNSET and raw is None:
+        return Additions()
+    return Additions(write_lines(lost.values(), changed_leaf, raw)[0], restored, len(lost) - restored)
+
+
+def _lost_entries(found: Scan, held: Held) -> dict[str, bytes]:
+    """Entries that the journal has and the file does not, or only as they were before."""
+    return {
+        entry_id: raw
+        for entry_id, raw in held.entries.items()
+        if (line := found.entries.get(entry_id)) is None or line.revision < (head_of(raw).revision or 0)
+    }
+
+
+def _relinked(found: Scan, held: Held, lost: dict[str, bytes], file: BinaryIO) -> dict[str, bytes]:
+    """Entries whose parent is lost for good, with the last entry before the gap as their parent."""
+    linked: dict[str, bytes] = {}
+    for entry_id, line in found.entries.items():
+        if line.parent is None or line.parent in found.entries or line.parent in held.entries or entry_id in lost:
+            continue
+        if (before := found.behind_damage.get(entry_id)) is not None:
+            linked[entry_id] = _with_parent(os.pread(file.fileno(), line.length, line.offset), before)
+    before = next((entry_id for entry_id in reversed(found.entries) if entry_id not in held.entries), None)
+    for entry_id, raw in lost.items():
+        parent = head_of(raw).parent_id
+        if parent is not None and before is not None and parent not in found.entries and parent not in held.entries:
+            linked[entry_id] = _with_parent(raw, before)
+    return linked
+
+
+def _with_parent(raw: bytes, parent: str) -> bytes:
+    entry = msgspec.json.decode(raw)
+    entry["parent_id"] = parent
+    return msgspec.json.encode(entry)
+
+
+def _leaf(found: Scan, held: Held) -> str | None:
+    """The journal knows the latest leaf, unless somebody added to the file what the journal does not know."""
+    leaf = found.leaf if held.leaf is UNSET or _is_added(found, held) else held.leaf
+    if leaf is UNSET or leaf is None:
+        return None
+    return leaf if leaf in found.entries or leaf in held.entries else found.last
+
+
+def _is_added(found: Scan, held: Held) -> bool:
+    if not isinstance(found.leaf, str) or found.leaf in held.entries or found.leaf not in found.entries:
+        return False
+    known = [line.offset for entry_id, line in found.entries.items() if entry_id in held.entries]
+    return bool(known) and max(known) < found.entries[found.leaf].offset
+
+
+def _meta(found: Scan, held: Held, lost: dict[str, bytes], indexed: SessionMeta | None) -> SessionMeta | None:
+    """The latest of what is known, with the number of messages that are there."""
+    known = [meta for meta in (found.meta, held.meta, indexed) if meta is not None]
+    if not known:
+        return None
+    latest = max(known, key=lambda meta: meta.updated_at)  # of equal ones the first
+    messages = {entry_id for entry_id, line in found.entries.items() if line.role != CUSTOM_ENTRY}
+    messages |= {entry_id for entry_id in lost if head_of(lost[entry_id]).kind == "message"}
+    return msgspec.structs.replace(latest, message_count=len(messages))
