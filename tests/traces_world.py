@@ -10,7 +10,9 @@ from typing import Any
 from backstory.archive.local.archive import LocalArchive
 from backstory.archive.spans import Origin, SpanRow
 from backstory.config import Settings
+from backstory.library import Library
 from backstory.toolsets.traces.tools import toolset
+from tests.transcripts import Transcript
 
 START = 1_767_225_600_000
 MODELS = ("claude-opus-4-5", "claude-haiku-4-5", "gpt-5.2")
@@ -67,6 +69,26 @@ def open_world(folder: Path, traces: int = 40) -> tuple[LocalArchive, list[SpanR
     spans = make_spans(traces)
     fill(archive, spans)
     return archive, spans
+
+
+class World:
+    def __init__(self, folder: Path) -> None:
+        self.agents = folder / "agents"
+        self.library = Library(folder / "backstory", agents_home=self.agents, environ={})
+        self.call: Call = caller(self.library.archive)
+
+    def sync(self, *transcripts: Transcript) -> None:
+        for transcript in transcripts:
+            transcript.write(self.agents)
+        self.library.sync()
+
+    def traces(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.call("search_traces", sortOrder="asc", limit=200)["items"]
+        return found
+
+    def spans(self, trace: dict[str, Any]) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.call("get_trace", traceId=trace["id"])["trace"]["spans"]
+        return found
 
 
 # What should be found.

@@ -99,6 +99,8 @@ class SpanRow(Struct, kw_only=True):
     """Whether the cost was told by whoever made the call, or computed from prices."""
     stop_reason: str | None = None
     exit_code: int | None = None
+    waiting: int | None = None
+    """Milliseconds of it that the agent waited for a person."""
     call: str | None = None
     """The call that the span reports, as its agent or provider names it: the request id of a model call, the call id of
     a tool. Spans of one session and one type (GENERATION or not) that report the same call are one span. Only the span
@@ -190,6 +192,7 @@ class ToolUse(Struct, kw_only=True):
     calls: int
     errors: int
     milliseconds: int
+    """Without the time that was spent waiting for a person."""
     tokens: int
     cost: float | None
 

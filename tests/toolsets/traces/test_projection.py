@@ -6,34 +6,13 @@ import json
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from backstory.library import Library
 from backstory.money import Tokens, price
-from tests.traces_world import Call, caller
+from tests.traces_world import World, caller
 from tests.transcripts import Transcript, stable_uuid
-
-
-class World:
-    def __init__(self, folder: Path) -> None:
-        self.agents = folder / "agents"
-        self.library = Library(folder / "backstory", agents_home=self.agents, environ={})
-        self.call: Call = caller(self.library.archive)
-
-    def sync(self, *transcripts: Transcript) -> None:
-        for transcript in transcripts:
-            transcript.write(self.agents)
-        self.library.sync()
-
-    def traces(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.call("search_traces", sortOrder="asc", limit=200)["items"]
-        return found
-
-    def spans(self, trace: dict[str, Any]) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.call("get_trace", traceId=trace["id"])["trace"]["spans"]
-        return found
 
 
 @pytest.fixture
@@ -86,7 +65,8 @@ class TestTurns:
         talk = Transcript("one").prompt("go").call("Bash", {"command": "ls"}, "a")
         world.sync(talk)
         assert world.traces()[0]["status"] == "pending"
-        assert "latency" not in world.traces()[0]
+        assert world.traces()[0]["latency"] == 2000
+        assert "endTime" not in world.spans(world.traces()[0])[0]
         talk.prompt("next").answer("done")
         world.sync(talk)
         assert [trace["status"] for trace in world.traces()] == ["success", "success"]

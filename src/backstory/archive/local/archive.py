@@ -12,7 +12,7 @@ import msgspec
 
 from ...config import make_private_folder
 from ..base import ArchiveError, Counts, FileRow, Stamp, SyncState
-from .database import connect, is_writable, prepare
+from .database import connect, is_writable, newest_change, prepare
 from .events import Events
 from .finding import Finding
 from .rows import FILE_COLUMNS, read_file
@@ -101,10 +101,8 @@ class LocalArchive(Finding, Sessions, Events):
         if row is None or self._events.outdated or self._turns.outdated or not (self.home / "traces.db").exists():
             return False
         event, change, projected = msgspec.json.decode(row[0], type=tuple[int, int, int])
-        last = self._db.execute(
-            "SELECT (SELECT max(id) FROM event), (SELECT max(change) FROM turn), EXISTS (SELECT 1 FROM stale)"
-        ).fetchone()
-        return event >= (last[0] or 0) and min(change, projected) >= (last[1] or 0) and not last[2]
+        last, stale = self._db.execute("SELECT (SELECT max(id) FROM event), EXISTS (SELECT 1 FROM stale)").fetchone()
+        return event >= (last or 0) and min(change, projected) >= newest_change(self._db) and not stale
 
     def close(self) -> None:
         if "spans" in self.__dict__:

@@ -10,7 +10,16 @@ from pathlib import Path
 from ..base import ArchiveError
 from ..trouble import DAMAGED, is_damage
 
-__all__ = ["SCHEMA_VERSION", "Reader", "connect", "is_writable", "migrate", "prepare", "stored_dictionary"]
+__all__ = [
+    "SCHEMA_VERSION",
+    "Reader",
+    "connect",
+    "is_writable",
+    "migrate",
+    "newest_change",
+    "prepare",
+    "stored_dictionary",
+]
 
 _TABLES = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value ANY) STRICT, WITHOUT ROWID;
@@ -180,6 +189,15 @@ def stored_dictionary(connection: sqlite3.Connection) -> bytes | None:
     """What texts are compressed with, once there are enough of them to learn from."""
     row = connection.execute("SELECT value FROM meta WHERE name = 'dictionary'").fetchone()
     return row[0] if row else None
+
+
+def newest_change(connection: sqlite3.Connection) -> int:
+    """The number of the last commit that changed turns or usage. Usage may belong to no turn."""
+    (newest,) = connection.execute(
+        "SELECT max(coalesce((SELECT max(change) FROM turn), 0), "
+        "coalesce((SELECT value FROM meta WHERE name = 'change'), 0))"
+    ).fetchone()
+    return int(newest)
 
 
 def _casefold(text: str | None) -> str | None:

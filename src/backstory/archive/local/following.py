@@ -15,7 +15,7 @@ from ...model import EventType
 from ..base import ArchiveError
 from ..render import render_call
 from .bodies import Bodies
-from .database import stored_dictionary
+from .database import newest_change, stored_dictionary
 from .documents import TURN_SOURCE, EventDocument, TurnDocument, turn_number
 from .index import Index, IndexWriter
 
@@ -202,7 +202,7 @@ class Following:
         return len(rows)
 
     def _newest_change(self) -> int:
-        return int(self._record.execute("SELECT max(change) FROM turn").fetchone()[0] or 0)
+        return newest_change(self._record)
 
     def _open_events(self) -> IndexWriter:
         if self._event_writer is None:

@@ -12,7 +12,7 @@ import msgspec
 
 from ..base import ArchiveBusy, Batch, EventRow, FileRow, Place, SessionRow, SyncState, TurnRow
 from .bodies import Bodies, train_dictionary
-from .database import stored_dictionary
+from .database import newest_change, stored_dictionary
 from .follower import Follower
 from .following import Following
 from .rows import (
@@ -106,7 +106,7 @@ class LocalWriter:
         self._session_ids: dict[str, int] = {}
         self._numbers: dict[tuple[str, str], int] = {}
         self._next_event = 1 + self._scalar("SELECT max(id) FROM event")
-        self._change = self._scalar("SELECT max(change) FROM turn")
+        self._change = newest_change(connection)
         self._follow = follow
         self._following = follow(connection)
         self._follower: Follower | None = None
@@ -194,6 +194,7 @@ class LocalWriter:
             self._change += 1
             turns = [turn_values(self._session_id(row.session), self._change, row) for row in batch.turns]
             db.executemany(_UPSERT_TURN, turns)
+            self._set_meta("change", self._change)
         db.executemany(_UPSERT_USAGE, [usage_values(self._session_id(row.session), row) for row in batch.usage])
         changed = {(row.session, row.ordinal) for row in batch.turns}
         touched = [row.key for row in batch.usage if (row.session, max(row.turn, 1)) not in changed]

@@ -66,6 +66,7 @@ def _metadata(row: SpanRow, with_origin: bool) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "stopReason": row.stop_reason,
         "exitCode": row.exit_code,
+        "waitingMs": row.waiting,
         "cacheReadTokens": row.cache_read_tokens,
         "cacheWriteTokens": row.cache_write_tokens,
         "cacheWrite1hTokens": row.cache_write_1h_tokens,

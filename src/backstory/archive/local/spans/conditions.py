@@ -27,6 +27,7 @@ _NUMBERS = {
     "data.metadata.cacheWrite1hTokens": "cache_write_1h",
     "data.metadata.reasoningTokens": "reasoning",
     "data.metadata.exitCode": "exit_code",
+    "data.metadata.waitingMs": "waiting",
 }
 _NAMES = {"name": "name", "data.model": "model", "data.metadata.stopReason": "stop_reason"}
 _CODES: dict[str, tuple[str, tuple[str, ...]]] = {

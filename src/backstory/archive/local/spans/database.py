@@ -141,7 +141,16 @@ ALTER TABLE span ADD COLUMN logged INTEGER NOT NULL DEFAULT 0;
 CREATE INDEX span_call ON span (call) WHERE call IS NOT NULL
 """
 
-_MIGRATIONS: tuple[str, ...] = (_TABLES, _FEWER_PAGES, _CALLS)
+# `waiting` is how long the agent waited for a person in a span, in milliseconds. `last_turn` is the turn of `last`,
+# where that is another one. `twin` is the projected span that shows what a received one reports.
+_TWINS = """
+ALTER TABLE span ADD COLUMN waiting INTEGER;
+ALTER TABLE span ADD COLUMN last_turn INTEGER;
+ALTER TABLE span ADD COLUMN twin INTEGER;
+CREATE INDEX span_twin ON span (twin) WHERE twin IS NOT NULL
+"""
+
+_MIGRATIONS: tuple[str, ...] = (_TABLES, _FEWER_PAGES, _CALLS, _TWINS)
 
 
 def prepare(path: Path) -> None:

@@ -11,11 +11,11 @@ import sqlite3
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import msgspec
 from msgspec import Struct
 
 from ....model import EventType, digest, session_id, turn_id
 from ....money import Tokens, price, price_list
+from ...base import UsageRow
 from ...spans import SPAN_TYPES, Origin
 from .turn import Piece, Turn, Unpack, read_turn_spans
 
@@ -26,10 +26,10 @@ __all__ = ["Projection"]
 
 log = logging.getLogger(__name__)
 
-_VERSION = 1
+_VERSION = 2
 _TURNS_PER_COMMIT = 200
 _NAME_CHARS = 120
-_SPAN, _GENERATION = SPAN_TYPES.index("SPAN"), SPAN_TYPES.index("GENERATION")
+_SPAN = SPAN_TYPES.index("SPAN")
 _ERROR, _PENDING, _SUCCESS = range(3)
 # Telemetry that became a session has its spans already.
 _NOT_PROJECTED = "otel"
@@ -80,7 +80,7 @@ class Projection:
             if self._change < 0:
                 self._start()
             if self._change < newest:
-                self._follow(deadline)
+                self._follow(newest, deadline)
         except sqlite3.DatabaseError as error:
             log.warning("traces are not up to date: %s", error)
             self._change = -1
@@ -94,14 +94,14 @@ class Projection:
         with self._spans.transaction():
             if self._meta("version") != version:
                 # Other rules or other prices: everything is made again.
-                self._spans.db.execute("DELETE FROM span WHERE session IS NOT NULL")
+                self._spans.remove("session IS NOT NULL")
                 self._spans.db.execute("DELETE FROM trace WHERE projected")
                 self._spans.db.execute("DELETE FROM host")
                 self._set_meta("version", version)
                 self._set_meta("change", 0)
             self._change = min(int(self._meta("change") or 0), self._projected)
 
-    def _follow(self, deadline: float | None) -> None:
+    def _follow(self, newest: int, deadline: float | None) -> None:
         while changes := self._changes():
             self._sessions.clear()
             self._children.clear()
@@ -111,11 +111,14 @@ class Projection:
                 self._refresh()
                 self._set_meta("change", changes[0])
             self._change = changes[0]
-            if deadline is not None and time.monotonic() > deadline:
+            if deadline is not None and time.monotonic() > deadline and self._change < newest:
                 return
         with self._spans.transaction():
             self._project_loose_usage()
             self._refresh()
+            # The last changes may have been of usage alone.
+            self._change = max(self._change, newest)
+            self._set_meta("change", self._change)
 
     def _changes(self) -> tuple[int, list[tuple[int, int]]] | None:
         (until,) = self._record.execute(
@@ -136,73 +139,70 @@ class Projection:
         place = self._place(session, ordinal)
         if ordinal == 1:
             self._remove_trace(session_id(session.key))  # of usage that had no turn yet
-        self._write_turn(session, ordinal, place)
-        if ordinal > 1 and self._is_pending(session, ordinal - 1, before := self._place(session, ordinal - 1)):
-            # It was the last turn and might have gone on; now it has ended.
-            self._write_turn(session, ordinal - 1, before)
+        turn = self._write_turn(session, ordinal, place)
+        again = set(turn.related) if turn is not None else set()
+        if ordinal > 1 and self._is_pending(session, ordinal - 1, self._place(session, ordinal - 1)):
+            again.add(ordinal - 1)  # it was the last turn and might have gone on; now it has ended
+        for other in sorted(again):
+            self._write_turn(session, other, self._place(session, other))
 
-    def _write_turn(self, session: Session, ordinal: int, place: Place) -> None:
+    def _write_turn(self, session: Session, ordinal: int, place: Place) -> Turn | None:
         turn = read_turn_spans(self._record, session.id, ordinal, self._unpack)
         if turn is None:
-            return
+            return None
         name = self._prompt_line(turn) or session.title or None
         origin = Origin(name=name, session=session.key, source=session.source, project=session.project)
         trace = self._spans.trace(place.trace, origin if place.parent is None else Origin(), projected=True)
-        ended = turn.completed or ordinal < session.turn_count
         root = _uid(digest("turn", session.key, str(ordinal)))
-        title = "turn" if place.parent is None else session.title or "subagent"
-        rows = [
-            self._row(
-                trace, root, place.parent, title, _SPAN, _SUCCESS if ended else _PENDING, turn.start,
-                turn.end if ended else None, session, ordinal, turn.prompt, turn.answer,
-            )
-        ]  # fmt: skip
-        rows += [self._piece(trace, root, session, ordinal, piece) for piece in turn.pieces]
-        self._spans.upsert(rows)
-        # Of events that were replaced: what they were before may have been other spans.
-        self._spans.db.execute(
-            "DELETE FROM span WHERE trace = ? AND session = ? AND turn = ? "
-            "AND uid NOT IN (SELECT value FROM json_each(?))",
-            (trace, session.id, ordinal, msgspec.json.encode([row[2] for row in rows]).decode()),
-        )
+        status, end = self._ending(session, ordinal, turn, trace, place.parent)
+        common = {"trace": trace, "session": session.id, "turn": ordinal}
+        first = {
+            "uid": root, "parent": place.parent, "type": _SPAN, "status": status, "start": turn.start, "end": end,
+            "name": self._spans.name("turn" if place.parent is None else session.title or "subagent"),
+            "first": turn.prompt, "last": turn.answer, "waiting": turn.waiting,
+        }  # fmt: skip
+        rows = [first, *({"parent": root, **self._piece(piece)} for piece in turn.pieces)]
+        self._spans.replace_turn(trace, session.id, ordinal, [common | row for row in rows])
         self._touched.add(trace)
-        self._host_children(session, ordinal, turn)
+        self._follow_children(session, ordinal, turn, trace)
+        return turn
 
-    def _piece(self, trace: int, root: int, session: Session, ordinal: int, piece: Piece) -> tuple[Any, ...]:
-        name = self._spans.name
-        usage = piece.usage
-        tokens: tuple[Any, ...] = (None,) * 8
+    def _ending(
+        self, session: Session, ordinal: int, turn: Turn, trace: int, host: int | None
+    ) -> tuple[int, int | None]:
+        """How a turn ended, and when; one that may go on has no end."""
+        if turn.completed or ordinal < session.turn_count:
+            return _ERROR if turn.failed else _SUCCESS, turn.end
+        if host is not None:
+            # Of an agent whose last words are not recorded, the answer to the call that started it is the end.
+            row = self._spans.db.execute(
+                "SELECT status, end FROM span WHERE trace = ? AND uid = ?", (trace, host)
+            ).fetchone()
+            if row is not None and row[1] is not None and row[1] >= turn.end:
+                return row[0], row[1]
+        return _PENDING, None
+
+    def _piece(self, piece: Piece) -> dict[str, Any]:
+        name, usage = self._spans.name, piece.usage
+        row: dict[str, Any] = {
+            "uid": piece.uid, "name": name(piece.name), "type": piece.type, "status": piece.status,
+            "start": piece.start, "end": piece.end, "model": name(piece.model) if piece.model else None,
+            "exit_code": piece.exit_code, "first": piece.first, "last": piece.last, "last_turn": piece.last_turn,
+            "cause": piece.cause, "call": piece.call, "waiting": piece.waiting,
+        }  # fmt: skip
         if usage is not None:
-            write = usage.cache_write_5m_tokens + usage.cache_write_1h_tokens
-            cost = usage.cost
-            if cost is None:
-                counts = Tokens(
-                    usage.input_tokens,
-                    usage.output_tokens,
-                    usage.cache_read_tokens,
-                    usage.cache_write_5m_tokens,
-                    usage.cache_write_1h_tokens,
-                )
-                cost = price(piece.model, counts, piece.start)
-            tokens = (
-                usage.input_tokens, usage.output_tokens, usage.cache_read_tokens or None, write or None,
-                usage.cache_write_1h_tokens or None, usage.reasoning_tokens or None, cost, usage.cost is not None,
-            )  # fmt: skip
-        return (
-            None, trace, piece.uid, root, name(piece.name), piece.type, piece.status, piece.start, piece.end,
-            name(piece.model) if piece.model else None, *tokens[:7], bool(tokens[7]), True,
-            name(usage.stop_reason) if usage and usage.stop_reason else None, piece.exit_code, session.id, ordinal,
-            piece.first, piece.last, piece.cause,
-        )  # fmt: skip
-
-    def _row(
-        self, trace: int, uid: int, parent: int | None, name: str, type: int, status: int, start: int, end: int | None,
-        session: Session, ordinal: int, first: int | None, last: int | None,
-    ) -> tuple[Any, ...]:  # fmt: skip
-        return (
-            None, trace, uid, parent, self._spans.name(name), type, status, start, end, None, None, None, None, None,
-            None, None, None, False, True, None, None, session.id, ordinal, first, last, None,
-        )  # fmt: skip
+            row |= {
+                "input": usage.input_tokens,
+                "output": usage.output_tokens,
+                "cache_read": usage.cache_read_tokens or None,
+                "cache_write": usage.cache_write_5m_tokens + usage.cache_write_1h_tokens or None,
+                "cache_write_1h": usage.cache_write_1h_tokens or None,
+                "reasoning": usage.reasoning_tokens or None,
+                "cost": _cost(piece.model, usage, piece.start),
+                "cost_reported": usage.cost is not None,
+                "stop_reason": name(usage.stop_reason) if usage.stop_reason else None,
+            }
+        return row
 
     # Subagents
 
@@ -237,8 +237,9 @@ class Projection:
         ).fetchone()
         return None if row is None else (row[0], row[1], _uid(row[2]))
 
-    def _host_children(self, session: Session, ordinal: int, turn: Turn) -> None:
-        """Subagents that were read before the call that started them: now their turns move below it."""
+    def _follow_children(self, session: Session, ordinal: int, turn: Turn, trace: int) -> None:
+        """The subagents that a turn started. Turns of those that were read before their call move below it now; one
+        that only its call's response ends, ends."""
         if not turn.calls:
             return
         children = self._children.get(session.id)
@@ -247,17 +248,20 @@ class Projection:
                 "SELECT parent_call, id FROM session WHERE parent = ? AND parent_call IS NOT NULL", (session.key,)
             )
             children = self._children[session.id] = [(call, child) for call, child in rows]
-        for call, child in children:
-            uid = turn.calls.get(call)
-            if uid is None:
+        for call, number in children:
+            piece = turn.calls.get(call)
+            if piece is None:
                 continue
-            known = self._spans.db.execute("SELECT 1 FROM host WHERE session = ?", (child,)).fetchone()
-            if known is None:
-                self._spans.db.execute("INSERT INTO host VALUES (?, ?, ?, ?)", (child, session.id, ordinal, uid))
-                moved = self._session(child)
-                for child_ordinal in range(1, moved.turn_count + 1):
-                    self._remove_trace(turn_id(moved.key, child_ordinal))
-                    self._write_turn(moved, child_ordinal, self._place(moved, child_ordinal))
+            child = self._session(number)
+            if self._spans.db.execute("SELECT 1 FROM host WHERE session = ?", (number,)).fetchone() is None:
+                self._spans.db.execute("INSERT INTO host VALUES (?, ?, ?, ?)", (number, session.id, ordinal, piece.uid))
+                for child_ordinal in range(1, child.turn_count + 1):
+                    self._remove_trace(turn_id(child.key, child_ordinal))
+                    self._write_turn(child, child_ordinal, self._place(child, child_ordinal))
+            elif piece.end is not None and child.turn_count:
+                place = self._place(child, child.turn_count)
+                if self._is_pending(child, child.turn_count, place):
+                    self._write_turn(child, child.turn_count, place)
 
     # Usage of sessions of which nothing else is there
 
@@ -285,9 +289,8 @@ class Projection:
     def _remove_trace(self, uid: str) -> None:
         row = self._spans.db.execute("SELECT id FROM trace WHERE uid = ?", (uid,)).fetchone()
         if row is not None:
-            self._spans.db.execute("DELETE FROM span WHERE trace = ?", row)
-            self._spans.db.execute("DELETE FROM trace WHERE id = ?", row)
-            self._touched.discard(row[0])
+            self._spans.remove("trace = ? AND session IS NOT NULL", row)
+            self._touched.add(row[0])
 
     def _is_pending(self, session: Session, ordinal: int, place: Place) -> bool:
         uid = _uid(digest("turn", session.key, str(ordinal)))
@@ -319,6 +322,20 @@ class Projection:
 
     def _set_meta(self, name: str, value: str | int) -> None:
         self._spans.db.execute("INSERT OR REPLACE INTO meta (name, value) VALUES (?, ?)", (name, value))
+
+
+def _cost(model: str | None, usage: UsageRow, at: int) -> float | None:
+    """What the agent reported, else what the prices of the time say."""
+    if usage.cost is not None:
+        return usage.cost
+    counts = Tokens(
+        usage.input_tokens,
+        usage.output_tokens,
+        usage.cache_read_tokens,
+        usage.cache_write_5m_tokens,
+        usage.cache_write_1h_tokens,
+    )
+    return price(model, counts, at)
 
 
 def _uid(digest: bytes) -> int:

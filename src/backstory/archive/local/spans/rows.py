@@ -20,7 +20,8 @@ SPAN_SELECT = (
     "s.cache_read, s.cache_write, s.reasoning, s.cost, s.cost_reported, r.text, s.exit_code, "
     "s.session, s.turn, s.first, s.last, f.data, c.input, c.output, c.tool_calls, "
     "EXISTS (SELECT 1 FROM span p WHERE p.uid = s.parent AND p.trace = s.trace), "
-    "t.session, t.source, t.project, t.dataset_run, s.cache_write_1h, s.total, s.call, s.logged "
+    "t.session, t.source, t.project, t.dataset_run, s.cache_write_1h, s.total, s.call, s.logged, "
+    "s.waiting, s.last_turn "
     "FROM span s JOIN trace t ON t.id = s.trace JOIN name n ON n.id = s.name "
     "LEFT JOIN name m ON m.id = s.model LEFT JOIN name r ON r.id = s.stop_reason "
     "LEFT JOIN facts f ON f.span = s.id LEFT JOIN content c ON c.span = s.id "
@@ -62,6 +63,7 @@ def read_span(values: Sequence[Any]) -> SpanRow:
         cost_reported=bool(values[16]),
         stop_reason=values[17],
         exit_code=values[18],
+        waiting=values[36],
         call=values[34],
         logged=bool(values[35]),
         metadata=facts.get("metadata", {}),

@@ -123,7 +123,11 @@ class LocalSpans:
             span = spans[values[0]] = read_span(values)
             session, turn, first, last = values[19:23]
             if session is not None:
-                projected.append((span, session, turn, first, last))
+                last_turn = values[37]
+                if last_turn is None:
+                    projected.append((span, session, turn, first, last))
+                else:  # the response of a tool stands in another turn than the call
+                    projected += (span, session, turn, first, None), (span, session, last_turn, None, last)
                 continue
             texts = (self._bodies.unpack(body) for body in values[24:27])
             span.input, span.output, tool_calls = (_decode(text) if text else None for text in texts)

@@ -64,8 +64,10 @@ def _fill(span: SpanRow, first: int | None, last: int | None, events: dict[int, 
             span.input = begin.arguments if begin.type is EventType.TOOL_CALL else begin.text
         if end is not None:
             span.output = end.text
-    source = begin or end
-    span.event = source.uid if source is not None else None
+    if begin is not None:
+        span.event = begin.uid
+    elif end is not None and span.event is None:
+        span.event = end.uid
 
 
 def _fill_generation(span: SpanRow, events: list[EventRow]) -> None:

@@ -52,10 +52,10 @@ def tool_uses(db: sqlite3.Connection, window: Window) -> list[ToolUse]:
     """Of transcripts, where it is known which model call asked for which tools."""
     where, parameters = _where(window)
     rows = db.execute(
-        "WITH call AS (SELECT s.name, s.status, s.start, s.end, s.trace, s.cause, "
+        "WITH call AS (SELECT s.name, s.status, s.start, s.end, s.waiting, s.trace, s.cause, "
         "count(*) OVER (PARTITION BY s.trace, s.cause) AS sharers "
         f"FROM span s JOIN trace t ON t.id = s.trace WHERE s.cause IS NOT NULL AND {where}) "
-        "SELECT n.text, count(*), sum(c.status = 0), total(c.end - c.start), "
+        "SELECT n.text, count(*), sum(c.status = 0), total(c.end - c.start - coalesce(c.waiting, 0)), "
         "total(1.0 * (coalesce(g.input, 0) + coalesce(g.output, 0)) / c.sharers), sum(g.cost / c.sharers) "
         "FROM call c JOIN name n ON n.id = c.name LEFT JOIN span g ON g.uid = c.cause AND g.trace = c.trace "
         "GROUP BY c.name ORDER BY count(*) DESC",

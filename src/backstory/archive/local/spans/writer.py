@@ -28,11 +28,12 @@ _encode = msgspec.json.Encoder().encode
 SPAN_COLUMNS = (
     "id", "trace", "uid", "parent", "name", "type", "status", "start", "end", "model", "input", "output", "cache_read",
     "cache_write", "cache_write_1h", "reasoning", "cost", "cost_reported", "counts", "stop_reason", "exit_code",
-    "session", "turn", "first", "last", "cause",
+    "session", "turn", "first", "last", "cause", "call", "waiting", "last_turn",
 )  # fmt: skip
+_EMPTY = {**dict.fromkeys(SPAN_COLUMNS), "cost_reported": False, "counts": True}
 _PLAIN_COLUMNS = SPAN_COLUMNS[: SPAN_COLUMNS.index("model")]
 _USAGE_COLUMNS = SPAN_COLUMNS[: SPAN_COLUMNS.index("counts")]
-_RECEIVED_COLUMNS = ("total", "call", "logged")
+_RECEIVED_COLUMNS = ("total", "call", "logged", "waiting")
 
 
 def _upsert(columns: Sequence[str], **fixed: str) -> str:
@@ -42,7 +43,7 @@ def _upsert(columns: Sequence[str], **fixed: str) -> str:
         f"INSERT INTO span ({', '.join(names)}) VALUES ({', '.join(marks)}) ON CONFLICT (trace, uid) DO UPDATE SET "
         + ", ".join(
             f"{name} = excluded.{name}"
-            for name in (*SPAN_COLUMNS, *_RECEIVED_COLUMNS)
+            for name in dict.fromkeys((*SPAN_COLUMNS, *_RECEIVED_COLUMNS, "twin"))
             if name not in ("id", "uid", "trace")
         )
     )
@@ -116,9 +117,19 @@ class SpanWriter:
             for trace in traces_of_calls(self.db, calls).union(traces.values()):
                 self.refresh(trace)
 
-    def upsert(self, values: Sequence[tuple[Any, ...]]) -> None:
-        self.db.executemany(_UPSERT, values)
-        self._unanalyzed += len(values)
+    def replace_turn(self, trace: int, session: int, turn: int, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Write the spans of a turn of the record, and remove those that it does not have any more."""
+        self.db.executemany(_UPSERT, [tuple(map({**_EMPTY, **row}.__getitem__, SPAN_COLUMNS)) for row in rows])
+        self._unanalyzed += len(rows)
+        kept = _encode([row["uid"] for row in rows]).decode()
+        self.remove(
+            "trace = ? AND session = ? AND turn = ? AND uid NOT IN (SELECT value FROM json_each(?))",
+            (trace, session, turn, kept),
+        )
+
+    def remove(self, where: str, parameters: Sequence[Any] = ()) -> None:
+        """Delete spans of turns. What telemetry reported of the same calls shows itself again."""
+        self.db.execute(f"DELETE FROM span WHERE {where}", parameters)
 
     def trace(self, uid: str, origin: Origin, *, projected: bool = False) -> int:
         """The number of a trace, which is made if it is new."""
@@ -153,12 +164,16 @@ class SpanWriter:
             (trace,),
         ).fetchone()
         roots = self.db.execute(
-            "SELECT name.text, s.end IS NULL FROM span s JOIN name ON name.id = s.name "
+            "SELECT name.text, s.end, s.start, s.session IS NOT NULL FROM span s JOIN name ON name.id = s.name "
             "WHERE s.trace = ?1 AND (s.parent IS NULL OR NOT EXISTS "
             "(SELECT 1 FROM span p WHERE p.trace = ?1 AND p.uid = s.parent)) ORDER BY s.start, s.id",
             (trace,),
         ).fetchall()
-        pending = any(open_end for _, open_end in roots)
+        pending = any(end is None for _, end, _, _ in roots)
+        turn = next(((started, end) for _, end, started, of_turn in roots if of_turn), None)
+        latency = None if pending else latest - start
+        if turn is not None:
+            start, latency = turn[0], self._turn_end(trace, turn[1]) - turn[0]
         self.db.execute(
             "UPDATE trace SET name = iif(named, name, ?), status = ?, start = ?, updated = ?, latency = ?, cost = ?, "
             "tokens = ? WHERE id = ?",
@@ -167,12 +182,24 @@ class SpanWriter:
                 _ERROR if errors else _PENDING if pending else _SUCCESS,
                 start,
                 latest,
-                None if pending else latest - start,
+                latency,
                 cost,
                 tokens,
                 trace,
             ),
         )
+
+    def _turn_end(self, trace: int, end: int | None) -> int:
+        """When the agent did the last thing in a turn, so far if it goes on. Markers and calls that are not part of
+        the conversation (those without events) may be later."""
+        if end is not None:
+            return end
+        row = self.db.execute(
+            "SELECT max(coalesce(end, start)) FROM span WHERE trace = ? AND session IS NOT NULL "
+            "AND (type = ? OR (type = ? AND first IS NOT NULL))",
+            (trace, _TYPE_CODES["SPAN"], _TYPE_CODES["GENERATION"]),
+        ).fetchone()
+        return int(row[0])
 
     def _known(self, places: Iterable[tuple[int, int]]) -> dict[tuple[int, int], int]:
         rows = self.db.execute(
@@ -195,10 +222,10 @@ class SpanWriter:
                 span.cache_write_tokens, span.cache_write_1h_tokens, span.reasoning_tokens, span.cost,
             )  # fmt: skip
             told = (self.name(stop_reason) if stop_reason else None, span.total_tokens, span.call)
-            if usage + told == _NO_USAGE and not span.logged:
+            if usage + told == _NO_USAGE and not span.logged and span.waiting is None:
                 plain.append(row)
             else:
-                with_usage.append((*row, *usage, span.cost_reported, *told, span.logged))
+                with_usage.append((*row, *usage, span.cost_reported, *told, span.logged, span.waiting))
         self.db.executemany(_UPSERT_PLAIN, plain)
         self.db.executemany(_UPSERT_USAGE, with_usage)
         self._unanalyzed += len(spans)
