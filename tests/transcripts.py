@@ -71,6 +71,18 @@ class Transcript:
         )
         return self
 
+    def calls(self, calls: Iterable[tuple[str, dict[str, Any], str, bool]]) -> Transcript:
+        """Tool calls of one message, each as (tool, arguments, output, failed), and their results."""
+        blocks, results = [], []
+        for number, (tool, arguments, output, failed) in enumerate(calls):
+            call_id = f"toolu_{stable_uuid(self.id, 'calls', len(self.records), number)[:8]}"
+            blocks.append({"type": "tool_use", "id": call_id, "name": tool, "input": arguments})
+            results.append({"type": "tool_result", "tool_use_id": call_id, "content": output, "is_error": failed})
+        self._assistant(blocks, "tool_use")
+        for result in results:
+            self._record("user", message={"role": "user", "content": [result]})
+        return self
+
     def _assistant(self, content: list[dict[str, Any]], stop: str | None) -> None:
         number = len(self.records)
         self._record(

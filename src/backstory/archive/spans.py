@@ -21,12 +21,15 @@ __all__ = [
     "Origin",
     "Position",
     "SpanRow",
+    "SpanStats",
     "SpanType",
     "Spans",
+    "StatsGroup",
     "Status",
     "ToolUse",
     "TraceQuery",
     "TraceRow",
+    "UsageDetail",
     "UsageTotal",
     "Value",
     "Window",
@@ -40,6 +43,8 @@ Value = str | int | float | bool
 STATUSES: tuple[Status, ...] = ("error", "pending", "success")
 SPAN_TYPES: tuple[SpanType, ...] = ("EVENT", "GENERATION", "SPAN")
 COUNT_LIMIT = 10_000
+UsageDetail = Literal["day", "session", "quarter"]
+StatsGroup = Literal["name", "model", "tool"]
 
 T = TypeVar("T")
 
@@ -171,6 +176,11 @@ class UsageTotal(Struct, kw_only=True):
     """Tokens and money of the model calls of one day, project, model and agent."""
 
     day: str
+    """The local date. `start` and `end` are the times of the first and the last call."""
+    start: int
+    end: int
+    session: str | None = None
+    """Key of the session, where usage is asked for by session."""
     project: str | None
     model: str | None
     source: str | None
@@ -183,6 +193,18 @@ class UsageTotal(Struct, kw_only=True):
     cost: float | None
     unpriced: int
     """Calls nobody knows the price of; they are not in `cost`."""
+
+
+class SpanStats(Struct, kw_only=True):
+    """The spans of one name, model or tool. Latencies are milliseconds, of the spans that have ended."""
+
+    name: str
+    count: int
+    errors: int
+    p50: int | None
+    p95: int | None
+    tokens: int
+    cost: float | None
 
 
 class ToolUse(Struct, kw_only=True):
@@ -208,7 +230,10 @@ class Spans(Protocol):
         """Inputs and outputs come with at most so many characters."""
 
     def trace(self, id: str) -> tuple[TraceRow, list[SpanRow]] | None: ...
-    def usage(self, window: Window) -> list[UsageTotal]:
-        """A session's usage is that of its transcript if there is one, else what telemetry told of it."""
+    def usage(self, window: Window, detail: UsageDetail = "day") -> list[UsageTotal]:
+        """A session's usage is that of its transcript if there is one, else that of its telemetry. `detail` also tells
+        sessions, or the quarter hours of a day, apart."""
 
     def tools(self, window: Window) -> list[ToolUse]: ...
+    def stats(self, window: Window, by: StatsGroup) -> list[SpanStats]:
+        """Counts, errors and latencies of spans by name, model or tool; the most frequent first."""

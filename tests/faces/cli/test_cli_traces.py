@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import click
 import pytest
 
 from backstory.faces.cli.expressions import parse_expression
-from backstory.faces.cli.trace_text import count, dollars
+from backstory.faces.cli.table import count, dollars
+from tests.transcripts import Transcript
 
 from .conftest import Program, World
 
@@ -43,6 +47,38 @@ class TestTraces:
         tree = [line.split("  ━")[0].strip(" ━") for line in lines[4:]]
         assert [name.split()[1] for name in tree] == ["turn", "chat", "Bash", "chat"]
         assert all("━" in line for line in lines[4:])
+        assert "▸ Bash  pytest tests/test_login.py" in result.out
+
+    def test_show_marks_errors_and_folds_runs(
+        self, backstory: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A failure is marked without colour; successful calls of one tool in a row are one line."""
+        monkeypatch.setenv("HOME", str(tmp_path))
+        transcript = Transcript("runs").prompt("Read all")
+        calls: list[tuple[str, dict[str, Any], str, bool]] = [
+            ("Read", {"file_path": f"/x/{number}.py"}, "ok", False) for number in range(5)
+        ]
+        transcript.calls([*calls, ("Bash", {"command": "make"}, "boom", True)])
+        transcript.answer("Done.").write(tmp_path)
+
+        whole = backstory("traces", "show", f"{transcript.id}:1").out
+        errors = backstory("traces", "show", f"{transcript.id}:1", "--errors").out
+
+        assert "▸ Read ×5" in whole
+        assert "✗ Bash  make" in whole
+        assert "✗ Bash  make" in errors
+        assert "Read" not in errors.splitlines()[4:]
+        assert "Read ×5" not in errors
+
+    def test_stats(self, world: World, backstory: Program) -> None:
+        """Count, error rate, percentiles, tokens and cost by tool, model or name."""
+        tools = {entry["name"]: entry for entry in backstory("traces", "stats", "--json").json["stats"]}
+        assert tools["Bash"] == {
+            "name": "Bash", "count": 1, "errors": 0, "p50": 1000, "p95": 1000, "tokens": 0, "cost": None,
+        }  # fmt: skip
+        (model,) = backstory("traces", "stats", "--by", "model", "--json").json["stats"]
+        assert (model["name"], model["count"], model["tokens"]) == ("claude-sonnet-4-5", 6, 6 * 115)
+        assert "chat" in backstory("traces", "stats", "--by", "name").out
 
     @pytest.mark.parametrize(
         ("arguments", "code", "says"),
@@ -63,7 +99,7 @@ class TestTraces:
 class TestUsage:
     """Tokens and cost by what one asks for; the parts add up to the whole."""
 
-    @pytest.mark.parametrize("by", ["day", "project", "model", "agent"])
+    @pytest.mark.parametrize("by", ["day", "week", "month", "block", "project", "branch", "session", "model", "agent"])
     def test_adds_up(self, world: World, backstory: Program, by: str) -> None:
         report = backstory("usage", "--by", by, "--json").json
         assert report["total"]["calls"] == 5
@@ -72,9 +108,40 @@ class TestUsage:
             assert sum(line[name] for line in report["lines"]) == report["total"][name]
         assert sum(line["cost"] for line in report["lines"]) == pytest.approx(report["total"]["cost"])
 
+    def test_names_of_lines(self, world: World, backstory: Program) -> None:
+        """Weeks and months by their number, blocks by the full hour they begin with, sessions by title."""
+
+        def names(by: str) -> list[str]:
+            return [line["name"] for line in backstory("usage", "--by", by, "--json").json["lines"]]
+
+        assert all(re.fullmatch(r"\d{4}-W\d\d", name) for name in names("week"))
+        assert all(re.fullmatch(r"\d{4}-\d\d", name) for name in names("month"))
+        assert all(re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:00", name) for name in names("block"))
+        assert names("branch") == ["main"]
+        assert "The login test is flaky, find out why" in backstory("usage", "--by", "session").out
+
+    def test_a_block_is_five_hours(self, backstory: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The next one begins with the first call after it."""
+        monkeypatch.setenv("HOME", str(tmp_path))
+        noon = int(datetime(2026, 3, 2, 12, 20, tzinfo=UTC).timestamp() * 1000)
+        for name, hours in (("a", 0), ("b", 4.5), ("c", 4.8), ("d", 11)):
+            start = noon + int(hours * 3_600_000)
+            Transcript(name, start_ms=start).prompt("Hello").answer("Hi.").write(tmp_path)
+
+        lines = backstory("usage", "--by", "block", "--since", "2026-03-01", "--json").json["lines"]
+
+        assert [line["calls"] for line in lines] == [1, 1, 2]
+
+    def test_saved_by_the_cache(self, world: World, backstory: Program) -> None:
+        """The difference between the price of plain input and that of cached input."""
+        total = backstory("usage", "--json").json["total"]
+
+        # claude-sonnet-4-5: $3 per million input tokens, $0.30 from the cache.
+        assert total["saved"] == pytest.approx(total["cache_read_tokens"] * 2.7e-6, abs=1e-6)
+
     def test_table(self, world: World, backstory: Program) -> None:
         header, *rows = backstory("usage", "--by", "model").out.splitlines()
-        assert header.split() == ["model", "calls", "input", "cached", "output", "cost"]
+        assert header.split() == ["model", "calls", "input", "cached", "output", "cost", "saved"]
         assert rows[0].split()[:2] == ["claude-sonnet-4-5", "5"]
         assert rows[-1].startswith("total")
 
@@ -92,7 +159,7 @@ class TestUsage:
         assert backstory("usage", "--project", "ENGINE", "--json").json["total"]["calls"] == 2
         assert backstory("usage", "--source", "codex", "--json").json["total"] == {
             "name": "total", "calls": 0, "input_tokens": 0, "output_tokens": 0, "cache_read_tokens": 0,
-            "cache_write_tokens": 0, "reasoning_tokens": 0, "cost": None, "unpriced": 0,
+            "cache_write_tokens": 0, "reasoning_tokens": 0, "cost": None, "saved": None, "unpriced": 0,
         }  # fmt: skip
 
 
@@ -105,6 +172,8 @@ class TestExpressions:
             ("status=error", "status", "eq", "error"),
             ("latency > 1.5s", "latency", "gt", 1500.0),
             ("latency<=250", "latency", "lte", 250),
+            ("latency>1d", "latency", "gt", 86_400_000.0),
+            ("duration>2m", "latency", "gt", 120_000.0),
             ("cost>=$0.5", "totalCost", "gte", 0.5),
             ("tokens!=7", "totalTokens", "ne", 7),
             ("name~a=b", "name", "contains", "a=b"),

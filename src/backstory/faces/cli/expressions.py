@@ -15,7 +15,13 @@ _EXPRESSION = re.compile(r"\s*([A-Za-z][\w.:/-]*?)\s*(!=|>=|<=|==|=|>|<|~)\s*(.*
 _OPERATORS = {
     "=": "eq", "==": "eq", "!=": "ne", ">": "gt", ">=": "gte", "<": "lt", "<=": "lte", "~": "contains",
 }  # fmt: skip
-_OF_TRACES = {"cost": "totalCost", "tokens": "totalTokens", "created": "createdAt", "updated": "updatedAt"}
+_OF_TRACES = {
+    "duration": "latency",
+    "cost": "totalCost",
+    "tokens": "totalTokens",
+    "created": "createdAt",
+    "updated": "updatedAt",
+}
 _OF_SPANS = {"cost": "data.totalCost", "start": "startTime", "end": "endTime", "trace": "traceId", "parent": "parentId"}
 _OF_BOTH = {
     "model": "data.model",
@@ -29,8 +35,8 @@ _OF_BOTH = {
 }
 _TIMES = {"createdAt", "updatedAt", "startTime", "endTime"}
 _TEXTS = {"id", "name", "status", "traceId", "parentId", "data.model", "data.type"}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)")
-_MILLISECONDS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)")
+_MILLISECONDS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
 
 

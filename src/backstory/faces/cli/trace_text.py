@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
+from ...archive.render import main_argument
 from .handles import handle
 from .output import hint, warn
-from .render import Console, Part, facts, headline, moment, put, stdout_console
-from .words import duration, plural
+from .render import Console, Part, Plain, facts, headline, moment, put, put_facts, stdout_console
+from .table import Column, count, dollars, percent, show_table
+from .trace_tree import Tree
+from .words import duration, fit, plural
 
-__all__ = ["count", "dollars", "show_spans", "show_table", "show_trace", "show_traces"]
+if TYPE_CHECKING:
+    from ...archive.spans import SpanStats
+
+__all__ = ["show_spans", "show_stats", "show_trace", "show_traces"]
 
 _COLORS = {"error": "red", "pending": "yellow", "success": "green"}
-_BAR_CHARS = 24
-_NAME_CHARS = 44
+_TIME = 10
 _MARKS = {"GENERATION": "✦", "EVENT": "·", "SPAN": "▸"}
 
 
@@ -48,38 +55,34 @@ def show_spans(answer: dict[str, Any]) -> None:
         hint("No spans match.")
 
 
-def show_trace(trace: dict[str, Any]) -> None:
+def show_trace(trace: dict[str, Any], *, errors_only: bool = False) -> None:
     console = stdout_console()
     headline(console, trace.get("name") or trace["id"])
     put(console, _status(trace), facts(*_trace_facts(trace)))
-    put(console, facts(trace["id"]))
+    put_facts(console, trace["id"])
     console.print()
-    spans = trace["spans"]
-    begin = min(span["startTime"] for span in spans)
-    end = max(span.get("endTime", span["startTime"]) for span in spans)
-    children: dict[str | None, list[dict[str, Any]]] = {}
-    for span in spans:
-        children.setdefault(span["parentId"], []).append(span)
-    # Spans that name one another as their parents have no root; each is shown once all the same.
-    waiting = [(span, 0) for span in reversed(children.get(None) or spans)]
-    shown: set[str] = set()
-    while waiting:
-        span, depth = waiting.pop()
-        if span["id"] in shown:
-            continue
-        shown.add(span["id"])
-        _show_span(console, span, depth, begin, max(end - begin, 1))
-        waiting += [(child, depth + 1) for child in reversed(children.get(span["id"], []))]
+    tree = Tree(trace["spans"])
+    shown = tree.with_errors() if errors_only else None
+    if shown is not None and not shown:
+        put(console, "No span of this trace failed.")
+        return
+    layout = _Layout.of(console)
+    for run, depth in tree.runs(shown):
+        _put_run(console, tree, run, depth, layout)
+    hint("━ critical path: what the trace had to wait for · ✗ failed")
 
 
-def show_table(rows: list[list[str]], *, bold_last: bool = False) -> None:
-    """Columns under headings; the first holds names, the others amounts."""
-    console = stdout_console()
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for number, row in enumerate(rows):
-        cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
-        bold = number == 0 or (bold_last and number == len(rows) - 1)
-        put(console, ("   ".join(cells), "bold" if bold else ""))
+def show_stats(stats: list[SpanStats], by: str) -> None:
+    names = [entry.name for entry in stats]
+    columns = [
+        Column("count", [f"{entry.count:,}" for entry in stats]),
+        Column("errors", [percent(entry.errors, entry.count) for entry in stats]),
+        Column("P50", [_milliseconds(entry.p50) for entry in stats]),
+        Column("P95", [_milliseconds(entry.p95) for entry in stats]),
+        Column("tokens", [count(entry.tokens) for entry in stats], rank=1),
+        Column("cost", [dollars(entry.cost) for entry in stats], rank=2),
+    ]
+    show_table(by, names, columns, bars=[float(entry.count) for entry in stats])
 
 
 def short(trace_id: str) -> str:
@@ -87,39 +90,51 @@ def short(trace_id: str) -> str:
     return handle(trace_id) if trace_id.startswith(("turn:", "session:")) else trace_id
 
 
-def count(tokens: int) -> str:
-    """`950`, `12.3k`, `4.5M`."""
-    if tokens < 1000:
-        return str(tokens)
-    return f"{tokens / 1000:,.1f}k" if tokens < 999_950 else f"{tokens / 1e6:,.1f}M"
+class _Layout(Struct, frozen=True):
+    """The widths of the columns of a tree."""
+
+    name: int
+    bar: int
+    is_wide: bool
+
+    @classmethod
+    def of(cls, console: Console) -> _Layout:
+        columns = 120 if isinstance(console, Plain) else console.width
+        is_wide = columns >= 100
+        bar = 24 if is_wide else 12 if columns >= 70 else 6
+        amounts = 30 if is_wide else 19 if columns >= 70 else 0
+        return cls(name=max(16, columns - bar - _TIME - amounts - 4), bar=bar, is_wide=is_wide)
 
 
-def dollars(amount: float | None) -> str:
-    """`$12.34`, and more digits for small amounts; what has no price is not free."""
-    if amount is None:
-        return "—"
-    return f"${amount:,.2f}" if amount >= 1 or amount == 0 else f"${amount:.4f}"
-
-
-def _show_span(console: Console, span: dict[str, Any], depth: int, begin: int, length: int) -> None:
-    data = span["data"]
-    start = span["startTime"]
-    end = span.get("endTime")
-    name = "  " * min(depth, 12) + f"{_MARKS[data['type']]} {span['name']}"
-    name = name if len(name) <= _NAME_CHARS else name[: _NAME_CHARS - 1] + "…"
-    left = (start - begin) * _BAR_CHARS // length
-    width = max(1, ((end if end is not None else start) - start) * _BAR_CHARS // length)
-    bar = " " * min(left, _BAR_CHARS - 1) + "━" * min(width, _BAR_CHARS - min(left, _BAR_CHARS - 1))
-    color = _COLORS[span["status"]]
+def _put_run(console: Console, tree: Tree, run: list[dict[str, Any]], depth: int, layout: _Layout) -> None:
+    """One span, or a run of calls of the same tool, with a bar for the time it took."""
+    first, last = run[0], run[-1]
+    data, failed = first["data"], first["status"] == "error"
+    mark = "✗" if failed else _MARKS[data["type"]]
+    times = f" ×{len(run)}" if len(run) > 1 else ""
+    is_call = data["type"] == "SPAN" and len(run) == 1 and first.get("parentId") is not None
+    argument = main_argument(data.get("input")) if is_call else None
+    name = fit(
+        "  " * min(depth, 12) + f"{mark} {first['name']}{times}" + (f"  {argument}" if argument else ""), layout.name
+    )
+    start, end = first["startTime"], last.get("endTime")
+    left = min((start - tree.begin) * layout.bar // tree.length, layout.bar - 1)
+    long = max(1, ((end if end is not None else start) - start) * layout.bar // tree.length)
+    line = "━" if any(span["id"] in tree.critical for span in run) else "─"
+    bar = fit(" " * left + line * min(long, layout.bar - left), layout.bar)
     took = "" if data["type"] == "EVENT" else duration((end - start) / 1000) if end is not None else "unfinished"
     cost = dollars(data["totalCost"]) if "totalCost" in data else None
     put(
         console,
-        (f"{name:<{_NAME_CHARS}} ", color if span["status"] == "error" else ""),
-        (f"{bar:<{_BAR_CHARS}} ", color),
-        f"{took:>12}  ",
-        facts(_tokens(data), cost),
+        (f"{name} ", "bold red" if failed else ""),
+        (f"{bar} ", _COLORS[first["status"]]),
+        f"{took:>{_TIME}}  ",
+        facts(*((_tokens(data), cost if layout.is_wide else None) if layout.bar > 6 else ())),
     )
+
+
+def _milliseconds(ms: int | None) -> str:
+    return "—" if ms is None else duration(ms / 1000)
 
 
 def _status(item: dict[str, Any]) -> Part:

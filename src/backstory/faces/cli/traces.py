@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from .options import json_option
+from .options import json_option, project_option, since_option, source_option, until_option
 
 __all__ = ["traces"]
 
@@ -93,9 +93,13 @@ def search(
 
 @traces.command()
 @click.argument("id")
+@click.option("--errors", is_flag=True, help="Only the spans that failed, and those above them.")
 @json_option
-def show(id: str, as_json: bool) -> int:
-    """Show a trace as a tree, each span with its time as a bar. ID is a trace's id, or a turn's handle."""
+def show(id: str, errors: bool, as_json: bool) -> int:
+    """Show a trace as a tree, each span with its time as a bar. ID is a trace's id, or a turn's handle.
+
+    Heavy bars are the critical path. Four and more calls of one tool in a row are shown as one line.
+    """
     from .handles import find_id
     from .output import print_json
     from .progress import up_to_date
@@ -107,8 +111,36 @@ def show(id: str, as_json: bool) -> int:
     elif "error" not in answer:
         from .trace_text import show_trace
 
-        show_trace(answer["trace"])
+        show_trace(answer["trace"], errors_only=errors)
     return _exit_code(answer)
+
+
+@traces.command()
+@click.option(
+    "--by", type=click.Choice(("name", "model", "tool")), default="tool", show_default=True, help="What to group by."
+)
+@since_option
+@until_option
+@project_option
+@source_option
+@json_option
+def stats(by: Any, since: int | None, until: int | None, project: str | None, source: str | None, as_json: bool) -> int:
+    """Show count, error rate, median and 95th percentile of the time, tokens and cost of what agents did."""
+    from ...archive.spans import Window
+    from .output import hint, print_json
+    from .progress import up_to_date
+
+    library = up_to_date(as_json=as_json)
+    found = library.archive.spans.stats(Window(since=since, until=until, project=project, source=source), by)
+    if as_json:
+        print_json({"by": by, "stats": found})
+    elif not found:
+        hint("No spans in that time.")
+    else:
+        from .trace_text import show_stats
+
+        show_stats(found, by)
+    return 0
 
 
 def _exit_code(answer: dict[str, Any]) -> int:

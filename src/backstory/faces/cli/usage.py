@@ -8,12 +8,13 @@ import click
 from .options import json_option, project_option, since_option, source_option, until_option
 
 if TYPE_CHECKING:
+    from ...library import Library
     from ...toolsets.traces.usage import Report
 
 __all__ = ["usage"]
 
 _DEFAULT_WINDOW_MS = 30 * 86_400_000
-_GROUPS = ("day", "project", "model", "agent", "tool")
+_GROUPS = ("day", "week", "month", "block", "project", "branch", "session", "model", "agent", "tool")
 
 
 @click.command()
@@ -29,7 +30,9 @@ def usage(by: Any, since: int | None, until: int | None, project: str | None, so
     """Show what agents used and what it cost, of the last 30 days unless --since or --until say otherwise.
 
     Cost is what agents reported, else computed from public prices; calls of models without a known price are counted
-    as unpriced. Tools show the share of the model calls that asked for them.
+    as unpriced. "saved" is how much more the tokens read from the cache would have cost as plain input. A block is
+    the five hours from the first call on, by which some subscriptions count. Tools show the share of the model calls
+    that asked for them.
     """
     from ...archive.spans import Window
     from ...toolsets.traces.usage import usage_report
@@ -39,45 +42,70 @@ def usage(by: Any, since: int | None, until: int | None, project: str | None, so
     if since is None and until is None:
         since = int(time.time() * 1000) - _DEFAULT_WINDOW_MS
     library = up_to_date(as_json=as_json)
-    report = usage_report(library.archive.spans, Window(since=since, until=until, project=project, source=source), by)
+    window = Window(since=since, until=until, project=project, source=source)
+
+    def branch_of(key: str) -> str | None:
+        session = library.archive.session(key)
+        return session.branch if session else None
+
+    report = usage_report(library.archive.spans, window, by, branch_of)
     if as_json:
         print_json(report)
     else:
-        _show(report)
+        _show(library, report)
     return 0
 
 
-def _show(report: Report) -> None:
+def _show(library: Library, report: Report) -> None:
+    from ...redact import clean
     from .output import hint
-    from .trace_text import show_table
+    from .table import Column, count, dollars, show_table
 
     if not report.total.calls and not report.tools:
         hint("Nothing was used in that time. Look further back: --since 1y")
-    elif report.by == "tool":
-        show_table(_tool_rows(report))
-    else:
-        show_table(_rows(report), bold_last=True)
-        if report.total.unpriced:
-            hint(f"* {report.total.unpriced:,} of {report.total.calls:,} calls are of models without a known price")
+        return
+    if report.by == "tool":
+        _show_tools(report)
+        return
+    lines = [*report.lines, report.total]
+    names = [clean(_name(library, line.name, report.by)) for line in report.lines]
+    columns = [
+        Column("calls", [f"{line.calls:,}" for line in lines]),
+        Column("input", [count(line.input_tokens) for line in lines]),
+        Column("cached", [count(line.cache_read_tokens) for line in lines], rank=1),
+        Column("written", [count(line.cache_write_tokens) for line in lines], rank=3),
+        Column("output", [count(line.output_tokens) for line in lines]),
+        Column("reasoning", [count(line.reasoning_tokens) for line in lines], rank=4),
+        Column("cost", [dollars(line.cost) + ("*" if line.unpriced else " ") for line in lines]),
+        Column("saved", [dollars(line.saved) for line in lines], rank=2),
+    ]
+    bars = [line.cost or 0.0 for line in report.lines]
+    show_table(report.by, [*names, "total"], columns, bars=bars, total=True, keep_end=report.by == "project")
+    if report.total.unpriced:
+        hint(f"* {report.total.unpriced:,} of {report.total.calls:,} calls are of models without a known price")
 
 
-def _rows(report: Report) -> list[list[str]]:
-    from .trace_text import count, dollars
+def _name(library: Library, name: str | None, by: str) -> str:
+    from .words import home_path
 
-    rows = [[report.by, "calls", "input", "cached", "output", "cost"]]
-    for line in [*report.lines, report.total]:
-        tokens = [count(amount) for amount in (line.input_tokens, line.cache_read_tokens, line.output_tokens)]
-        mark = "*" if line.unpriced else " "
-        rows.append([line.name or "(unknown)", f"{line.calls:,}", *tokens, dollars(line.cost) + mark])
-    return rows
+    if name is None:
+        return "(unknown)"
+    if by == "session":
+        session = library.archive.session(name)
+        return " ".join((session.title if session else "").split()) or name
+    return home_path(name) if by == "project" else name
 
 
-def _tool_rows(report: Report) -> list[list[str]]:
-    from .trace_text import count, dollars
+def _show_tools(report: Report) -> None:
+    from .table import Column, count, dollars, show_table
     from .words import duration
 
-    rows = [["tool", "calls", "errors", "time", "tokens", "cost"]]
-    for tool in report.tools:
-        took = duration(tool.milliseconds / 1000)
-        rows.append([tool.tool, f"{tool.calls:,}", f"{tool.errors:,}", took, count(tool.tokens), dollars(tool.cost)])
-    return rows
+    tools = report.tools
+    columns = [
+        Column("calls", [f"{tool.calls:,}" for tool in tools]),
+        Column("errors", [f"{tool.errors:,}" for tool in tools]),
+        Column("time", [duration(tool.milliseconds / 1000) for tool in tools], rank=2),
+        Column("tokens", [count(tool.tokens) for tool in tools], rank=1),
+        Column("cost", [dollars(tool.cost) for tool in tools]),
+    ]
+    show_table("tool", [tool.tool for tool in tools], columns, bars=[float(tool.calls) for tool in tools])

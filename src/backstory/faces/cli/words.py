@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -108,7 +107,9 @@ def width(text: str) -> int:
     """The number of terminal cells a text takes: wide characters take two, combining ones none."""
     if text.isascii():
         return len(text)
-    return sum(_cells(character) for character in text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
 
 
 def fit(text: str, cells: int, *, keep_end: bool = False) -> str:
@@ -116,19 +117,12 @@ def fit(text: str, cells: int, *, keep_end: bool = False) -> str:
     missing = cells - width(text)
     if missing >= 0:
         return text + " " * missing
-    kept, room = "", max(cells - 1, 0)
-    for character in reversed(text) if keep_end else text:
-        if _cells(character) > room:
-            break
-        kept, room = kept + character, room - _cells(character)
-    cut = f"…{kept[::-1]}" if keep_end else f"{kept}…"
-    return cut + " " * (cells - width(cut))
+    from rich.cells import set_cell_size
 
-
-def _cells(character: str) -> int:
-    if unicodedata.combining(character):
-        return 0
-    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+    if not keep_end:
+        return set_cell_size(text, cells - 1) + "…"
+    start = next((start for start in range(len(text)) if width(text[start:]) < cells), len(text))
+    return fit(f"…{text[start:]}", cells)
 
 
 def _date(ms: int) -> str:

@@ -1,18 +1,28 @@
-"""Tokens and money over a time, by what people ask for: day, project, model, agent or tool."""
+"""Tokens and money over a time, added up by day, week, month, block, project, branch, session, model, agent or tool."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from datetime import date, datetime
 from typing import Literal
 
 from msgspec import Struct
 
-from ...archive.spans import Spans, ToolUse, UsageTotal, Window
+from ...archive.spans import Spans, ToolUse, UsageDetail, UsageTotal, Window
+from ...money import Tokens, price
 
-__all__ = ["GROUPS", "Group", "Line", "Report", "usage_report"]
+__all__ = ["Group", "Line", "Report", "usage_report"]
 
-Group = Literal["day", "project", "model", "agent", "tool"]
-GROUPS: tuple[Group, ...] = ("day", "project", "model", "agent", "tool")
+Group = Literal["day", "week", "month", "block", "project", "branch", "session", "model", "agent", "tool"]
+BranchOf = Callable[[str], str | None]
+"""The branch of a session, given its key."""
+
+_BY_TIME = ("day", "week", "month", "block")
+_DETAIL: dict[Group, UsageDetail] = {"block": "quarter", "session": "session", "branch": "session"}
+# Anthropic's limits count usage in blocks that begin with the full hour of the first call.
+_HOUR_MS = 3_600_000
+_BLOCK_MS = 5 * _HOUR_MS
+_PROBE = 1_000
 
 
 class Line(Struct, kw_only=True):
@@ -26,6 +36,8 @@ class Line(Struct, kw_only=True):
     cache_write_tokens: int = 0
     reasoning_tokens: int = 0
     cost: float | None = None
+    saved: float | None = None
+    """How much more the tokens read from the cache would have cost as plain input."""
     unpriced: int = 0
 
     def add(self, total: UsageTotal) -> None:
@@ -38,6 +50,8 @@ class Line(Struct, kw_only=True):
         self.unpriced += total.unpriced
         if total.cost is not None:
             self.cost = round((self.cost or 0.0) + total.cost, 6)
+        if (saved := _saved(total)) is not None:
+            self.saved = round((self.saved or 0.0) + saved, 6)
 
 
 class Report(Struct, kw_only=True):
@@ -48,23 +62,59 @@ class Report(Struct, kw_only=True):
     total: Line
 
 
-def usage_report(spans: Spans, window: Window, by: Group) -> Report:
-    totals = spans.usage(window)
+def usage_report(spans: Spans, window: Window, by: Group, branch_of: BranchOf) -> Report:
+    totals = spans.usage(window, _DETAIL.get(by, "day"))
     total = Line(name="total")
     for entry in totals:
         total.add(entry)
     if by == "tool":
         return Report(by=by, tools=spans.tools(window), total=total)
-    return Report(by=by, lines=_lines(totals, by), total=total)
-
-
-def _lines(totals: Iterable[UsageTotal], by: Group) -> list[Line]:
-    """Days in their order, the latest first; everything else by what it cost."""
-    field = "source" if by == "agent" else by
     lines: dict[str | None, Line] = {}
-    for entry in totals:
-        name = getattr(entry, field)
+    for name, entry in _named(totals, by, branch_of):
         lines.setdefault(name, Line(name=name)).add(entry)
-    if by == "day":
-        return sorted(lines.values(), key=lambda line: line.name or "", reverse=True)
-    return sorted(lines.values(), key=lambda line: (line.cost or 0.0, line.input_tokens), reverse=True)
+    if by in _BY_TIME:
+        ordered = sorted(lines.values(), key=lambda line: line.name or "", reverse=True)
+    else:
+        ordered = sorted(lines.values(), key=lambda line: (line.cost or 0.0, line.input_tokens), reverse=True)
+    return Report(by=by, lines=ordered, total=total)
+
+
+def _named(totals: list[UsageTotal], by: Group, branch_of: BranchOf) -> Iterable[tuple[str | None, UsageTotal]]:
+    """Each total with the name of the line it belongs to."""
+    if by == "block":
+        yield from _blocks(totals)
+        return
+    branches: dict[str | None, str | None] = {None: None}
+    for entry in totals:
+        match by:
+            case "week":
+                year, week, _ = date.fromisoformat(entry.day).isocalendar()
+                yield f"{year}-W{week:02}", entry
+            case "month":
+                yield entry.day[:7], entry
+            case "branch":
+                if entry.session not in branches:
+                    branches[entry.session] = branch_of(entry.session or "")
+                yield branches[entry.session], entry
+            case "agent":
+                yield entry.source, entry
+            case _:
+                yield getattr(entry, by), entry
+
+
+def _blocks(totals: list[UsageTotal]) -> Iterable[tuple[str, UsageTotal]]:
+    """Blocks of five hours: a new one begins with the first call after the last one's end."""
+    begin = -_BLOCK_MS
+    for entry in sorted(totals, key=lambda entry: entry.start):
+        if entry.start >= begin + _BLOCK_MS:
+            begin = entry.start - entry.start % _HOUR_MS
+        yield datetime.fromtimestamp(begin / 1000).astimezone().strftime("%Y-%m-%d %H:%M"), entry
+
+
+def _saved(total: UsageTotal) -> float | None:
+    # By the price of a small call: the tokens of many calls together would count as one beyond the model's first tier.
+    plain = price(total.model, Tokens(input=_PROBE), total.start)
+    cached = price(total.model, Tokens(input=_PROBE, cache_read=_PROBE), total.start)
+    if not total.cache_read_tokens or plain is None or cached is None:
+        return None
+    return (plain - cached) * total.cache_read_tokens / _PROBE

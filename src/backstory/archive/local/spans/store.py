@@ -14,7 +14,19 @@ from weakref import WeakSet
 import msgspec
 
 from ...base import ArchiveError, EventRow
-from ...spans import Found, Origin, SpanRow, ToolUse, TraceQuery, TraceRow, UsageTotal, Window
+from ...spans import (
+    Found,
+    Origin,
+    SpanRow,
+    SpanStats,
+    StatsGroup,
+    ToolUse,
+    TraceQuery,
+    TraceRow,
+    UsageDetail,
+    UsageTotal,
+    Window,
+)
 from ..bodies import Bodies
 from ..database import Reader
 from .conditions import span_sort, span_term, trace_sort, trace_term
@@ -22,7 +34,7 @@ from .database import open_database, prepare
 from .rows import SPAN_SELECT, TRACE_COLUMNS, read_span, read_trace
 from .search import Matches, find
 from .texts import fill_from_events
-from .totals import tool_uses, usage_totals
+from .totals import span_stats, tool_uses, usage_totals
 from .writer import SpanWriter
 
 __all__ = ["LocalSpans", "ReadEvents"]
@@ -100,9 +112,13 @@ class LocalSpans:
             spans = self._with_texts(sorted(values, key=itemgetter(0)), None)
             return read_trace(row[1:]), _parents_first(list(spans.values()))
 
-    def usage(self, window: Window) -> list[UsageTotal]:
+    def usage(self, window: Window, detail: UsageDetail = "day") -> list[UsageTotal]:
         with self._reading() as db:
-            return usage_totals(db, window)
+            return usage_totals(db, window, detail)
+
+    def stats(self, window: Window, by: StatsGroup) -> list[SpanStats]:
+        with self._reading() as db:
+            return span_stats(db, window, by)
 
     def tools(self, window: Window) -> list[ToolUse]:
         with self._reading() as db:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sqlite3
 from typing import Any
 
-from ...spans import ToolUse, UsageTotal, Window
+from ...spans import SpanStats, StatsGroup, ToolUse, UsageDetail, UsageTotal, Window
 
-__all__ = ["tool_uses", "usage_totals"]
+__all__ = ["span_stats", "tool_uses", "usage_totals"]
 
 # What telemetry told of a session that has a transcript is the same usage once more.
 _COUNTED = """
@@ -17,19 +17,33 @@ AND (t.projected OR t.session IS NULL
 """
 
 
-def usage_totals(db: sqlite3.Connection, window: Window) -> list[UsageTotal]:
+# What tells groups apart beside day, project, model and source.
+_DETAILS: dict[UsageDetail, str] = {"day": "NULL", "session": "t.session", "quarter": "s.start / 900000"}
+# Spans by what: the name of a group, and which spans are in it.
+_STATS: dict[StatsGroup, tuple[str, str]] = {
+    "name": ("s.name", "1"),
+    "model": ("s.model", "s.model IS NOT NULL"),
+    "tool": ("s.name", "s.cause IS NOT NULL"),
+}
+
+
+def usage_totals(db: sqlite3.Connection, window: Window, detail: UsageDetail) -> list[UsageTotal]:
     where, parameters = _where(window)
     rows = db.execute(
-        "SELECT date(s.start / 1000, 'unixepoch', 'localtime') AS day, t.project, m.text, t.source, count(*), "
-        "total(coalesce(s.input, s.total)), total(s.output), total(s.cache_read), total(s.cache_write), "
-        "total(s.reasoning), sum(s.cost), sum(s.cost IS NULL) "
+        "SELECT date(s.start / 1000, 'unixepoch', 'localtime') AS day, min(s.start), max(s.start), t.project, m.text, "
+        "t.source, count(*), total(coalesce(s.input, s.total)), total(s.output), total(s.cache_read), "
+        "total(s.cache_write), total(s.reasoning), sum(s.cost), sum(s.cost IS NULL), "
+        f"{'t.session' if detail == 'session' else 'NULL'} "
         "FROM span s JOIN trace t ON t.id = s.trace LEFT JOIN name m ON m.id = s.model "
-        f"WHERE {_COUNTED} AND {where} GROUP BY day, t.project, s.model, t.source ORDER BY day DESC",
+        f"WHERE {_COUNTED} AND {where} GROUP BY day, t.project, s.model, t.source, {_DETAILS[detail]} "
+        "ORDER BY day DESC",
         parameters,
     )
     return [
         UsageTotal(
             day=day,
+            start=start,
+            end=end,
             project=project,
             model=model,
             source=source,
@@ -41,11 +55,34 @@ def usage_totals(db: sqlite3.Connection, window: Window) -> list[UsageTotal]:
             reasoning_tokens=int(reasoning),
             cost=cost,
             unpriced=unpriced,
+            session=session,
         )
         for (
-            day, project, model, source, calls, input, output, cache_read, cache_write, reasoning, cost, unpriced,
+            day, start, end, project, model, source, calls, input, output, cache_read, cache_write, reasoning, cost,
+            unpriced, session,
         ) in rows
     ]  # fmt: skip
+
+
+def span_stats(db: sqlite3.Connection, window: Window, by: StatsGroup) -> list[SpanStats]:
+    key, which = _STATS[by]
+    where, parameters = _where(window)
+    rows = db.execute(
+        f"WITH one AS (SELECT {key} AS key, s.status, s.end - s.start AS ms, s.input, s.output, s.cost, "
+        f"row_number() OVER (PARTITION BY {key} ORDER BY s.end IS NULL, s.end - s.start) AS place, "
+        f"count(s.end) OVER (PARTITION BY {key}) AS ended "
+        f"FROM span s JOIN trace t ON t.id = s.trace WHERE {which} AND {where}) "
+        "SELECT n.text, count(*), sum(one.status = 0), "
+        "max(CASE WHEN place = (ended + 1) / 2 THEN ms END), "
+        "max(CASE WHEN place = (ended * 95 + 99) / 100 THEN ms END), "
+        "total(coalesce(input, 0) + coalesce(output, 0)), sum(cost) "
+        "FROM one JOIN name n ON n.id = one.key GROUP BY one.key ORDER BY count(*) DESC, n.text",
+        parameters,
+    )
+    return [
+        SpanStats(name=name, count=count, errors=errors, p50=p50, p95=p95, tokens=int(tokens), cost=cost)
+        for name, count, errors, p50, p95, tokens, cost in rows
+    ]
 
 
 def tool_uses(db: sqlite3.Connection, window: Window) -> list[ToolUse]:

@@ -1,0 +1,120 @@
+"""What a terminal shows: lines that fit its width, whatever the text."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from backstory.faces.cli.words import fit, width
+from tests.transcripts import Transcript
+
+from .conftest import Program
+
+WIDE = "データベース接続が拒否されました 데이터베이스 연결 ÄÖÜ 👩‍👩‍👧 "
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    return tmp_path
+
+
+def shown(backstory: Program, *arguments: str) -> list[str]:
+    result = backstory(*arguments)
+    assert result.code in (0, 1), result.err
+    return re.sub(r"\x1b\[[0-9;]*m", "", result.out).splitlines()
+
+
+class TestWidths:
+    """No line is wider than the terminal, unless it is one word: a path or an id can then be copied whole."""
+
+    @pytest.mark.parametrize("columns", [60, 80, 120, 200])
+    def test_every_screen(self, home: Path, backstory: Program, monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+        monkeypatch.setenv("COLUMNS", str(columns))
+        folder = "/home/dev/a-project-with-a-rather-long-name/and-a-worktree-below-it/開発"
+        transcript = Transcript("wide", folder).prompt(WIDE * 6 + "kangaroo")
+        transcript.call("Bash", {"command": f"echo {WIDE * 4}"}, WIDE * 30, failed=True)
+        table = "| a | b |\n|---|---|\n| " + WIDE + " | kangaroo |\n"
+        transcript.answer(f"# Kangaroo\n\n{WIDE * 20}\n\n{table}\n```python\nprint('kangaroo')\n```")
+        transcript.write(home)
+
+        for arguments in (
+            ["search", "kangaroo"],
+            ["sessions", "--since", "9y"],
+            ["open", transcript.id],
+            ["open", f"{transcript.id}:1"],
+            ["open", f"{transcript.id}:1", "--full"],
+            ["doctor"],
+            ["traces", "list"],
+            ["traces", "show", f"{transcript.id}:1"],
+            ["traces", "stats"],
+            *(["usage", "--since", "9y", "--by", by] for by in ("day", "project", "session", "tool", "model")),
+        ):
+            for line in shown(backstory, *arguments):
+                assert width(line) <= columns or " " not in line.strip(), (arguments, width(line), line)
+
+    def test_columns_line_up(self, home: Path, backstory: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Amounts stand under their titles, also behind names of wide characters."""
+        monkeypatch.setenv("COLUMNS", "80")
+        for name in ("a", "b"):
+            Transcript(name, f"/home/dev/{name}/開発{name}").prompt("Hello").answer("Hi.").write(home)
+
+        header, *rows = shown(backstory, "usage", "--since", "9y", "--by", "project")
+
+        end = width(header[: header.index("calls") + len("calls")])
+        for row in rows:
+            digits = re.search(r"\d+(?=\s)", row[1:])
+            assert digits is not None
+            assert width(row[: digits.end() + 1]) == end
+
+
+class TestReading:
+    def test_long_texts_are_folded(self, home: Path, backstory: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+        """With the command that shows the rest; --full shows it at once."""
+        monkeypatch.setenv("COLUMNS", "80")
+        output = "\n".join(f"line {number}" for number in range(100))
+        transcript = Transcript("long").prompt("Run it").call("Bash", {"command": "seq"}, output).answer("Done.")
+        transcript.write(home)
+
+        folded = "\n".join(shown(backstory, "open", f"{transcript.id}:1"))
+        whole = "\n".join(shown(backstory, "open", f"{transcript.id}:1", "--full"))
+
+        assert "line 7" in folded
+        assert "line 8" not in folded
+        assert re.search(r"… 92 more lines: backstory open event:[\w-]{22}", folded)
+        assert "line 99" in whole
+
+    def test_markdown_keeps_all_text(self, home: Path, backstory: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Headings and lists are rendered; tags, which are no Markdown, are shown as they stand."""
+        monkeypatch.setenv("COLUMNS", "80")
+        transcript = Transcript("md").prompt("Go").answer("## Plan\n\n- **first**\n- <details> a tag\n\n<b>bold</b>")
+        transcript.write(home)
+
+        text = "\n".join(shown(backstory, "open", transcript.id))
+
+        assert "• first" in text
+        assert "<details> a tag" in text
+        assert "<b>bold</b>" in text
+
+
+class TestFit:
+    @pytest.mark.parametrize(
+        ("text", "cells", "fitted"),
+        [
+            ("abc", 5, "abc  "),
+            ("abcdef", 4, "abc…"),
+            ("日本語", 4, "日 …"),
+            ("日本語", 6, "日本語"),
+            ("e\u0301a", 3, "e\u0301a "),
+        ],
+    )
+    def test_takes_exactly_so_many_cells(self, text: str, cells: int, fitted: str) -> None:
+        assert fit(text, cells) == fitted
+        assert width(fitted) == cells
+
+    def test_keeps_the_end_of_a_path(self) -> None:
+        assert fit("/home/dev/shop", 8, keep_end=True) == "…ev/shop"
