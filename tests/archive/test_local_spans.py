@@ -107,7 +107,9 @@ class TestCalls:
     """What spans and log records report of the same call counts once, in whatever order they come."""
 
     REPORTS = (
-        report(1, "turn", "r1"),
+        SpanRow(trace="turn", id=10, name="around", start=START, model="gpt-4o"),
+        report(1, "turn", "r1", parent=9),
+        SpanRow(trace="turn", id=9, name="between", start=START, parent=10),
         report(2, "turn", "r2", cost=0.5),
         report(3, "logs", "r1", logged=True, model="gpt-5", cost=0.25, cost_reported=True),
         report(4, "logs", "r2", logged=True, cost=0.125),
@@ -134,9 +136,9 @@ class TestCalls:
         assert (turn.tokens, turn.cost) == (107 + 107 + 50, 0.75)
         assert (logs.tokens, logs.cost) == (2 * 107, 2.0)
         assert total == 107 * 4 + 50
-        first, second, *_ = spans
-        assert (first.model, first.cost, first.cost_reported) == ("gpt-5", 0.25, True)
-        assert (second.cost, second.cost_reported) == (0.5, False)
+        by_id = {found.id: found for found in spans}
+        assert (by_id[1].model, by_id[1].cost, by_id[1].cost_reported) == ("gpt-4o", 0.25, True)
+        assert (by_id[2].cost, by_id[2].cost_reported) == (0.5, False)
 
 
 class TestFirstVersion:

@@ -122,7 +122,7 @@ class SpanRow(Struct, kw_only=True):
     origin: Origin = Origin()
     """Of its trace; filled in by the store."""
     cut: bool = False
-    """Input or output is longer than what was asked for."""
+    """There is more of it than was asked for."""
 
 
 class Condition(Struct, frozen=True):
@@ -227,7 +227,7 @@ class Spans(Protocol):
 
     def traces(self, query: TraceQuery) -> Found[TraceRow]: ...
     def spans(self, query: TraceQuery, chars: int) -> Found[SpanRow]:
-        """Inputs and outputs come with at most so many characters."""
+        """Inputs, outputs and values of attributes come with at most so many characters."""
 
     def trace(self, id: str) -> tuple[TraceRow, list[SpanRow]] | None: ...
     def usage(self, window: Window, detail: UsageDetail = "day") -> list[UsageTotal]:

@@ -41,6 +41,7 @@ SPAN_FIELDS: Mapping[str, Kind] = {
     "data.totalCost": "number",
 }
 _OPEN = ("data.metadata.", "data.attributes.")
+_MAX_PARTS = 500
 _COMPARISONS = ("gt", "gte", "lt", "lte")
 _WORDS: Mapping[Kind, str] = {
     "text": "a text",
@@ -83,6 +84,8 @@ def _span_names() -> list[str]:
 def _span_kind(field: str) -> Kind | None:
     if field in SPAN_FIELDS:
         return SPAN_FIELDS[field]
+    if field.count(".") >= _MAX_PARTS:
+        raise Refused("INVALID_QUERY", f"Invalid path: at most {_MAX_PARTS} parts", field=f"{field[:100]}…")
     return "any" if any(field.startswith(prefix) and field != prefix for prefix in _OPEN) else None
 
 

@@ -13,7 +13,7 @@ from ...archive.spans import SpanType
 from ...model import EventType
 from .attributes import Meaning
 from .messages import Said
-from .otlp import LogRecord
+from .records import LogRecord
 
 __all__ = ["Log", "read_log"]
 
@@ -29,6 +29,8 @@ class Log(Struct):
     duration: int = 0
     failed: bool = False
     prompt_id: str | None = None
+    call: str | None = None
+    """The id of a tool call that it reports as a whole."""
     title: str | None = None
     body: Any = None
     said: Callable[[Meaning], list[Said]] | None = None
@@ -38,10 +40,13 @@ class Log(Struct):
 def read_log(record: LogRecord, attributes: dict[str, Any]) -> Log:
     """Reads what `interpret` does not know; what it takes out of the attributes is not needed any more."""
     body = record.body
-    event = record.event or attributes.get("event.name") or ""
-    if isinstance(body, str) and _NAME.fullmatch(body) and body.endswith(str(event)):
+    # Codex: the event's name in the protocol is a place in its source.
+    event = str(attributes.get("event.name") or record.event or "")
+    if record.event and record.event != event:
+        attributes["otel.event_name"] = record.event
+    if isinstance(body, str) and _NAME.fullmatch(body) and body.endswith(event):
         event, body = body, None  # Claude Code: the body is the full name
-    log = Log(str(event) or "log", body=body)
+    log = Log(event or "log", body=body)
     log.duration = _duration(attributes)
     log.prompt_id = next((str(attributes[key]) for key in ("prompt.id", "prompt_id") if attributes.get(key)), None)
     success = attributes.get("success")
@@ -70,13 +75,21 @@ def _read_tool(log: Log, attributes: dict[str, Any]) -> None:
         return
     call = next((str(attributes[key]) for key in ("call_id", "tool_use_id", "prompt_id") if attributes.get(key)), None)
     log.type = "SPAN"
+    log.call = call
+    # Claude Code tells the output only in its spans.
+    once = "tool_use_id" in attributes
+    failed, error = log.failed, attributes.get("error")
+    attributes.setdefault("otel.event_name", log.name)
     log.name = tool
-    failed = log.failed
 
     def said(meaning: Meaning) -> list[Said]:
-        done = [Said(EventType.TOOL_CALL, tool=tool, call=call, arguments=meaning.input)]
+        done = [Said(EventType.TOOL_CALL, tool=tool, call=call, arguments=meaning.input, once=once)]
         output = meaning.output if isinstance(meaning.output, str) else ""
-        return [*done, Said(EventType.TOOL_RESPONSE, output, tool, call, failed=failed)]
+        if not output and failed and isinstance(error, str):
+            output = error
+        if once and not output:
+            return done
+        return [*done, Said(EventType.TOOL_RESPONSE, output, tool, call, failed=failed, once=once)]
 
     log.said = said
 

@@ -11,7 +11,7 @@ from msgspec import Struct
 from ...model import EventType
 from .attributes import decoded
 
-__all__ = ["Said", "said_in"]
+__all__ = ["Said", "readable", "said_in"]
 
 _ROLES = {
     "user": EventType.USER_INPUT,
@@ -36,6 +36,8 @@ class Said(Struct, frozen=True):
     call: str | None = None
     arguments: Any = None
     failed: bool | None = None
+    once: bool = False
+    """The call's id alone says which event it is: others may tell it in other words."""
 
 
 def said_in(value: Any, default: EventType) -> list[Said]:
@@ -79,7 +81,7 @@ def _part(part: Any, kind: EventType, call: str | None) -> Iterator[Said]:
         result = next((part[key] for key in ("result", "response", "output", "content") if key in part), None)
         yield Said(
             EventType.TOOL_RESPONSE,
-            _readable(result),
+            readable(result),
             tool=_string(part, "name", "toolName"),
             call=_string(part, "id", "toolCallId", "tool_use_id", "call_id"),
             failed=True if part.get("is_error") is True else None,
@@ -104,7 +106,8 @@ def _string(table: dict[str, Any], *names: str) -> str | None:
     return next((value for name in names if isinstance(value := table.get(name), str) and value), None)
 
 
-def _readable(value: Any) -> str:
+def readable(value: Any) -> str:
+    """A value as text: texts as they are, blocks of text one after the other, everything else as JSON."""
     if isinstance(value, str):
         return value
     if isinstance(value, list) and all(isinstance(item, dict) and isinstance(item.get("text"), str) for item in value):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from ...archive.base import Archive
@@ -12,20 +13,19 @@ from ...archive.spans import Origin, SpanRow
 from ...model import EventType, digest
 from ...otelfiles import Line
 from ...redact import Mode, egress_value
-from .attributes import Meaning, decoded, interpret
+from .attributes import Meaning, interpret
+from .events import take_events
 from .logs import read_log
 from .messages import Said, said_in
-from .otlp import Encoding, LogRecord, RawSpan, decode_logs, decode_spans
-from .sessions import Sessions, TelemetrySession
+from .otlp import Encoding, decode_logs, decode_spans
+from .records import LogRecord, RawSpan, with_fields
+from .sessions import Sessions, TelemetrySession, agent_of
 
 __all__ = ["Receiver", "Taken"]
 
-_SERVICE = "service.name"
-# What the sender says of itself on every span, and nobody asks for.
-_DULL = ("telemetry.sdk.", "process.", "host.", "os.")
-_CLAUDE = "claude-code"
+_CLAUDE, _CODEX = "claude-code", "codex"
+_MAX_NAME_CHARS = 1_000
 _NOTHING_NEW = (None,) * 5
-_NO_MESSAGES: dict[str, list[Any]] = {"input": [], "output": []}
 
 
 class Taken(Struct, frozen=True):
@@ -39,14 +39,8 @@ class _Batch(Struct):
     lines: dict[TelemetrySession, list[Line]] = {}
     rejected: int = 0
     message: str = ""
-    resources: dict[int, dict[str, Any]] = {}
-
-    def resource(self, given: dict[str, Any]) -> dict[str, Any]:
-        """What a sender says of itself, which is the same object for all its spans."""
-        found = self.resources.get(id(given))
-        if found is None:
-            found = self.resources[id(given)] = _worth_keeping(given)
-        return found
+    session_starts: dict[str, int] = {}
+    """When the span that tells the session of a trace started: a subagent's may come before its parent's."""
 
     def reject(self, message: str) -> None:
         self.rejected += 1
@@ -78,9 +72,11 @@ class Receiver:
             for span in batch.spans:
                 span.input, span.output = egress_value(span.input), egress_value(span.output)
                 span.attributes, span.metadata = egress_value(span.attributes), egress_value(span.metadata)
+                span.tool_calls = egress_value(span.tool_calls)
         self._archive.spans.put(batch.spans, batch.origins)
         for session, lines in batch.lines.items():
-            self._sessions.append(session, lines)
+            # Spans come when they end: a prompt after the work it started.
+            self._sessions.append(session, sorted(lines, key=lambda line: line.ts))
         return Taken(batch.rejected, batch.message)
 
     def _take_span(self, batch: _Batch, raw: RawSpan) -> None:
@@ -90,31 +86,37 @@ class Receiver:
         if not raw.start:
             batch.reject("a span needs a start time")
             return
-        service = _text(raw.resource.get(_SERVICE))
-        attributes = {**batch.resource(raw.resource), **raw.attributes}
-        attributes.pop("logfire.json_schema", None)  # about the others, and long
-        messages = _gather_events(raw, attributes) if raw.events else _NO_MESSAGES
-        meaning = interpret(attributes, raw.start, cache_beside_input=service == _CLAUDE)
-        meaning.input = messages["input"] or None if meaning.input is None else meaning.input
-        meaning.output = messages["output"] or None if meaning.output is None else meaning.output
-        parent = _number(raw.parent_id) if any(raw.parent_id) else None
-        span = _row(raw.trace_id.hex(), _number(raw.span_id), raw.name or "span", raw.start, meaning)
-        span.parent = None if parent == span.id else parent
+        agent = agent_of(raw.service)
+        attributes = _all_attributes(raw)
+        meaning = interpret(attributes, raw.start, cache_beside_input=agent == _CLAUDE)
+        if agent == _CODEX and meaning.tokens is not None:
+            meaning.type = "GENERATION"  # Codex names the model on spans around it
+        output = take_events(raw, meaning) if raw.events else None
+        span = _row(raw.trace_id.hex(), _number(raw.span_id), raw.name, raw.start, meaning)
+        parent = _number(raw.parent_id) if _is_id(raw.parent_id, 8) else None
+        if parent != span.id:
+            span.parent = parent
         span.end = max(raw.end, raw.start) if raw.end else None
         span.status = "error" if raw.failed else "success" if raw.end else "pending"
+        span.call = _call(attributes, meaning, agent)
         if raw.message:
-            span.metadata["statusMessage"] = raw.message
+            span.metadata = with_fields(span.metadata, {"statusMessage": raw.message})
         batch.spans.append(span)
-        self._join(batch, span, meaning, service)
-        # Model calls tell what was said; so does what is around them, when it is all there is.
-        if meaning.session is not None and (meaning.type == "GENERATION" or span.parent is None):
-            self._remember(batch, meaning, service, _said(meaning), raw.end or raw.start)
+        self._join(batch, span, meaning, raw.service)
+        if meaning.session is None:
+            return
+        if output is not None:
+            self._remember(batch, meaning, raw.service, output.said(attributes, span.call), raw.end or raw.start)
+        elif meaning.type == "GENERATION" or span.parent is None:
+            # Model calls tell what was said; so does what is around them, when it is all there is.
+            time = raw.start if meaning.output is None else raw.end or raw.start
+            self._remember(batch, meaning, raw.service, _said(meaning), time)
 
     def _take_log(self, batch: _Batch, record: LogRecord) -> None:
-        service = _text(record.resource.get(_SERVICE))
-        attributes = {**batch.resource(record.resource), **record.attributes}
+        service, agent = record.service, agent_of(record.service)
+        attributes = with_fields(with_fields(record.attributes, record.sender), record.rest)
         log = read_log(record, attributes)
-        meaning = interpret(attributes, record.time, cache_beside_input=service == _CLAUDE)
+        meaning = interpret(attributes, record.time, cache_beside_input=agent == _CLAUDE)
         if _is_id(record.trace_id, 16):
             trace = record.trace_id.hex()
         elif meaning.session is not None:
@@ -134,8 +136,13 @@ class Receiver:
         span.parent = _number(record.span_id) if _is_id(record.span_id, 8) else None
         span.end = record.time
         span.status = "error" if log.failed else "success"
-        if log.body is not None and span.input is None and span.output is None:
-            span.output = log.body
+        span.call = _call(attributes, meaning, agent) if span.type == "GENERATION" else log.call
+        span.logged = True
+        if log.body is not None:
+            if span.input is None and span.output is None:
+                span.output = log.body
+            else:
+                span.attributes = with_fields(span.attributes, {"otel.body": log.body})
         batch.spans.append(span)
         self._join(batch, span, meaning, service, log.title)
         if meaning.session is not None and log.said is not None:
@@ -150,10 +157,14 @@ class Receiver:
             return
         before = before or Origin()
         session = self._session(meaning, service)
+        first = batch.session_starts.get(span.trace)
+        if session is not None and (first is None or span.start < first):
+            batch.session_starts[span.trace] = span.start
+            before = msgspec.structs.replace(before, session=session.key)
         batch.origins[span.trace] = Origin(
             name=before.name or meaning.trace_name or title,
-            session=before.session or (session.key if session else None),
-            source=before.source or (session.key.partition("/")[0] if session and not session.kept else service),
+            session=before.session,
+            source=before.source or agent_of(service) or service,
             project=before.project or meaning.project,
             dataset_run=before.dataset_run or meaning.dataset_run,
         )
@@ -181,12 +192,13 @@ def _row(trace: str, id: int, name: str, start: int, meaning: Meaning) -> SpanRo
     return SpanRow(
         trace=trace,
         id=id,
-        name=name[:1000],
+        name=name[:_MAX_NAME_CHARS] or "span",
         type=meaning.type,
         start=start,
         model=meaning.model,
         input_tokens=tokens.input if tokens else None,
         output_tokens=tokens.output if tokens else None,
+        total_tokens=meaning.total_tokens,
         cache_read_tokens=tokens.cache_read or None if tokens else None,
         cache_write_tokens=(tokens.cache_write_5m + tokens.cache_write_1h) or None if tokens else None,
         cache_write_1h_tokens=tokens.cache_write_1h or None if tokens else None,
@@ -202,34 +214,28 @@ def _row(trace: str, id: int, name: str, start: int, meaning: Meaning) -> SpanRo
     )
 
 
-def _worth_keeping(resource: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in resource.items() if not name.startswith(_DULL)}
+def _all_attributes(raw: RawSpan) -> dict[str, Any]:
+    attributes = with_fields(with_fields(raw.attributes, raw.sender), raw.rest)
+    if len(raw.name) > _MAX_NAME_CHARS:
+        attributes = with_fields(attributes, {"otel.name": raw.name})
+    if raw.parent_id and (raw.parent_id == raw.span_id or not _is_id(raw.parent_id, 8)):
+        attributes = with_fields(attributes, {"otel.parent_span_id": raw.parent_id.hex()})
+    return attributes
 
 
-def _gather_events(raw: RawSpan, attributes: dict[str, Any]) -> dict[str, list[Any]]:
-    """Messages that come as a span's events; other events stay with the attributes."""
-    messages: dict[str, list[Any]] = {"input": [], "output": []}
-    others = []
-    for name, time, event in raw.events:
-        if name.startswith("gen_ai.") and name.endswith(".message"):
-            messages["input"].append({"role": name.split(".")[1], **_decoded(event)})
-        elif name == "gen_ai.choice":
-            message = decoded(event.get("message"))
-            messages["output"].append(
-                {"role": "assistant", **(message if isinstance(message, dict) else _decoded(event))}
-            )
-        elif name in ("gen_ai.content.prompt", "gen_ai.content.completion"):
-            side, key = ("input", "gen_ai.prompt") if name.endswith("prompt") else ("output", "gen_ai.completion")
-            messages[side].append(decoded(event.get(key)))
-        else:
-            others.append({"name": name, "time": time, "attributes": event})
-    if others:
-        attributes["events"] = others
-    return messages
-
-
-def _decoded(event: dict[str, Any]) -> dict[str, Any]:
-    return {name: decoded(value) for name, value in event.items()}
+def _call(attributes: dict[str, Any], meaning: Meaning, agent: str | None) -> str | None:
+    """The id of the call that a span reports, if it reports a whole one."""
+    if meaning.type == "GENERATION":
+        if agent == _CODEX and (tokens := meaning.tokens) is not None:
+            # It gives its calls no id, but tells of each the same numbers.
+            numbers = (tokens.input, tokens.output, tokens.cache_read, tokens.cache_write_5m, meaning.reasoning or 0)
+            return f"codex:{'/'.join(map(str, numbers))}"
+        call = attributes.get("request_id") or attributes.get("gen_ai.response.id")
+    elif attributes.get("gen_ai.operation.name") == "execute_tool":
+        call = attributes.get("gen_ai.tool.call.id")
+    else:
+        call = attributes.get("call_id") if "codex.tool.phase" in attributes else None
+    return call if isinstance(call, str) and 0 < len(call) <= _MAX_NAME_CHARS else None
 
 
 def _is_id(data: bytes, length: int) -> bool:
@@ -238,7 +244,3 @@ def _is_id(data: bytes, length: int) -> bool:
 
 def _number(data: bytes) -> int:
     return int.from_bytes(data, "big", signed=True)
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) and value else None

@@ -15,17 +15,13 @@ from ...model import digest
 from ...otelfiles import FOLDER, Line, file_name
 from .messages import Said
 
-__all__ = ["Sessions", "TelemetrySession"]
+__all__ = ["Sessions", "TelemetrySession", "agent_of"]
 
 _OWN = "otel"
 # How agents name their service -> the source that reads their transcripts.
 _AGENTS = {
     "claude-code": "claude-code",
     "claude_code": "claude-code",
-    "codex": "codex",
-    "codex_cli_rs": "codex",
-    "codex-cli": "codex",
-    "codex_exec": "codex",
     "gemini-cli": "gemini-cli",
     "qwen-code": "qwen-code",
 }
@@ -41,6 +37,13 @@ class TelemetrySession(msgspec.Struct, frozen=True):
     """Whether what is said in it has to be kept: no transcript tells it better."""
 
 
+def agent_of(service: str | None) -> str | None:
+    """The source of an agent's transcripts, by the name of the service that sends its telemetry."""
+    name = (service or "").lower()
+    # codex_exec, codex_cli_rs, codex-app-server: each of Codex' programs has a name of its own.
+    return "codex" if name.startswith("codex") else _AGENTS.get(name)
+
+
 class Sessions:
     def __init__(self, archive: Archive, home: Path) -> None:
         self._archive = archive
@@ -53,7 +56,7 @@ class Sessions:
         native = native.strip().encode("utf-8", "replace").decode()
         if not native or len(native) > _MAX_ID_CHARS:
             return None
-        agent = _AGENTS.get((service or "").lower())
+        agent = agent_of(service)
         if agent is not None and self._archive.session(f"{agent}/{native}") is not None:
             return TelemetrySession(f"{agent}/{native}", native, False)
         return TelemetrySession(f"{_OWN}/{native}", native, len(file_name(native)) <= _MAX_NAME_CHARS)
@@ -67,7 +70,9 @@ class Sessions:
         lines = []
         for entry in said:
             arguments = "" if entry.arguments is None else msgspec.json.encode(entry.arguments).decode()
-            content = (entry.type, entry.text, entry.tool or "", entry.call or "", arguments)
+            content: tuple[str, ...] = (entry.type, entry.call or "")
+            if not (entry.once and entry.call):
+                content = (entry.type, entry.text, entry.tool or "", entry.call or "", arguments)
             seen[content] = seen.get(content, -1) + 1
             uid = digest(_OWN, session.native, *content, str(seen[content])).hex()
             lines.append(

@@ -62,11 +62,12 @@ def _trace_fields(row: TraceRow) -> dict[str, Any]:
 
 
 def _metadata(row: SpanRow, with_origin: bool) -> dict[str, Any]:
-    """What was sent as metadata, and what is known beside the contract's fields."""
+    """What is known beside the contract's fields, and what was sent as metadata, which may have any name."""
     facts: dict[str, Any] = {
         "stopReason": row.stop_reason,
         "exitCode": row.exit_code,
         "waitingMs": row.waiting,
+        "totalTokens": row.total_tokens,
         "cacheReadTokens": row.cache_read_tokens,
         "cacheWriteTokens": row.cache_write_tokens,
         "cacheWrite1hTokens": row.cache_write_1h_tokens,
@@ -82,7 +83,7 @@ def _metadata(row: SpanRow, with_origin: bool) -> dict[str, Any]:
             "project": row.origin.project,
             "datasetRunId": row.origin.dataset_run,
         }
-    return {**row.metadata, **{name: value for name, value in facts.items() if value is not None}}
+    return {**{name: value for name, value in facts.items() if value is not None}, **row.metadata}
 
 
 def _hex(number: int) -> str:

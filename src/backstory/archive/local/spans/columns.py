@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import operator as compare
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any
 
@@ -40,22 +40,30 @@ class Columns:
 
     def __init__(self) -> None:
         self._tables: dict[str, dict[str, dict[int, Any]]] = {prefix: {} for prefix in _PREFIXES}
+        # A span may say a path twice: {"a.b": 1, "a": {"b": 2}}.
+        self._more: list[tuple[str, int, Any]] = []
 
     def add(self, number: int, data: dict[str, dict[str, Any]]) -> None:
         for prefix, table in data.items():
-            columns = self._tables[prefix]
-            for name, value in table.items():
-                kind = type(value)
-                if kind is str:
-                    value = value if len(value) <= MAX_VALUE_CHARS else value[:MAX_VALUE_CHARS]
-                elif kind is int:
-                    value = value if -_MAX_INTEGER < value < _MAX_INTEGER else bindable(value)
-                elif kind is not float and kind is not bool:
-                    self.add(number, {prefix: dict(flatten({name: value}))})
-                    continue
-                column = columns.get(name)
-                if column is None:
-                    column = columns[name] = {}
+            self._add(number, prefix, table.items())
+
+    def _add(self, number: int, prefix: str, items: Iterable[tuple[str, Any]]) -> None:
+        columns = self._tables[prefix]
+        for name, value in items:
+            kind = type(value)
+            if kind is str:
+                value = value if len(value) <= MAX_VALUE_CHARS else value[:MAX_VALUE_CHARS]
+            elif kind is int:
+                value = value if -_MAX_INTEGER < value < _MAX_INTEGER else bindable(value)
+            elif kind is not float and kind is not bool:
+                self._add(number, prefix, flatten({name: value}))
+                continue
+            column = columns.get(name)
+            if column is None:
+                column = columns[name] = {}
+            if number in column:
+                self._more.append((f"{prefix}.{name}", number, value))
+            else:
                 column[number] = value
 
     def write(self, db: sqlite3.Connection, number_of: Callable[[str], int]) -> None:
@@ -67,6 +75,8 @@ class Columns:
                 for start in range(0, len(spans), _MAX_VALUES):
                     end = start + _MAX_VALUES
                     _append(db, path, spans[start:end], values[start:end])
+        for name, number, value in self._more:
+            _append(db, number_of(name), [number], [value])
 
 
 def _append(db: sqlite3.Connection, path: int, spans: list[int], values: list[Any]) -> None:

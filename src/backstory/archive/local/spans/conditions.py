@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple
 
 from ....model import InvalidId, SessionRef, parse_id
 from ...spans import SPAN_TYPES, STATUSES, Condition, Operator, Value
 
-__all__ = ["MAX_VALUE_CHARS", "Term", "bindable", "span_sort", "span_term", "trace_sort", "trace_term"]
+__all__ = ["MAX_VALUE_CHARS", "Term", "bindable", "paths_of", "span_sort", "span_term", "trace_sort", "trace_term"]
 
 # Longer values of attributes are compared by their beginning.
 MAX_VALUE_CHARS = 1024
@@ -28,6 +29,7 @@ _NUMBERS = {
     "data.metadata.reasoningTokens": "reasoning",
     "data.metadata.exitCode": "exit_code",
     "data.metadata.waitingMs": "waiting",
+    "data.metadata.totalTokens": "total",
 }
 _NAMES = {"name": "name", "data.model": "model", "data.metadata.stopReason": "stop_reason"}
 _CODES: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -42,6 +44,7 @@ _OF_TRACE = {
     "data.metadata.datasetRunId": "dataset_run",
 }
 _COST_SOURCE = "CASE WHEN s.cost IS NOT NULL THEN iif(s.cost_reported, 'reported', 'computed') END"
+# Our own facts among the metadata.
 _METADATA = {name for name in (*_NUMBERS, *_NAMES, *_OF_TRACE) if name.startswith("data.metadata.")} | {
     "data.metadata.costSource"
 }
@@ -71,10 +74,20 @@ class Term(NamedTuple):
         return self if self.probe is None else self._replace(test=self.probe, parameters=list(self.probe_parameters))
 
 
-def span_term(condition: Condition) -> Term:
+def paths_of(fields: Iterable[str]) -> list[str]:
+    """Where senders may have put metadata of the same names as our own facts, as far as these are asked for."""
+    names = (field.removeprefix("data.metadata.") for field in fields if field in _METADATA)
+    return [f"{prefix}.{name}" for name in names for prefix in ("metadata", "attributes")]
+
+
+def span_term(condition: Condition, sent: Collection[str] = ()) -> Term:
+    """`sent` are the paths of metadata with the names of our own facts that senders have used."""
     field, operator, value = condition.field, condition.operator, condition.value
-    if field in _METADATA and not _comparable(condition):
-        return Term("1" if operator == "ne" else "0", [])
+    if field in _METADATA:
+        if not set(paths_of([field])).isdisjoint(sent):
+            return _sent_or_ours(condition)
+        if not _comparable(condition):
+            return Term("1" if operator == "ne" else "0", [])
     if column := _NUMBERS.get(field):
         return Term(*_number(f"s.{column}", operator, value))
     if column := _NAMES.get(field):
@@ -94,7 +107,7 @@ def span_term(condition: Condition) -> Term:
     return _attribute(condition)
 
 
-def trace_term(condition: Condition) -> Term:
+def trace_term(condition: Condition, sent: Collection[str] = ()) -> Term:
     field, operator, value = condition.field, condition.operator, condition.value
     if column := _TRACE_NUMBERS.get(field):
         if operator == "contains":  # of times only, which are texts to callers
@@ -106,7 +119,7 @@ def trace_term(condition: Condition) -> Term:
         return Term(*_session("t", operator, str(value)))
     if column := _TRACE_TEXTS.get(field):
         return Term(*_text(f"t.{column}", condition))
-    inner = span_term(condition)
+    inner = span_term(condition, sent)
     test = "EXISTS (SELECT 1 FROM span s WHERE s.trace = t.id AND {})"
     source = inner.driver or "span s"
     driver = f"{source} CROSS JOIN trace t ON t.id = s.trace AND {'1' if inner.driver else inner.test}"
@@ -115,8 +128,12 @@ def trace_term(condition: Condition) -> Term:
     return Term(test.format(inner.test), inner.parameters, driver, tuple(parameters), probe, inner.probe_parameters)
 
 
-def span_sort(field: str) -> Sql:
+def span_sort(field: str, sent: Collection[str] = ()) -> Sql:
     """The expression spans are sorted by."""
+    if field in _METADATA and paths_of([field])[0] in sent:
+        ours, parameters = span_sort(field)
+        custom = "(SELECT fact(data, ?) FROM facts WHERE span = s.id)"
+        return f"coalesce({custom}, {ours})", [field.removeprefix("data."), *parameters]
     if column := _NUMBERS.get(field):
         return f"s.{column}", []
     if column := _NAMES.get(field):
@@ -254,6 +271,21 @@ def _hex(column: str, operator: Operator, value: Value) -> Sql:
     if number is None:
         return ("1" if operator == "ne" else "0"), []
     return f"{column} {'IS NOT' if operator == 'ne' else '='} ?", [number]
+
+
+def _sent_or_ours(condition: Condition) -> Term:
+    """What was sent goes before a fact of ours that has the same name."""
+    wanted = Condition(condition.field, _positive(condition.operator), condition.value)
+    sent, ours = _attribute(wanted), span_term(wanted)
+    name = condition.field.removeprefix("data.metadata.")
+    is_sent = (
+        "s.id IN (SELECT m.value FROM part a CROSS JOIN json_each('[' || a.spans || ']') m "
+        "ON a.path = (SELECT id FROM path WHERE text = ?)) AND (s.id NOT IN (SELECT span FROM resent) "
+        "OR EXISTS (SELECT 1 FROM facts f WHERE f.span = s.id AND json_type(f.data, ?) IS NOT NULL))"
+    )
+    test = f"({sent.test} OR ({ours.test} AND NOT ({is_sent})))"
+    parameters = [*sent.parameters, *ours.parameters, f"metadata.{name}", f'$.metadata."{name}"']
+    return Term(*_negated(condition.operator, (test, parameters)))
 
 
 def _attribute(condition: Condition) -> Term:

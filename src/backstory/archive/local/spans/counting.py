@@ -5,13 +5,18 @@ from __future__ import annotations
 import sqlite3
 from collections import defaultdict
 from collections.abc import Collection, Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
+
+from ....money import Tokens, price
+from ...spans import SPAN_TYPES
 
 __all__ = ["REPORTS_USAGE", "count_once", "traces_of_calls"]
 
 REPORTS_USAGE = "(input IS NOT NULL OR output IS NOT NULL OR total IS NOT NULL OR cost IS NOT NULL)"
+
+_GENERATION = SPAN_TYPES.index("GENERATION")
 
 _encode = msgspec.json.Encoder().encode
 
@@ -22,9 +27,8 @@ class _Report(NamedTuple):
     id: int
     call: str
     logged: bool
-    model: int | None
     cost: float | None
-    cost_reported: bool
+    """As it was reported, not computed."""
 
 
 def count_once(db: sqlite3.Connection, trace: int) -> None:
@@ -38,6 +42,7 @@ def count_once(db: sqlite3.Connection, trace: int) -> None:
         "WHERE trace = ?",
         (trace,),
     ).fetchall()
+    _inherit_models(db, trace)
     covered = _covered((uid, parent, bool(reports)) for _, uid, parent, reports, _, _ in rows)
     calls = {call for _, _, _, reports, _, call in rows if reports and call is not None}
     repeated = _repeated(db, calls) if calls else set()
@@ -74,11 +79,36 @@ def _covered(spans: Iterable[tuple[int, int | None, bool]]) -> set[int]:
     return covered
 
 
+def _inherit_models(db: sqlite3.Connection, trace: int) -> None:
+    """A model call whose model only a span around it names: it gets the name, and its price."""
+    nameless = db.execute(
+        "SELECT id, parent, start, input, output, cache_read, cache_write, cache_write_1h FROM span WHERE trace = ? "
+        "AND type = ? AND session IS NULL AND model IS NULL AND coalesce(input, output) IS NOT NULL",
+        (trace, _GENERATION),
+    ).fetchall()
+    if not nameless:
+        return
+    rows = db.execute("SELECT uid, parent, model FROM span WHERE trace = ?", (trace,))
+    spans = {uid: (parent, model) for uid, parent, model in rows}
+    for id, above, start, input, output, read, written, one_hour in nameless:
+        seen: set[int] = set()
+        model = None
+        while model is None and above in spans and above not in seen:
+            seen.add(above)
+            above, model = spans[above]
+        if model is None:
+            continue
+        (name,) = db.execute("SELECT text FROM name WHERE id = ?", (model,)).fetchone()
+        five_minutes = (written or 0) - (one_hour or 0)
+        cost = price(name, Tokens(input or 0, output or 0, read or 0, five_minutes, one_hour or 0), start)
+        db.execute("UPDATE span SET model = ?, cost = coalesce(cost, ?) WHERE id = ?", (model, cost, id))
+
+
 def _repeated(db: sqlite3.Connection, calls: Collection[str]) -> set[int]:
-    """The reports of calls that other reports have told. What only they know, the others get from them."""
+    """The reports of calls that other reports have told. A cost that only they report goes to the others."""
     rows = db.execute(
-        "SELECT id, call, logged, model, cost, cost_reported FROM span "
-        f"WHERE session IS NULL AND {REPORTS_USAGE} AND call IN (SELECT value FROM json_each(?)) ORDER BY start, id",
+        f"SELECT id, call, logged, iif(cost_reported, cost, NULL) FROM span WHERE session IS NULL AND {REPORTS_USAGE} "
+        "AND call IN (SELECT value FROM json_each(?)) ORDER BY start, id",
         (_encode(sorted(calls)).decode(),),
     )
     by_call: dict[str, tuple[list[_Report], list[_Report]]] = defaultdict(lambda: ([], []))
@@ -90,17 +120,6 @@ def _repeated(db: sqlite3.Connection, calls: Collection[str]) -> set[int]:
         counted, others = (spans, records) if len(spans) >= len(records) else (records, spans)
         repeated.update(report.id for report in others)
         for report, other in zip(counted, others, strict=False):
-            _complete(db, report, other)
+            if report.cost is None and other.cost is not None:
+                db.execute("UPDATE span SET cost = ?, cost_reported = 1 WHERE id = ?", (other.cost, report.id))
     return repeated
-
-
-def _complete(db: sqlite3.Connection, report: _Report, other: _Report) -> None:
-    """A model that only the other report names, and a cost: one that was reported rather than one that was computed."""
-    values: tuple[Any, ...] = (report.model, report.cost, report.cost_reported)
-    model = other.model if report.model is None else report.model
-    if report.cost is None or (other.cost_reported and not report.cost_reported):
-        better = (model, other.cost, other.cost_reported)
-    else:
-        better = (model, report.cost, report.cost_reported)
-    if better != values:
-        db.execute("UPDATE span SET model = ?, cost = ?, cost_reported = ? WHERE id = ?", (*better, report.id))

@@ -26,7 +26,8 @@ SPAN_SELECT = (
     "LEFT JOIN name m ON m.id = s.model LEFT JOIN name r ON r.id = s.stop_reason "
     "LEFT JOIN facts f ON f.span = s.id LEFT JOIN content c ON c.span = s.id "
 )
-MAX_DEPTH = 8
+# What is nested deeper is found as its JSON text only.
+MAX_DEPTH = 128
 
 _decode = msgspec.json.Decoder().decode
 
@@ -73,12 +74,12 @@ def read_span(values: Sequence[Any]) -> SpanRow:
 
 
 def flatten(table: dict[str, Any], depth: int = MAX_DEPTH) -> list[tuple[str, Any]]:
-    """The leaves below a mapping with their paths; a list counts as its JSON text."""
+    """The leaves below a mapping with their paths; a list or an empty mapping counts as its JSON text."""
     leaves: list[tuple[str, Any]] = []
     for name, item in table.items():
         if isinstance(item, str | int | float):
             leaves.append((name, item))
-        elif isinstance(item, dict) and depth:
+        elif isinstance(item, dict) and item and depth:
             leaves += [(f"{name}.{path}", leaf) for path, leaf in flatten(item, depth - 1)]
         elif item is not None:
             leaves.append((name, msgspec.json.encode(item).decode()))

@@ -29,7 +29,7 @@ from ...spans import (
 )
 from ..bodies import Bodies
 from ..database import Reader
-from .conditions import span_sort, span_term, trace_sort, trace_term
+from .conditions import paths_of, span_sort, span_term, trace_sort, trace_term
 from .database import open_database, prepare
 from .rows import SPAN_SELECT, TRACE_COLUMNS, read_span, read_trace
 from .search import Matches, find
@@ -43,6 +43,8 @@ ReadEvents = Callable[[int, int, int, int], list[EventRow]]
 """The events of a session (by its number) and turn from one ordinal to another."""
 
 _TRACE = ", ".join(f"t.{name}" for name in TRACE_COLUMNS)
+# So many excerpts' worth of attributes, and of metadata, and so many tool calls.
+_MOST_EXCERPTS = 20
 T = TypeVar("T")
 
 _decode = msgspec.json.Decoder().decode
@@ -90,16 +92,18 @@ class LocalSpans:
     # Asking
 
     def traces(self, query: TraceQuery) -> Found[TraceRow]:
-        terms = [trace_term(condition) for condition in query.conditions]
         with self._reading() as db:
+            sent = _sent(db, query)
+            terms = [trace_term(condition, sent) for condition in query.conditions]
             matches = find(db, "trace t", "t", query, terms, trace_sort(query.sort))
             values = _by_number(db, f"SELECT t.id, {_TRACE} FROM trace t", "t", matches.numbers)
         return _found(matches, {number: read_trace(rest) for number, *rest in values})
 
     def spans(self, query: TraceQuery, chars: int) -> Found[SpanRow]:
-        terms = [span_term(condition) for condition in query.conditions]
         with self._reading() as db:
-            matches = find(db, "span s", "s", query, terms, span_sort(query.sort))
+            sent = _sent(db, query)
+            terms = [span_term(condition, sent) for condition in query.conditions]
+            matches = find(db, "span s", "s", query, terms, span_sort(query.sort, sent))
             values = _by_number(db, SPAN_SELECT, "s", matches.numbers)
             return _found(matches, self._with_texts(values, chars))
 
@@ -170,6 +174,14 @@ class LocalSpans:
         return reader.connection
 
 
+def _sent(db: sqlite3.Connection, query: TraceQuery) -> set[str]:
+    """Paths of metadata that senders named like our own facts."""
+    paths = paths_of([query.sort, *(condition.field for condition in query.conditions)])
+    marks = ", ".join("?" * len(paths))
+    rows = db.execute(f"SELECT text FROM path WHERE text IN ({marks})", paths) if paths else ()
+    return {text for (text,) in rows}
+
+
 def _found(matches: Matches, rows: dict[int, T]) -> Found[T]:
     return Found(
         rows=[rows[number] for number in matches.numbers if number in rows],
@@ -203,11 +215,28 @@ def _by_number(db: sqlite3.Connection, select: str, row: str, numbers: Sequence[
 
 def _cut(span: SpanRow, chars: int) -> None:
     """Excerpts where texts are long; data that is long as text becomes one."""
-    for name in ("input", "output"):
-        value = getattr(span, name)
-        if value is None:
-            continue
-        text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-        if len(text) > chars:
-            setattr(span, name, text[:chars] + "…")
-            span.cut = True
+    whole = (span.input, span.output, span.metadata, span.attributes, span.tool_calls)
+    span.input, span.output = _excerpt(span.input, chars), _excerpt(span.output, chars)
+    span.metadata, span.attributes = _excerpts(span.metadata, chars), _excerpts(span.attributes, chars)
+    span.tool_calls = [_excerpts(call, chars) for call in span.tool_calls[:_MOST_EXCERPTS]]
+    span.cut = whole != (span.input, span.output, span.metadata, span.attributes, span.tool_calls)
+
+
+def _excerpts(table: dict[str, Any], chars: int) -> dict[str, Any]:
+    """A table with excerpts of its long values, as far as there is room for them."""
+    room = _MOST_EXCERPTS * chars
+    excerpts = {}
+    for name, value in table.items():
+        excerpts[name] = short = _excerpt(value, chars)
+        room -= len(name) + (len(short) if isinstance(short, str) else chars if isinstance(short, dict | list) else 1)
+        if room < 0:
+            del excerpts[name]
+            break
+    return excerpts
+
+
+def _excerpt(value: Any, chars: int) -> Any:
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return text[:chars] + "…" if len(text) > chars else value

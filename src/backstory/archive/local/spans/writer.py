@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -237,6 +238,10 @@ class SpanWriter:
         for number, span in spans.items():
             data = {"metadata": span.metadata, "attributes": span.attributes}
             text = _encode(data).decode() if span.metadata or span.attributes else None
+            if text is not None and "null" in text:
+                # Perhaps a number that JSON cannot say.
+                data = {name: _finite(table) for name, table in data.items()}
+                text = _encode(data).decode()
             if text != before.get(number):
                 if number in before:
                     changed.append((number,))
@@ -270,3 +275,14 @@ class SpanWriter:
             known.clear()
         known[text] = number = int(row[0])
         return number
+
+
+def _finite(value: Any) -> Any:
+    """The same value with a text in place of every number that is none, or infinite."""
+    if isinstance(value, dict):
+        return {name: _finite(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    if not isinstance(value, float) or math.isfinite(value):
+        return value
+    return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
