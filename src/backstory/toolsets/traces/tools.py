@@ -52,7 +52,8 @@ _SEARCH_SPANS = """\
 Search for spans in all traces or in one; all filters must match. Fields: id, traceId, parentId, name (a tool's name, \
 or "chat <model>"), startTime and endTime (Unix ms), status, data.type (GENERATION, SPAN, EVENT), data.model, \
 data.inputTokens, data.outputTokens, data.totalCost, data.metadata.<path> (sessionId, project, source, stopReason, \
-exitCode, or any custom attribute), data.attributes.<name>. Long inputs and outputs come as excerpts."""
+exitCode, or any custom attribute), data.attributes.<name>. Long inputs, outputs and attributes come as \
+excerpts (data.metadata.truncated); get_trace has all of them."""
 
 
 def toolset(archive: Archive, settings: Settings, seconds: float = _SECONDS) -> Toolset:
