@@ -260,7 +260,8 @@ _JOINERS = re.compile("[\u200c\u200d]+")
 _SELECTORS = re.compile("([\ufe00-\ufe0f\U000e0100-\U000e01ef])[\ufe00-\ufe0f\U000e0100-\U000e01ef]+")
 _JOINABLE = frozenset(("Ll", "Lm", "Lo", "Lt", "Lu", "Mc", "Mn", "So", "Sk"))
 # How terminal strings begin, which end anywhere.
-_STRINGS = ("\x1b]", "\x1bP", "\x1bX", "\x1b^", "\x1b_", "\x90", "\x98", "\x9d", "\x9e", "\x9f")
+_ESCAPED_STRINGS = re.compile("\x1b[]PX^_]")
+_C1_STRINGS = re.compile(rb"\xc2[\x90\x98\x9d-\x9f]")
 _CONTROLS = bytes(code for code in (*range(32), 127) if chr(code) not in "\n\t")
 
 
@@ -317,9 +318,10 @@ def reaches_on(text: str) -> bool:
 
     Everything else that `egress` changes is within a word.
     """
-    if "\x1b" in text or not text.isascii():
-        return "-----BEGIN" in text or any(beginning in text for beginning in _STRINGS)
-    return "-----BEGIN" in text
+    if "-----BEGIN" in text or ("\x1b" in text and _ESCAPED_STRINGS.search(text)):
+        return True
+    # As bytes, which are searched several times faster than the characters.
+    return not text.isascii() and _C1_STRINGS.search(text.encode("utf-8", "replace")) is not None
 
 
 def egress_value(value: Any, mode: Mode = "egress") -> Any:

@@ -34,8 +34,8 @@ __all__ = ["build_server", "serve_stdio"]
 
 log = logging.getLogger("backstory.mcp")
 
-# More would only queue up for the processor, and the reader of stdin must always find a thread.
-_PARALLEL_CALLS = 8
+# Calls are mostly Python, so more threads would only take turns with the one that reads requests and writes answers.
+_PARALLEL_CALLS = 4
 _STOP_SECONDS = 2.0
 _TOOLS_FRESH_MS = 3_600_000
 

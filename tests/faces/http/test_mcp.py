@@ -30,6 +30,29 @@ class TestMcp:
 
         assert served(server.url + "/mcp", era, use) == (["echo", "refuse"], {"echo": {"q": 1}})
 
+    def test_answers_are_plain_json(self, server: Running) -> None:
+        """No event stream for a single message, which costs more than most answers."""
+        headers = {"Accept": "application/json, text/event-stream", "Mcp-Protocol-Version": "2025-06-18"}
+        opening = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+        with httpx.Client(base_url=server.url, headers=headers) as client:
+            message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": opening}
+            opened = client.post("/mcp", json=message)
+            client.headers["Mcp-Session-Id"] = opened.headers["mcp-session-id"]
+            listed = client.post("/mcp", json={"jsonrpc": "2.0", "id": 2, "method": "tools/list"})
+
+        assert listed.headers["content-type"] == "application/json"
+        assert [tool["name"] for tool in listed.json()["result"]["tools"]] == ["echo", "refuse"]
+
+    def test_nested_without_end(self, server: Running) -> None:
+        """Is refused at once, in the answer to the request that sent it."""
+        deep = "[" * 900 + "]" * 900
+        body = '{"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "echo", "arguments": {"a": D}}}'
+        headers = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
+
+        refused = httpx.post(server.url + "/mcp", content=body.replace("D", deep, 1), headers=headers)
+
+        assert (refused.status_code, refused.json()["error"]["code"]) == (400, -32700)
+
     def test_many_first_clients_at_once(self, server: Running) -> None:
         async def main() -> list[int]:
             body = {

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["api_routes"]
 
 MAX_ARGUMENT_BYTES = 4 * 1024 * 1024
-_PARALLEL_CALLS = 8
+_PARALLEL_CALLS = 4  # as for MCP
 
 
 def api_routes(library: Library) -> Sequence[BaseRoute]:
