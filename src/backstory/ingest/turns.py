@@ -304,7 +304,9 @@ def _follow(turn: TurnRow, event: Event) -> None:
         if event.type is EventType.ASSISTANT_RESPONSE:
             turn.last_answer = event.uid
     if event.ends_turn:
-        _close(turn, event.uid, event.type)
+        # An answer that was cut off is the end, but not what the turn was to end in.
+        cut_off = event.extra is not None and event.extra.get("interrupted") is True
+        _close(turn, event.uid, EventType.RUNTIME if cut_off else event.type)
 
 
 def _revise(turn: TurnRow, events: Sequence[EventRow], event: Event) -> None:
