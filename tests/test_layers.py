@@ -23,7 +23,7 @@ ALLOWED = {
     "archive": {"model", "config", "money", "priority"},
     "ingest": {"model", "config", "redact", "sources", "archive"},
     "toolsets": {"model", "config", "redact", "money", "archive", "livefiles", "otelfiles"},
-    "library": {"model", "config", "redact", "sources", "archive", "ingest", "toolsets"},
+    "library": {"model", "config", "redact", "otelfiles", "sources", "archive", "ingest", "toolsets"},
     "live": {"config", "toolsets"},
     "faces": {
         "model",

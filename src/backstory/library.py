@@ -11,7 +11,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ from .model import EVENT_TYPES, EventType
 from .toolsets.base import Reply, Tool, Toolset
 
 if TYPE_CHECKING:
-    from .archive.base import Archive
+    from .archive.base import Archive, SessionRow
     from .ingest.pipeline import Ingest, SyncProgress, SyncReport
     from .sources.base import Source
     from .toolsets.capsules.service import Capsules
@@ -37,6 +37,9 @@ _LOCK_POLL_SECONDS = 1.0
 _RETRY_SECONDS = 5
 _FIRST_SYNC_SECONDS = 5.0
 _FIRST_SYNC_POLL_SECONDS = 0.02
+_FORGET_SECONDS = 600.0
+_FORGET_POLL_SECONDS = 0.1
+_LIVE, _TELEMETRY = "live", "otel"
 _log = logging.getLogger(__name__)
 
 
@@ -178,6 +181,86 @@ class Library:
             return writer.rebuild_index()
         finally:
             writer.close()
+
+    # Forgetting
+
+    def family(self, id: str) -> list[SessionRow]:
+        """A session and those it started, which are forgotten with it. Raises LookupError when there is none."""
+        from .model import InvalidId, SessionRef, parse_id
+
+        try:
+            ref = parse_id(id)
+        except InvalidId:
+            raise LookupError(f"{id} is not the id of a session") from None
+        if not isinstance(ref, SessionRef):
+            raise LookupError(f"{id} is a part of a session; only whole sessions can be forgotten")
+        session = self.archive.session(ref.key)
+        if session is None:
+            raise LookupError(f"no session {ref.key} is in the archive")
+        family = [session]
+        for member in family:
+            family += self.archive.children(member.key)
+        return family
+
+    def forget(self, id: str, *, patience: float = _FORGET_SECONDS) -> list[SessionRow]:
+        """Delete a session and those it started everywhere, for good; gives what they were.
+
+        Their transcripts are not read again. Raises LookupError when there is no such session, and ArchiveBusy when
+        another process writes and does not come to it in time; it is forgotten later then.
+        """
+        from .otelfiles import FOLDER, file_name
+
+        family = self.family(id)
+        key = family[0].key
+        source, _, native = key.partition("/")
+        if source == _LIVE:
+            from .toolsets.live.portal import Portal
+
+            portal = Portal(self.home, self._own_environ)
+            portal.call("session::delete", {"session_id": native})
+            portal.close()
+        # A live session that is created anew under the same id is another one.
+        self.archive.forget(key, remember=source != _LIVE)
+        keys = {key}
+        if source not in (_LIVE, _TELEMETRY):
+            # What telemetry told of the session before its transcript was read.
+            keys.add(f"{_TELEMETRY}/{native}")
+            self.archive.forget(f"{_TELEMETRY}/{native}")
+        self._await_forgotten(keys, patience)
+        if source != _LIVE:
+            (self.home / FOLDER / file_name(native)).unlink(missing_ok=True)
+        return family
+
+    def forget_live(self, session_id: str) -> None:
+        """A live session was deleted: forget what the archive has of it, now or when its writer comes to it."""
+        from .archive.base import ArchiveBusy
+
+        key = f"{_LIVE}/{session_id}"
+        if self.archive.session(key) is not None:
+            self.archive.forget(key, remember=False, wipe=False)
+            with suppress(ArchiveBusy):
+                self._await_forgotten({key}, 0)
+
+    def _await_forgotten(self, keys: set[str], patience: float) -> None:
+        """Wait until the writer has done it; where there is none, do it."""
+        from .archive.base import ArchiveBusy
+
+        until = time.monotonic() + patience
+        while keys.intersection(self.archive.forgetting()):
+            try:
+                writer = self.archive.writer()
+            except ArchiveBusy:
+                if time.monotonic() > until:
+                    raise ArchiveBusy(
+                        "another Backstory process is writing the archive; it forgets the session when it is done"
+                    ) from None
+                time.sleep(_FORGET_POLL_SECONDS)
+                continue
+            try:
+                writer.recover()
+                writer.forget_requested()
+            finally:
+                writer.close()
 
     @contextmanager
     def _ingest(self) -> Iterator[Ingest]:

@@ -28,6 +28,7 @@ __all__ = [
     "parse_time",
     "rfc3339",
     "session_id",
+    "session_mark",
     "turn_id",
 ]
 
@@ -128,6 +129,11 @@ def _decode(text: str) -> bytes:
 @lru_cache(maxsize=1024)  # a session with a thousand turns says it several thousand times
 def _session_part(key: str) -> str:
     return _encode(key.encode())
+
+
+def session_mark(key: str) -> bytes:
+    """The digest by which a session that was forgotten is recognised."""
+    return digest("session", key)
 
 
 def session_id(key: str) -> str:

@@ -189,7 +189,18 @@ class Writer(Protocol):
     def events(self, key: str, turn: int) -> list[EventRow]:
         """The events of a turn, in their order."""
 
-    def turn_keys(self, key: str) -> frozenset[str]: ...
+    def turn_keys(self, key: str) -> frozenset[str]:
+        """The agent's own ids of the turns of a session, also of one that was forgotten."""
+
+    def forgotten(self, digests: Sequence[bytes]) -> frozenset[bytes]:
+        """Those that belong to forgotten sessions: uids of events, keys of usage, `session_mark` of a session."""
+
+    def forget_requested(self) -> bool:
+        """Forget the sessions that `Archive.forget` was asked for, in any process; True if there were any.
+
+        Afterwards nothing that was read of files or sessions before is valid any more.
+        """
+
     def write(self, batch: Batch) -> None:
         """Commit a batch: durable and readable by all when this returns; searchable after `flush`."""
 
@@ -214,6 +225,19 @@ class Archive(Protocol):
     def writer(self) -> Writer:
         """Raises ArchiveBusy when another process writes."""
 
+    def forget(self, key: str, *, remember: bool = True, wipe: bool = True) -> None:
+        """Ask the writer, this process or another, to delete a session and those it started, with all that is known
+        of them. The request outlives a crash; `forgetting` tells when it is done.
+
+        `remember`: keep digests of what was there, by which it is recognised and not read again.
+        `wipe`: rewrite the files of the archive, so that no byte of it is left in them. That takes as long as building
+        the index. Without it, the words may stay in the files for a while, where no search finds them.
+        """
+
+    def forgetting(self) -> list[str]:
+        """The sessions that are asked for and not forgotten yet."""
+
+    def is_forgotten(self, key: str) -> bool: ...
     def search(self, request: SearchRequest) -> Found: ...
     def session(self, key: str) -> SessionRow | None: ...
     def sessions(self, request: SessionsRequest) -> list[SessionRow]: ...

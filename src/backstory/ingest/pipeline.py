@@ -11,9 +11,10 @@ from typing import Any
 from msgspec import Struct
 
 from ..archive.base import FileRow, Writer
-from ..sources.base import Event, Item, Source
+from ..model import session_mark
+from ..sources.base import Event, Item, Source, Transcript
 from .reading import Reading
-from .scan import Changed, changed_files, existing_roots, family_order, named, stored_path, walk
+from .scan import Changed, changed_files, existing_roots, family_order, named, nothing_to_read, stored_path, walk
 from .turns import Assembly
 
 __all__ = ["Ingest", "SyncProgress", "SyncReport"]
@@ -79,10 +80,16 @@ class Ingest:
     def _roots(self, source: Source) -> list[Path]:
         return existing_roots(source, self._home, self._environ, self._extra_roots.get(source.name, ()))
 
+    def forget_requested(self) -> None:
+        """Forget the sessions that somebody asked for, in any process."""
+        if self._writer.forget_requested():
+            self._known = self._writer.files()
+
     def sync(
         self, *, progress: Callable[[SyncProgress], None] | None = None, deadline: float | None = None
     ) -> SyncReport:
         """Read everything that is new. Past the deadline (`time.monotonic()`) the rest is left for the next time."""
+        self.forget_requested()
         state = self._writer.sync_state()
         state.started_at, state.finished_at, state.files_done = _now_ms(), None, 0
         changes: list[Changed] = []
@@ -112,6 +119,7 @@ class Ingest:
 
     def sync_paths(self, paths: Iterable[Path]) -> SyncReport:
         """Read what is new in these files, and in these folders; other paths among them are ignored."""
+        self.forget_requested()
         paths = list(paths)
         changes = []
         for source in self._sources:
@@ -126,9 +134,16 @@ class Ingest:
         for change in changed_files(source, found, self._known):
             if isinstance(change, FileRow):
                 self._note(change)
+            elif self._is_forgotten(change.transcript):
+                self._note(nothing_to_read(change))
             else:
                 changes.append(change)
         return changes
+
+    def _is_forgotten(self, transcript: Transcript) -> bool:
+        """Whether a transcript is of a forgotten session, or of one that such a session started."""
+        names = (name for name in (transcript.session, transcript.parent) if name)
+        return bool(self._writer.forgotten([session_mark(f"{transcript.source}/{name}") for name in names]))
 
     def _mark_missing(self, present: set[str]) -> None:
         """Files that are gone: what was read of them stays. Sources that were not looked for are left alone."""

@@ -84,6 +84,18 @@ def changed_files(
             )
 
 
+def nothing_to_read(change: Changed) -> FileRow:
+    """The row of a file that is not to be read, now or when it grows."""
+    return FileRow(
+        path=stored_path(change.path),
+        source=change.source.name,
+        session="",
+        inode=change.inode,
+        size=change.size,
+        mtime_ns=change.mtime_ns,
+    )
+
+
 def _nothing_to_read(source: Source, seen: _Seen, before: FileRow | None, error: Exception | None) -> FileRow:
     row = before or FileRow(path=stored_path(seen.path), source=source.name, session="")
     row.inode, row.size, row.mtime_ns, row.missing = seen.inode, seen.size, seen.mtime_ns, False

@@ -8,9 +8,10 @@ from typing import Protocol
 from msgspec import Struct
 
 from ..archive.base import Batch, EventRow, Place, SessionRow, TurnRow, UsageRow
-from ..model import MAX_TURNS, EventType
+from ..model import MAX_TURNS, EventType, session_mark
 from ..sources.base import About, Event, Item, Transcript, TurnEnd, Usage
 from .modes import wider_mode
+from .revision import ACTIVITY, close, differs, event_row, revise
 
 __all__ = ["Assembly"]
 
@@ -18,8 +19,6 @@ _TITLE_CHARS = 120
 _RECENT_TURNS = 16
 _MOST_TOKENS = 1 << 40
 _TOKENS = tuple(name for name in UsageRow.__struct_fields__ if name.endswith("_tokens"))
-_EVENT_FIELDS = EventRow.__struct_fields__
-_ACTIVITY = frozenset((EventType.ASSISTANT_RESPONSE, EventType.REASONING, EventType.TOOL_CALL, EventType.TOOL_RESPONSE))
 
 
 class Known(Protocol):
@@ -29,6 +28,7 @@ class Known(Protocol):
     def turn(self, key: str, ordinal: int) -> TurnRow | None: ...
     def places(self, uids: Sequence[bytes]) -> dict[bytes, Place]: ...
     def events(self, key: str, turn: int) -> list[EventRow]: ...
+    def forgotten(self, digests: Sequence[bytes]) -> frozenset[bytes]: ...
 
 
 class _Open(Struct):
@@ -38,6 +38,10 @@ class _Open(Struct):
     turn: TurnRow | None
     turns: dict[int, TurnRow]
     changed: bool = False
+    forgotten: bool = False
+    """It is not to be kept, nor is what it started."""
+    inherits: bool = False
+    """It has only repeated what was forgotten: until it goes on by itself, nothing that is said of it is kept."""
     changed_turns: set[int] = set()
 
     def rest(self) -> None:
@@ -75,9 +79,17 @@ class Assembly:
         new = [item.uid for item in items if isinstance(item, Event) and item.uid not in self._placed]
         if new:
             self._placed.update(self._known.places(new))
+        gone = self._known.forgotten([*new, *(item.key for item in items if isinstance(item, Usage))])
         for item in items:
             session = self._session(transcript, item.session)
+            if session.forgotten:
+                continue
             match item:
+                case Event() if item.uid in gone:
+                    session.inherits = session.inherits or not session.row.event_count
+                    _pass_over(session, item)
+                case Usage() if item.key in gone:
+                    pass
                 case Event():
                     self._add_event(session, item, fallback_ts)
                 case About():
@@ -95,7 +107,7 @@ class Assembly:
             usage=list(self._usage.values()),
         )
         for session in self._open.values():
-            if session.changed or session.changed_turns:
+            if (session.changed and not session.inherits) or session.changed_turns:
                 batch.sessions.append(session.row)
             batch.turns.extend(session.turns[ordinal] for ordinal in sorted(session.changed_turns))
             session.rest()
@@ -118,6 +130,8 @@ class Assembly:
             if turn:
                 session.turns[turn.ordinal] = turn
             parent = transcript.session if native and native != transcript.session else transcript.parent
+            above = [f"{transcript.source}/{parent}"] if parent else []
+            session.forgotten = bool(self._known.forgotten([session_mark(name) for name in (key, *above)]))
             if parent and not session.row.parent:
                 session.row.parent = f"{transcript.source}/{parent}"
                 session.changed = row is not None
@@ -135,9 +149,12 @@ class Assembly:
                 session.turn = self._turn(session, place.turn)
                 if event.replaces:
                     self._replace(session, event, place.turn)
-            elif event.starts_turn and session.turn is not None and _has_begun(session.turn):
-                session.turn = None
+            else:
+                _pass_over(session, event)
             return
+        if session.inherits:
+            session.inherits, row.title, row.title_rank = False, "", 0
+            row.summary = row.slug = None
         turn = self._late_turn(session, event) if event.late else self._turn_for(session, event)
         ts = event.ts or row.updated_at or fallback_ts
         turn.event_count += 1
@@ -156,7 +173,7 @@ class Assembly:
         _settle(session)
         self._placed[event.uid] = Place(row.key, turn.ordinal)
         self.text_chars += len(event.text)
-        added = _event_row(event, row, turn.ordinal, turn.event_count, ts)
+        added = event_row(event, row, turn.ordinal, turn.event_count, ts)
         self._events[event.uid] = added
         if (events := self._turn_events.get((row.key, turn.ordinal))) is not None:
             events[event.uid] = added
@@ -168,8 +185,8 @@ class Assembly:
         before = events.get(event.uid)
         if turn is None or before is None:
             return
-        after = _event_row(event, row, ordinal, before.ordinal, event.ts or before.ts)
-        if not _differs(before, after):
+        after = event_row(event, row, ordinal, before.ordinal, event.ts or before.ts)
+        if not differs(before, after):
             return
         events[event.uid] = after
         if event.uid in self._events:
@@ -178,7 +195,7 @@ class Assembly:
             after.cwd = event.cwd
             self._replaced[event.uid] = after
         self.text_chars += len(event.text)
-        _revise(turn, list(events.values()), event)
+        revise(turn, list(events.values()), event)
         row.updated_at = max(row.updated_at, after.ts)
         if after.type is EventType.TOOL_CALL and after.tool:
             row.mode = wider_mode(row.mode, after.tool)
@@ -223,7 +240,7 @@ class Assembly:
         turn = session.turn
         if turn is None or (event.starts_turn and _has_begun(turn) and session.row.turn_count < MAX_TURNS - 1):
             if turn is not None and turn.terminal is None and turn.candidate is not None:
-                _close(turn, turn.candidate, EventType.ASSISTANT_RESPONSE)
+                close(turn, turn.candidate, EventType.ASSISTANT_RESPONSE)
                 session.changed_turns.add(turn.ordinal)
             session.row.turn_count += 1
             turn = session.turn = TurnRow(session=session.row.key, ordinal=session.row.turn_count)
@@ -253,33 +270,10 @@ class Assembly:
         row.request = usage.request or row.request
 
 
-def _event_row(event: Event, session: SessionRow, turn: int, ordinal: int, ts: int) -> EventRow:
-    return EventRow(
-        uid=event.uid,
-        session=session.key,
-        turn=turn,
-        ordinal=ordinal,
-        type=event.type,
-        ts=ts,
-        text=event.text,
-        tool=event.tool,
-        call_id=event.call_id,
-        model=event.model,
-        originating_model=event.originating_model,
-        arguments=event.arguments,
-        exit_code=_exit_code(event.exit_code),
-        failed=event.failed,
-        cwd=event.cwd or session.last_cwd,
-        usage_key=event.usage_key,
-        extra=event.extra or None,
-    )
-
-
-def _differs(before: EventRow, after: EventRow) -> bool:
-    """Whether an event reads otherwise now. The text of a tool call follows from its tool and arguments."""
-    derived = before.type is after.type is EventType.TOOL_CALL
-    ignored = {"cwd", "text"} if derived else {"cwd", "arguments"}
-    return any(getattr(before, name) != getattr(after, name) for name in _EVENT_FIELDS if name not in ignored)
+def _pass_over(session: _Open, event: Event) -> None:
+    """The event is a copy of one that belongs elsewhere. What follows it does not belong to the turn before it."""
+    if event.starts_turn and session.turn is not None and _has_begun(session.turn):
+        session.turn = None
 
 
 def _has_begun(turn: TurnRow) -> bool:
@@ -296,7 +290,7 @@ def _follow(turn: TurnRow, event: Event) -> None:
     if event.type is EventType.USER_INPUT and turn.prompt is None:
         turn.prompt = event.uid
     turn.turn_key = turn.turn_key or event.turn_key
-    if event.type in _ACTIVITY and not event.late:
+    if event.type in ACTIVITY and not event.late:
         # The agent goes on: whatever looked like the end of the turn was not one.
         turn.started_work = True
         turn.terminal = turn.terminal_type = None
@@ -304,33 +298,7 @@ def _follow(turn: TurnRow, event: Event) -> None:
         if event.type is EventType.ASSISTANT_RESPONSE:
             turn.last_answer = event.uid
     if event.ends_turn:
-        # An answer that was cut off is the end, but not what the turn was to end in.
-        cut_off = event.extra is not None and event.extra.get("interrupted") is True
-        _close(turn, event.uid, EventType.RUNTIME if cut_off else event.type)
-
-
-def _revise(turn: TurnRow, events: Sequence[EventRow], event: Event) -> None:
-    """What a turn is after one of its events was replaced; `events` are all of them, as they are now."""
-    turn.started_at, turn.updated_at = min(row.ts for row in events), max(row.ts for row in events)
-    turn.types = tuple(dict.fromkeys(row.type for row in events))
-    turn.tools = tuple(dict.fromkeys(row.tool for row in events if row.type is EventType.TOOL_CALL and row.tool))
-    turn.prompt = next((row.uid for row in events if row.type is EventType.USER_INPUT), None)
-    answers = [row.uid for row in events if row.type is EventType.ASSISTANT_RESPONSE]
-    turn.last_answer = answers[-1] if answers else None
-    active = [row.uid for row in events if row.type in _ACTIVITY or row.uid == event.uid]
-    turn.started_work = any(row.type in _ACTIVITY for row in events)
-    turn.turn_key = turn.turn_key or event.turn_key
-    is_last = active[-1] == event.uid
-    may_end = event.may_end_turn and event.type in _ACTIVITY
-    if turn.terminal == event.uid and not event.ends_turn:
-        # Something else said that the turn ended here. That holds, unless it was this event, which no longer does.
-        taken_back = turn.candidate == event.uid and not may_end
-        if taken_back or event.type is not turn.terminal_type:
-            turn.terminal = turn.terminal_type = None
-    if turn.candidate == event.uid or (is_last and event.type in _ACTIVITY):
-        turn.candidate = event.uid if may_end and is_last else None
-    if event.ends_turn and is_last:
-        _close(turn, event.uid, event.type)
+        close(turn, event.uid, event.type)
 
 
 def _end_turn(session: _Open, end: TurnEnd) -> None:
@@ -339,13 +307,9 @@ def _end_turn(session: _Open, end: TurnEnd) -> None:
         return
     answer = turn.candidate if end.provisional else turn.last_answer
     if answer is not None:
-        _close(turn, answer, EventType.ASSISTANT_RESPONSE)
+        close(turn, answer, EventType.ASSISTANT_RESPONSE)
         session.changed_turns.add(turn.ordinal)
         _settle(session)
-
-
-def _close(turn: TurnRow, terminal: bytes, kind: EventType) -> None:
-    turn.terminal, turn.terminal_type = terminal, kind
 
 
 def _settle(session: _Open) -> None:
@@ -372,10 +336,6 @@ def _describe(session: _Open, about: About, source: str) -> None:
     if about.forked_from:
         row.forked_from = f"{source}/{about.forked_from}"
     session.changed = True
-
-
-def _exit_code(code: int | None) -> int | None:
-    return code if code is not None and -(1 << 31) <= code < 1 << 32 else None
 
 
 def _one_line(text: str) -> str:

@@ -41,6 +41,8 @@ def watch(ingest: Ingest, stop: threading.Event, on_change: Callable[[SyncReport
                 tell(ingest.sync())
             elif paths:
                 tell(ingest.sync_paths(paths))
+            else:
+                ingest.forget_requested()
             listening = True
             now = time.monotonic()
             if now > look + _ROOTS_SECONDS:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,8 +12,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ...config import make_private_folder
+from ...model import session_mark
 from ..base import ArchiveError, Counts, FileRow, Stamp, SyncState
-from .database import connect, is_writable, newest_change, prepare
+from .database import connect, is_writable, mark, newest_change, prepare
 from .events import Events
 from .finding import Finding
 from .rows import FILE_COLUMNS, read_file
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
     from .writer import LocalWriter
 
 __all__ = ["LocalArchive"]
+
+# The writer may be writing the whole file anew.
+_REQUEST_PATIENCE_MS = 60_000
 
 
 class LocalArchive(Finding, Sessions, Events):
@@ -41,7 +46,7 @@ class LocalArchive(Finding, Sessions, Events):
             raise ArchiveError(f"{self.home} cannot be written to: check its permissions")
         lock = take_lock(self.home)
         try:
-            return LocalWriter(self.home, connect(self._path, writable=True), self.following, lock)
+            return LocalWriter(self.home, connect(self._path, writable=True), self.following, self._events, lock)
         except BaseException:
             lock.release()
             raise
@@ -57,6 +62,23 @@ class LocalArchive(Finding, Sessions, Events):
         from .spans.store import LocalSpans
 
         return LocalSpans(self.home, self._events_between)
+
+    def forget(self, key: str, *, remember: bool = True, wipe: bool = True) -> None:
+        from .forgetting import request
+
+        if not is_writable(self._path):
+            raise ArchiveError(f"{self.home} cannot be written to: check its permissions")
+        with closing(connect(self._path, writable=True)) as db:
+            db.execute(f"PRAGMA busy_timeout={_REQUEST_PATIENCE_MS}")
+            db.execute("PRAGMA synchronous=FULL")
+            request(db, key, remember=remember, wipe=wipe)
+
+    def forgetting(self) -> list[str]:
+        return [key for (key,) in self._db.execute("SELECT key FROM forget")]
+
+    def is_forgotten(self, key: str) -> bool:
+        row = self._db.execute("SELECT 1 FROM forgotten WHERE mark = ?", (mark(session_mark(key)),)).fetchone()
+        return row is not None
 
     def files(self) -> Iterator[FileRow]:
         for row in self._db.execute(f"SELECT {', '.join(FILE_COLUMNS)} FROM file ORDER BY path"):
@@ -101,8 +123,10 @@ class LocalArchive(Finding, Sessions, Events):
         if row is None or self._events.outdated or self._turns.outdated or not (self.home / "traces.db").exists():
             return False
         event, change, projected = msgspec.json.decode(row[0], type=tuple[int, int, int])
-        last, stale = self._db.execute("SELECT (SELECT max(id) FROM event), EXISTS (SELECT 1 FROM stale)").fetchone()
-        return event >= (last or 0) and min(change, projected) >= newest_change(self._db) and not stale
+        last, pending = self._db.execute(
+            "SELECT (SELECT max(id) FROM event), EXISTS (SELECT 1 FROM stale) OR EXISTS (SELECT 1 FROM forget)"
+        ).fetchone()
+        return event >= (last or 0) and min(change, projected) >= newest_change(self._db) and not pending
 
     def close(self) -> None:
         if "spans" in self.__dict__:

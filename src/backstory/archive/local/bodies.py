@@ -56,8 +56,6 @@ class Bodies:
         try:
             return self._decompressor.decompress(body).decode()
         except zstandard.ZstdError:
-            if self.trained:
-                raise
             self._load()  # the writer has trained a dictionary since this reader looked
             return self._decompressor.decompress(body).decode()
 

@@ -14,10 +14,13 @@ __all__ = [
     "SCHEMA_VERSION",
     "Reader",
     "connect",
+    "highest",
     "is_writable",
+    "mark",
     "migrate",
     "newest_change",
     "prepare",
+    "rewrite",
     "stored_dictionary",
 ]
 
@@ -100,6 +103,18 @@ _MIGRATIONS: tuple[str, ...] = (
         session INTEGER NOT NULL, turn INTEGER NOT NULL, event INTEGER NOT NULL
     ) STRICT
     """,
+    # `forget` has the sessions that are to be forgotten, until they are. Of a forgotten one, `stale` has the key until
+    # index and traces have followed. `forgotten` has the first eight bytes of the digests by which it and its events
+    # are recognised, `forgotten_turn` the agent's own ids of its turns, by which copies of them are.
+    """
+    CREATE TABLE forget (key TEXT PRIMARY KEY, remember INTEGER NOT NULL, wipe INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+    CREATE TABLE forgotten (mark INTEGER PRIMARY KEY) STRICT;
+    CREATE TABLE forgotten_turn (
+        session INTEGER NOT NULL, turn_key TEXT NOT NULL, PRIMARY KEY (session, turn_key)
+    ) STRICT, WITHOUT ROWID;
+    ALTER TABLE stale ADD COLUMN key TEXT;
+    ALTER TABLE stale ADD COLUMN remember INTEGER NOT NULL DEFAULT 0
+    """,
 )
 SCHEMA_VERSION = len(_MIGRATIONS)
 
@@ -141,6 +156,8 @@ def connect(path: Path, *, writable: bool) -> sqlite3.Connection:
         # offsets that survived.
         connection.execute("PRAGMA synchronous=NORMAL")
         connection.execute("PRAGMA wal_autocheckpoint=4000")
+        # What is replaced or forgotten does not stay behind in free space.
+        connection.execute("PRAGMA secure_delete=ON")
     return connection
 
 
@@ -198,6 +215,29 @@ def newest_change(connection: sqlite3.Connection) -> int:
         "coalesce((SELECT value FROM meta WHERE name = 'change'), 0))"
     ).fetchone()
     return int(newest)
+
+
+def highest(connection: sqlite3.Connection, table: str) -> int:
+    """The highest number that was ever given, also to rows that are gone: none is given twice."""
+    row = connection.execute(
+        f"SELECT max(coalesce((SELECT max(id) FROM {table}), 0), coalesce((SELECT value FROM meta WHERE name = ?), 0))",
+        (f"highest {table}",),
+    ).fetchone()
+    return int(row[0])
+
+
+def rewrite(db: sqlite3.Connection) -> None:
+    """Write a database file anew: what was deleted may have left copies in the free space of its pages."""
+    if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'sqlite_stat4'").fetchone():
+        db.execute("PRAGMA analysis_limit=1000")
+        db.execute("ANALYZE")  # its statistics have samples of what was there
+    db.execute("VACUUM")
+    db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def mark(digest: bytes) -> int:
+    """A digest as the number that is kept of it."""
+    return int.from_bytes(digest[:8], "big", signed=True)
 
 
 def _casefold(text: str | None) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sqlite3
 import time
 from collections import defaultdict
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Following"]
 
-log = logging.getLogger(__name__)
-
 _PAGE_ROWS = 2_000
 _PAGE_STALE = 200
 _CALL, _UNKNOWN = EventType.TOOL_CALL.code, EventType.UNKNOWN.code
@@ -37,7 +34,7 @@ SELECT e.id, e.session, e.turn, e.type, e.project, o.id, e.ts, e.tool, e.body
 FROM event e JOIN session s ON s.id = e.session JOIN source o ON o.name = s.source
 WHERE e.id > ? ORDER BY e.id LIMIT ?
 """
-_SELECT_STALE = "SELECT id, session, turn, event FROM stale WHERE id > ? ORDER BY id LIMIT ?"
+_SELECT_STALE = "SELECT id, session, turn, event, key, remember FROM stale WHERE id > ? ORDER BY id LIMIT ?"
 # Of the sessions that are read turn by turn.
 _SELECT_TURNS = """
 SELECT t.session, t.ordinal, t.change, t.tools, t.started_at, p.id
@@ -62,12 +59,11 @@ class Following:
         self._fed_event: int | None = None
         self._fed_change = 0
         self._deleted_stale = 0
-        self._uncommitted = False
+        self._uncommitted = self._uncommitted_turns = False
         # Opened when first needed: a sync that finds nothing new should not pay for them.
         self._event_writer: IndexWriter | None = None
         self._turn_writer: IndexWriter | None = None
         self._projection: Projection | None = None
-        self._complaint = ""
         # After a power cut the record may have lost what was projected already.
         self._projected = min(spans.projected, self._newest_change())
 
@@ -90,11 +86,12 @@ class Following:
                 self._open_events().commit()
                 self._uncommitted = False
             newest = self._newest_change()
-            if newest > self._fed_change:
-                if self._feed_turns(self._open_turns(), self._fed_change):
-                    self._open_turns().commit()
-                    behind = True
-                self._fed_change = newest
+            if newest > self._fed_change and self._feed_turns(self._open_turns(), self._fed_change):
+                behind = self._uncommitted_turns = True
+            if self._uncommitted_turns:
+                self._open_turns().commit()
+                self._uncommitted_turns = False
+            self._fed_change = newest
         return behind
 
     @property
@@ -107,19 +104,11 @@ class Following:
         newest = self._newest_change()
         if self._projected >= newest:
             return
-        try:
-            if self._projection is None:
-                from .spans.projection import Projection
+        if self._projection is None:
+            from .spans.projection import Projection
 
-                self._projection = Projection(self._record, self._spans, self._bodies.unpack, self._projected)
-            self._projected = self._projection.follow(newest, time.monotonic() + seconds)
-        except (ArchiveError, sqlite3.DatabaseError) as error:
-            # Whatever is wrong with the traces, the archive goes on without them.
-            if str(error) != self._complaint:
-                log.warning("traces are not up to date: %s", error)
-            self._complaint = str(error)
-            self._close_projection()
-            self._projected = min(self._spans.projected, newest)
+            self._projection = Projection(self._record, self._spans, self._bodies.unpack, self._projected)
+        self._projected = self._projection.follow(newest, time.monotonic() + seconds)
 
     def rebuild(self) -> int:
         """New indexes from everything in the record, swapped in when they are complete. Gives the number of events."""
@@ -128,16 +117,17 @@ class Following:
             self._rebuild_turns()
             return self._events.build(self._feed_all)
 
+    def rewrite_traces(self) -> None:
+        """Write the file of the traces anew: nothing of what was deleted is left in it."""
+        self._spans.rewrite()
+
     def close(self) -> None:
         """Without a flush: what was fed since the last one is missing in the index, and will be fed again."""
         with ExitStack() as parts:
             parts.callback(self._close_index)
-            parts.callback(self._close_projection)
-
-    def _close_projection(self) -> None:
-        if self._projection is not None:
-            self._projection.close()
-            self._projection = None
+            if self._projection is not None:
+                parts.callback(self._projection.close)
+        self._projection = None
 
     @contextmanager
     def _whole_or_not_at_all(self) -> Iterator[None]:
@@ -145,7 +135,8 @@ class Following:
         try:
             yield
         except BaseException:
-            self._fed_event, self._uncommitted, self._deleted_stale = None, False, 0
+            self._fed_event, self._deleted_stale = None, 0
+            self._uncommitted = self._uncommitted_turns = False
             for writer in (self._event_writer, self._turn_writer):
                 if writer is not None:
                     with suppress(ArchiveError):  # the first failure is the one to tell of
@@ -172,14 +163,25 @@ class Following:
             self._rebuild_turns()
 
     def _delete_stale(self) -> None:
-        """Delete the documents of replaced events: what they are now is fed under a new number."""
+        """Delete the documents of replaced events, which are fed under a new number, and of forgotten sessions."""
         while rows := self._record.execute(_SELECT_STALE, (self._deleted_stale, _PAGE_STALE)).fetchall():
             turns: dict[int, list[int]] = defaultdict(list)
-            for _, session, turn, event in rows:
-                turns[turn_number(session, turn)].append(event)
-            self._open_events().delete_within("turn", turns, "id")
-            self._uncommitted = True
+            for _, session, turn, event, key, remember in rows:
+                if key is not None:
+                    self._delete_session(session, key, bool(remember))
+                else:
+                    turns[turn_number(session, turn)].append(event)
+            if turns:
+                self._open_events().delete_within("turn", turns, "id")
+                self._uncommitted = True
             self._deleted_stale = rows[-1][0]
+
+    def _delete_session(self, session: int, key: str, remember: bool) -> None:
+        """Delete all documents and traces of a session that was forgotten. Its number is not given again."""
+        for writer in (self._open_events(), self._open_turns()):
+            writer.delete("session", [session])
+        self._uncommitted = self._uncommitted_turns = True
+        self._spans.forget(session, key, remember=remember)
 
     def _documents(self) -> Iterator[EventDocument]:
         """The searchable events that were not fed yet, in order, read in pages so that no transaction stays open."""

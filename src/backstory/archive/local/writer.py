@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -10,11 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from ...model import session_mark
 from ..base import ArchiveBusy, Batch, EventRow, FileRow, Place, SessionRow, SyncState, TurnRow
 from .bodies import Bodies, train_dictionary
-from .database import newest_change, stored_dictionary
+from .database import highest, mark, newest_change, rewrite, stored_dictionary
 from .follower import Follower
 from .following import Following
+from .forgetting import clean, delete_requested, requested, withdraw
+from .index import Index
 from .rows import (
     EVENT_COLUMNS,
     FILE_COLUMNS,
@@ -36,6 +40,8 @@ if TYPE_CHECKING:
     import filelock
 
 __all__ = ["LocalWriter", "take_lock"]
+
+_log = logging.getLogger(__name__)
 
 # From here on a second process is worth its start.
 _BULK_BYTES = 16 << 20
@@ -60,7 +66,7 @@ def _upsert(table: str, columns: Sequence[str], key: Sequence[str]) -> str:
     return f"INSERT INTO {table} ({names}) VALUES ({marks}) ON CONFLICT ({', '.join(key)}) DO UPDATE SET {updates}"
 
 
-_UPSERT_SESSION = _upsert("session", ("public_id", *SESSION_COLUMNS), ("key",))
+_UPSERT_SESSION = _upsert("session", ("id", "public_id", *SESSION_COLUMNS), ("key",))
 _UPSERT_TURN = _upsert("turn", ("session", "change", *TURN_COLUMNS), ("session", "ordinal"))
 _UPSERT_FILE = _upsert("file", FILE_COLUMNS, ("path",))
 _INSERT_EVENT = (
@@ -97,16 +103,20 @@ class LocalWriter:
         home: Path,
         connection: sqlite3.Connection,
         follow: Callable[[sqlite3.Connection], Following],
+        events: Index,
         lock: filelock.BaseFileLock,
     ) -> None:
         self._home = home
         self._db = connection
         self._lock = lock
+        self._events = events
         self._bodies = Bodies(lambda: stored_dictionary(connection))
         self._session_ids: dict[str, int] = {}
         self._numbers: dict[tuple[str, str], int] = {}
-        self._next_event = 1 + self._scalar("SELECT max(id) FROM event")
+        self._next_event = 1 + highest(connection, "event")
+        self._highest_session = highest(connection, "session")
         self._change = newest_change(connection)
+        self._forgets: bool | None = None
         self._follow = follow
         self._following = follow(connection)
         self._follower: Follower | None = None
@@ -151,7 +161,20 @@ class LocalWriter:
         rows = self._db.execute(
             "SELECT turn_key FROM turn WHERE session = ? AND turn_key IS NOT NULL", (self._session_id(key),)
         )
-        return frozenset(turn_key for (turn_key,) in rows)
+        gone = self._db.execute("SELECT turn_key FROM forgotten_turn WHERE session = ?", (mark(session_mark(key)),))
+        return frozenset(turn_key for (turn_key,) in (*rows, *gone))
+
+    def forgotten(self, digests: Sequence[bytes]) -> frozenset[bytes]:
+        if self._forgets is None:
+            self._forgets = bool(self._scalar("SELECT EXISTS (SELECT 1 FROM forgotten)"))
+        if not self._forgets or not digests:
+            return frozenset()
+        marks = {mark(digest): digest for digest in digests}
+        rows = self._db.execute(
+            "SELECT mark FROM forgotten WHERE mark IN (SELECT value FROM json_each(?))",
+            (msgspec.json.encode(list(marks)).decode(),),
+        )
+        return frozenset(marks[number] for (number,) in rows)
 
     # Writing
 
@@ -160,25 +183,34 @@ class LocalWriter:
         if not self._bodies.trained and batch.events:
             new_dictionary = train_dictionary(event.text for event in batch.events)
         first_event = self._next_event
-        if batch.replaced:
-            # The index deletes documents on the strength of this commit, so a power cut must not undo it.
+        try:
+            with self._transaction(durable=bool(batch.replaced)):
+                if new_dictionary:
+                    self._db.execute("INSERT INTO meta (name, value) VALUES ('dictionary', ?)", (new_dictionary,))
+                    self._bodies.learn(new_dictionary)
+                self._write_rows(batch)
+        except BaseException:
+            self._forget_uncommitted(first_event)
+            raise
+        if self._follower is not None:
+            self._follower.follow()
+
+    @contextmanager
+    def _transaction(self, *, durable: bool) -> Iterator[None]:
+        """`durable`: the index deletes documents on the strength of it, so a power cut must not undo it."""
+        if durable:
             self._db.execute("PRAGMA synchronous=FULL")
         self._db.execute("BEGIN IMMEDIATE")
         try:
-            if new_dictionary:
-                self._db.execute("INSERT INTO meta (name, value) VALUES ('dictionary', ?)", (new_dictionary,))
-                self._bodies.learn(new_dictionary)
-            self._write_rows(batch)
+            yield
             self._db.execute("COMMIT")
         except BaseException:
             if self._db.in_transaction:  # a full disk has rolled it back already
                 self._db.execute("ROLLBACK")
-            self._forget_uncommitted(first_event)
             raise
         finally:
-            self._db.execute("PRAGMA synchronous=NORMAL")
-        if self._follower is not None:
-            self._follower.follow()
+            if durable:
+                self._db.execute("PRAGMA synchronous=NORMAL")
 
     def _write_rows(self, batch: Batch) -> None:
         db = self._db
@@ -186,7 +218,8 @@ class LocalWriter:
             self._number("source", "name", session.source)
             if session.folder:
                 self._number("project", "path", session.folder)
-        db.executemany(_UPSERT_SESSION, [session_values(row) for row in batch.sessions])
+        sessions = [(self._session_number(row.key), *session_values(row)) for row in batch.sessions]
+        db.executemany(_UPSERT_SESSION, sessions)
         db.executemany(_MARK_STALE, [(row.uid,) for row in batch.replaced])
         db.executemany(_REPLACE_EVENT, self._numbered(batch.replaced))
         db.executemany(_INSERT_EVENT, self._numbered(batch.events))
@@ -211,6 +244,7 @@ class LocalWriter:
 
     def _forget_uncommitted(self, next_event: int) -> None:
         self._next_event = next_event
+        self._highest_session = highest(self._db, "session")
         self._session_ids.clear()
         self._numbers.clear()
         self._bodies = Bodies(lambda: stored_dictionary(self._db))
@@ -266,6 +300,31 @@ class LocalWriter:
     def rebuild_index(self) -> int:
         return self._following.rebuild()
 
+    def forget_requested(self) -> bool:
+        requests = requested(self._db)
+        if not requests:
+            return False
+        with self._transaction(durable=True):
+            delete_requested(self._db, requests, self._events)
+        self._forget_uncommitted(self._next_event)
+        self._forgets = None
+        self.flush()
+        if any(request.wipe for request in requests):
+            self._wipe()
+        withdraw(self._db, requests)
+        self._note_whole()
+        return True
+
+    def _wipe(self) -> None:
+        clean(self._db, requested(self._db))
+        self._forget_uncommitted(self._next_event)
+        self.rebuild_index()
+        try:
+            rewrite(self._db)
+            self._following.rewrite_traces()
+        except sqlite3.OperationalError as error:
+            _log.warning("what was forgotten may still lie in free space of the archive's files: %s", error)
+
     def sync_state(self) -> SyncState:
         row = self._db.execute("SELECT value FROM meta WHERE name = 'sync'").fetchone()
         return msgspec.json.decode(row[0], type=SyncState) if row else SyncState()
@@ -289,6 +348,14 @@ class LocalWriter:
             if row is None:
                 return 0
             number = self._session_ids[key] = row[0]
+        return number
+
+    def _session_number(self, key: str) -> int:
+        """The number of a session, or one for a new session."""
+        number = self._session_id(key)
+        if not number:
+            self._highest_session += 1
+            number = self._session_ids[key] = self._highest_session
         return number
 
     def _number(self, table: str, column: str, name: str) -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,8 @@ from .errors import InUse
 from .runtime import Live
 
 __all__ = ["open_live"]
+
+_POLL_SECONDS = 0.1
 
 
 async def open_live(
@@ -27,16 +31,20 @@ async def open_live(
     so long; then InUse is raised.
     """
     given = dict(table) if table is not None else None
+    until = time.monotonic() + wait_seconds
     while True:
         live = Live(home, fetch_config=_fetch(given) if given is not None else None, environ=environ)
         try:
-            await live.start(wait_seconds)
+            await live.start()
             return live
         except InUse as error:
-            if not error.url:
+            if error.url:
+                limits = given if given is not None else load_settings(home, environ).live
+                given = _through(error.url, limits, environ)
+            elif time.monotonic() >= until:
                 raise
-            limits = given if given is not None else load_settings(home, environ).live
-            given = _through(error.url, limits, environ)
+            else:
+                await asyncio.sleep(_POLL_SECONDS)
 
 
 def _through(url: str, table: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:

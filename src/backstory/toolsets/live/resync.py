@@ -7,7 +7,7 @@ from typing import Any
 
 from .events import ADDED, CREATED, DELETED, UPDATED, Event, added_payload, created_payload, event, updated_payload
 from .filters import Filter
-from .journal import now
+from .fs import now
 
 __all__ = ["Entries", "Metas", "tell_state"]
 

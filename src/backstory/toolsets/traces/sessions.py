@@ -57,8 +57,10 @@ class Sessions:
         if not native or len(native) > _MAX_ID_CHARS:
             return None
         agent = agent_of(service)
-        if agent is not None and self._archive.session(f"{agent}/{native}") is not None:
-            return TelemetrySession(f"{agent}/{native}", native, False)
+        if agent is not None:
+            key = f"{agent}/{native}"
+            if self._archive.session(key) is not None or self._archive.is_forgotten(key):
+                return TelemetrySession(key, native, False)
         return TelemetrySession(f"{_OWN}/{native}", native, len(file_name(native)) <= _MAX_NAME_CHARS)
 
     def lines(
@@ -82,6 +84,8 @@ class Sessions:
 
     def append(self, session: TelemetrySession, lines: list[Line]) -> None:
         """Whole lines in one write: other processes may append to the same file."""
+        if self._archive.is_forgotten(session.key):
+            return
         lines = self._news(session, lines)
         data = b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
         if not data:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
-from ...base import ArchiveError
-from ...trouble import DAMAGED_TRACES, is_damage
 from ..database import connect
 from ..database import prepare as prepare_database
 from .columns import add_functions
@@ -152,17 +150,15 @@ ALTER TABLE span ADD COLUMN twin INTEGER;
 CREATE INDEX span_twin ON span (twin) WHERE twin IS NOT NULL
 """
 
-_MIGRATIONS: tuple[str, ...] = (_TABLES, _FEWER_PAGES, _CALLS, _TWINS)
+# Digests of sessions that were forgotten, and of traces that telemetry told of them, as in archive.db.
+_FORGOTTEN = "CREATE TABLE forgotten (mark INTEGER PRIMARY KEY) STRICT"
+
+_MIGRATIONS: tuple[str, ...] = (_TABLES, _FEWER_PAGES, _CALLS, _TWINS, _FORGOTTEN)
 
 
 def prepare(path: Path) -> None:
-    try:
-        # Another process may be at it, and a million spans take half a minute.
-        prepare_database(path, _MIGRATIONS, patience_ms=120_000)
-    except ArchiveError as error:
-        if isinstance(error.__cause__, sqlite3.DatabaseError) and is_damage(error.__cause__):
-            raise ArchiveError(DAMAGED_TRACES.format(path, error.__cause__)) from None
-        raise
+    # Another process may be at it, and a million spans take half a minute.
+    prepare_database(path, _MIGRATIONS, patience_ms=120_000)
 
 
 def open_database(path: Path, *, writable: bool) -> sqlite3.Connection:

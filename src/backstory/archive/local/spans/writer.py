@@ -10,8 +10,10 @@ from typing import Any
 
 import msgspec
 
+from ....model import digest, session_mark
 from ...spans import SPAN_TYPES, STATUSES, Origin, SpanRow
 from ..bodies import Bodies
+from ..database import mark
 from .columns import Columns
 from .counting import REPORTS_USAGE, count_once, traces_of_calls
 
@@ -74,12 +76,14 @@ class SpanWriter:
         self._bodies = Bodies(lambda: None)
         self._names: dict[str, int] = {}
         self._paths: dict[str, int] = {}
+        self._names_version: tuple[int] | None = None
         self._unanalyzed = 0
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
         self.db.execute("BEGIN IMMEDIATE")
         try:
+            self._check_names()
             yield
             self.db.execute("COMMIT")
         except BaseException:
@@ -91,6 +95,34 @@ class SpanWriter:
         if self._unanalyzed >= _ANALYZE_EVERY:
             self.analyze()
 
+    def _check_names(self) -> None:
+        """Names that no span has any more are deleted, perhaps by another process."""
+        row = self.db.execute("SELECT value FROM meta WHERE name = 'names'").fetchone()
+        if row != self._names_version:
+            self._names.clear()
+            self._names_version = row
+
+    def remember_forgotten(self, digests: Iterable[bytes]) -> None:
+        marks = [(mark(digest),) for digest in digests]
+        self.db.executemany("INSERT OR IGNORE INTO forgotten (mark) VALUES (?)", marks)
+
+    def _not_forgotten(self, spans: Sequence[SpanRow], origins: Mapping[str, Origin]) -> Sequence[SpanRow]:
+        """The spans of traces that belong to no forgotten session, as they say themselves or as others did before."""
+        if self.db.execute("SELECT 1 FROM forgotten LIMIT 1").fetchone() is None:
+            return spans
+        gone = set()
+        for uid in {span.trace for span in spans}:
+            digests = [digest("trace", uid)]
+            if (origin := origins.get(uid)) is not None and origin.session is not None:
+                digests.append(session_mark(origin.session))
+            marks = [mark(digest) for digest in digests]
+            if self.db.execute(
+                f"SELECT 1 FROM forgotten WHERE mark IN ({', '.join('?' * len(marks))})", marks
+            ).fetchone():
+                gone.add(uid)
+                self.remember_forgotten(digests)
+        return [span for span in spans if span.trace not in gone]
+
     def analyze(self) -> None:
         """Tell SQLite what the data are like: which of several conditions to begin with depends on it."""
         self._unanalyzed = 0
@@ -98,16 +130,13 @@ class SpanWriter:
         self.db.execute("ANALYZE")
 
     def close(self) -> None:
-        try:
-            if self._unanalyzed:
-                self.analyze()
-        except sqlite3.DatabaseError:
-            pass  # of a damaged file nothing depends on it
-        finally:
-            self.db.close()
+        if self._unanalyzed:
+            self.analyze()
+        self.db.close()
 
     def put(self, spans: Sequence[SpanRow], origins: Mapping[str, Origin]) -> None:
         with self.transaction():
+            spans = self._not_forgotten(spans, origins)
             traces = {uid: self.trace(uid, origins.get(uid, Origin())) for uid in {span.trace for span in spans}}
             unique = {(traces[span.trace], span.id): span for span in spans}
             known = self._known(unique)

@@ -62,11 +62,7 @@ async def _read(socket: WebSocket, engine: Engine, peer: Peer) -> None:
 async def _write(socket: WebSocket, peer: Peer) -> None:
     with contextlib.suppress(PeerGone, WebSocketDisconnect):
         while True:
-            text = await peer.outbox.get()
-            try:
-                await socket.send_text(text)
-            except RuntimeError:
-                return  # closed meanwhile: the client broke the protocol, or is gone
+            await socket.send_text(await peer.outbox.get())
 
 
 def _subprotocol(socket: WebSocket) -> str | None:

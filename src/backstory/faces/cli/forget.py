@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from .options import json_option
+
+if TYPE_CHECKING:
+    from ...archive.base import SessionRow
+    from ...library import Library
+
+__all__ = ["forget"]
+
+
+@click.command()
+@click.argument("id_", metavar="ID")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")
+@json_option
+def forget(id_: str, yes: bool, dry_run: bool, as_json: bool) -> int:
+    """Delete a session everywhere, for good.
+
+    The session and the subagents it started are deleted from the archive, the index and the traces, and are not read
+    again. The agent's own files are left alone. ID is as for open.
+    """
+    from .handles import find_id, unknown
+    from .output import print_json
+    from .progress import Progress, up_to_date
+
+    library = up_to_date(as_json=as_json)
+    full_id = find_id(library.archive, id_)
+    try:
+        family = library.family(full_id)
+    except LookupError as error:
+        raise click.ClickException(str(error) if full_id != id_ else unknown(id_)) from None
+    rows = [_row(library, session) for session in family]
+    if not as_json:
+        _show(rows, "Would forget" if dry_run else "Forget")
+    if not dry_run:
+        if not yes:
+            _confirm(as_json)
+        with Progress("Forgetting"):
+            library.forget(full_id)
+    if as_json:
+        print_json({"sessions": rows, "forgotten": not dry_run})
+    elif not dry_run:
+        click.echo("Forgotten. It is not read again.")
+    return 0
+
+
+def _row(library: Library, session: SessionRow) -> dict[str, object]:
+    from ...model import session_id
+    from ...redact import egress
+
+    return {
+        "id": session_id(session.key),
+        "session": session.key,
+        "title": egress(session.title, library.settings.redact),
+        "turns": session.turn_count,
+        "events": session.event_count,
+    }
+
+
+def _show(rows: list[dict[str, object]], verb: str) -> None:
+    from .words import plural
+
+    for number, row in enumerate(rows):
+        size = f"{plural(int(str(row['turns'])), 'turn')}, {plural(int(str(row['events'])), 'event')}"
+        click.echo(f"{'  with it' if number else verb} {row['session']}: {row['title'] or '(no title)'} ({size})")
+
+
+def _confirm(as_json: bool) -> None:
+    if as_json or not sys.stdin.isatty():
+        raise click.UsageError("nobody can be asked here: give --yes to forget it, or --dry-run to see what would go")
+    click.confirm("This cannot be undone. Forget it?", abort=True, err=True)

@@ -1,0 +1,78 @@
+"""Rows of events, and what becomes of a turn when one of its events is replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..archive.base import EventRow, SessionRow, TurnRow
+from ..model import EventType
+from ..sources.base import Event
+
+__all__ = ["ACTIVITY", "close", "differs", "event_row", "revise"]
+
+ACTIVITY = frozenset((EventType.ASSISTANT_RESPONSE, EventType.REASONING, EventType.TOOL_CALL, EventType.TOOL_RESPONSE))
+_FIELDS = EventRow.__struct_fields__
+
+
+def event_row(event: Event, session: SessionRow, turn: int, ordinal: int, ts: int) -> EventRow:
+    return EventRow(
+        uid=event.uid,
+        session=session.key,
+        turn=turn,
+        ordinal=ordinal,
+        type=event.type,
+        ts=ts,
+        text=event.text,
+        tool=event.tool,
+        call_id=event.call_id,
+        model=event.model,
+        originating_model=event.originating_model,
+        arguments=event.arguments,
+        exit_code=_exit_code(event.exit_code),
+        failed=event.failed,
+        cwd=event.cwd or session.last_cwd,
+        usage_key=event.usage_key,
+        extra=event.extra or None,
+    )
+
+
+def differs(before: EventRow, after: EventRow) -> bool:
+    """Whether an event reads otherwise now. The text of a tool call follows from its tool and arguments."""
+    derived = before.type is after.type is EventType.TOOL_CALL
+    ignored = {"cwd", "text"} if derived else {"cwd", "arguments"}
+    return any(getattr(before, name) != getattr(after, name) for name in _FIELDS if name not in ignored)
+
+
+def revise(turn: TurnRow, events: Sequence[EventRow], event: Event) -> None:
+    """What a turn is after one of its events was replaced; `events` are all of them, as they are now."""
+    turn.started_at, turn.updated_at = min(row.ts for row in events), max(row.ts for row in events)
+    turn.types = tuple(dict.fromkeys(row.type for row in events))
+    turn.tools = tuple(dict.fromkeys(row.tool for row in events if row.type is EventType.TOOL_CALL and row.tool))
+    turn.prompt = next((row.uid for row in events if row.type is EventType.USER_INPUT), None)
+    answers = [row.uid for row in events if row.type is EventType.ASSISTANT_RESPONSE]
+    turn.last_answer = answers[-1] if answers else None
+    active = [row.uid for row in events if row.type in ACTIVITY or row.uid == event.uid]
+    turn.started_work = any(row.type in ACTIVITY for row in events)
+    turn.turn_key = turn.turn_key or event.turn_key
+    is_last = active[-1] == event.uid
+    may_end = event.may_end_turn and event.type in ACTIVITY
+    if event.late:
+        return
+    if turn.terminal == event.uid and not event.ends_turn:
+        # Something else said that the turn ended here. That holds, unless it was this event, which no longer does.
+        taken_back = turn.candidate == event.uid and not may_end
+        if taken_back or event.type is not turn.terminal_type:
+            turn.terminal = turn.terminal_type = None
+    if turn.candidate == event.uid or (is_last and event.type in ACTIVITY):
+        turn.candidate = event.uid if may_end and is_last else None
+    if event.ends_turn and is_last:
+        close(turn, event.uid, event.type)
+
+
+def close(turn: TurnRow, terminal: bytes, kind: EventType) -> None:
+    """End a turn with an event."""
+    turn.terminal, turn.terminal_type = terminal, kind
+
+
+def _exit_code(code: int | None) -> int | None:
+    return code if code is not None and -(1 << 31) <= code < 1 << 32 else None

@@ -1,0 +1,120 @@
+"""Forgetting while other processes write, and when the process that does it is killed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from backstory.archive.base import SearchRequest
+from backstory.library import Library
+from backstory.model import SEARCHABLE_TYPES, session_id
+from tests.e2e.served import PATIENCE, PROGRAM, environment, run
+from tests.transcripts import Transcript
+
+SECRET = "xylophagous"
+
+
+def write(home: Path, name: str, word: str, turns: int = 5) -> Transcript:
+    transcript = Transcript(name)
+    for number in range(turns):
+        transcript.prompt(f"question {number} about {word}")
+        transcript.call("Bash", {"command": f"grep {word}"}, f"{word} output " * 20).answer(f"{word} answer {number}")
+    transcript.write(home)
+    return transcript
+
+
+def hits(library: Library, word: str) -> int:
+    return len(library.archive.search(SearchRequest(query=word, types=SEARCHABLE_TYPES, limit=50)).hits)
+
+
+def holding(folder: Path, word: str) -> list[str]:
+    found = []
+    for path in folder.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):
+            if path.is_file() and word.encode() in path.read_bytes():
+                found.append(path.name)
+    return found
+
+
+class TestAnotherWriter:
+    """A process that keeps the archive live does it for whoever asks."""
+
+    @pytest.mark.parametrize("server", ["watch", "mcp"])
+    def test_forget_beside_it(self, tmp_path: Path, server: str) -> None:
+        secret, other = write(tmp_path, "secret", SECRET), write(tmp_path, "other", "nougat")
+        with subprocess.Popen(
+            [*PROGRAM, server], env=environment(tmp_path), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        ) as process:
+            library = Library(tmp_path / ".backstory", agents_home=tmp_path, environ={})
+            try:
+                until = time.monotonic() + PATIENCE
+                while hits(library, "nougat") < 20 or hits(library, SECRET) < 20:
+                    assert time.monotonic() < until
+                    time.sleep(0.05)
+                result = run(tmp_path, "forget", secret.id, "--yes", "--json")
+                assert result.returncode == 0, result.stderr
+                assert process.poll() is None
+                assert hits(library, SECRET) == 0
+                assert holding(tmp_path / ".backstory", SECRET) == []
+                secret.prompt(f"more {SECRET}").write(tmp_path)
+                other.prompt("more nougat").write(tmp_path)
+                until = time.monotonic() + PATIENCE
+                while hits(library, "more") < 1:
+                    assert time.monotonic() < until
+                    time.sleep(0.05)
+                assert hits(library, SECRET) == 0
+            finally:
+                library.close()
+                process.send_signal(signal.SIGTERM)
+
+
+class TestKill:
+    """kill -9 at any moment: a session is there as a whole, or it is forgotten as a whole."""
+
+    @pytest.mark.parametrize("kills", [6, pytest.param(40, marks=pytest.mark.slow)])
+    def test_all_or_nothing(self, tmp_path: Path, kills: int) -> None:
+        chance = random.Random(kills)
+        folder = tmp_path / ".backstory"
+        write(tmp_path, "other", "nougat")
+        for number in range(kills):
+            word = f"{SECRET}{number}"
+            key = f"claude-code/{write(tmp_path, word, word).id}"
+            assert run(tmp_path, "sync").returncode == 0
+            command = [sys.executable, "-c", _FORGET, str(folder), session_id(key)]
+            with subprocess.Popen(
+                command, stdout=subprocess.PIPE, env={**os.environ, "HOME": str(tmp_path)}
+            ) as process:
+                assert process.stdout is not None
+                assert process.stdout.readline()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(timeout=chance.random() * 0.4)
+                process.kill()
+            with Library(folder, agents_home=tmp_path, environ={}) as library:
+                asked = key in library.archive.forgetting() or library.archive.is_forgotten(key)
+                library.sync()
+                assert library.archive.forgetting() == []
+                assert library.archive.is_whole()
+                assert hits(library, word) == (0 if asked else 20)
+                assert (library.archive.session(key) is None) == asked
+                assert hits(library, "nougat") == 20
+            if asked:
+                assert holding(folder, word) == []
+
+
+_FORGET = """
+import sys
+from pathlib import Path
+from backstory.library import Library
+library = Library(Path(sys.argv[1]))
+library.archive.spans
+print("ready", flush=True)
+library.forget(sys.argv[2])
+"""
