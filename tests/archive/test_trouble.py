@@ -7,13 +7,16 @@ import sqlite3
 from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
+from typing import ClassVar
 
+import msgspec
 import pytest
 
 from backstory.archive.local import archive as local_archive
+from backstory.archive.spans import SpanRow
 from backstory.archive.trouble import FULL_DISK, explain
 from backstory.faces.cli.app import run
-from backstory.library import Library
+from backstory.library import TOOLSETS, Library
 from tests.transcripts import Transcript
 
 
@@ -100,6 +103,71 @@ class TestDamagedArchive:
         assert message(library).startswith(
             "search_sessions failed: archive.db is damaged (file is not a database): move"
         )
+
+
+def damage_traces(home: Path, kept: int) -> Path:
+    path = home / ".backstory" / "traces.db"
+    for beside in path.parent.glob("traces.db-*"):
+        beside.unlink()
+    size = path.stat().st_size
+    path.write_bytes(path.read_bytes()[:kept] + b"garbage!" * ((size - kept) // 8))
+    return path
+
+
+@pytest.mark.parametrize("kept", [0, 40, 4096, 4096 * 5])
+class TestDamagedTraces:
+    """A damaged traces.db takes nothing else with it."""
+
+    ASKED: ClassVar = {
+        "list_traces": {},
+        "search_traces": {"filters": [{"field": "data.type", "operator": "eq", "value": "SPAN"}]},
+        "search_spans": {"filters": [{"field": "data.metadata.x", "operator": "eq", "value": 1}]},
+        "get_trace": {"traceId": "00" * 16},
+    }
+
+    def test_all_else_goes_on(self, home: Path, kept: int) -> None:
+        damage_traces(home, kept)
+        Transcript("two").prompt("Tell me about quolls").answer("They are spotted.").write(home)
+        with Library(home / ".backstory", agents_home=home) as library:
+            for name in TOOLSETS:
+                assert library.toolset(name).tools
+            library.sync()
+            assert library.search("quolls")["data"]["result_count"] == 1
+            assert "error" not in library.call("moss.list", {})
+
+    def test_tools_say_so(self, home: Path, library: Library, kept: int) -> None:
+        damage_traces(home, kept)
+        for name, arguments in self.ASKED.items():
+            answer = library.call(name, arguments)
+            assert answer["code"] == "CONNECTION_FAILED"
+            assert "traces.db is damaged" in answer["error"]
+
+    def test_commands(self, home: Path, kept: int, capsys: pytest.CaptureFixture[str]) -> None:
+        """The doctor names it and the cure; commands that need it fail with the same words, all others work."""
+        damage_traces(home, kept)
+        assert run(["search", "wombats"]) == 0
+        assert run(["sync"]) == 0
+        capsys.readouterr()
+        assert run(["doctor", "--json"]) == 1
+        (problem,) = [p for p in msgspec.json.decode(capsys.readouterr().out)["problems"] if "traces" in p["message"]]
+        assert "traces.db is damaged" in problem["message"]
+        assert problem["fix"].startswith("move it away and run backstory sync")
+        for command in (["traces", "list"], ["usage"]):
+            assert run(command) == 1
+            assert "traces.db is damaged" in capsys.readouterr().err
+
+    def test_the_cure(self, home: Path, library: Library, kept: int) -> None:
+        """Works for processes that have it open, too."""
+        before = library.call("list_traces", {})
+        path = damage_traces(home, kept)
+        library.call("list_traces", {})
+        path.rename(path.with_name("damaged.db"))
+        with Library(home / ".backstory", agents_home=home) as other:
+            other.sync()
+        assert library.call("list_traces", {}) == before
+        library.archive.spans.put([SpanRow(trace="ab" * 16, id=1, name="new", start=1)], {})
+        assert library.call("get_trace", {"traceId": "ab" * 16})["trace"]["name"] == "new"
+        library.archive.spans.check()
 
 
 class TestFullDisk:

@@ -245,6 +245,16 @@ class TestProtocol:
         if headers == JSON:
             assert reply.json()["message"]
 
+    def test_many_members(self, server: Served) -> None:
+        """What a body of very many gzip members costs grows with its length, not with its square."""
+        member = gzip.compress(b"", mtime=0)
+        parts = [gzip.compress(part, mtime=0) for part in (b'{"resource', b'Spans": [', b"]}")]
+        body = member * (1 << 17) + parts[0] + member + parts[1] + parts[2] + member * (1 << 17)
+        began = time.monotonic()
+        reply = post(server, "/v1/traces", body, {**JSON, "content-encoding": "gzip"})
+        assert (reply.status_code, reply.json()) == (200, {})
+        assert time.monotonic() - began < 20
+
     def test_partial_success(self, server: Served) -> None:
         good, bad = span(traceId="cd" * 16), span(traceId="00" * 16)
         reply = post(server, "/v1/traces", spans_body(good, bad, span(spanId="ab")), JSON)

@@ -63,8 +63,14 @@ def feed_with_restarts(records: Iterable[Any], of: Transcript | None = None) -> 
 
 
 def events(items: Iterable[Item], *kinds: EventType, session: str | None = None) -> list[Event]:
-    """The events of a session (None: the file's own), of some types or all."""
-    found = [item for item in items if isinstance(item, Event) and item.session == session]
+    """The events of a session (None: the file's own), of some types or all, as they read in the end."""
+    found: list[Event] = []
+    for item in items:
+        if isinstance(item, Event) and item.session == session:
+            if item.replaces:
+                found[[event.uid for event in found].index(item.uid)] = item
+            else:
+                found.append(item)
     return [event for event in found if not kinds or event.type in kinds]
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
-from claude_code_transcript import Records, call, events, feed, feed_with_restarts
+from claude_code_transcript import SESSION, Records, call, events, feed, feed_with_restarts, write
 
+from backstory.library import Library
 from backstory.model import EventType, digest
 from backstory.sources.base import Item, TurnEnd, Usage
 
@@ -160,8 +162,8 @@ class TestEndOfTurn:
         assert ends(items) == [False]
 
     def test_answer_that_does_not_say(self) -> None:
-        """Without a stop reason an answer may be the end; one that calls a tool is not."""
-        r = Records()
+        """In old versions an answer without a stop reason may be the end; one that calls a tool is not."""
+        r = Records(version="2.1.39")
         told = events(
             feed(
                 [
@@ -173,8 +175,16 @@ class TestEndOfTurn:
         )
         assert [event.may_end_turn for event in told] == [True, False, False, False]
 
+    @pytest.mark.parametrize(
+        ("version", "may_end"), [("2.1.74", True), ("2.1.75", False), ("2.1.325", False), ("3.0.0", False), ("?", True)]
+    )
+    def test_versions_that_tell(self, version: str, may_end: bool) -> None:
+        """Since about 2.1.75 every whole message has its stop reason: one without was cut off."""
+        (told,) = events(feed([Records(version=version).assistant("I was about")]))
+        assert told.may_end_turn is may_end
+
     def test_provisional_end(self) -> None:
-        """At the end of what is there, an answer counts as the end only if this version never tells stop reasons."""
+        """At the end of what is there, an answer may be the end if no record of the file says `end_turn`."""
         r = Records()
         assert ends(feed([r.user("go"), r.assistant("Done.")])) == [True]
         told = [
@@ -183,8 +193,23 @@ class TestEndOfTurn:
             r.result("toolu_1", "x"),
             r.assistant("Done."),
         ]
-        assert ends(feed(told)) == []
-        assert ends(feed_with_restarts(told)) == []
+        assert ends(feed(told)) == ends(feed_with_restarts(told)) == [True]
+        told += [r.user("on"), r.assistant("Done.", stop="end_turn"), r.user("and?"), r.assistant("Hm.")]
+        assert ends(feed(told)) == ends(feed_with_restarts(told)) == []
+
+    def test_answers_that_were_cut_off(self) -> None:
+        """A message that was aborted ends its turn; so does, in its place, the marker that follows."""
+        r = Records()
+        cut = r.assistant("I am", isAbortedMidStream=True)
+        told = events(feed([r.user("go"), cut, r.user([{"type": "text", "text": "[Request interrupted by user]"}])]))
+        assert [(event.ends_turn, event.extra) for event in told[1:]] == [(True, {"interrupted": True})] * 2
+
+    @pytest.mark.parametrize("subtype", ["turn_duration", "stop_hook_summary"])
+    def test_more_work_after_the_answer(self, subtype: str) -> None:
+        """After a tool's response no earlier remark becomes the end."""
+        r = Records()
+        records = [r.user("go"), r.assistant("Let me check."), r.assistant(call("Read")), r.result("toolu_1", "x")]
+        assert ends(feed([*records, r.system(subtype, hookErrors=[])])) == [True]
 
     @pytest.mark.parametrize("subtype", ["turn_duration", "stop_hook_summary"])
     def test_records_that_say_so(self, subtype: str) -> None:
@@ -232,3 +257,49 @@ class TestEndOfTurn:
         r = Records()
         told = events(feed([r.user("go"), r.assistant(call("Read")), r.attachment(kind, **fields)]))[-1]
         assert (told.type, told.ends_turn) == (EventType.RUNTIME, True)
+
+
+class TestTurnsInTheArchive:
+    """What the marks of the events make of turns."""
+
+    def turns(self, folder: Path, records: list[Any]) -> list[tuple[bool, bool]]:
+        """Of each turn: whether it is completed, and whether by an answer."""
+        write(folder / ".claude" / "projects" / "-home-ada-shop" / f"{SESSION}.jsonl", records)
+        with Library(folder / "backstory", agents_home=folder, environ={}) as library:
+            library.sync()
+            return [
+                (turn.completed, turn.response is not None) for turn in library.archive.turns(f"claude-code/{SESSION}")
+            ]
+
+    def test_an_answer_that_was_cut_off(self, tmp_path: Path) -> None:
+        """It completes the turn, and is not what the turn ended in."""
+        r = Records()
+        assert self.turns(tmp_path, [r.user("go"), r.assistant("I am", isAbortedMidStream=True)]) == [(True, False)]
+
+    @pytest.mark.parametrize(("version", "completed"), [("2.1.39", True), ("2.1.160", False)])
+    def test_an_answer_without_a_reason(self, version: str, completed: bool, tmp_path: Path) -> None:
+        """The next prompt completes it only where no message had a stop reason."""
+        r = Records(version=version)
+        records = [r.user("go"), r.assistant("Hm."), r.user("on"), r.assistant("Done.", stop="end_turn")]
+        assert self.turns(tmp_path, records) == [(completed, completed), (True, True)]
+
+    def test_old_versions_that_tell_of_tools(self, tmp_path: Path) -> None:
+        """A stop reason of a tool call does not keep the last answer of the file from being the end."""
+        r = Records(version="2.1.29")
+        records = [r.user("go"), r.assistant(call("Read"), stop="tool_use"), r.result("toolu_1", "x")]
+        assert self.turns(tmp_path, [*records, r.assistant("Done.")]) == [(True, True)]
+
+    def test_a_remark_before_the_last_tool(self, tmp_path: Path) -> None:
+        """A hook that ran after a tool's response completes nothing."""
+        r = Records(version="2.1.39")
+        records = [r.user("go"), r.assistant("Let me check."), r.assistant(call("Read")), r.result("toolu_1", "x")]
+        records += [r.system("stop_hook_summary", hookErrors=[]), r.user("on"), r.assistant("Done.")]
+        assert self.turns(tmp_path, records) == [(False, False), (True, True)]
+
+    def test_a_prompt_from_the_queue_within_a_message(self, tmp_path: Path) -> None:
+        """The first half of a message is no end, whatever leaves the queue before the second."""
+        r = Records(version="2.1.39")
+        message = {"message": {"id": "msg_1"}, "requestId": "req_1"}
+        records = [r.user("go"), r.queue("enqueue", "faster"), r.assistant("I look.", **message), r.queue("remove")]
+        records += [r.assistant(call("Read"), **message), r.result("toolu_1", "x"), r.assistant("Ok.")]
+        assert self.turns(tmp_path, records) == [(False, False), (True, True)]

@@ -4,10 +4,22 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from claude_code_transcript import SESSION, Records, call, describe, events, feed, load, prompts, transcript, write
+from claude_code_transcript import (
+    SESSION,
+    Records,
+    call,
+    describe,
+    events,
+    feed,
+    feed_with_restarts,
+    load,
+    prompts,
+    transcript,
+    write,
+)
 
 from backstory.model import EventType
-from backstory.sources.base import About, Item, TurnEnd, Usage
+from backstory.sources.base import About, Item, Usage
 
 CHILD = f"{SESSION}/agent-a1"
 
@@ -109,10 +121,28 @@ class TestNestedRecords:
         items = feed([*scene.begin, *scene.nested, *scene.end])
         assert prompts(items) == ["how many views?"]
         assert prompts(items, CHILD) == ["count the views"]
-        assert [event.tool for event in events(items, session=CHILD)] == [None, "Grep", "Grep"]
+        assert [event.tool for event in events(items, session=CHILD)] == [None, "Grep", "Grep", None]
         assert [event.tool for event in events(items) if event.tool] == ["Task", "Task"]
         assert len(links(items)) == 1
-        assert [item.session for item in items if isinstance(item, TurnEnd)] == [CHILD]
+
+    def test_the_answer_it_handed_back(self) -> None:
+        """Its answer stands only in the parent's response: it is told as the child's, too, and ends its turn."""
+        scene = Scene()
+        records = [*scene.begin, *scene.nested, *scene.end]
+        items = feed(records)
+        (response,) = [event for event in events(items, EventType.TOOL_RESPONSE) if event.tool == "Task"]
+        answer = events(items, session=CHILD)[-1]
+        assert (answer.type, answer.text, answer.ends_turn) == (EventType.ASSISTANT_RESPONSE, response.text, True)
+        assert answer.model == "claude-opus-4-8"
+        assert answer.uid not in {event.uid for event in events(items)}
+        assert feed(records) == feed_with_restarts(records)
+
+    def test_a_child_that_failed(self) -> None:
+        """A response that is an error is no answer of the child's."""
+        scene = Scene()
+        error = Records().result("toolu_t", "stopped", error=True, toolUseResult={"agentId": "a1"})
+        items = feed([*scene.begin, *scene.nested, error])
+        assert events(items, EventType.ASSISTANT_RESPONSE, session=CHILD) == []
 
     def test_not_doubled_by_its_transcript(self, tmp_path: Path) -> None:
         """Where the child has a transcript, only that is read."""

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 from claude_code_transcript import describe, events, feed, feed_with_restarts, load
 
+from backstory.library import Library
 from backstory.sources.base import Item
 from backstory.sources.claude_code import ClaudeCode
 
@@ -54,7 +55,34 @@ class TestGolden:
         assert len(set(uids)) == len(uids)
 
 
+def rows(library: Library) -> list[Any]:
+    """Everything that the archive keeps of all sessions."""
+    archive = library.archive
+    keys = [key for (key,) in archive._db.execute("SELECT key FROM session ORDER BY key")]  # type: ignore[attr-defined]
+    usage = archive._db.execute("SELECT * FROM usage ORDER BY key").fetchall()  # type: ignore[attr-defined]
+    kept: list[Any] = [[row[0], *row[3:]] for row in usage]
+    for key in keys:
+        kept += [archive.session(key), *archive.turns(key)]
+        kept += [event for turn in archive.turns(key) for event in archive.events(key, turn.ordinal)]
+    return kept
+
+
 class TestWholeHome:
+    @pytest.mark.parametrize("first", "36")
+    def test_the_archive_is_the_same_however_a_file_grows(self, first: str, tmp_path: Path) -> None:
+        """Reading after every record, each time to an end that was none, leaves what reading at once leaves."""
+        original = next((FOLDER / ".claude" / "projects" / "-home-ada-shop").glob(f"{first}*.jsonl"))
+        lines = original.read_bytes().splitlines(keepends=True)
+        path = tmp_path / ".claude" / "projects" / "-home-ada-shop" / original.name
+        path.parent.mkdir(parents=True)
+        with Library(tmp_path / "grown", agents_home=tmp_path, environ={}) as grown:
+            for number in range(len(lines)):
+                path.write_bytes(b"".join(lines[: number + 1]))
+                grown.sync()
+            with Library(tmp_path / "at-once", agents_home=tmp_path, environ={}) as at_once:
+                at_once.sync()
+                assert rows(grown) == rows(at_once)
+
     def test_transcripts_found(self) -> None:
         """Sessions, their subagents and helpers are transcripts; logs, titles and tool output beside them are not."""
         names = {path.relative_to(FOLDER).as_posix() for path in TRANSCRIPTS}

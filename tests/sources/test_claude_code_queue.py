@@ -132,3 +132,51 @@ class TestQueue:
         records = [r.user("go"), r.queue("enqueue", "and tests"), r.queue("remove"), r.assistant("Sure.")]
         copies = [{**record, "sessionId": "another"} for record in records]
         assert [event.uid for event in events(feed(records))] == [event.uid for event in events(feed(copies))]
+
+    def test_background_tasks_in_the_queue(self) -> None:
+        """A background task that is announced as JSON splits no turn."""
+        r = Records()
+        task = '{"task_id":"b1","description":"Build","task_type":"local_bash"}'
+        records = [r.user("go"), r.queue("enqueue", task), r.queue("remove"), r.assistant("ok")]
+        items = feed(records)
+        assert prompts(items) == ["go"]
+        assert [event.text for event in events(items, EventType.SYSTEM)] == [task]
+
+    def test_attachment_that_comes_late(self) -> None:
+        """A queued prompt whose attachment comes after the agent went on is one prompt."""
+        r = Records()
+        records = [
+            r.user("go"),
+            r.queue("enqueue", "and tests"),
+            r.queue("remove"),
+            r.assistant("Sure.", call("Read")),
+            r.attachment("queued_command", prompt="and tests", commandMode="prompt"),
+            r.result("toolu_1", "x"),
+        ]
+        assert prompts(feed(records)) == ["go", "and tests"]
+        assert feed(records) == feed_with_restarts(records)
+        again = [r.queue("enqueue", "and tests"), r.queue("remove")]
+        again.append(r.attachment("queued_command", prompt="and tests", commandMode="prompt"))
+        assert prompts(feed([*records, *again])) == ["go", "and tests", "and tests"]
+
+    def test_removed_within_a_message(self) -> None:
+        """A prompt that leaves the queue between two records of one message comes after the message."""
+        r = Records(version="2.1.39")
+        message = {"message": {"id": "msg_1"}, "requestId": "req_1"}
+        records = [r.user("go"), r.queue("enqueue", "faster"), r.assistant("I look.", **message), r.queue("remove")]
+        records += [r.assistant(call("Read"), **message), r.result("toolu_1", "x"), r.assistant("Ok.")]
+        assert [event.text or event.tool for event in events(feed(records))] == [
+            "go",
+            "I look.",
+            "Read",
+            "x",
+            "faster",
+            "Ok.",
+        ]
+        assert feed(records) == feed_with_restarts(records)
+
+    def test_messages_of_other_agents_in_the_queue(self) -> None:
+        """An attachment says who speaks."""
+        r = Records()
+        message = r.attachment("queued_command", prompt="check b.py", commandMode="prompt", origin={"kind": "peer"})
+        assert prompts(feed([message])) == []

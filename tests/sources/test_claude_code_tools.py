@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
 
 import pytest
-from claude_code_transcript import SESSION, Records, call, events, feed, feed_with_restarts, transcript
+from claude_code_transcript import (
+    SESSION,
+    Records,
+    call,
+    events,
+    feed,
+    feed_with_restarts,
+    titles,
+    transcript,
+    write,
+)
 
+from backstory.library import Library
 from backstory.model import EventType
 from backstory.sources.base import Event
+from backstory.sources.claude_code import ClaudeCode
 
 
 def respond(
@@ -145,3 +158,67 @@ class TestSpilledOutput:
         text = respond("seen", path, toolUseResult={"persistedOutputPath": "big.txt"}).text
         assert text.endswith("x\n[cut here: the output is longer than 8 MiB]")
         assert len(text) < (8 << 20) + 100
+
+
+class TestResponsesBeforeTheirCall:
+    """Claude Code sometimes writes a result before the rest of the message that asked for it."""
+
+    def records(self) -> list[Any]:
+        r = Records()
+        message = {"message": {"id": "msg_1"}, "requestId": "req_1"}
+        return [
+            r.user("go"),
+            r.assistant({"type": "thinking", "thinking": "Hm."}, **message),
+            r.result("toolu_1", "3 files", toolUseResult={"stdout": "3 files", "exitCode": 0}),
+            r.assistant("I look.", **message),
+            r.assistant(call("Bash", command="ls"), **message),
+            r.result("toolu_1", "again"),
+        ]
+
+    def test_told_again_with_its_call(self) -> None:
+        """The response has the name and the model of its call, in its own place, however the file is read."""
+        items = feed(self.records())
+        response = events(items, EventType.TOOL_RESPONSE)[0]
+        assert (response.tool, response.originating_model) == ("Bash", "claude-opus-4-8")
+        assert (response.text, response.exit_code, response.call_id) == ("3 files", 0, "toolu_1")
+        assert [event.type for event in events(items)][:5] == [
+            EventType.USER_INPUT,
+            EventType.REASONING,
+            EventType.TOOL_RESPONSE,
+            EventType.ASSISTANT_RESPONSE,
+            EventType.TOOL_CALL,
+        ]
+        assert items == feed_with_restarts(self.records())
+
+    def test_in_the_archive(self, tmp_path: Path) -> None:
+        """It is kept once, as it was told last, whether the file is read at once or as it grows."""
+        rows = []
+        for steps in ([6], [3, 6], [1, 2, 3, 4, 5, 6]):
+            home = tmp_path / str(len(steps))
+            path = home / ".claude" / "projects" / "-home-ada-shop" / f"{SESSION}.jsonl"
+            with Library(home / "backstory", agents_home=home, environ={}) as library:
+                for step in steps:
+                    write(path, self.records()[:step])
+                    library.sync()
+                rows.append(library.archive.events(f"claude-code/{SESSION}", 1))
+                turns = library.archive.turns(f"claude-code/{SESSION}")
+            assert [turn.tools for turn in turns] == [("Bash",)]
+        assert rows[0] == rows[1] == rows[2]
+        assert [row.tool for row in rows[0]] == [None, None, "Bash", None, "Bash", "Bash"]
+
+    def test_of_a_subagent(self) -> None:
+        """A subagent's response before its call still gives it its title."""
+        r = Records()
+        result = r.result("toolu_1", "done", toolUseResult={"agentId": "a1"})
+        items = feed([result, r.assistant(call("Task", description="Count views", prompt="count"))])
+        assert titles(items, f"{SESSION}/agent-a1") == [("Count views", 2)]
+
+    def test_bounded(self) -> None:
+        """Responses whose call never comes, and very long ones, are not kept for ever."""
+        r = Records()
+        parser = ClaudeCode().parser(transcript(), None, lambda session: frozenset())
+        for number in range(100):
+            list(parser.parse(r.result(f"toolu_{number}", "x" * 300_000 if number % 2 else "y")))
+        assert len(json.dumps(parser.state())) < 20_000
+        list(parser.parse(r.user("go")))
+        assert "early" not in parser.state()["main"]

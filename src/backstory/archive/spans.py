@@ -235,5 +235,8 @@ class Spans(Protocol):
         sessions, or the quarter hours of a day, apart."""
 
     def tools(self, window: Window) -> list[ToolUse]: ...
+    def check(self) -> None:
+        """Raise ArchiveError, with the cure, if what is kept is damaged."""
+
     def stats(self, window: Window, by: StatsGroup) -> list[SpanStats]:
         """Counts, errors and latencies of spans by name, model or tool; the most frequent first."""

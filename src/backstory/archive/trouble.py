@@ -7,11 +7,15 @@ import sqlite3
 
 from .base import ArchiveError
 
-__all__ = ["DAMAGED", "FULL_DISK", "explain", "is_damage"]
+__all__ = ["DAMAGED", "DAMAGED_TRACES", "FULL_DISK", "explain", "is_damage"]
 
 FULL_DISK = "the disk is full: make room, or move the archive to another disk with BACKSTORY_HOME"
 DAMAGED = (
     "{} is damaged ({}): move it away and run backstory sync, which reads again every transcript that is still there"
+)
+DAMAGED_TRACES = (
+    "{} is damaged ({}): move it away and run backstory sync, which makes the traces of all transcripts again; what "
+    "came over OpenTelemetry is lost with it"
 )
 _BY_SQLITE_CODE = {
     sqlite3.SQLITE_FULL: FULL_DISK,

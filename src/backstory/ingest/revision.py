@@ -8,7 +8,7 @@ from ..archive.base import EventRow, SessionRow, TurnRow
 from ..model import EventType
 from ..sources.base import Event
 
-__all__ = ["ACTIVITY", "close", "differs", "event_row", "revise"]
+__all__ = ["ACTIVITY", "close", "differs", "end_with", "event_row", "revise"]
 
 ACTIVITY = frozenset((EventType.ASSISTANT_RESPONSE, EventType.REASONING, EventType.TOOL_CALL, EventType.TOOL_RESPONSE))
 _FIELDS = EventRow.__struct_fields__
@@ -66,11 +66,17 @@ def revise(turn: TurnRow, events: Sequence[EventRow], event: Event) -> None:
     if turn.candidate == event.uid or (is_last and event.type in ACTIVITY):
         turn.candidate = event.uid if may_end and is_last else None
     if event.ends_turn and is_last:
-        close(turn, event.uid, event.type)
+        end_with(turn, event)
+
+
+def end_with(turn: TurnRow, event: Event) -> None:
+    """End a turn with an event that says so."""
+    # An answer that was cut off is the end, but not what the turn was to end in.
+    cut_off = event.extra is not None and event.extra.get("interrupted") is True
+    close(turn, event.uid, EventType.RUNTIME if cut_off else event.type)
 
 
 def close(turn: TurnRow, terminal: bytes, kind: EventType) -> None:
-    """End a turn with an event."""
     turn.terminal, turn.terminal_type = terminal, kind
 
 

@@ -11,7 +11,7 @@ from ..archive.base import Batch, EventRow, Place, SessionRow, TurnRow, UsageRow
 from ..model import MAX_TURNS, EventType, session_mark
 from ..sources.base import About, Event, Item, Transcript, TurnEnd, Usage
 from .modes import wider_mode
-from .revision import ACTIVITY, close, differs, event_row, revise
+from .revision import ACTIVITY, close, differs, end_with, event_row, revise
 
 __all__ = ["Assembly"]
 
@@ -298,7 +298,7 @@ def _follow(turn: TurnRow, event: Event) -> None:
         if event.type is EventType.ASSISTANT_RESPONSE:
             turn.last_answer = event.uid
     if event.ends_turn:
-        close(turn, event.uid, event.type)
+        end_with(turn, event)
 
 
 def _end_turn(session: _Open, end: TurnEnd) -> None:

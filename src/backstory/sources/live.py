@@ -21,6 +21,7 @@ from .base import About, Event, Item, Lookup, Parser, Transcript, TurnEnd, Usage
 __all__ = ["Live"]
 
 _RECENT = 50
+_MOST = 2**53
 Json = dict[str, Any]
 Told = list[tuple[int, str]]
 """Of each stretch of text in a message, how much was told, and a digest of that."""
@@ -207,12 +208,14 @@ def _answer(message: Json, uid: Any, common: Json) -> Iterator[Item]:
 
 
 def _usage(key: bytes, message: Json, usage: Json, ts: int) -> Usage:
+    # More than the archive can count is as much as it can count.
+    usage = {name: min(value, _MOST) if isinstance(value, int) else value for name, value in usage.items()}
     read, write = usage.get("cache_read") or 0, usage.get("cache_write") or 0
     return Usage(
         key=key,
         model=message["model"],
         ts=ts,
-        input_tokens=(usage.get("input") or 0) + read + write,
+        input_tokens=min((usage.get("input") or 0) + read + write, _MOST),
         output_tokens=usage.get("output") or 0,
         cache_read_tokens=read,
         cache_write_5m_tokens=write,

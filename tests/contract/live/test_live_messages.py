@@ -346,7 +346,12 @@ class TestMessages:
         assert world.refused("messages", session_id=session_id, cursor=cursor) == "invalid_cursor"
         for bad in ("", "zzz", base64.b64encode(b'{"e": 1}').decode(), base64.b64encode(b'{"e": "nope"}').decode()):
             assert world.refused("messages", session_id=session_id, cursor=bad) == "invalid_cursor"
-        assert world.refused("messages", session_id=world.session(), cursor=cursor) == "invalid_cursor"
+
+    def test_a_cursor_without_a_leaf_is_an_empty_page(self, world: World, session_id: str) -> None:
+        cursor = world.call("messages", session_id=session_id, limit=2)["next_cursor"]
+        assert world.call("messages", session_id=world.session(), cursor=cursor) == {"messages": []}
+        world.call("store::delete-active-leaf", session_id=session_id)
+        assert world.call("messages", session_id=session_id, cursor=cursor) == {"messages": []}
 
     def test_pages_go_on_while_the_session_grows(self, world: World, session_id: str) -> None:
         page = world.call("messages", session_id=session_id, limit=4)
@@ -388,3 +393,42 @@ class TestGetMessage:
                 "message": user("a"),
             }
         }
+
+
+class TestLargeNumbers:
+    """Unsigned numbers have 64 bits, everywhere they occur; one more is refused."""
+
+    def test_in_a_message(self, world: World) -> None:
+        usage = {"input": 2**64 - 1, "output": 2**63, "cache_read": 2**63 + 1}
+        session_id = world.session()
+        entry_id = world.append(session_id, assistant("x", usage=usage))
+        world.reopen()
+        stored = world.call("get-message", session_id=session_id, entry_id=entry_id)["entry"]
+        assert stored["message"]["usage"] == usage
+        message = assistant("x", usage={"input": 2**64})
+        assert world.refused("append", session_id=session_id, message=message) == "invalid_request"
+
+    def test_as_a_limit(self, world: World) -> None:
+        session_id = world.session()
+        world.append(session_id, user("a"))
+        assert len(world.call("messages", session_id=session_id, limit=2**64 - 1)["messages"]) == 1
+        assert len(world.call("list", limit=2**64 - 1)["sessions"]) == 1
+        assert world.refused("list", limit=2**64) == "invalid_request"
+        assert world.refused("messages", session_id=session_id, limit=2**64) == "invalid_request"
+
+    def test_as_a_revision(self, world: World) -> None:
+        session_id = world.session()
+        entry = {"kind": "message", "id": "e", "timestamp": 1, "revision": 2**64 - 2, "message": user("a")}
+        world.call("store::put-entry", session_id=session_id, entry=entry)
+        change = {"session_id": session_id, "entry_id": "e", "content": text("b")}
+        assert world.call("update-message", **change, expected_revision=2**63) == {
+            "updated": False,
+            "revision": 2**64 - 2,
+        }
+        assert world.call("update-message", **change, expected_revision=2**64 - 2)["revision"] == 2**64 - 1
+        world.reopen()
+        assert world.call("get-message", session_id=session_id, entry_id="e")["entry"]["revision"] == 2**64 - 1
+        assert world.refused("update-message", **change) == "storage"
+        assert world.refused("update-message", **change, expected_revision=2**64) == "invalid_request"
+        entry["revision"] = 2**64
+        assert world.refused("store::put-entry", session_id=session_id, entry=entry) == "invalid_request"

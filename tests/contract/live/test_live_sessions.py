@@ -337,3 +337,18 @@ class TestList:
         found = pages(world, metadata={"app": "web", "owner": 1}, order="created_asc", limit=150)
         assert found == [f"{number:05d}" for number in range(400, 800)]
         assert len(pages(world, metadata={"app": "web"}, limit=500)) == 1200
+
+
+class TestManyKeys:
+    """Metadata of any number of keys can be asked for."""
+
+    def test_list(self, world: World) -> None:
+        many = {f"key-{number}": number for number in range(3000)}
+        wanted = world.session(metadata={**many, "more": True})
+        world.session(metadata={**many, "key-2999": "other"})
+        world.session(metadata=many)
+        assert [meta["session_id"] for meta in world.call("list", metadata={**many, "more": True})["sessions"]] == [
+            wanted
+        ]
+        assert len(world.call("list", metadata=many, status="idle")["sessions"]) == 2
+        assert world.call("list", metadata=many, status="done")["sessions"] == []

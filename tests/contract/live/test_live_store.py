@@ -210,3 +210,20 @@ class TestPublishEvents:
         (envelope,) = rest["events"]
         assert envelope["session_metadata"] == {"a": 1}
         assert world.call("store::replay-events", after=99)["events"] == []
+
+
+class TestIds:
+    """An id that can name no file is refused, by every function that could begin a session."""
+
+    @pytest.mark.parametrize("session_id", ["", "x" * 300, "\x00" * 90])
+    def test_refused(self, world: World, session_id: str) -> None:
+        meta = {"session_id": session_id, "title": "", "description": "", "status": "idle"}
+        meta |= {"created_at": 1, "updated_at": 1, "message_count": 0}
+        entry = {"kind": "message", "id": "e", "timestamp": 1, "message": user("a")}
+        assert world.refused("ensure", session_id=session_id) == "invalid_request"
+        assert world.refused("store::put-meta", meta=meta) == "invalid_request"
+        assert world.refused("store::put-entry", session_id=session_id, entry=entry) == "invalid_request"
+        assert world.refused("store::set-active-leaf", session_id=session_id, entry_id="e") == "invalid_request"
+        assert world.call("store::list-metas") == {"metas": []}
+        world.reopen()
+        assert world.live.status()["problems"] == {}

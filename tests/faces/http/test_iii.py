@@ -110,6 +110,19 @@ class TestConnection:
         assert answer["invocation_id"] == "1"
         assert answer["error"]["code"] == "invocation_failed"
 
+    @pytest.mark.parametrize("depth", [900, 1500, 100_000])
+    @pytest.mark.parametrize("ids_first", [True, False])
+    def test_a_deeply_nested_call_is_answered(self, client: Client, depth: int, ids_first: bool) -> None:
+        ids = '"invocation_id": "deep", "function_id" : "session::append"'
+        data = f'"data": {{"type": "x", "message": {"[" * depth}{"]" * depth}, "invocation_id": "inner"}}'
+        fields = f"{ids}, {data}" if ids_first else f"{data}, {ids}"
+        client.socket.send(f'{{"type":"invokefunction", {fields}}}')
+        answer = client.receive()
+        assert (answer["type"], answer["invocation_id"]) == ("invocationresult", "deep")
+        assert answer["function_id"] == "session::append"
+        assert answer["error"]["message"].startswith("session/")
+        client.sync()
+
     def test_a_huge_frame_ends_the_connection(self, server: Running, client: Client, other: Client) -> None:
         with suppress(ConnectionClosed):
             client.socket.send("x" * (64 * 1024 * 1024 + 1))

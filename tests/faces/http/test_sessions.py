@@ -59,7 +59,9 @@ class TestCalls:
     def test_a_body_that_is_no_json(self, server: Running, body: str) -> None:
         answer = httpx.post(server.url + "/session/create", content=body.encode("latin-1"))
         assert answer.status_code == 400
-        assert answer.json()["error"]["code"] == "bad_request"
+        error = answer.json()["error"]
+        assert error["code"] == "invalid_request"
+        assert error["message"].startswith("session/invalid_request: ")
 
     def test_a_body_too_large_is_refused_before_it_is_sent(self, server: Running) -> None:
         with socket.create_connection(("127.0.0.1", server.port)) as client:

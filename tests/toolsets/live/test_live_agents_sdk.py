@@ -130,6 +130,88 @@ class TestSession:
         run(tmp_path, scenario)
 
 
+class TestSharedSession:
+    """Runs that write at the same time, and others that use the session too, lose nothing by what one of them takes."""
+
+    def test_pop_after_concurrent_adds(self, tmp_path: Path) -> None:
+        async def scenario(live: Live) -> None:
+            sessions = [AgentSession(live, "s") for _ in range(4)]
+            batches = [[{"role": "user", "content": f"{run} {n}"} for n in range(3)] for run in range(4)]
+            await asyncio.gather(*(session.add_items(batch) for session, batch in zip(sessions, batches, strict=True)))
+            everything = await sessions[0].get_items()
+            assert sorted(map(str, everything)) == sorted(str(item) for batch in batches for item in batch)
+            for _ in range(5):
+                assert await sessions[0].pop_item() == everything.pop()
+                assert await sessions[1].get_items() == everything
+            popped = await asyncio.gather(*(session.pop_item() for session in sessions))
+            assert sorted(map(str, popped)) == sorted(map(str, everything[-4:]))
+            assert await sessions[2].get_items() == everything[:-4]
+            await sessions[3].add_items(ITEMS[:1])
+            assert await sessions[0].get_items() == [*everything[:-4], ITEMS[0]]
+            for _ in range(4):
+                await sessions[0].pop_item()
+            assert await sessions[0].pop_item() is None
+
+        run(tmp_path, scenario)
+
+    def test_pop_between_adds(self, tmp_path: Path) -> None:
+        """What is added while an item is popped stays."""
+
+        async def scenario(live: Live) -> None:
+            session = AgentSession(live, "s")
+            await session.add_items(ITEMS[:3])
+            other = AgentSession(live, "s")
+            popped, _ = await asyncio.gather(session.pop_item(), other.add_items(ITEMS[3:5]))
+            left = [item for item in ITEMS[:5] if item != popped]
+            assert sorted(map(str, await session.get_items())) == sorted(map(str, left))
+
+        run(tmp_path, scenario)
+
+    def test_begun_by_somebody_else(self, tmp_path: Path) -> None:
+        async def scenario(live: Live) -> None:
+            await live.call("session::ensure", {"session_id": "s"})
+            message = {"role": "user", "content": [{"type": "text", "text": "hello"}], "timestamp": 1}
+            await live.call("session::append", {"session_id": "s", "message": message})
+            session = AgentSession(live, "s")
+            assert await session.pop_item() is None
+            await session.add_items(ITEMS[:1])
+            assert await session.pop_item() == ITEMS[0]
+            assert await session.pop_item() is None
+            await session.add_items(ITEMS[:3])
+            assert await session.get_items() == ITEMS[:3]
+            await session.clear_session()
+            assert await session.get_items() == []
+            page = await live.call("session::messages", {"session_id": "s"})
+            assert [item["message"] for item in page["messages"]] == [message]
+
+        run(tmp_path, scenario)
+
+    def test_somebody_else_writes_after_it(self, tmp_path: Path) -> None:
+        async def scenario(live: Live) -> None:
+            session = AgentSession(live, "s")
+            await session.add_items(ITEMS[:2])
+            message = {"role": "user", "content": [{"type": "text", "text": "mine"}], "timestamp": 1}
+            await live.call("session::append", {"session_id": "s", "message": message})
+            hostile = {"custom_type": "openai_agents.items", "data": {"items": "none", "messages": 3}}
+            await live.call("session::append", {"session_id": "s", "custom": hostile})
+            assert await session.pop_item() == ITEMS[1]
+            assert await session.get_items() == ITEMS[:1]
+            page = await live.call("session::messages", {"session_id": "s"})
+            assert message in [item["message"] for item in page["messages"]]
+
+        run(tmp_path, scenario)
+
+    def test_what_is_popped_is_off_the_path(self, tmp_path: Path) -> None:
+        async def scenario(live: Live) -> None:
+            session = AgentSession(live, "s")
+            await session.add_items(ITEMS[:2])
+            await session.pop_item()
+            page = await live.call("session::messages", {"session_id": "s"})
+            assert [item["message"]["role"] for item in page["messages"]] == ["user"]
+
+        run(tmp_path, scenario)
+
+
 class TestRunner:
     """An agent that is run again knows what was said before."""
 

@@ -101,11 +101,10 @@ class TestFullFileSystem:
         assert world.call("get-message", session_id=session_id, entry_id=entry_id)["entry"]["revision"] == 0
 
     def test_a_deletion_makes_room(self, full: Full) -> None:
-        """It has to be logged first, which needs a little itself."""
-        full.ballast.write_bytes(b"x" * 400_000)
+        """It has to be logged first, for which room is kept."""
         other = list(full.told)[1]
         assert full.world.call("delete", session_id=other) == {"deleted": True}
-        full.told[full.first].append(full.world.append(full.first, user("x" * 50_000)))
+        full.told[full.first].append(full.world.append(full.first, user("x" * 1_000)))
         full.world.crash_and_reopen()
         assert full.world.call("get", session_id=other) is None
         assert full.world.entry_ids(full.first) == full.told[full.first]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 import time
 from collections import defaultdict
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from .spans.store import LocalSpans
 
 __all__ = ["Following"]
+
+log = logging.getLogger(__name__)
 
 _PAGE_ROWS = 2_000
 _PAGE_STALE = 200
@@ -64,6 +67,7 @@ class Following:
         self._event_writer: IndexWriter | None = None
         self._turn_writer: IndexWriter | None = None
         self._projection: Projection | None = None
+        self._complaint = ""
         # After a power cut the record may have lost what was projected already.
         self._projected = min(spans.projected, self._newest_change())
 
@@ -104,11 +108,19 @@ class Following:
         newest = self._newest_change()
         if self._projected >= newest:
             return
-        if self._projection is None:
-            from .spans.projection import Projection
+        try:
+            if self._projection is None:
+                from .spans.projection import Projection
 
-            self._projection = Projection(self._record, self._spans, self._bodies.unpack, self._projected)
-        self._projected = self._projection.follow(newest, time.monotonic() + seconds)
+                self._projection = Projection(self._record, self._spans, self._bodies.unpack, self._projected)
+            self._projected = self._projection.follow(newest, time.monotonic() + seconds)
+        except (ArchiveError, sqlite3.DatabaseError) as error:
+            # Whatever is wrong with the traces, the archive goes on without them.
+            if str(error) != self._complaint:
+                log.warning("traces are not up to date: %s", error)
+            self._complaint = str(error)
+            self._close_projection()
+            self._projected = min(self._spans.projected, newest)
 
     def rebuild(self) -> int:
         """New indexes from everything in the record, swapped in when they are complete. Gives the number of events."""
@@ -125,9 +137,12 @@ class Following:
         """Without a flush: what was fed since the last one is missing in the index, and will be fed again."""
         with ExitStack() as parts:
             parts.callback(self._close_index)
-            if self._projection is not None:
-                parts.callback(self._projection.close)
-        self._projection = None
+            parts.callback(self._close_projection)
+
+    def _close_projection(self) -> None:
+        if self._projection is not None:
+            self._projection.close()
+            self._projection = None
 
     @contextmanager
     def _whole_or_not_at_all(self) -> Iterator[None]:

@@ -15,7 +15,7 @@ from typing import Literal
 from msgspec import Struct
 
 from ... import __version__
-from ...archive.base import Counts, FileRow, SearchRequest, SyncState
+from ...archive.base import ArchiveError, Counts, FileRow, SearchRequest, SyncState
 from ...archive.trouble import explain
 from ...ingest.scan import UNREADABLE, stored_path, walk
 from ...library import Library
@@ -29,6 +29,7 @@ _DAY = 86_400
 # Claude Code's own default for `cleanupPeriodDays`.
 _CLAUDE_KEEPS_DAYS = 30
 _SOON_DAYS = 7
+_PARTS = ("archive.db", "index", "traces.db", "capsules.db", "live")
 _LITTLE_DISK = 1_000_000_000
 # Agents whose sessions no source reads yet: the name, and a file or folder that each session has.
 _UNREAD_AGENTS = (
@@ -120,8 +121,7 @@ def diagnose(library: Library) -> Diagnosis:
         found.archive, found.sync = library.archive.counts(), library.archive.sync_state()
         library.archive.search(SearchRequest(query="anything", types=DEFAULT_TYPES, limit=1))
     except Exception as error:  # whatever is wrong with the archive, the rest is still worth knowing
-        message, _, fix = (explain(error) or str(error)).partition(": ")
-        found.problems.append(Problem("error", message, fix or "please report this"))
+        found.problems.append(_explained(error))
     found.broken = [Broken(row.path, row.errors, row.last_error) for row in known.values() if row.errors]
     found.problems += [
         Problem("error", f"{row.path} {row.last_error}", _let_read(row.path))
@@ -129,12 +129,13 @@ def diagnose(library: Library) -> Diagnosis:
         if row.last_error and row.last_error.startswith(UNREADABLE) and not row.missing
     ]
     found.missing = [row.path for row in known.values() if row.missing and row.session]
-    found.disk = {name: _size(library.home / name) for name in ("archive.db", "index", "capsules.db", "live")}
+    found.disk = {name: _size(library.home / name) for name in _PARTS}
     for source in library.sources:
         _look_at_agent(found, library, source, known)
     found.not_read = list(_not_read(library.agents_home))
     found.problems += [
         *_archive_problems(found),
+        *_traces_problems(library),
         *_transcript_problems(found),
         *_live_problems(library),
         *_folder_problems(library),
@@ -212,6 +213,20 @@ def _archive_problems(found: Diagnosis) -> Iterator[Problem]:
         yield Problem("warning", "not everything has been read yet", "run backstory sync")
     elif found.sync.index_behind:
         yield Problem("error", "the search index is missing or of another version", "run backstory reindex")
+
+
+def _traces_problems(library: Library) -> Iterator[Problem]:
+    try:
+        library.archive.spans.check()
+    except ArchiveError as error:
+        yield _explained(error)
+    except Exception:  # the archive itself cannot be opened, which is a problem of its own
+        return
+
+
+def _explained(error: Exception) -> Problem:
+    message, _, fix = (explain(error) or str(error)).partition(": ")
+    return Problem("error", message, fix or "please report this")
 
 
 def _transcript_problems(found: Diagnosis) -> Iterator[Problem]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 if TYPE_CHECKING:
@@ -52,6 +54,7 @@ class McpEndpoint:
         from ...library import TOOLSETS
         from ..mcp import build_server
 
+        logging.getLogger("mcp.server.streamable_http").addFilter(_is_news)
         names = [name for name in self._toolsets if name in TOOLSETS]
         # Answers come whole, as JSON: an event stream for each of them took a sixth of the server's time.
         return StreamableHTTPSessionManager(build_server(self._library, names), json_response=True)
@@ -61,3 +64,8 @@ class McpEndpoint:
         async with manager.run():
             ready.set()
             await self._stop.wait()
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """A client that went away in the middle of its request is no error of this server."""
+    return not (record.exc_info and isinstance(record.exc_info[1], ClientDisconnect))

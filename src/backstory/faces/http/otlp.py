@@ -31,6 +31,7 @@ _MEDIA = {encoding: media for media, encoding in _TYPES.items()}
 # The codes of gRPC that go with an HTTP status.
 _INVALID_ARGUMENT, _RESOURCE_EXHAUSTED, _UNAVAILABLE = 3, 8, 14
 _CODES = {400: _INVALID_ARGUMENT, 413: _RESOURCE_EXHAUSTED, 415: _INVALID_ARGUMENT, 503: _UNAVAILABLE}
+_FIRST_PIECE = 256
 _RETRY_SECONDS = "5"
 
 
@@ -81,19 +82,33 @@ def _plain(body: bytes, coding: str) -> bytes:
     if coding not in ("gzip", "deflate"):
         raise HTTPException(415, "Content-Encoding must be gzip, deflate or identity")
     plain = bytearray()
-    while body:
-        # 32: by its own header, gzip or zlib
-        inflate = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)
+    rest = memoryview(body)
+    while rest:
+        rest = _inflate(rest, plain, coding)
+    return bytes(plain)
+
+
+def _inflate(data: memoryview, plain: bytearray, coding: str) -> memoryview:
+    """Add one member to what is plain; gives what follows it.
+
+    It is taken in pieces, the first ones small: what follows a member is copied with its last piece, and a body may
+    have very many members.
+    """
+    inflate = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)  # 32: by its own header, gzip or zlib
+    size, place = _FIRST_PIECE, 0
+    while not inflate.eof:
+        if place >= len(data):
+            raise Undecodable(f"the body is not complete {coding}")
+        piece = data[place : place + size]
         try:
-            plain += inflate.decompress(body, MAX_BODY_BYTES - len(plain) + 1)
+            plain += inflate.decompress(piece, MAX_BODY_BYTES - len(plain) + 1)
         except zlib.error as error:
             raise Undecodable(f"the body is not {coding}: {error}") from None
         if len(plain) > MAX_BODY_BYTES:
             raise HTTPException(413, f"the body may have up to {MAX_BODY_BYTES} bytes when it is decompressed")
-        if not inflate.eof:
-            raise Undecodable(f"the body is not complete {coding}")
-        body = inflate.unused_data
-    return bytes(plain)
+        place += len(piece)
+        size *= 2
+    return data[place - len(inflate.unused_data) :]
 
 
 def _refusal(encoding: Encoding, status: int, message: str) -> Response:

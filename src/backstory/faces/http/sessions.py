@@ -40,8 +40,8 @@ def session_routes(live: Live) -> Sequence[BaseRoute]:
         function_id = "::".join(["session", *request.path_params["function"].split("/")])
         if function_id not in functions:
             raise HTTPException(404, f"there is no function {function_id}")
-        data = await read_json(request)
         try:
+            data = await _body(request)
             return json_response(await live.call(function_id, data))
         except LiveError as error:
             return _refused(error)
@@ -70,6 +70,16 @@ def session_routes(live: Live) -> Sequence[BaseRoute]:
     ]
 
 
+async def _body(request: Request) -> Any:
+    """The request as JSON; what is wrong with it is told as the functions tell it."""
+    try:
+        return await read_json(request)
+    except HTTPException as error:
+        if error.status_code != 400:
+            raise
+        raise LiveError("invalid_request", error.detail) from None
+
+
 def _refused(error: LiveError, *, invalid_cursor: int = 400) -> Response:
     status = invalid_cursor if error.code == "invalid_cursor" else _STATUS.get(error.code, 400)
     return error_response(status, error.code, str(error))
@@ -94,7 +104,7 @@ def _subscription(request: Request) -> tuple[list[str] | None, dict[str, Any], i
     position = request.headers.get("last-event-id") or query.get("after")
     if position is None:
         return lists.get("types"), config, None
-    if not (position.isascii() and position.isdecimal() and len(position) < 19):
+    if not (position.isascii() and position.isdecimal() and len(position) <= 20):
         raise LiveError("invalid_request", "after (or Last-Event-ID) is the number of the last event that was seen")
     return lists.get("types"), config, int(position)
 

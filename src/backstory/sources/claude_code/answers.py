@@ -4,31 +4,42 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from ...model import EventType, digest
-from ..base import Event
+from ..base import About, Event
 from .content import blocks_of, raw_text, readable, string
 from .entry import Entry
-from .state import Call, State, remember
+from .state import Call, State, Thread, remember
 from .usage import read_usage, usage_key
 
-__all__ = ["AGENT_TOOLS", "read_answer"]
+__all__ = ["AGENT_TOOLS", "QUESTIONS", "is_synthetic", "read_answer"]
 
 AGENT_TOOLS = {"Task", "Agent"}
+# Tools whose answer is a person's.
+QUESTIONS = {"AskUserQuestion", "ExitPlanMode"}
 _FINAL = {"end_turn", "stop_sequence", "max_tokens", "refusal"}
 _CALLS = {"tool_use", "server_tool_use", "mcp_tool_use"}
 _MEDIA = {"image", "document", "container_upload"}
 _MAX_CALLS = 256
 _SYNTHETIC = "<synthetic>"
+# From about this version on every message has its stop reason. Before, most had none.
+_STOP_REASONS_SINCE = (2, 1, 75)
 
 
 def read_answer(entry: Entry, message: dict[str, Any], state: State) -> None:
     blocks = blocks_of(message.get("content"))
     if blocks is None:
         entry.add_unknown()
-    elif message.get("model") == _SYNTHETIC or entry.record.get("isApiErrorMessage") is True:
+    elif is_synthetic(entry.record, message):
         _read_synthetic(entry, blocks, message)
     else:
         _read_message(entry, blocks, message, state)
+
+
+def is_synthetic(record: dict[str, Any], message: dict[str, Any]) -> bool:
+    """Whether Claude Code wrote the record in the model's name."""
+    return message.get("model") == _SYNTHETIC or record.get("isApiErrorMessage") is True
 
 
 def _read_synthetic(entry: Entry, blocks: list[Any], message: dict[str, Any]) -> None:
@@ -56,18 +67,32 @@ def _read_message(entry: Entry, blocks: list[Any], message: dict[str, Any], stat
             if entry.record.get("isAbortedMidStream") is True:
                 event.extra = {"interrupted": True}
             events.append(event)
-    if events:
-        thread.answered, thread.ended = True, False
     reason = string(message, "stop_reason")
-    if reason is not None:
-        state.stop_reasons = True
-    if reason in _FINAL:
-        if events:
+    state.end_turns |= reason == "end_turn"
+    if events:
+        _follow(thread, events[-1])
+        if entry.record.get("isAbortedMidStream") is True:
+            events[-1].ends_turn = True  # and the marker that mostly follows is a better end
+        elif reason in _FINAL:
             events[-1].ends_turn = thread.ended = True
-        else:  # nothing readable in it: a thinking block that only has a signature
-            entry.end_turn()
-    elif reason is None and events and events[-1].type is EventType.ASSISTANT_RESPONSE:
-        events[-1].may_end_turn = all(event.type is not EventType.TOOL_CALL for event in events)
+        elif reason is None and thread.answered and not _tells_reasons(thread.version):
+            events[-1].may_end_turn = all(event.type is not EventType.TOOL_CALL for event in events)
+    elif reason in _FINAL:  # nothing readable in it: a thinking block that only has a signature
+        entry.end_turn()
+
+
+def _follow(thread: Thread, event: Event) -> None:
+    thread.ended = thread.prompted = thread.compacted = False
+    thread.model = event.model or thread.model
+    thread.answered = event.type is EventType.ASSISTANT_RESPONSE
+    if thread.answered:
+        thread.said = digest(event.text.strip()).hex()
+
+
+def _tells_reasons(version: str | None) -> bool:
+    """Whether a message without a stop reason was cut off; before, and where nothing is known, it may be whole."""
+    parts = (version or "").split(".")[:3]
+    return len(parts) == 3 and all(map(str.isdecimal, parts)) and tuple(map(int, parts)) >= _STOP_REASONS_SINCE
 
 
 def _tell_usage(entry: Entry, message: dict[str, Any], key: bytes, state: State) -> None:
@@ -132,11 +157,9 @@ def _read_call(entry: Entry, part: str, block: dict[str, Any], model: str | None
     call_id, tool, arguments = string(block, "id"), string(block, "name") or "", block.get("input")
     if tool in AGENT_TOOLS:
         state.costs.agents = True
-    if call_id:
-        if not _is_new(entry, "call", call_id):
-            return None
-        remember(entry.thread.calls, call_id, _call(tool, arguments, model), _MAX_CALLS)
-    return entry.add(
+    if call_id and not _is_new(entry, "call", call_id):
+        return None
+    event = entry.add(
         part,
         EventType.TOOL_CALL,
         "",
@@ -146,6 +169,24 @@ def _read_call(entry: Entry, part: str, block: dict[str, Any], model: str | None
         originating_model=model,
         arguments=arguments,
     )
+    if call_id:
+        call = _call(tool, arguments, model)
+        remember(entry.thread.calls, call_id, call, _MAX_CALLS)
+        if response := entry.thread.early.pop(call_id, None):
+            _complete(entry, response, call)
+    return event
+
+
+def _complete(entry: Entry, response: Event, call: Call) -> None:
+    """Tell a response again that stood before its call, now that the call is known."""
+    extra = response.extra
+    if call.tool in QUESTIONS:
+        extra = {**(extra or {}), "asked": True}
+    entry.items.append(
+        msgspec.structs.replace(response, replaces=True, tool=call.tool, originating_model=call.model, extra=extra)
+    )
+    if call.title and extra and "child_session" in extra:
+        entry.items.append(About(session=extra["child_session"], title=call.title, title_rank=2))
 
 
 def _call(tool: str, arguments: Any, model: str | None) -> Call:

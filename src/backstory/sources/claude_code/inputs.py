@@ -5,26 +5,37 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ...model import EventType
-from ..base import About, TurnEnd
-from .answers import AGENT_TOOLS
+from ...model import EventType, digest
+from ..base import About, Item, TurnEnd
+from .answers import AGENT_TOOLS, QUESTIONS
 from .children import Children
 from .content import blocks_of, count_images, readable, string
 from .entry import Entry
-from .prompts import Part, Piece, is_assignment, split_prompt
-from .queue import PromptQueue
+from .prompts import Part, Piece, is_assignment, is_hook_stop, is_summary, split_prompt
 from .results import exit_code_of, response_text
-from .state import Call
+from .state import Call, State, Thread, Waiting, remember
 
-__all__ = ["add_pieces", "add_prompt", "read_input"]
+__all__ = ["MACHINES", "add_pieces", "add_prompt", "add_waiting", "read_input"]
 
-# Who speaks, where the record says (`origin.kind`): everybody but a person.
-_NOT_PEOPLE = {"coordinator", "peer", "task-notification"}
-# Tools whose answer is a person's.
-_QUESTIONS = {"AskUserQuestion", "ExitPlanMode"}
+# Who speaks, where the record says (`promptSource`, `turnOrigin`, `origin.kind`). Other values are left open.
+_PEOPLE = {"human", "queued", "sdk", "typed"}
+MACHINES = {"coordinator", "peer", "scheduled", "task-notification", "task_notification"}
+_PROMPTS = (Part.PROMPT, Part.TASK)
+_COMMANDS = (Part.TASK, Part.COMMAND, Part.SHELL)
+# Commands of Claude Code after which the model may go on with something else, which they did not ask for.
+_CLIENT_COMMANDS = frozenset(
+    "add-dir agents allowed-tools bashes branch btw bug clear color compact config context continue copy cost diff "
+    "doctor effort exit export extra-usage fast feedback files fork heapdump help hooks ide install-github-app "
+    "install-slack-app keybindings login logout mcp memory mobile model new output-style passes permissions plugin "
+    "privacy-settings quit rate-limit-options release-notes reload-plugins remote-control remote-env rename reset "
+    "resume rewind sandbox session settings skills stats status stickers tag tasks terminal-setup theme todos upgrade "
+    "usage vim voice".split()
+)
+_MAX_EARLY = 8
+_MAX_EARLY_CHARS = 256 << 10
 
 
-def read_input(entry: Entry, message: dict[str, Any], queue: PromptQueue, children: Children, folder: Path) -> None:
+def read_input(entry: Entry, message: dict[str, Any], state: State, children: Children, folder: Path) -> None:
     blocks = blocks_of(message.get("content"))
     if blocks is None:
         entry.add_unknown()
@@ -35,32 +46,80 @@ def read_input(entry: Entry, message: dict[str, Any], queue: PromptQueue, childr
             _add_response(entry, str(number), block, children, folder)
         else:
             spoken.append(block)
-    if not spoken:
-        return
-    record, thread = entry.record, entry.thread
-    text = readable(spoken)
-    if record.get("isCompactSummary") is True:
+    thread = entry.thread
+    if spoken:
+        _read_spoken(entry, spoken, state)
+        thread.compacted = False
+    elif thread is state.main:
+        state.waiting = None
+
+
+def _read_spoken(entry: Entry, spoken: list[Any], state: State) -> None:
+    record, thread, text = entry.record, entry.thread, readable(spoken)
+    meta, person = record.get("isMeta") is True, _is_by_a_person(record)
+    if record.get("isCompactSummary") is True or (thread.compacted and not person and is_summary(text)):
         entry.add("prompt", EventType.COMPACTION, text)
         return
-    meta = record.get("isMeta") is True
+    if thread.prompted and not meta and not person and is_hook_stop(text):
+        entry.add("prompt", EventType.SYSTEM, text, ends_turn=True)
+        thread.ended = True
+        return
     if not thread.started and not meta and (text.strip() if thread.child else is_assignment(text)):
         pieces = [Piece(Part.PROMPT, text)]  # the task it was given, whatever it looks like
     else:
-        pieces = [piece for block in spoken for piece in split_prompt(readable(block))]
-    speaker = string(record.get("origin"), "kind")
-    typed = not meta and record.get("promptSource") != "system" and (speaker not in _NOT_PEOPLE or thread.child)
+        pieces = [piece for block in spoken for piece in split_prompt(readable(block), typed=person)]
+    typed = not meta and not _is_by_a_machine(record, thread)
     queued = record.get("promptSource") == "queued"
     if not thread.child:
-        for words in (text, *(piece.text for piece in pieces if piece.part is Part.COMMAND)):
-            queued |= queue.claim(words)
+        for words in (text, *(piece.text for piece in pieces if piece.part in _COMMANDS)):
+            queued |= state.queue.claim(words)
+        _wait(entry, pieces, state, meta=meta)
     if record.get("promptSource") == "sdk":  # every prompt of a headless run goes through the queue
         queued = False
     add_pieces(entry, pieces, typed=typed, queued=queued, images=count_images(spoken))
 
 
+def _speakers(record: dict[str, Any]) -> set[str | None]:
+    """Who speaks, in the record's own words."""
+    return {string(record, "turnOrigin"), string(record.get("origin"), "kind"), string(record, "promptSource")}
+
+
+def _is_by_a_person(record: dict[str, Any]) -> bool:
+    return not _speakers(record).isdisjoint(_PEOPLE)
+
+
+def _is_by_a_machine(record: dict[str, Any], thread: Thread) -> bool:
+    if record.get("promptSource") == "system" or string(record, "sourceToolUseID"):
+        return True
+    # Subagents are spoken to by machines: that is their conversation.
+    return not thread.child and not _speakers(record).isdisjoint(MACHINES)
+
+
+def _wait(entry: Entry, pieces: list[Piece], state: State, *, meta: bool) -> None:
+    """Note what may be a prompt, if the model goes on with it. Anything else that is said comes between them."""
+    waiting, state.waiting = state.waiting, None
+    for part, text in pieces:
+        if part is Part.OUTPUT or (meta and part is Part.PROMPT):
+            if waiting:
+                waiting.printed |= part is Part.OUTPUT
+                waiting.expanded |= part is Part.PROMPT
+            state.waiting = waiting
+        elif part is Part.SHELL or (part is Part.COMMAND and text[1:].split(maxsplit=1)[0] not in _CLIENT_COMMANDS):
+            stamp = string(entry.record, "timestamp")
+            waiting = Waiting(entry.identity, text, stamp, part is Part.SHELL)
+            state.waiting = None if meta else waiting
+
+
+def add_waiting(main: Thread, state: State, items: list[Item]) -> None:
+    """The model goes on: a command that waited for that was a prompt."""
+    waiting, state.waiting = state.waiting, None
+    if waiting and waiting.is_prompt:
+        add_prompt(Entry({"timestamp": waiting.timestamp}, main, waiting.identity, items), waiting.text, queued=False)
+
+
 def add_pieces(entry: Entry, pieces: list[Piece], *, typed: bool, queued: bool, images: int = 0) -> None:
     """A prompt first, for it opens the turn that what was injected beside it belongs to."""
-    prompt = "\n".join(piece.text for piece in pieces if piece.part is Part.PROMPT)
+    prompt = "\n".join(piece.text for piece in pieces if piece.part in _PROMPTS)
     if prompt and typed:
         add_prompt(entry, prompt, queued=queued, images=images)
     elif prompt:
@@ -69,9 +128,7 @@ def add_pieces(entry: Entry, pieces: list[Piece], *, typed: bool, queued: bool, 
         name = f"piece {number}"
         if part is Part.INTERRUPT:
             entry.add_stop(name, text, extra={"interrupted": True})
-        elif part is Part.SUMMARY:
-            entry.add(name, EventType.COMPACTION, text)
-        elif part is not Part.PROMPT:
+        elif part not in _PROMPTS:
             entry.add(name, EventType.SYSTEM, text)
             if part is Part.COMMAND and text.startswith("/rename "):
                 title = text.removeprefix("/rename ").strip()
@@ -86,7 +143,8 @@ def add_prompt(entry: Entry, text: str, *, queued: bool, images: int = 0) -> Non
         extra["images"] = images
     entry.add("prompt", EventType.USER_INPUT, text, starts_turn=True, extra=extra or None)
     thread = entry.thread
-    thread.started, thread.answered, thread.ended = True, False, False
+    thread.started, thread.prompted, thread.answered, thread.ended = True, True, False, False
+    thread.early = {}
 
 
 def _add_response(entry: Entry, part: str, block: dict[str, Any], children: Children, folder: Path) -> None:
@@ -96,7 +154,7 @@ def _add_response(entry: Entry, part: str, block: dict[str, Any], children: Chil
     text = response_text(block, result, folder)
     failed = block.get("is_error") is True
     child = _child_of(call, call_id, result, children)
-    entry.add(
+    event = entry.add(
         part,
         EventType.TOOL_RESPONSE,
         text,
@@ -107,12 +165,27 @@ def _add_response(entry: Entry, part: str, block: dict[str, Any], children: Chil
         failed=failed,
         extra=_facts(block, entry.record, call, child),
     )
-    thread.answered, thread.ended = True, False
+    thread.answered = thread.ended = thread.prompted = thread.compacted = False
+    if call_id and not call and len(text) <= _MAX_EARLY_CHARS:
+        remember(thread.early, call_id, event, _MAX_EARLY)
     if child:
         if about := children.link(child, call_id, call.title if call else None):
             entry.items.append(about)
-        if children.is_inline(child) and string(result, "status") != "async_launched":
-            entry.items.append(TurnEnd(session=child))
+        if children.is_inline(child) and string(result, "status") != "async_launched" and not failed:
+            answer = readable(result.get("content")) if isinstance(result, dict) else ""
+            _end_child(entry, part, children.thread(child), answer.strip() or text.strip())
+
+
+def _end_child(entry: Entry, part: str, child: Thread, answer: str) -> None:
+    """A subagent has handed back its answer. What is repeated of it while it works is all but that."""
+    if child.answered and child.said == digest(answer).hex():
+        entry.items.append(TurnEnd(session=child.session))
+    elif answer:
+        event = Entry(entry.record, child, entry.identity, entry.items).add(
+            f"{part} of child", EventType.ASSISTANT_RESPONSE, answer, model=child.model, ends_turn=True
+        )
+        child.answered, child.said = True, digest(event.text).hex()
+    child.ended = True
 
 
 def _child_of(call: Call | None, call_id: str | None, result: Any, children: Children) -> str | None:
@@ -137,7 +210,7 @@ def _facts(
             facts["duration_ms"] = duration
         if result.get("interrupted") is True:
             facts["interrupted"] = True
-    if (call and call.tool in _QUESTIONS) or _waited_for_permission(record, "duration_ms" in facts):
+    if (call and call.tool in QUESTIONS) or _waited_for_permission(record, "duration_ms" in facts):
         facts["asked"] = True
     return facts or None
 

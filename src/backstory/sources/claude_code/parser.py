@@ -10,17 +10,18 @@ import msgspec
 
 from ...model import EventType, digest
 from ..base import About, Item, Transcript, TurnEnd
-from .answers import read_answer
+from .answers import is_synthetic, read_answer
 from .children import Children
 from .content import count_images, readable, string
 from .entry import Entry
 from .helpers import displaced_records
-from .inputs import add_pieces, add_prompt, read_input
+from .inputs import MACHINES, add_pieces, add_prompt, add_waiting, read_input
 from .kinds import ATTACHMENTS, SKIPPED_ATTACHMENTS, SKIPPED_RECORDS, SKIPPED_SUBTYPES, SUBTYPES, TITLES, Reading
 from .layout import agent_id, session_folder
-from .prompts import is_notification, is_slash_command, split_prompt
+from .prompts import Part, is_notification, is_slash_command, split_prompt
 from .sidecars import read_sidecar
 from .state import State, Thread, remember
+from .usage import usage_key
 
 __all__ = ["ClaudeCodeParser"]
 
@@ -86,7 +87,7 @@ class ClaudeCodeParser:
         about = read_sidecar(self._path)
         if about and self._is_news(about.title_rank, about.title or about.parent_call or ""):
             items.append(about)
-        if not self._state.stop_reasons:
+        if not self._state.end_turns:
             items.append(TurnEnd(provisional=True))
         return items
 
@@ -127,12 +128,14 @@ class ClaudeCodeParser:
         kind, message = record.get("type"), record.get("message")
         if kind == "user" and isinstance(message, dict):
             before = len(items)
-            read_input(entry, message, self._state.queue, self._children, self._folder)
+            read_input(entry, message, self._state, self._children, self._folder)
             if any(getattr(item, "starts_turn", False) for item in items[before:]) and thread is self._state.main:
                 items[before:before] = self._absorbed()
         elif kind == "assistant" and isinstance(message, dict):
-            if thread is self._state.main:
+            # Between two records of one message the agent got nothing new.
+            if thread is self._state.main and thread.message != usage_key(message, record, entry.identity).hex():
                 items += self._absorbed()
+                self._go_on(record, message, items)
             read_answer(entry, message, self._state)
         elif kind == "system":
             self._read_system(entry)
@@ -199,13 +202,24 @@ class ClaudeCodeParser:
                 add_prompt(entry, queued.text, queued=True)
         return items
 
+    def _go_on(self, record: dict[str, Any], message: dict[str, Any], items: list[Item]) -> None:
+        """A message of the model begins: what it answers, where that could not be told before."""
+        if is_synthetic(record, message):
+            self._state.waiting = None
+        else:
+            add_waiting(self._state.main, self._state, items)
+
     def _read_system(self, entry: Entry) -> None:
         record, subtype = entry.record, string(entry.record, "subtype") or ""
         if subtype == "local_command":
-            add_pieces(entry, split_prompt(readable(record.get("content"))), typed=False, queued=False)
+            pieces = split_prompt(readable(record.get("content")))
+            if self._state.waiting and any(piece.part is Part.OUTPUT for piece in pieces):
+                self._state.waiting.printed = True
+            add_pieces(entry, pieces, typed=False, queued=False)
         elif reading := SUBTYPES.get(subtype):
             self._add_reading(entry, reading, record)
-            if subtype == "compact_boundary" and entry.thread is self._state.main:
+            entry.thread.compacted = subtype == "compact_boundary"
+            if entry.thread.compacted and entry.thread is self._state.main:
                 self._state.costs.add_compaction(entry.identity, entry.ts)
         elif subtype not in SKIPPED_SUBTYPES:
             entry.add_unknown()
@@ -225,8 +239,10 @@ class ClaudeCodeParser:
     def _read_queued(self, entry: Entry, attachment: dict[str, Any]) -> None:
         prompt = attachment.get("prompt")
         text = readable(prompt)
-        self._state.queue.claim(text)
+        if not self._state.queue.claim(text) and self._state.queue.was_told(text):
+            return
         typed = attachment.get("commandMode") in (None, "prompt") and attachment.get("isMeta") is not True
+        typed = typed and string(attachment.get("origin"), "kind") not in MACHINES
         images = count_images(prompt)
         add_pieces(entry, split_prompt(text), typed=typed, queued=True, images=images)
 

@@ -3,7 +3,8 @@
 `queue-operation` records say what happens to them: `enqueue` (with the text), then one of
 - `dequeue`: submitted when the agent was done; the user record that follows carries the text;
 - `remove`: handed to the agent between two tool calls. Since about 2.1.75 a `queued_command` attachment follows and
-  carries the text. Before, nothing does: the prompt stands nowhere but in its `enqueue`, though the agent answers it;
+  carries the text, mostly before the agent goes on. Before, nothing does: the prompt stands nowhere but in its
+  `enqueue`, though the agent answers it;
 - `popAll`: taken back by the person to be edited.
 A prompt that never left the queue was never seen by the agent: it is none.
 """
@@ -34,6 +35,8 @@ class PromptQueue(Struct):
     waiting: list[Queued] = []
     absorbed: list[Queued] = []
     """Handed to the agent; whether a record of their own follows shows when the agent goes on."""
+    told: list[str] = []
+    """Prompts that were told without a record of their own, which may come late."""
     submitted: str | None = None
 
     def apply(self, record: dict[str, Any]) -> None:
@@ -69,7 +72,17 @@ class PromptQueue(Struct):
     def drain(self) -> list[Queued]:
         """The prompts the agent got that no record of their own followed."""
         items, self.absorbed = self.absorbed, []
+        if items:
+            self.told = [*self.told, *(item.text for item in items)][-_LIMIT:]
         return items
+
+    def was_told(self, text: str) -> bool:
+        """Whether a prompt that arrives as an attachment was told already, which is true once."""
+        text = text.strip()
+        if text in self.told:
+            self.told.remove(text)
+            return True
+        return False
 
     def _take(self, text: str) -> Queued | None:
         """The item with this text. Records mostly do not say which: then people go before background tasks."""

@@ -41,6 +41,7 @@ _METADATA = {*SKIPPED_RECORDS, *TITLES, "cost-state", "queue-operation", "pr-lin
 _BOOKKEEPING = tuple(f'{{"type":"{kind}",'.encode() for kind in SKIPPED_RECORDS)
 _SNAPSHOT = b'"attachment":{"type":"prompt_snapshot"'
 _SNAPSHOT_WITHIN = 256
+_ASKED = (Part.PROMPT, Part.TASK, Part.SHELL)
 _PROBES = {"/usage", "/status", "/cost", "/exit", "/quit"}
 
 
@@ -247,7 +248,7 @@ def _only_probes(head: bytes) -> bool:
             return False
         if record.get("type") == "user" and not record.get("isMeta"):
             for piece in split_prompt(readable(message.get("content"))):
-                if piece.part is Part.PROMPT or (piece.part is Part.COMMAND and piece.text not in _PROBES):
+                if piece.part in _ASKED or (piece.part is Part.COMMAND and piece.text not in _PROBES):
                     return False
                 asked = asked or piece.text == "/usage"
     return asked

@@ -6,10 +6,11 @@ from typing import TypeVar
 
 from msgspec import Struct, field
 
+from ..base import Event
 from .costs import Costs
 from .queue import PromptQueue
 
-__all__ = ["Call", "State", "Thread", "remember"]
+__all__ = ["Call", "State", "Thread", "Waiting", "remember"]
 
 _V = TypeVar("_V")
 
@@ -25,6 +26,24 @@ class Call(Struct, array_like=True):
     """The same calls: the digest of the agent's prompt, by which old transcripts tell which agent it started."""
 
 
+class Waiting(Struct, omit_defaults=True):
+    """A command of the client with which the model may go on: then it was a prompt."""
+
+    identity: str
+    text: str
+    timestamp: str | None = None
+    shell: bool = False
+    printed: bool = False
+    """Its output is there."""
+    expanded: bool = False
+    """Claude Code added instructions for the model."""
+
+    @property
+    def is_prompt(self) -> bool:
+        """Whether the model's next message answers it."""
+        return self.shell or self.expanded or not self.printed
+
+
 class Thread(Struct, omit_defaults=True):
     """One session's conversation. A transcript has one, and more when it also holds what its subagents did."""
 
@@ -37,8 +56,16 @@ class Thread(Struct, omit_defaults=True):
     slug: str | None = None
     started: bool = False
     """The first prompt was seen."""
+    prompted: bool = False
+    """The agent did nothing yet since the last prompt."""
+    compacted: bool = False
+    """A compaction just ended: a summary may follow."""
     answered: bool = False
-    """The agent did something since the last prompt."""
+    """The last thing the agent did since the prompt is an answer."""
+    said: str = ""
+    """The digest of the last answer."""
+    model: str | None = None
+    """The model that answered last."""
     ended: bool = False
     """The turn is over and nothing has taken that back."""
     message: str = ""
@@ -50,6 +77,8 @@ class Thread(Struct, omit_defaults=True):
     counted: list[int] = []
     """Its tokens as far as `Costs` has them."""
     calls: dict[str, Call] = {}
+    early: dict[str, Event] = {}
+    """Tool responses that were written before their call, as they were told without it."""
 
 
 class State(Struct, omit_defaults=True):
@@ -62,8 +91,9 @@ class State(Struct, omit_defaults=True):
     """Record uuids of subagents in old transcripts, which name no agent, with the first record of their chain."""
     plain: bool = False
     """The file has records of its own session: those marked as a subagent's are another's."""
-    stop_reasons: bool = False
-    """This version of Claude Code records why a message ended."""
+    end_turns: bool = False
+    """A record of the file says that a message ended its turn."""
+    waiting: Waiting | None = None
     queue: PromptQueue = field(default_factory=PromptQueue)
     costs: Costs = field(default_factory=Costs)
     titles: dict[str, str] = {}

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,8 +12,6 @@ from .errors import InUse
 from .runtime import Live
 
 __all__ = ["open_live"]
-
-_POLL_SECONDS = 0.1
 
 
 async def open_live(
@@ -31,20 +27,16 @@ async def open_live(
     so long; then InUse is raised.
     """
     given = dict(table) if table is not None else None
-    until = time.monotonic() + wait_seconds
     while True:
         live = Live(home, fetch_config=_fetch(given) if given is not None else None, environ=environ)
         try:
-            await live.start()
+            await live.start(wait_seconds)
             return live
         except InUse as error:
-            if error.url:
-                limits = given if given is not None else load_settings(home, environ).live
-                given = _through(error.url, limits, environ)
-            elif time.monotonic() >= until:
+            if not error.url:
                 raise
-            else:
-                await asyncio.sleep(_POLL_SECONDS)
+            limits = given if given is not None else load_settings(home, environ).live
+            given = _through(error.url, limits, environ)
 
 
 def _through(url: str, table: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:

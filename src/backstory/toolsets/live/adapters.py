@@ -34,7 +34,12 @@ class Adapter(Protocol):
     def oldest(self) -> int:
         """Everything later than this can be replayed."""
 
-    async def start(self) -> None: ...
+    async def start(self, wait_seconds: float = 0.0) -> None:
+        """Begin; waits for so long for what another process has."""
+
+    def wanted(self) -> bool:
+        """Whether another process waits for what this one has."""
+
     async def close(self) -> None: ...
 
     async def call(self, function_id: str, request: Any) -> Any:
@@ -71,13 +76,16 @@ class FsAdapter:
     def oldest(self) -> int:
         return self._store.journal.oldest
 
-    async def start(self) -> None:
-        await asyncio.to_thread(self._store.open)
+    async def start(self, wait_seconds: float = 0.0) -> None:
+        await asyncio.to_thread(self._store.open, wait_seconds)
         self.head = self._store.journal.head
         self._store.start()
 
     async def close(self) -> None:
         await self._store.close()
+
+    def wanted(self) -> bool:
+        return self._store.lock.wanted()
 
     async def call(self, function_id: str, request: Any) -> Any:
         in_store = function_id.startswith(STORE_PREFIX)

@@ -5,14 +5,17 @@
 
 Each batch of items is appended as messages, for everyone who reads or follows the session, and then, exactly as the SDK
 gave them, as one bookkeeping entry: the batch counts from that entry on, whole or not at all. What is popped or cleared
-is left behind on a branch, not destroyed.
+is left behind on a branch, not destroyed. Where the popped message is not the last of the path (other runs added theirs
+meanwhile, or may be about to, through a bridge), another bookkeeping entry says that it is gone.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Iterable
+from contextlib import suppress
 from typing import Any
+from uuid import uuid4
 
 import msgspec
 from msgspec import Struct
@@ -22,15 +25,32 @@ from .runtime import Live
 __all__ = ["AgentSession"]
 
 _ITEMS = "openai_agents.items"
+_POPPED = "openai_agents.popped"
 _PAGE = 500
 Item = dict[str, Any]
 
 
 class _Step(Struct):
-    """One entry of the active path: a message, or a batch of items."""
+    """One entry of the active path: a message, a batch of items, or word that a batch has fewer of them now."""
 
     entry_id: str
     items: list[Item] | None = None
+    messages: list[str] | None = None
+    """Of a batch: the entries of its messages."""
+    batch: str | None = None
+    kept: int = 0
+    """Of the batch named, so many items are left."""
+    by: str = ""
+
+
+class _Batch(Struct):
+    """A batch of items that has some left."""
+
+    place: int
+    """Its entry on the path."""
+    items: list[Item]
+    messages: list[str] | None
+    whole: bool = True
 
 
 class AgentSession:
@@ -44,7 +64,7 @@ class AgentSession:
 
     async def get_items(self, limit: int | None = None) -> list[Any]:
         """The conversation, oldest first; of a limited one the latest."""
-        items = [item for step in await self._steps() for item in step.items or ()]
+        items = [item for batch in _batches(await self._steps()) for item in batch.items]
         if limit is None:
             limit = getattr(self.session_settings, "limit", None)
         if limit is None:
@@ -56,36 +76,61 @@ class AgentSession:
             return
         await self._begin()
         plain: list[Item] = msgspec.json.decode(msgspec.json.encode(items, enc_hook=_as_plain))
-        await self._call("append-many", messages=[_message(item) for item in plain])
-        await self._append(plain)
+        added = await self._call("append-many", messages=[_message(item) for item in plain])
+        await self._append({"items": plain, "messages": added["entry_ids"]})
 
     async def pop_item(self) -> Any:
-        """Take back the latest item: from there on the conversation branches off."""
-        steps = await self._steps()
-        batches = [number for number, step in enumerate(steps) if step.items is not None]
-        items = steps[batches[-1]].items if batches else None
-        if not items:
-            return None
-        if len(items) > 1:
-            # One message per item: the last message before the batch's entry is the popped item's.
-            await self._append(items[:-1], parent_id=steps[batches[-1] - 2].entry_id)
+        """Take back the latest item."""
+        while True:
+            steps = await self._steps()
+            batches = _batches(steps)
+            if not batches:
+                return None
+            latest = batches[-1]
+            before = None if self._live.adapter == "bridge" else _before_last(steps, latest)
+            if before is None:
+                taken = await self._strike_out(steps[latest.place].entry_id, len(latest.items) - 1)
+            else:
+                # In this process nothing comes between reading the path and this.
+                taken = True
+                await self._branch_off(before, latest)
+            if taken:
+                return latest.items[-1]
+
+    async def _branch_off(self, before: str, latest: _Batch) -> None:
+        """Go on from the entry before the last message, without the last item of its batch."""
+        if len(latest.items) > 1:
+            assert latest.messages is not None
+            left = {"items": latest.items[:-1], "messages": latest.messages[:-1]}
+            await self._append(left, parent_id=before)
         else:
-            await self._call("set-active-leaf", entry_id=steps[batches[-2]].entry_id)
-        return items[-1]
+            await self._call("set-active-leaf", entry_id=before)
+
+    async def _strike_out(self, batch: str, kept: int) -> bool:
+        """Say that a batch has so many items left; False when somebody else has just said so."""
+        entry_id, by = f"{batch}:{kept}", uuid4().hex
+        data = {"batch": batch, "kept": kept, "by": by}
+        custom = {"custom_type": _POPPED, "data": data}
+        await self._call("append", custom=custom, entry_id=entry_id)
+        found = await self._call("get-message", entry_id=entry_id)
+        return bool(found["entry"]["data"]["by"] == by)
 
     async def clear_session(self) -> None:
+        """Go back to where the conversation of the SDK began; what others said before it stays."""
         steps = await self._steps()
+        ours = {entry_id for step in steps for entry_id in step.messages or ()}
+        first = next((place for place, step in enumerate(steps) if step.items or step.entry_id in ours), 0)
         if steps:
-            await self._call("set-active-leaf", entry_id=steps[0].entry_id)
+            await self._call("set-active-leaf", entry_id=steps[max(first - 1, 0)].entry_id)
 
     async def _begin(self) -> None:
         """The session, with an empty batch as its root: there is always something to go back to."""
         await self._call("ensure", metadata=self._metadata)
         if not (await self._call("messages", limit=1, include_custom=True))["messages"]:
-            await self._append([], entry_id=f"{self.session_id}:start")
+            await self._append({"items": []}, entry_id=f"{self.session_id}:start")
 
-    async def _append(self, items: list[Item], **where: Any) -> None:
-        await self._call("append", custom={"custom_type": _ITEMS, "data": {"items": items}}, **where)
+    async def _append(self, data: Item, **where: Any) -> None:
+        await self._call("append", custom={"custom_type": _ITEMS, "data": data}, **where)
 
     async def _steps(self) -> list[_Step]:
         if await self._call("get") is None:
@@ -97,15 +142,46 @@ class AgentSession:
         while True:
             page = await self._call("messages", limit=_PAGE, cursor=cursor, include_custom=True)
             for entry in page["messages"]:
-                custom = entry.get("custom") or {}
-                items = custom["data"]["items"] if custom.get("custom_type") == _ITEMS else None
-                yield _Step(entry["entry_id"], items)
+                yield _step(entry)
             cursor = page.get("next_cursor")
             if cursor is None:
                 return
 
     async def _call(self, function: str, **request: Any) -> Any:
         return await self._live.call(f"session::{function}", {"session_id": self.session_id, **request})
+
+
+def _step(entry: Item) -> _Step:
+    custom = entry.get("custom") or {}
+    if custom.get("custom_type") in (_ITEMS, _POPPED) and isinstance(custom.get("data"), dict):
+        with suppress(msgspec.ValidationError):  # somebody else's
+            return msgspec.convert({**custom["data"], "entry_id": entry["entry_id"]}, _Step)
+    return _Step(entry["entry_id"])
+
+
+def _batches(steps: list[_Step]) -> list[_Batch]:
+    """The batches of a path that have items left, without those that were popped."""
+    kept: dict[str, int] = {}
+    for step in steps:
+        if step.batch is not None:
+            kept[step.batch] = min(step.kept, kept.get(step.batch, step.kept))
+    found = []
+    for place, step in enumerate(steps):
+        items = step.items or []
+        left = items[: kept.get(step.entry_id, len(items))]
+        if left:
+            found.append(_Batch(place, left, step.messages, len(left) == len(items)))
+    return found
+
+
+def _before_last(steps: list[_Step], latest: _Batch) -> str | None:
+    """The entry before the last message of a batch, when nothing but that batch is at the end of the path."""
+    first = latest.place - len(latest.items)
+    if not latest.whole or latest.place != len(steps) - 1 or latest.messages is None or first < 1:
+        return None
+    if [step.entry_id for step in steps[first : latest.place]] != latest.messages:
+        return None
+    return steps[latest.place - 2].entry_id
 
 
 def _as_plain(value: Any) -> Any:

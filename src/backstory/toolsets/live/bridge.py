@@ -65,8 +65,11 @@ class BridgeAdapter:
         self._early: deque[Event] = deque(maxlen=_EARLY_EVENTS)
         self._catching_up: asyncio.Task[None] | None = None
 
-    async def start(self) -> None:
+    async def start(self, wait_seconds: float = 0.0) -> None:
         self._client.start()
+
+    def wanted(self) -> bool:
+        return False
 
     async def close(self) -> None:
         await self._client.close()

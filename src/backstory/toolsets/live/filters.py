@@ -12,7 +12,7 @@ from msgspec import Struct, UnsetType
 from .errors import LiveError
 from .events import ADDED, CREATED, DELETED, FEED, META, STATUS, UPDATED, Event
 from .functions import contract
-from .types import Role, Unsigned
+from .types import Role, Unsigned, fits
 
 __all__ = ["Filter", "TriggerType", "has_metadata", "parse_filter", "same", "tokens_of", "trigger_types"]
 
@@ -67,6 +67,9 @@ class _Config(Struct):
     roles: list[Role] | None = None
     metadata: dict[str, Any] | None = None
     after: Unsigned | None = None
+
+    def __post_init__(self) -> None:
+        fits(after=self.after)
 
 
 class Filter(Struct, frozen=True):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import sqlite3
-import time
 import uuid
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -25,7 +24,7 @@ from .branches import Branch, Place
 from .errors import LiveError
 from .files import Files
 from .index import Index, Session
-from .journal import Cause, Change, Journal, Torn
+from .journal import Cause, Change, Journal, Torn, now
 from .lock import FolderLock
 from .problems import write_problems
 from .records import EntryLine, chain_data
@@ -36,16 +35,11 @@ from .sync import GroupSync
 from .types import SessionMeta
 from .upkeep import Upkeep
 
-__all__ = ["FsStore", "now"]
+__all__ = ["FsStore"]
 
 _log = logging.getLogger("backstory.live")
 _decode = msgspec.json.Decoder().decode
 _COMPACT_FROM = 1 << 20
-
-
-def now() -> int:
-    """Milliseconds since the epoch."""
-    return time.time_ns() // 1_000_000
 
 
 class FsStore:
@@ -57,7 +51,7 @@ class FsStore:
         """Files that could not be used, or not all of them, by name."""
         self._publish = publish
         self._state = folder / STATE_FOLDER
-        self._lock = FolderLock(folder, self._state, url)
+        self.lock = FolderLock(folder, self._state, url)
         self._scratch = self._state / "new"
         self._failed: str | None = None
         self._closed = False
@@ -68,14 +62,14 @@ class FsStore:
 
     # --- opening and closing
 
-    def open(self) -> None:
+    def open(self, wait_seconds: float = 0.0) -> None:
         """Take the folder and read what is needed of it. Blocks; raises LiveError when it cannot be used."""
         with self._disk(f"use {self.folder}"):
             for folder in (self.folder, self._state, self._scratch):
                 make_private_folder(folder)
-            self._lock.acquire()
+            self.lock.acquire(wait_seconds)
         with ExitStack() as undo, self._disk(f"open {self.folder}"):
-            undo.callback(self._lock.release)
+            undo.callback(self.lock.release)
             self.files = Files(self.folder)
             undo.callback(self.files.close)
             # Where there were sessions there were events: their numbers must not come again.
@@ -84,6 +78,7 @@ class FsStore:
             undo.callback(self.journal.close)
             self.index = Index(self._state / "index.db")
             undo.callback(self.index.database.close)
+            self.journal.keep_reserve()
             recovery = Recovery(self.journal, self.index, self.files, self._scratch)
             written = recovery.run()
             if self.settings.fsync != "off":
@@ -122,7 +117,7 @@ class FsStore:
         finally:
             self.files.close()
             self._syncs.close()
-            self._lock.release()
+            self.lock.release()
 
     @contextmanager
     def _disk(self, what: str) -> Iterator[None]:
@@ -173,7 +168,7 @@ class FsStore:
 
     def delete(self, change: Change) -> None:
         """Remove a session and its file."""
-        self._log_and(change, lambda: self.files.remove(change.session_id))
+        self._log_and(change, lambda: self.files.remove(change.session_id), self.journal.append_at_last)
         with self._indexing():
             if session := self.index.session(change.session_id):
                 self.index.remove(session)
@@ -184,12 +179,12 @@ class FsStore:
         self._log_and(change, lambda: None)
         self._written(change)
 
-    def _log_and(self, change: Change, act: Callable[[], None]) -> None:
+    def _log_and(self, change: Change, act: Callable[[], None], log: Callable[[Change], None] | None = None) -> None:
         """Write the journal, then the file; when that fails, nothing has happened."""
         if self._failed or self._closed:
             raise LiveError("storage", self._failed or f"{self.folder} is closed")
         try:
-            self.journal.append(change)
+            (log or self.journal.append)(change)
             try:
                 act()
             except OSError:

@@ -7,7 +7,9 @@ again from here (see `recovery`). Segments are dropped, oldest first, once their
 
 from __future__ import annotations
 
+import errno
 import os
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import suppress
@@ -20,12 +22,14 @@ from msgspec import UNSET, Raw, Struct, UnsetType, field
 from ...config import make_private_folder
 from .records import write_lines
 
-__all__ = ["Cause", "Change", "Journal", "Position", "Torn", "sync_folder", "write_whole"]
+__all__ = ["Cause", "Change", "Journal", "Position", "Torn", "now", "sync_folder", "write_whole"]
 
 Cause = Literal[
     "created", "added", "updated", "status", "meta", "deleted", "stored", "published", "rewritten", "compacted"
 ]
 SEGMENT_BYTES = 8 << 20
+_RESERVE_BYTES = 128 << 10
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _encode = msgspec.json.encode
 _sync_data = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
 
@@ -82,6 +86,7 @@ class Journal:
     def __init__(self, folder: Path, first: int = 0) -> None:
         """`first` is the number to begin after when nothing is left of an earlier log."""
         self._folder = make_private_folder(folder)
+        self._reserve = folder.with_name("reserve")
         self._segments = sorted(int(path.stem) for path in folder.glob("*.jsonl") if path.stem.isdecimal())
         self.head = first
         self.store = uuid.uuid4().hex
@@ -110,6 +115,26 @@ class Journal:
         self._undo = (self._size, self.head)
         self._size += len(line)
         self.head = change.head
+
+    def append_at_last(self, change: Change) -> None:
+        """`append` for a change that makes room, with the room kept for it where there is no other."""
+        try:
+            self.append(change)
+        except OSError as error:
+            if error.errno not in _NO_ROOM or not self._reserve.exists():
+                raise
+            self._reserve.unlink()
+            self.append(change)
+
+    def keep_reserve(self) -> None:
+        """Keep some room for `append_at_last`, if there is plenty."""
+        if self._reserve.exists():
+            return
+        with suppress(OSError):
+            disk = os.statvfs(self._folder)
+            if disk.f_bavail * disk.f_frsize > 8 * _RESERVE_BYTES:
+                self._reserve.touch(0o600)
+                self._reserve.write_bytes(os.urandom(_RESERVE_BYTES))
 
     def take_back(self) -> None:
         """Undo the last append: its session file could not be written."""
@@ -270,6 +295,11 @@ def cut_off(fd: int, size: int) -> None:
         os.ftruncate(fd, size)
     except OSError as error:
         raise Torn(error.errno, f"a failed write could not be taken back: {error.strerror}") from None
+
+
+def now() -> int:
+    """Milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
 
 
 def sync_folder(folder: Path) -> None:

@@ -1,7 +1,7 @@
 """Live sessions for code that is not async: an event loop in a thread, and the sessions open only while they are used.
 
-Several processes of agents share one folder this way, each having it for the moment. The thread ends with the process:
-whatever was answered is on disk.
+Several processes of agents share one folder this way, each having it for the moment, in turns. The thread ends with the
+process: whatever was answered is on disk.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,9 @@ from .runtime import Live
 __all__ = ["Portal"]
 
 _IDLE_SECONDS = 1.0
-_WAIT_SECONDS = 5.0
+_TURN_SECONDS = 0.1
+"""So long the sessions are kept, though another process waits for them: opening them is not free."""
+_WAIT_SECONDS = 10.0
 _CALL_SECONDS = 60.0
 
 
@@ -31,6 +34,8 @@ class Portal:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._live: Live | None = None
         self._users = 0
+        self._unused = asyncio.Event()
+        self._opened = 0.0
         self._closing: asyncio.TimerHandle | None = None
 
     def call(self, function_id: str, data: Any) -> Any:
@@ -53,26 +58,43 @@ class Portal:
                 self._thread.join()
 
     async def _call(self, function_id: str, data: Any) -> Any:
-        self._users += 1
+        async with self._opening:
+            if self._closing is not None:
+                self._closing.cancel()
+            if self._live is not None and self._is_wanted(self._live):
+                await self._let_go(self._live)
+            if self._live is None:
+                self._live = await open_live(self._home, wait_seconds=_WAIT_SECONDS, environ=self._environ)
+                self._opened = time.monotonic()
+            live = self._live
+            self._users += 1
         try:
-            async with self._opening:
-                if self._closing is not None:
-                    self._closing.cancel()
-                if self._live is None:
-                    self._live = await open_live(self._home, wait_seconds=_WAIT_SECONDS, environ=self._environ)
-            return await self._live.call(function_id, data)
+            return await live.call(function_id, data)
         finally:
             self._users -= 1
+            self._unused.set()
+            idle = _TURN_SECONDS if self._is_wanted(live) else _IDLE_SECONDS
             loop = asyncio.get_running_loop()
-            self._closing = loop.call_later(_IDLE_SECONDS, lambda: asyncio.ensure_future(self._release()))
+            self._closing = loop.call_later(idle, lambda: asyncio.ensure_future(self._release()))
+
+    def _is_wanted(self, live: Live) -> bool:
+        """Whether it is another process's turn."""
+        return time.monotonic() - self._opened > _TURN_SECONDS and live.wanted()
 
     async def _release(self) -> None:
         async with self._opening:
             if self._closing is not None:
                 self._closing.cancel()
             if self._live is not None and not self._users:
-                live, self._live = self._live, None
-                await live.close()
+                await self._let_go(self._live)
+
+    async def _let_go(self, live: Live) -> None:
+        """Close the sessions once the calls under way are answered."""
+        while self._users:
+            self._unused.clear()
+            await self._unused.wait()
+        self._live = None
+        await live.close()
 
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:

@@ -18,7 +18,7 @@ from typing import BinaryIO, Literal
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from .types import Millis, SessionMeta, Unsigned, decode_meta
+from .types import Millis, SessionMeta, Unsigned, decode_meta, fits
 
 __all__ = [
     "CUSTOM_ENTRY",
@@ -103,6 +103,9 @@ class _Head(Struct):
     parent_id: str | None = None
     revision: Unsigned | None = 0
     message: _Role | None = None
+
+    def __post_init__(self) -> None:
+        fits(revision=self.revision)
 
 
 class _Record(Struct):

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from .types import Content, CustomPayload, Entry, Message, Object, Role, SessionMeta, Status, Unsigned
+from .types import Content, CustomPayload, Entry, Message, Object, Role, SessionMeta, Status, Unsigned, fits
 
 __all__ = [
     "REQUESTS",
@@ -87,6 +87,9 @@ class List(Request):
     metadata: Object | None = None
     order: Order | None = None
 
+    def __post_init__(self) -> None:
+        fits(limit=self.limit)
+
 
 class Append(Request):
     session_id: str
@@ -112,6 +115,9 @@ class UpdateMessage(Request):
     expected_revision: Unsigned | None = None
     origin: Object | None = None
 
+    def __post_init__(self) -> None:
+        fits(expected_revision=self.expected_revision)
+
 
 class Messages(Request):
     session_id: str
@@ -120,6 +126,9 @@ class Messages(Request):
     roles: list[Role] | None = None
     from_entry_id: str | None = None
     include_custom: bool | None = None
+
+    def __post_init__(self) -> None:
+        fits(limit=self.limit)
 
 
 class Fork(Request):
@@ -144,6 +153,9 @@ class PublishEvents(Request):
 class ReplayEvents(Request):
     after: Unsigned
     limit: Unsigned | None = None
+
+    def __post_init__(self) -> None:
+        fits(after=self.after, limit=self.limit)
 
 
 REQUESTS: Mapping[str, type[Request]] = {

@@ -7,7 +7,7 @@ from typing import Any
 
 from .events import ADDED, CREATED, DELETED, UPDATED, Event, added_payload, created_payload, event, updated_payload
 from .filters import Filter
-from .fs import now
+from .journal import now
 
 __all__ = ["Entries", "Metas", "tell_state"]
 

@@ -31,6 +31,8 @@ __all__ = ["Live"]
 
 _log = logging.getLogger("backstory.live")
 _WATCH_SECONDS = 0.5
+# As long as a process that uses the sessions for a moment may have them before it is the next one's turn.
+_WAIT_SECONDS = 2.0
 
 
 class Live:
@@ -63,12 +65,12 @@ class Live:
 
     # --- starting and closing
 
-    async def start(self) -> None:
+    async def start(self, wait_seconds: float = 0.0) -> None:
         """Open the configured store. Raises ConfigError for a configuration that cannot be used, LiveError (`storage`)
-        for a store that cannot be opened (another process holds its lock, ...)."""
+        for a store that cannot be opened (another process holds its lock, and does so until the end of the wait)."""
         settings = await self._load()
         self._adapter = self._make(settings, self._feed.settle)
-        await self._adapter.start()
+        await self._adapter.start(wait_seconds)
         self._feed.attach(self._adapter.read_events, self._adapter.head)
         if isinstance(self._adapter, FsAdapter):
             self._feed.settle(self._adapter.head)
@@ -85,8 +87,12 @@ class Live:
             await self._retire(self._adapter)
 
     async def __aenter__(self) -> Self:
-        await self.start()
+        await self.start(_WAIT_SECONDS)
         return self
+
+    def wanted(self) -> bool:
+        """Whether another process waits for the sessions that this one has."""
+        return self._adapter.wanted()
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()

@@ -18,14 +18,14 @@ from .branches import Place
 from .cursors import decode_list_cursor, decode_page_cursor, encode_list_cursor, encode_page_cursor
 from .errors import LiveError
 from .filters import has_metadata, tokens_of
-from .fs import FsStore, now
+from .fs import FsStore
 from .index import Run, Session
-from .journal import Change
+from .journal import Change, now
 from .records import CUSTOM_ENTRY, ROLES, EntryLine
 from .settings import LiveSettings
-from .types import CustomEntry, Entry, MessageEntry, SessionMeta
+from .types import LARGEST, CustomEntry, Entry, MessageEntry, SessionMeta
 
-__all__ = ["Service", "encode", "new_entry_id"]
+__all__ = ["Service", "check_id", "encode", "new_entry_id"]
 
 _decode = msgspec.json.Decoder().decode
 # What is nested deeper than this cannot be told apart from an attempt to exhaust the stack of whoever reads it.
@@ -46,10 +46,7 @@ class Service:
         return {"session_id": meta.session_id, "meta": _plain(meta)}
 
     async def ensure(self, request: ask.Ensure) -> Json:
-        if not request.session_id:
-            raise LiveError("invalid_request", "session_id must not be empty")
-        if len(file_name(request.session_id)) > _LONGEST_NAME:
-            raise LiveError("invalid_request", "session_id is too long to name a file")
+        check_id(request.session_id)
         await self._store.ready(request.session_id)
         session = self._store.session(request.session_id)
         if session is not None and session.meta is not None:
@@ -201,6 +198,8 @@ class Service:
             return {"updated": False, "revision": place.revision}
         if request.details is not None and ROLES[place.role] not in ("function_result", "custom"):
             raise LiveError("details_not_supported", f"a message of role {ROLES[place.role]} has no details")
+        if place.revision == LARGEST:
+            raise LiveError("storage", f"entry {place.id} has the highest revision there is")
         (entry,) = self._store.read(session, [place])
         entry["revision"] = revision = place.revision + 1
         entry["message"]["content"] = request.content
@@ -227,7 +226,9 @@ class Service:
             end: Place | None = self._entry(session, request.from_entry_id)
         else:
             end = self._store.index.find(session, session.leaf) if session.leaf is not None else None
-        runs: Sequence[Run] = self._store.index.path(session, end) if end else ()
+        if end is None:
+            return {"messages": []}
+        runs: Sequence[Run] = self._store.index.path(session, end)
         if request.roles is not None:
             roles = [ROLES.index(role) for role in set(request.roles)]
         else:
@@ -332,6 +333,14 @@ def encode(value: Any) -> bytes:
     except (TypeError, ValueError, OverflowError) as error:
         raise LiveError("invalid_request", f"the content cannot be written as JSON: {error}") from None
     return raw
+
+
+def check_id(session_id: str) -> None:
+    """Refuse an id that cannot name a session's file."""
+    if not session_id:
+        raise LiveError("invalid_request", "session_id must not be empty")
+    if len(file_name(session_id)) > _LONGEST_NAME:
+        raise LiveError("invalid_request", "session_id is too long to name a file")
 
 
 def _as_stored(value: Any) -> Any:

@@ -11,10 +11,10 @@ from msgspec import Raw
 from . import requests as ask
 from .branches import Place
 from .events import PUBLIC_TYPES, Event
-from .fs import FsStore, now
-from .journal import Change
+from .fs import FsStore
+from .journal import Change, now
 from .records import ROLES, EntryLine
-from .service import encode
+from .service import check_id, encode
 from .types import CustomEntry, SessionMeta
 
 __all__ = ["StoreProtocol"]
@@ -37,6 +37,7 @@ class StoreProtocol:
 
     async def put_meta(self, request: ask.PutMeta) -> Json:
         meta = request.meta
+        check_id(meta.session_id)
         await self._store.ready(meta.session_id)
         change = Change(cause="stored", session_id=meta.session_id, time=now(), meta=Raw(encode(meta)))
         self._store.write(change, [], meta)
@@ -55,6 +56,7 @@ class StoreProtocol:
         return self._store.read(session, [place])[0] if session and place else None
 
     async def put_entry(self, request: ask.PutEntry) -> Json:
+        check_id(request.session_id)
         await self._store.ready(request.session_id)
         entry = request.entry
         raw = encode(entry)
@@ -77,6 +79,7 @@ class StoreProtocol:
         return {"entry_id": session.leaf if session else None}
 
     async def set_active_leaf(self, request: ask.EntryOf) -> Json:
+        check_id(request.session_id)
         await self._store.ready(request.session_id)
         change = Change(cause="stored", session_id=request.session_id, time=now(), leaf=request.entry_id)
         self._store.write(change, [], self._meta(request.session_id))

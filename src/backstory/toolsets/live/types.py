@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Meta, Struct, field
 
 __all__ = [
+    "LARGEST",
     "AssistantMessage",
     "Content",
     "CustomEntry",
@@ -29,10 +30,13 @@ __all__ = [
     "UserMessage",
     "decode_entry",
     "decode_meta",
+    "fits",
 ]
 
 Millis = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
-Unsigned = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Unsigned = Annotated[int, Meta(ge=0)]
+"""Up to `LARGEST`, which msgspec cannot check: `fits` does, in every Struct that has one."""
+LARGEST = 2**64 - 1
 Role = Literal["user", "assistant", "function_result", "custom"]
 Status = Literal["idle", "working", "done", "error"]
 Object = dict[str, Any]
@@ -40,6 +44,13 @@ Object = dict[str, Any]
 
 def _null() -> None:
     return None
+
+
+def fits(**numbers: int | None) -> None:
+    """Refuse numbers beyond 64 bits."""
+    for name, number in numbers.items():
+        if number is not None and number > LARGEST:
+            raise ValueError(f"{name}: Expected `int` <= {LARGEST}")
 
 
 class Text(Struct, tag_field="type", tag="text"):
@@ -78,6 +89,10 @@ class Usage(Struct, omit_defaults=True):
     cache_write: Unsigned | None = None
     reasoning: Unsigned | None = None
     cost_usd: float | None = None
+
+    def __post_init__(self) -> None:
+        fits(input=self.input, output=self.output, cache_read=self.cache_read, cache_write=self.cache_write)
+        fits(reasoning=self.reasoning)
 
 
 class UserMessage(Struct, tag_field="role", tag="user"):
@@ -137,6 +152,7 @@ class MessageEntry(Struct, tag_field="kind", tag="message", omit_defaults=True, 
     message: Message
 
     def __post_init__(self) -> None:
+        fits(revision=self.revision)
         self.revision = self.revision or 0
 
 
@@ -150,6 +166,7 @@ class CustomEntry(Struct, tag_field="kind", tag="custom", omit_defaults=True, kw
     data: Any = field(default_factory=_null)
 
     def __post_init__(self) -> None:
+        fits(revision=self.revision)
         self.revision = self.revision or 0
 
 
@@ -167,6 +184,9 @@ class SessionMeta(Struct, omit_defaults=True, kw_only=True):
     created_at: Millis
     updated_at: Millis
     message_count: Unsigned
+
+    def __post_init__(self) -> None:
+        fits(message_count=self.message_count)
 
 
 decode_entry = msgspec.json.Decoder(Entry).decode

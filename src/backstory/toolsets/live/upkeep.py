@@ -48,6 +48,7 @@ class Upkeep:
         if self._settings().fsync == "off":
             rotate()
         self.save_index()
+        self._journal.keep_reserve()
         here, there = self._journal.position, self._checkpoint
         far = here.segment != there.segment or here.offset - there.offset > _CHECKPOINT_BYTES
         if far or (here != there and time.monotonic() - self._checkpoint_time > _CHECKPOINT_SECONDS):

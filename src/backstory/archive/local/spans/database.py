@@ -5,6 +5,8 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
+from ...base import ArchiveError
+from ...trouble import DAMAGED_TRACES, is_damage
 from ..database import connect
 from ..database import prepare as prepare_database
 from .columns import add_functions
@@ -157,8 +159,13 @@ _MIGRATIONS: tuple[str, ...] = (_TABLES, _FEWER_PAGES, _CALLS, _TWINS, _FORGOTTE
 
 
 def prepare(path: Path) -> None:
-    # Another process may be at it, and a million spans take half a minute.
-    prepare_database(path, _MIGRATIONS, patience_ms=120_000)
+    try:
+        # Another process may be at it, and a million spans take half a minute.
+        prepare_database(path, _MIGRATIONS, patience_ms=120_000)
+    except ArchiveError as error:
+        if isinstance(error.__cause__, sqlite3.DatabaseError) and is_damage(error.__cause__):
+            raise ArchiveError(DAMAGED_TRACES.format(path, error.__cause__)) from None
+        raise
 
 
 def open_database(path: Path, *, writable: bool) -> sqlite3.Connection:

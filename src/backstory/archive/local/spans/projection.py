@@ -74,16 +74,12 @@ class Projection:
     def follow(self, newest: int, deadline: float | None = None) -> int:
         """Project what changed, up to the change `newest`; past the deadline the rest is left for the next time.
 
-        Gives the last change that is projected. Whatever is wrong with the traces, the archive goes on without them.
+        Gives the last change that is projected.
         """
-        try:
-            if self._change < 0:
-                self._start()
-            if self._change < newest:
-                self._follow(newest, deadline)
-        except sqlite3.DatabaseError as error:
-            log.warning("traces are not up to date: %s", error)
-            self._change = -1
+        if self._change < 0:
+            self._start()
+        if self._change < newest:
+            self._follow(newest, deadline)
         return self._change
 
     def close(self) -> None:

@@ -27,6 +27,7 @@ from ...spans import (
     UsageTotal,
     Window,
 )
+from ...trouble import DAMAGED_TRACES, explain, is_damage
 from ..bodies import Bodies
 from ..database import Reader, rewrite
 from .conditions import paths_of, span_sort, span_term, trace_sort, trace_term
@@ -45,13 +46,19 @@ ReadEvents = Callable[[int, int, int, int], list[EventRow]]
 _TRACE = ", ".join(f"t.{name}" for name in TRACE_COLUMNS)
 # So many excerpts' worth of attributes, and of metadata, and so many tool calls.
 _MOST_EXCERPTS = 20
+_File = tuple[int, int]
+"""Device and number of a file."""
 T = TypeVar("T")
 
 _decode = msgspec.json.Decoder().decode
 
 
 class LocalSpans:
-    """Any number of threads may ask and put, in any number of processes."""
+    """Any number of threads may ask and put, in any number of processes.
+
+    The file is opened when it is needed, and again when another one has taken its place: a damaged one fails those who
+    ask for traces, until it is moved away.
+    """
 
     def __init__(self, home: Path, read_events: ReadEvents) -> None:
         self._path = home / "traces.db"
@@ -59,9 +66,11 @@ class LocalSpans:
         self._bodies = Bodies(lambda: None)
         self._local = threading.local()
         self._readers: WeakSet[Reader] = WeakSet()
+        self._preparing = threading.Lock()
+        self._prepared: _File | None = None
         self._writing = threading.Lock()
         self._writer: SpanWriter | None = None
-        prepare(self._path)
+        self._written: _File | None = None
 
     # Writing
 
@@ -70,14 +79,17 @@ class LocalSpans:
             return
         with self._writing:
             try:
-                if self._writer is None:
-                    self._writer = self.writer()
+                file = self._prepare()
+                if self._writer is None or self._written != file:
+                    self._close_writer()
+                    self._writer, self._written = self.writer(), file
                 self._writer.put(spans, origins)
             except sqlite3.DatabaseError as error:
-                raise ArchiveError(f"the traces cannot be written: {error}") from None
+                raise self._trouble(error, "written") from None
 
     def writer(self) -> SpanWriter:
         """A connection for one thread at a time to write with."""
+        self._prepare()
         return SpanWriter(open_database(self._path, writable=True))
 
     def forget(self, session: int, key: str, *, remember: bool) -> None:
@@ -96,9 +108,17 @@ class LocalSpans:
         """The last change of the record that is projected; none, if that cannot be told."""
         try:
             row = self._db.execute("SELECT value FROM meta WHERE name = 'change'").fetchone()
-        except sqlite3.DatabaseError:
+        except (sqlite3.DatabaseError, ArchiveError):
             return 0
         return int(row[0]) if row else 0
+
+    def check(self) -> None:
+        if not self._path.exists():
+            return
+        with self._reading() as db:
+            (result,) = db.execute("PRAGMA quick_check(1)").fetchone()
+            if result != "ok":
+                raise ArchiveError(DAMAGED_TRACES.format(self._path, " ".join(result.split())))
 
     # Asking
 
@@ -142,6 +162,9 @@ class LocalSpans:
     def close(self) -> None:
         for reader in list(self._readers):
             reader.close()
+        self._close_writer()
+
+    def _close_writer(self) -> None:
         if self._writer is not None:
             self._writer.close()
             self._writer = None
@@ -163,7 +186,10 @@ class LocalSpans:
             texts = (self._bodies.unpack(body) for body in values[24:27])
             span.input, span.output, tool_calls = (_decode(text) if text else None for text in texts)
             span.tool_calls = tool_calls or []
-        fill_from_events(projected, self._read_events)
+        try:
+            fill_from_events(projected, self._read_events)
+        except sqlite3.DatabaseError as error:  # of the archive, not of the traces
+            raise ArchiveError(explain(error) or f"the archive cannot be read: {error}") from None
         if chars is not None:
             for span in spans.values():
                 _cut(span, chars)
@@ -174,15 +200,39 @@ class LocalSpans:
         try:
             yield self._db
         except sqlite3.DatabaseError as error:
-            raise ArchiveError(f"the traces cannot be read: {error}") from None
+            raise self._trouble(error, "read") from None
 
     @property
     def _db(self) -> sqlite3.Connection:
-        reader: Reader | None = getattr(self._local, "reader", None)
-        if reader is None:
-            reader = self._local.reader = Reader(open_database(self._path, writable=False))
-            self._readers.add(reader)
-        return reader.connection
+        file = self._prepare()
+        opened: tuple[_File, Reader] | None = getattr(self._local, "opened", None)
+        if opened is None or opened[0] != file:
+            opened = self._local.opened = file, Reader(open_database(self._path, writable=False))
+            self._readers.add(opened[1])
+        return opened[1].connection
+
+    def _prepare(self) -> _File:
+        """Bring the file to this version, unless that was done; gives which one it is."""
+        file = _file(self._path)
+        if file is None or file != self._prepared:
+            with self._preparing:
+                prepare(self._path)
+                file = self._prepared = _file(self._path) or (0, 0)
+        return file
+
+    def _trouble(self, error: sqlite3.DatabaseError, done: str) -> ArchiveError:
+        if is_damage(error):
+            self._prepared = None
+            return ArchiveError(DAMAGED_TRACES.format(self._path, error))
+        return ArchiveError(f"the traces cannot be {done}: {error}")
+
+
+def _file(path: Path) -> _File | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _sent(db: sqlite3.Connection, query: TraceQuery) -> set[str]:

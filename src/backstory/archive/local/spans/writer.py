@@ -130,9 +130,13 @@ class SpanWriter:
         self.db.execute("ANALYZE")
 
     def close(self) -> None:
-        if self._unanalyzed:
-            self.analyze()
-        self.db.close()
+        try:
+            if self._unanalyzed:
+                self.analyze()
+        except sqlite3.DatabaseError:
+            pass  # of a damaged file nothing depends on it
+        finally:
+            self.db.close()
 
     def put(self, spans: Sequence[SpanRow], origins: Mapping[str, Origin]) -> None:
         with self.transaction():

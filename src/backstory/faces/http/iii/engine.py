@@ -74,7 +74,10 @@ class Engine:
         except BadFrame as error:
             peer.warn_once(str(error), f"ignored a malformed frame: {error}")
             if error.invocation_id is not None:
-                body = error_body("invocation_failed", f"malformed frame: {error}")
+                message = str(error)
+                if not message.startswith("session/"):
+                    message = f"malformed frame: {message}"
+                body = error_body("invocation_failed", message)
                 ids = {"invocation_id": error.invocation_id, "function_id": error.function_id}
                 peer.push(write_frame("invocationresult", **ids, error=body))
         else:

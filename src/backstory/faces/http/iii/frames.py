@@ -5,6 +5,7 @@ What is only passed on (payloads, configs, schemas) stays raw JSON: nothing of i
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
@@ -33,6 +34,9 @@ __all__ = [
 ]
 
 NULL = Raw(b"null")
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"(\s*:)?|[{}\[\]]')
+_IDS = ('"type"', '"invocation_id"', '"function_id"')
+_LOOKED_AT = 1 << 20
 
 
 class RegisterFunction(Struct, tag="registerfunction", tag_field="type"):
@@ -178,8 +182,37 @@ def read_frame(text: str) -> Frame:
         return _frames.decode(text)
     except msgspec.ValidationError as error:
         raise _why_not(text, str(error)) from None
-    except (msgspec.DecodeError, RecursionError) as error:
+    except RecursionError:
+        raise BadFrame("session/invalid_request: nested too deeply", *_ids_of(text)) from None
+    except msgspec.DecodeError as error:
         raise BadFrame(f"not JSON that can be read: {error}") from None
+
+
+def _ids_of(text: str) -> tuple[str | None, str]:
+    """Invocation and function id of a call that is nested too deeply to be parsed."""
+    found: dict[str, str] = {}
+    depth, name = 0, ""
+    for match in _TOKEN.finditer(text, 0, _LOOKED_AT):
+        token = match[0]
+        if token in "{[":
+            depth += 1
+        elif token in "}]":
+            depth -= 1
+        elif depth == 1 and token[0] == '"':
+            if match[1] is not None:
+                name = token
+            else:
+                found[name.rstrip(": \t\r\n")] = token
+    values = {key.strip('"'): _string(value) for key, value in found.items() if key in _IDS}
+    is_call = values.get("type") == "invokefunction"
+    return values.get("invocation_id") if is_call else None, values.get("function_id") or ""
+
+
+def _string(token: str) -> str | None:
+    try:
+        return msgspec.json.decode(token, type=str)
+    except msgspec.DecodeError:
+        return None
 
 
 def _why_not(text: str, message: str) -> Exception:

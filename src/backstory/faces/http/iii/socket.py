@@ -62,7 +62,11 @@ async def _read(socket: WebSocket, engine: Engine, peer: Peer) -> None:
 async def _write(socket: WebSocket, peer: Peer) -> None:
     with contextlib.suppress(PeerGone, WebSocketDisconnect):
         while True:
-            await socket.send_text(await peer.outbox.get())
+            text = await peer.outbox.get()
+            try:
+                await socket.send_text(text)
+            except RuntimeError:
+                return  # closed meanwhile: the client broke the protocol, or is gone
 
 
 def _subprotocol(socket: WebSocket) -> str | None:

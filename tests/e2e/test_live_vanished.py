@@ -1,0 +1,126 @@
+"""Clients that go away in the middle of something, or break the protocol, leave nothing in the log of the server."""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from tests.e2e.served import Served, eventually
+
+MESSAGE = {"role": "user", "content": [{"type": "text", "text": "x" * 400_000}], "timestamp": 1}
+POST = (
+    "POST {} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    "Accept: application/json, text/event-stream\r\n"
+)
+
+
+def deaf(port: int) -> socket.socket:
+    """A connection whose other end soon cannot send any more."""
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    client.settimeout(20)
+    client.connect(("127.0.0.1", port))
+    return client
+
+
+def web_socket(port: int) -> socket.socket:
+    client = deaf(port)
+    headers = (
+        "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: "
+        + "A" * 22
+        + "=="
+    )
+    client.sendall(f"GET / HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n\r\n".encode())
+    assert client.recv(400).startswith(b"HTTP/1.1 101")
+    return client
+
+
+def frame(kind: str, **fields: Any) -> bytes:
+    """A masked text frame; spaces make it long enough for a length of two bytes."""
+    data = json.dumps({"type": kind, **fields}).encode().ljust(126)
+    return b"\x81\xfe" + struct.pack(">H", len(data)) + bytes(4) + data
+
+
+def vanish(client: socket.socket, reset: bool) -> None:
+    if reset:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    client.close()
+
+
+@pytest.fixture(scope="class")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with Served(tmp_path_factory.mktemp("home")) as running:
+        running.call("ensure", {"session_id": "s"})
+        for _ in range(30):
+            running.call("append", {"session_id": "s", "message": MESSAGE})
+        yield running
+
+
+def half_a_body(port: int) -> Iterator[socket.socket]:
+    for path in ("/session/append", "/mcp", "/v1/traces", "/api/tools/search_sessions"):
+        client = deaf(port)
+        client.sendall(f"{POST.format(path)}Transfer-Encoding: chunked\r\n\r\n5\r\nab".encode())
+        yield client
+
+
+def half_an_answer(port: int) -> Iterator[socket.socket]:
+    client = deaf(port)
+    body = json.dumps({"session_id": "s", "limit": 500})
+    client.sendall(f"{POST.format('/session/messages')}Content-Length: {len(body)}\r\n\r\n{body}".encode())
+    yield client
+
+
+def half_an_event(port: int) -> Iterator[socket.socket]:
+    client = deaf(port)
+    client.sendall(b"GET /session/events?after=0 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    yield client
+
+
+def a_call(port: int) -> Iterator[socket.socket]:
+    client = web_socket(port)
+    call = {"function_id": "session::messages", "data": {"session_id": "s", "limit": 500}}
+    client.sendall(frame("invokefunction", invocation_id="1", **call) * 5)
+    yield client
+
+
+def a_subscriber(port: int) -> Iterator[socket.socket]:
+    client = web_socket(port)
+    client.sendall(frame("registerfunction", id="f"))
+    binding = {"trigger_type": "session::message-added", "function_id": "f", "config": {"after": 0}}
+    client.sendall(frame("registertrigger", id="t", **binding))
+    yield client
+
+
+def nonsense(port: int) -> Iterator[socket.socket]:
+    for data in (b"\xff" * 9, b"\x88\x80\0\0\0\0", b"\x81\xff" + struct.pack(">Q", 1 << 40) + b"x" * 999):
+        client = web_socket(port)
+        call = {"function_id": "session::messages", "data": {"session_id": "s", "limit": 500}}
+        client.sendall(frame("invokefunction", invocation_id="1", **call) + data)
+        yield client
+
+
+WAYS = [half_a_body, half_an_answer, half_an_event, a_call, a_subscriber, nonsense]
+
+
+class TestVanished:
+    @pytest.mark.parametrize("way", WAYS)
+    def test_no_traceback(self, server: Served, way: Callable[[int], Iterator[socket.socket]]) -> None:
+        for reset in (False, True):
+            for wait in (0.0, 0.2):
+                for client in way(server.port):
+                    if wait:  # until the server has begun to answer, where it does
+                        with suppress(TimeoutError):
+                            client.settimeout(wait)
+                            client.recv(1)
+                    vanish(client, reset)
+        eventually(lambda: server.call("list", {}))
+        time.sleep(0.3)  # whatever it would say, it says when it notices
+        assert "Traceback" not in server.stderr
+        assert "ERROR" not in server.stderr
