@@ -180,9 +180,17 @@ class TestCosts:
     def test_a_fork_names_the_same_call(self) -> None:
         """A copied compaction is the same model call."""
         r = Records()
-        records = [r.system("compact_boundary", content="x"), cost_state(10, 20, 30, 40)]
+        boundary, state = r.system("compact_boundary", content="x"), cost_state(10, 20, 30, 40)
+        records = [answer(r, "Done.", 1, 1, 1, 1), boundary, state]
         copies = [{**record, "sessionId": "another"} for record in records]
+        assert len(compactions(feed(records))) == 1
         assert compactions(feed(records)) == compactions(feed(copies))
+
+    def test_a_fork_that_begins_with_the_compaction(self) -> None:
+        """The totals go further back than the file: they tell nothing of the compaction."""
+        r = Records()
+        boundary = r.system("compact_boundary", content="x")
+        assert compactions(feed([boundary, answer(r, "Done.", 1, 1, 1, 1), cost_state(10, 20, 30, 40)])) == []
 
 
 class TestHeadless:

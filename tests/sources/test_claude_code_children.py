@@ -19,7 +19,7 @@ from claude_code_transcript import (
 )
 
 from backstory.model import EventType
-from backstory.sources.base import About, Item, Usage
+from backstory.sources.base import About, Item, TurnEnd, Usage
 
 CHILD = f"{SESSION}/agent-a1"
 
@@ -189,6 +189,18 @@ class TestSidechains:
         assert len(events(items, session=chains["ta"])) == 4
         responses = events(items, EventType.TOOL_RESPONSE)
         assert [event.extra["child_session"] for event in responses] == [chains["tb"], chains["ta"]]
+
+    def test_answer_in_several_blocks(self) -> None:
+        """A child whose records are all there has its answer already, also when it is handed back as one text."""
+        r, s = Records(version="1.0.24"), Records(version="1.0.24", isSidechain=True)
+        [s.user("shift") for _ in range(50)]
+        s._last = None
+        child = [s.user("count"), s.assistant("Three.", "And that is all.")]
+        begin = [r.user("go"), r.assistant(call("Task", prompt="count"))]
+        items = feed([*begin, *child, r.result("toolu_1", "Three.\nAnd that is all.")])
+        (link,) = links(items)
+        assert [event.text for event in events(items, session=link.session)][1:] == ["Three.", "And that is all."]
+        assert [item.session for item in items if isinstance(item, TurnEnd)] == [link.session, None]
 
     def test_file_of_nothing_else(self) -> None:
         """Where all records are marked so, they are the file's own."""

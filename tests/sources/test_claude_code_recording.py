@@ -162,6 +162,18 @@ class TestChild:
         assert f"claude-code/{handed_back.extra['child_session']}" == session.key
 
 
+class TestTraces:
+    def test_status_and_tokens(self, recording: Recording) -> None:
+        """What was interrupted is an error, what went well a success; a compaction counts with the turn before it."""
+        told = recording.library.call("list_traces", {})["traces"]
+        traces = {int(trace["name"][5:].split()[0]): trace for trace in told}
+        assert sorted(traces) == list(TASKS)
+        for n, trace in traces.items():
+            failed = n in INTERRUPTED or any("exit 3" in value for _, _, value in TASKS[n])
+            assert trace["status"] == ("error" if failed else "success")
+        assert traces[6]["totalTokens"] == (1354 + 57) + (1657 + 47) + (1758 + 40)
+
+
 class TestTokens:
     def test_every_call_of_the_model(self, recording: Recording) -> None:
         """Input 1000 and one for each item, 100 read from the cache for each earlier item, 50 written to it; output 40,

@@ -63,7 +63,8 @@ class Costs(Struct, omit_defaults=True):
         return tokens
 
     def add_compaction(self, uuid: str, ts: int | None) -> None:
-        self.compaction = [uuid, ts]
+        if self.totals or self.recorded:  # else what it compacted, and what that cost, is not in this file
+            self.compaction = [uuid, ts]
 
     def settle(self, record: dict[str, Any]) -> list[Usage]:
         """What a `cost-state` record tells: the tokens that no other record has."""

@@ -177,8 +177,8 @@ def _add_response(entry: Entry, part: str, block: dict[str, Any], children: Chil
 
 
 def _end_child(entry: Entry, part: str, child: Thread, answer: str) -> None:
-    """A subagent has handed back its answer. What is repeated of it while it works is all but that."""
-    if child.answered and child.said == digest(answer).hex():
+    """A subagent has handed back its answer, which its own records may have, too."""
+    if child.answered and (not child.repeated or child.said == digest(answer).hex()):
         entry.items.append(TurnEnd(session=child.session))
     elif answer:
         event = Entry(entry.record, child, entry.identity, entry.items).add(

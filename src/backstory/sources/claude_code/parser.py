@@ -270,7 +270,9 @@ class ClaudeCodeParser:
             items.append(about)
         if inner.get("type") in ("user", "assistant") and not self._children.has_transcript(agent):
             place = {name: record.get(name) for name in ("cwd", "gitBranch", "version")}
-            self._converse({**place, **inner}, self._children.thread(session), items)
+            thread = self._children.thread(session)
+            thread.repeated = True
+            self._converse({**place, **inner}, thread, items)
         return items
 
     # ---- about the session

@@ -98,7 +98,7 @@ class ClaudeCode:
         """
         if line.startswith(_BOOKKEEPING):
             return b'"parentUuid":' not in line and line.count(b'"sessionId":') < 2
-        return _SNAPSHOT in line[:_SNAPSHOT_WITHIN] and line.count(b'"parentUuid":') == 1
+        return line.find(_SNAPSHOT, 0, _SNAPSHOT_WITHIN) >= 0 and line.count(b'"parentUuid":') == 1
 
     def records(self, path: Path) -> Iterator[Any] | None:
         if path.suffix != ".json":

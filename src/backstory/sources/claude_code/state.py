@@ -50,6 +50,8 @@ class Thread(Struct, omit_defaults=True):
     session: str | None = None
     """None: the session of the file."""
     child: bool = False
+    repeated: bool = False
+    """Known from what progress records repeat of it: all but its answers."""
     cwd: str | None = None
     branch: str | None = None
     version: str | None = None
