@@ -10,7 +10,15 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-__all__ = ["CapsuleSettings", "ConfigError", "Settings", "home_folder", "load_settings", "make_private_folder"]
+__all__ = [
+    "CapsuleSettings",
+    "ConfigError",
+    "McpSettings",
+    "Settings",
+    "home_folder",
+    "load_settings",
+    "make_private_folder",
+]
 
 
 class ConfigError(Exception):
@@ -25,6 +33,12 @@ class CapsuleSettings(Struct, frozen=True, forbid_unknown_fields=True):
     underscore_names: bool = False
 
 
+class McpSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """`[mcp]`: what MCP clients are told about the tools."""
+
+    output_schemas: Literal["compact", "full"] = "compact"
+
+
 class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     """Everything that can be set. The environment (BACKSTORY_<NAME>, BACKSTORY_<TABLE>_<NAME>) wins over the file."""
 
@@ -33,6 +47,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     redact: Literal["egress", "ingest", "off"] = "egress"
     catch_up_seconds: float = 2.0
     capsules: CapsuleSettings = CapsuleSettings()
+    mcp: McpSettings = McpSettings()
     # Read by the live toolset itself, because it reloads this table while running.
     live: dict[str, Any] = {}
 

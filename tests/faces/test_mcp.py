@@ -12,6 +12,7 @@ import pytest
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 
+from backstory.config import McpSettings, Settings
 from backstory.faces.mcp import build_server
 from backstory.toolsets.base import Arguments, Reply, Tool, Toolset, received_at
 
@@ -52,6 +53,7 @@ TOOLSETS = {
                 description="Gives back what it got.",
                 input_schema={"type": "object", "properties": {"word": {"type": ["string", "null"], "default": None}}},
                 output_schema={"anyOf": [{"required": ["given"]}, {"required": ["error"]}]},
+                compact_output={"anyOf": [{"required": ["given"]}]},
                 handler=echo,
                 read_only=True,
                 aliases=("echo_alias",),
@@ -66,12 +68,15 @@ TOOLSETS = {
             Tool(name="note.crash", description="-", input_schema=ANY_OBJECT, handler=crash, destructive=True),
             Tool(name="note.deny", description="-", input_schema=ANY_OBJECT, handler=refuse, structured_errors=True),
             Tool(name="note.wait", description="-", input_schema=ANY_OBJECT, handler=wait),
+            Tool(name="note.rare", description="-", input_schema=ANY_OBJECT, handler=echo, offer="all"),
         ),
     ),
 }
 
 
 class FakeLibrary:
+    settings = Settings()
+
     def __init__(self) -> None:
         self.patterns: list[str] = []
 
@@ -82,10 +87,14 @@ class FakeLibrary:
 
 
 def served(
-    use: Callable[[Client], Awaitable[Any]], *, era: str = "auto", names: tuple[str, ...] = ("history", "capsules")
+    use: Callable[[Client], Awaitable[Any]],
+    *,
+    era: str = "auto",
+    names: tuple[str, ...] = ("history", "capsules"),
+    library: FakeLibrary | None = None,
 ) -> Any:
     async def main() -> Any:
-        async with Client(build_server(cast("Library", FakeLibrary()), names), mode=era) as client:
+        async with Client(build_server(cast("Library", library or FakeLibrary()), names), mode=era) as client:
             return await use(client)
 
     return anyio.run(main)
@@ -203,6 +212,30 @@ class TestBothEras:
 
 
 class TestBuildServer:
+    def test_unlisted_tools_can_be_called(self) -> None:
+        """They are left out for the sake of an agent's context, not because they are forbidden."""
+
+        async def use(client: Client) -> Any:
+            listed = [tool.name for tool in (await client.list_tools()).tools]
+            return listed, (await client.call_tool("note.rare", {"a": 1})).structured_content["given"]
+
+        listed, given = served(use)
+
+        assert "note.rare" not in listed
+        assert given == {"a": 1}
+
+    def test_lists_full_output_schemas_on_request(self) -> None:
+        """By a setting; otherwise the compact ones, where there are any."""
+
+        async def use(client: Client) -> Any:
+            return {tool.name: tool.output_schema for tool in (await client.list_tools()).tools}
+
+        library = FakeLibrary()
+        library.settings = Settings(mcp=McpSettings(output_schemas="full"))
+
+        assert served(use)["echo"] == {"type": "object", "anyOf": [{"required": ["given"]}]}
+        assert len(served(use, library=library)["echo"]["anyOf"]) == 2
+
     @pytest.mark.parametrize("era", ["legacy", "auto"])
     def test_instructs(self, era: str) -> None:
         """The instructions are those of the chosen toolsets."""

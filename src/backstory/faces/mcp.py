@@ -21,8 +21,8 @@ from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
 
 from .. import __version__
-from ..toolsets.base import Tool, Toolset, excerpt, received
-from .instructions import compose_instructions
+from ..toolsets.base import Tool, excerpt, received
+from .offer import make_offer
 from .stdio import converse
 
 if TYPE_CHECKING:
@@ -41,11 +41,15 @@ _TOOLS_FRESH_MS = 3_600_000
 
 
 def build_server(library: Library, names: Sequence[str], *, pattern: str | None = None) -> Server[Any]:
-    """A server with the tools of these toolsets. `pattern` narrows the conversations toolset to some projects."""
-    toolsets = [_toolset(library, name, pattern) for name in names]
-    tools = {tool.name: tool for toolset in toolsets for tool in toolset.tools}
+    """A server with the tools that `names` offer. `pattern` narrows the conversations toolset to some projects.
+
+    Tools of these toolsets that are not listed can be called too: the list is short for the sake of agents' context.
+    """
+    offer = make_offer(library, names, pattern)
+    tools = {tool.name: tool for toolset in offer.toolsets for tool in toolset.tools}
     callable_tools = {alias: tool for tool in tools.values() for alias in tool.aliases} | tools
-    listing = types.ListToolsResult(tools=[_describe(tool) for tool in tools.values()])
+    full = library.settings.mcp.output_schemas == "full"
+    listing = types.ListToolsResult(tools=[_describe(tool, full_output=full) for tool in offer.tools])
     limiter = anyio.CapacityLimiter(_PARALLEL_CALLS)
 
     async def list_tools(
@@ -58,7 +62,11 @@ def build_server(library: Library, names: Sequence[str], *, pattern: str | None 
     ) -> types.CallToolResult:
         tool = callable_tools.get(params.name)
         if tool is None:
-            raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {excerpt(params.name)}", {"tools": list(tools)})
+            raise MCPError(
+                types.INVALID_PARAMS,
+                f"Unknown tool: {excerpt(params.name)}",
+                {"tools": [tool.name for tool in offer.tools]},
+            )
         with received(_received(context)):
             return await _call(tool, params.arguments or {}, limiter)
 
@@ -66,7 +74,7 @@ def build_server(library: Library, names: Sequence[str], *, pattern: str | None 
         "backstory",
         version=__version__,
         title="Backstory",
-        instructions=compose_instructions(toolsets),
+        instructions=offer.instructions,
         cache_hints={"tools/list": CacheHint(ttl_ms=_TOOLS_FRESH_MS)},
         get_tool_input_schema=lambda name: callable_tools[name].input_schema if name in callable_tools else None,
         on_list_tools=list_tools,
@@ -139,15 +147,10 @@ def _received(context: ServerRequestContext[Any]) -> float:
     return moment if isinstance(moment, float) else time.monotonic()
 
 
-def _toolset(library: Library, name: str, pattern: str | None) -> Toolset:
-    if name == "conversations" and pattern is not None:
-        return library.toolset(name, pattern=pattern)
-    return library.toolset(name)
-
-
-def _describe(tool: Tool) -> types.Tool:
+def _describe(tool: Tool, *, full_output: bool) -> types.Tool:
+    schema = tool.output_schema if full_output else tool.compact_output
     # Clients of the handshake era want an object at the root of the schema, also where it is a union.
-    output = {"type": "object", **tool.output_schema} if tool.output_schema is not None else None
+    output = {"type": "object", **schema} if schema is not None else None
     return types.Tool(
         name=tool.name,
         description=tool.description,

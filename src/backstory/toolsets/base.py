@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -67,6 +67,10 @@ class Tool(Struct, frozen=True, kw_only=True):
 
     `structured_errors`: flagged errors fit the output schema too, so MCP sends them as structured content. Where they
     do not, clients that check answers against the schema would refuse them; there an error is text only.
+
+    Agents carry the definitions of all tools they are offered in every prompt. `offer` says when that is: always by
+    `default`, when the toolset is `named`, or only when `all` its tools are asked for. `compact_output` is listed in
+    the place of the output schema, unless the full ones are asked for; None lists none.
     """
 
     name: str
@@ -75,6 +79,8 @@ class Tool(Struct, frozen=True, kw_only=True):
     output_schema: dict[str, Any] | None = None
     handler: Callable[[Arguments], Reply]
     structured_errors: bool = False
+    compact_output: dict[str, Any] | None = None
+    offer: Literal["default", "named", "all"] = "default"
     read_only: bool = False
     destructive: bool = False
     idempotent: bool = False
@@ -251,16 +257,56 @@ def _shorten(value: Any, cap: int, depth: int, room: list[int]) -> Any:
 # Schemas
 
 
-def input_schema(kind: type) -> dict[str, Any]:
-    """One flat object: some clients do not follow references."""
-    _, definitions = msgspec.json.schema_components([kind])
-    schema: dict[str, Any] = definitions[kind.__name__]
-    return {name: value for name, value in schema.items() if name not in ("title", "description")}
+def input_schema(
+    kind: type, required: tuple[str, ...] | None = None, *, nullable: bool = True, null_defaults: bool = False
+) -> dict[str, Any]:
+    """The arguments of a tool as one flat object: some clients do not follow references. `required` replaces what the
+    type says. Where null says no more than leaving a field out, the schema need not have it, as a type (`nullable`) or
+    as a default (`null_defaults`)."""
+    schema = _resolved(msgspec.json.schema(kind), nullable, null_defaults)
+    return schema if required is None else schema | {"required": list(required)}
 
 
 def output_schema(answer: Any, error: Any = None) -> dict[str, Any]:
     """The answer, or an error where errors are structured too. Clients want an object at the top, so the two are
     alternatives of one."""
-    kinds = [answer] if error is None else [answer, error]
-    roots, definitions = msgspec.json.schema_components(kinds, ref_template="#/$defs/{name}")
+    if error is None:
+        return _resolved(msgspec.json.schema(answer), nullable=True, null_defaults=False)
+    roots, definitions = msgspec.json.schema_components([answer, error], ref_template="#/$defs/{name}")
     return {"type": "object", "anyOf": list(roots), "$defs": definitions}
+
+
+def _resolved(schema: dict[str, Any], nullable: bool, null_defaults: bool) -> dict[str, Any]:
+    """The schema without references, and without what agents would have to read for nothing."""
+    definitions = schema.pop("$defs", {})
+
+    def resolve(node: Any) -> Any:
+        if isinstance(node, list):
+            return [resolve(part) for part in node]
+        if not isinstance(node, dict):
+            return node
+        if options := node.get("anyOf"):
+            node = _merged(node, options, nullable)
+        if reference := node.get("$ref"):
+            beside = {key: value for key, value in node.items() if key != "$ref"}
+            return resolve(definitions[reference.rpartition("/")[2]] | beside)
+        return {key: resolve(value) for key, value in node.items() if not superfluous(key, value)}
+
+    def superfluous(key: str, value: Any) -> bool:
+        if key == "title":  # of a type; a field of that name has a schema
+            return not isinstance(value, dict)
+        return key == "default" and value is None and not null_defaults
+
+    resolved: dict[str, Any] = resolve(schema)
+    resolved.pop("description", None)
+    return resolved
+
+
+def _merged(node: dict[str, Any], options: list[dict[str, Any]], nullable: bool) -> dict[str, Any]:
+    """An optional value as one schema; what is said of the field goes before what is said of its type."""
+    plain = [option for option in options if option != {"type": "null"}]
+    if len(plain) != 1 or len(plain) == len(options) or (nullable and "type" not in plain[0]):
+        return node
+    rest = {key: value for key, value in node.items() if key != "anyOf"}
+    kind = {"type": [plain[0]["type"], "null"]} if nullable else {}
+    return {**plain[0], **kind, **rest}

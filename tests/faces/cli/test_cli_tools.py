@@ -45,6 +45,24 @@ class TestTools:
         assert tools["open"]["input_schema"]["required"] == ["id"]
         assert tools["open"]["output_schema"]["type"] == "object"
 
+    def test_cost_is_the_table_of_the_docs(self, world: World, backstory: Program) -> None:
+        """docs/mcp.md has it as the command prints it."""
+        table = backstory("tools", "--cost").out
+        page = Path(__file__).parents[3] / "docs" / "mcp.md"
+        if not page.is_file():
+            pytest.skip("the documentation is not part of this installation")
+
+        assert table in page.read_text("utf-8"), "run `backstory tools --cost` and put its table into docs/mcp.md"
+
+    def test_cost_of_the_default_is_low(self, world: World, backstory: Program) -> None:
+        """An agent carries it in every prompt."""
+        costs = backstory("tools", "--cost", "--json").json["costs"]
+
+        assert costs["default"]["total"] <= 2_500
+        assert costs["default"]["total"] == sum(
+            costs["default"][part] for part in ("definitions", "output_schemas", "instructions")
+        )
+
 
 class TestCall:
     def test_with_an_argument(self, world: World, backstory: Program) -> None:
@@ -110,21 +128,21 @@ class TestCall:
 
 
 class TestMcp:
-    DEFAULT = tuple(name for name in ("history", "capsules", "traces") if name in TOOLSETS)
-
     @pytest.mark.parametrize(
         ("arguments", "names"),
         [
-            ([], DEFAULT),
+            ([], ("default",)),
             (["--tools", "history"], ("history",)),
             (["--tools", "capsules, history,history"], ("capsules", "history")),
-            (["--tools=all"], TOOLSETS),
+            (["--tools=all"], ("all",)),
+            (["--tools", "default,live"], ("default", "live")),
+            (["--tools", "capsules-all"], ("capsules-all",)),
         ],
     )
     def test_chooses_toolsets(
         self, world: World, backstory: Program, served: list[Any], arguments: list[str], names: tuple[str, ...]
     ) -> None:
-        """By name, in the order given, each once; or all of them."""
+        """By name, in the order given, each once; by default the most useful tools of some."""
         assert backstory("mcp", *arguments) == (0, "", "")
         assert served == [(names, None)]
 

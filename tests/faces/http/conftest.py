@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import uvicorn
 
+from backstory.config import Settings
 from backstory.faces.http.app import create_app
 from backstory.faces.http.iii import MAX_FRAME_BYTES
 from backstory.toolsets.base import Reply, Tool, Toolset
@@ -121,6 +122,8 @@ def _matches(event: Event, filters: dict[str, Any]) -> bool:
 
 class FakeLibrary:
     """A library with one toolset of two tools."""
+
+    settings = Settings()
 
     def __init__(self) -> None:
         def echo(arguments: Any) -> Reply:

@@ -6,13 +6,15 @@ import click
 
 __all__ = ["mcp"]
 
-_DEFAULT = ("history", "capsules", "traces")
-
 
 # A pattern may begin with a dash, as folders of Claude Code projects do; the command has no short options.
 @click.command(context_settings={"ignore_unknown_options": True})
 @click.option(
-    "--tools", "names", metavar="LIST", help="Toolsets, comma-separated, or all.  [default: history,capsules,traces]"
+    "--tools",
+    "names",
+    metavar="LIST",
+    help="Toolsets, comma-separated: history, conversations, capsules, capsules-all, traces, live, default, all. "
+    "[default: the most useful tools of history,capsules,traces]",
 )
 @click.argument("pattern", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print the entry for an MCP client's configuration, and end.")
@@ -21,10 +23,8 @@ def mcp(names: str | None, pattern: str | None, as_json: bool) -> int:
 
     PATTERN narrows the conversations toolset to the Claude Code projects whose folder name matches it.
     """
-    from ...library import TOOLSETS
-
-    chosen = _choose(names, TOOLSETS)
-    if pattern is not None and "conversations" not in chosen:
+    chosen = _choose(names)
+    if pattern is not None and not {"conversations", "all"} & set(chosen):
         raise click.UsageError(
             f"unexpected {pattern!r}: a PATTERN goes with --tools conversations", click.get_current_context()
         )
@@ -43,17 +43,17 @@ def mcp(names: str | None, pattern: str | None, as_json: bool) -> int:
     return 0
 
 
-def _choose(names: str | None, available: tuple[str, ...]) -> tuple[str, ...]:
+def _choose(names: str | None) -> tuple[str, ...]:
+    from ..offer import CHOICES, DEFAULT
+
     if names is None:
-        return tuple(name for name in _DEFAULT if name in available)
-    wanted = [name.strip() for name in names.split(",") if name.strip()]
-    if "all" in wanted:
-        return available
-    unknown = [name for name in wanted if name not in available]
-    if unknown or not wanted:
+        return (DEFAULT,)
+    chosen = [name.strip() for name in names.split(",") if name.strip()]
+    unknown = [name for name in chosen if name not in CHOICES]
+    if unknown or not chosen:
         what = f"no toolset {', '.join(map(repr, unknown))}" if unknown else "no toolset named"
-        raise click.UsageError(f"{what}; there are {', '.join(available)}, or all", click.get_current_context())
-    return tuple(dict.fromkeys(wanted))
+        raise click.UsageError(f"{what}; there are {', '.join(CHOICES)}", click.get_current_context())
+    return tuple(dict.fromkeys(chosen))
 
 
 def _print_configuration(names: str | None, pattern: str | None) -> None:

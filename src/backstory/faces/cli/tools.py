@@ -7,6 +7,7 @@ import click
 from .options import json_option
 
 if TYPE_CHECKING:
+    from ...library import Library
     from ...toolsets.base import Tool
     from .render import Console
 
@@ -14,14 +15,18 @@ __all__ = ["tools"]
 
 
 @click.command()
+@click.option("--cost", is_flag=True, help="Show what each choice of `mcp --tools` takes of an agent's context.")
 @json_option
-def tools(as_json: bool) -> int:
+def tools(cost: bool, as_json: bool) -> int:
     """Show the tools agents get, with their schemas."""
     from ... import open_archive
     from ...library import TOOLSETS
     from .output import hint, print_json
 
     library = open_archive()
+    if cost:
+        _show_cost(library, as_json=as_json)
+        return 0
     toolsets = [library.toolset(name) for name in TOOLSETS]
     if as_json:
         print_json({"tools": [_describe(toolset.name, tool) for toolset in toolsets for tool in toolset.tools]})
@@ -36,6 +41,25 @@ def tools(as_json: bool) -> int:
             _show(console, tool)
     hint("call one: backstory call NAME '{...}' · full schemas: backstory tools --json")
     return 0
+
+
+def _show_cost(library: Library, *, as_json: bool) -> None:
+    """As a table in Markdown: the documentation has it."""
+    import msgspec
+
+    from ..offer import CHOICES, DEFAULT, cost_of, make_offer
+    from .output import print_json
+
+    names = (DEFAULT, *(name for name in CHOICES if name != DEFAULT))
+    costs = {name: msgspec.to_builtins(cost_of(make_offer(library, [name]))) for name in names}
+    if as_json:
+        print_json({"costs": costs})
+        return
+    columns = [name.replace("_", " ") for name in costs[DEFAULT]]
+    click.echo(f"| `--tools` | {' | '.join(columns)} |")
+    click.echo(f"|---|{'---:|' * len(columns)}")
+    for name, cost in costs.items():
+        click.echo(f"| `{name}` | {' | '.join(f'{count:,}' for count in cost.values())} |")
 
 
 def _describe(toolset: str, tool: Tool) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -24,9 +24,8 @@ from .sessions import session_routes
 if TYPE_CHECKING:
     from ...library import Library
 
-__all__ = ["DEFAULT_MCP_TOOLSETS", "create_app"]
+__all__ = ["create_app"]
 
-DEFAULT_MCP_TOOLSETS = ("history", "capsules", "traces")
 _CORS_HEADERS = ("Authorization", "Content-Type", "Last-Event-ID", "Mcp-Protocol-Version", "Mcp-Session-Id")
 
 
@@ -38,14 +37,13 @@ def create_app(
     hosts: Iterable[str] = (),
     origins: Iterable[str] = (),
     beyond_loopback: bool = False,
-    mcp_toolsets: Sequence[str] = DEFAULT_MCP_TOOLSETS,
 ) -> Starlette:
     """The app over an open library and started live sessions; both stay the caller's to close.
 
     `hosts` are names this server is reached by beside `localhost`, `origins` foreign pages that may call it.
     """
     access = Access.of(token, hosts, origins, beyond_loopback=beyond_loopback)
-    mcp = McpEndpoint(library, mcp_toolsets)
+    mcp = McpEndpoint(library)
     routes: list[BaseRoute] = [
         *home_routes(),
         WebSocketRoute("/", iii_socket(Engine(live))),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from starlette.requests import ClientDisconnect
@@ -20,9 +19,8 @@ __all__ = ["McpEndpoint"]
 
 
 class McpEndpoint:
-    def __init__(self, library: Library, toolsets: Sequence[str]) -> None:
+    def __init__(self, library: Library) -> None:
         self._library = library
-        self._toolsets = toolsets
         self._starting = asyncio.Lock()
         self._manager: StreamableHTTPSessionManager | None = None
         self._stop = asyncio.Event()
@@ -51,13 +49,12 @@ class McpEndpoint:
     def _build(self) -> StreamableHTTPSessionManager:
         from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
-        from ...library import TOOLSETS
         from ..mcp import build_server
+        from ..offer import DEFAULT
 
         logging.getLogger("mcp.server.streamable_http").addFilter(_is_news)
-        names = [name for name in self._toolsets if name in TOOLSETS]
         # Answers come whole, as JSON: an event stream for each of them took a sixth of the server's time.
-        return StreamableHTTPSessionManager(build_server(self._library, names), json_response=True)
+        return StreamableHTTPSessionManager(build_server(self._library, [DEFAULT]), json_response=True)
 
     async def _run(self, manager: StreamableHTTPSessionManager, ready: asyncio.Event) -> None:
         # The manager's sessions live inside its context, and a context belongs to one task.

@@ -41,21 +41,21 @@ _REF = {
     "additionalProperties": False,
 }
 
-Id = Annotated[str | None, Meta(description="Id of the capsule. Give either id or name, not both.")]
-Name = Annotated[str | None, Meta(description="Name of the capsule in its workspace. Case and spacing do not matter.")]
-Workspace = Annotated[str | None, Meta(description='Workspace of the name; "default" if omitted.')]
-InWorkspace = Annotated[str | None, Meta(description='Workspace to look in; "default" if omitted.')]
-OnlyWorkspace = Annotated[str | None, Meta(description="Only this workspace; all if omitted.")]
-RunId = Annotated[str | None, Meta(description="Run of a multi-agent workflow this belongs to, e.g. `pr-review-123`.")]
-Phase = Annotated[str | None, Meta(description="Phase of the workflow, e.g. `design`, `implement`, `review`.")]
-Role = Annotated[str | None, Meta(description="Role of the agent, e.g. `architect`, `qa-reviewer`.")]
-OnlyRun = Annotated[str | None, Meta(description="Only capsules of this run.")]
-OnlyPhase = Annotated[str | None, Meta(description="Only capsules of this phase.")]
-OnlyRole = Annotated[str | None, Meta(description="Only capsules of this role.")]
-OnlyTag = Annotated[str | None, Meta(description="Only capsules with exactly this tag.")]
-IncludeDeleted = Annotated[bool | None, Meta(description="Also soft-deleted capsules (default false).")]
-WithText = Annotated[bool | None, Meta(description="Include capsule_text (default true); false is a peek.")]
-AllowThin = Annotated[bool | None, Meta(description="Skip the check for the six sections. For quick notes only.")]
+Id = Annotated[str | None, Meta(description="Either id or name.")]
+Name = Annotated[str | None, Meta(description="Name in its workspace, in any case.")]
+Workspace = Annotated[str | None, Meta(description='"default" if omitted.')]
+InWorkspace = Annotated[str | None, Meta(description='"default" if omitted.')]
+OnlyWorkspace = Annotated[str | None, Meta(description="All if omitted.")]
+RunId = Annotated[str | None, Meta(description="Workflow run.")]
+Phase = Annotated[str | None, Meta(description="Its phase.")]
+Role = Annotated[str | None, Meta(description="Role of the agent.")]
+OnlyRun = Annotated[str | None, Meta(description="Only this run.")]
+OnlyPhase = Annotated[str | None, Meta(description="Only this phase.")]
+OnlyRole = Annotated[str | None, Meta(description="Only this role.")]
+OnlyTag = Annotated[str | None, Meta(description="Only with this tag.")]
+IncludeDeleted = Annotated[bool | None, Meta(description="Also deleted ones.")]
+WithText = Annotated[bool | None, Meta(description="Default true; false peeks.")]
+AllowThin = Annotated[bool | None, Meta(description="Skip the section check, for quick notes.")]
 Refs = Annotated[
     list[Any] | None,
     Meta(
@@ -63,24 +63,14 @@ Refs = Annotated[
         extra_json_schema={"items": _REF, "maxItems": MAX_ITEMS},
     ),
 ]
-Offset = Annotated[int | None, Meta(description="How many to skip (default 0).")]
-Title = Annotated[str | None, Meta(description="Title for people; the name if omitted.")]
-Tags = Annotated[list[str] | None, Meta(description="Tags to find it by.")]
-Source = Annotated[str | None, Meta(description="Which client this comes from, e.g. `claude-code`, `codex`.")]
-SourceSession = Annotated[
-    str | None, Meta(description="Id of the session this was distilled from; `open` of that session then shows it.")
-]
-IfUpdatedAt = Annotated[
-    int | None, Meta(description="Only if updated_at is still this value, else CONFLICT: nobody's change gets lost.")
-]
-IfVersion = Annotated[int | None, Meta(description="Only if this is still the current version (see moss.history).")]
-CapsuleText = Annotated[
-    str | None,
-    Meta(
-        description="The capsule, Markdown with six headings: Objective, Current status, Decisions, Next actions, "
-        "Key locations, Open questions. State, not story."
-    ),
-]
+Offset = Annotated[int | None, Meta(description="Skip so many.")]
+Title = Annotated[str | None, Meta(description="The name if omitted.")]
+Tags = Annotated[list[str] | None, Meta(description="Tags.")]
+Source = Annotated[str | None, Meta(description="Client, e.g. codex.")]
+SourceSession = Annotated[str | None, Meta(description="Session it comes from; open of that shows it.")]
+IfUpdatedAt = Annotated[int | None, Meta(description="Only if updated_at is still this, else CONFLICT.")]
+IfVersion = Annotated[int | None, Meta(description="Only if this is still the version.")]
+CapsuleText = Annotated[str | None, Meta(description="Markdown with the six sections.")]
 
 
 class _Input(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -97,16 +87,12 @@ class Address(_Input):
 
 class StoreInput(_Input):
     capsule_text: CapsuleText = None
-    workspace: Annotated[str | None, Meta(description='Where to keep it, e.g. the project; "default" if omitted.')] = (
-        None
-    )
-    name: Annotated[str | None, Meta(description="Handle to fetch it by, unique in its workspace, e.g. `auth`.")] = None
+    workspace: Annotated[str | None, Meta(description='E.g. the project; "default" if omitted.')] = None
+    name: Annotated[str | None, Meta(description="Handle to fetch it by, e.g. auth.")] = None
     title: Title = None
     tags: Tags = None
     source: Source = None
-    mode: Annotated[
-        str | None, _choice("If the name is taken: fail (error, the default) or overwrite.", "error", "replace")
-    ] = None
+    mode: Annotated[str | None, _choice("If the name is taken; default error.", "error", "replace")] = None
     allow_thin: AllowThin = None
     run_id: RunId = None
     phase: Phase = None
@@ -127,14 +113,14 @@ class FetchManyInput(_Input):
 
 class UpdateInput(Address):
     capsule_text: CapsuleText = None
-    title: Annotated[str | None, Meta(description="New title; empty for the name.")] = None
-    tags: Annotated[list[str] | None, Meta(description="New tags instead of the old ones; empty for none.")] = None
-    source: Annotated[str | None, Meta(description="New source; empty for none.")] = None
+    title: Annotated[str | None, Meta(description="Empty for the name.")] = None
+    tags: Annotated[list[str] | None, Meta(description="Replace the old ones.")] = None
+    source: Annotated[str | None, Meta(description="Empty for none.")] = None
     allow_thin: AllowThin = None
-    run_id: Annotated[str | None, Meta(description="New run; empty for none.")] = None
-    phase: Annotated[str | None, Meta(description="New phase; empty for none.")] = None
-    role: Annotated[str | None, Meta(description="New role; empty for none.")] = None
-    source_session: Annotated[str | None, Meta(description="New source session; empty for none.")] = None
+    run_id: Annotated[str | None, Meta(description="Empty for none.")] = None
+    phase: Annotated[str | None, Meta(description="Empty for none.")] = None
+    role: Annotated[str | None, Meta(description="Empty for none.")] = None
+    source_session: Annotated[str | None, Meta(description="Empty for none.")] = None
     if_updated_at: IfUpdatedAt = None
     if_version: IfVersion = None
 
@@ -146,7 +132,7 @@ class DeleteInput(Address):
 
 class LatestInput(_Input):
     workspace: InWorkspace = None
-    include_text: Annotated[bool | None, Meta(description="Include capsule_text (default false).")] = None
+    include_text: Annotated[bool | None, Meta(description="Default false: a summary.")] = None
     include_deleted: IncludeDeleted = None
     run_id: OnlyRun = None
     phase: OnlyPhase = None
@@ -155,7 +141,7 @@ class LatestInput(_Input):
 
 class ListInput(_Input):
     workspace: InWorkspace = None
-    limit: Annotated[int | None, Meta(description="How many (default 20, at most 100).")] = None
+    limit: Annotated[int | None, Meta(description="Default 20, at most 100.")] = None
     offset: Offset = None
     include_deleted: IncludeDeleted = None
     run_id: OnlyRun = None
@@ -166,8 +152,8 @@ class ListInput(_Input):
 class InventoryInput(_Input):
     workspace: OnlyWorkspace = None
     tag: OnlyTag = None
-    name_prefix: Annotated[str | None, Meta(description="Only names that start with this.")] = None
-    limit: Annotated[int | None, Meta(description="How many (default 100, at most 500).")] = None
+    name_prefix: Annotated[str | None, Meta(description="Only such names.")] = None
+    limit: Annotated[int | None, Meta(description="Default 100, at most 500.")] = None
     offset: Offset = None
     include_deleted: IncludeDeleted = None
     run_id: OnlyRun = None
@@ -176,10 +162,10 @@ class InventoryInput(_Input):
 
 
 class SearchInput(_Input):
-    query: Annotated[str | None, Meta(description='Words to find, as typed; "a phrase" in quotes.')] = None
+    query: Annotated[str | None, Meta(description='Words, or "a phrase".')] = None
     workspace: OnlyWorkspace = None
     tag: OnlyTag = None
-    limit: Annotated[int | None, Meta(description="How many (default 20, at most 100).")] = None
+    limit: Annotated[int | None, Meta(description="Default 20, at most 100.")] = None
     offset: Offset = None
     include_deleted: IncludeDeleted = None
     run_id: OnlyRun = None

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from ...config import CapsuleSettings
-from ..base import BadArgument, Failure, Frame, Tool, Toolset
+from ..base import BadArgument, Failure, Frame, Tool, Toolset, input_schema, output_schema
 from . import inputs, types
 from .errors import CapsuleError
-from .schema import input_schema, output_schema
 from .service import Capsules
 
 __all__ = ["toolset", "toolset_of"]
@@ -18,18 +17,22 @@ __all__ = ["toolset", "toolset_of"]
 T = TypeVar("T")
 
 _DISTILL = (
-    "Distill first: state, not story, under {max_chars} characters. Six Markdown headings are required: "
-    "`## Objective` (what for), `## Current status` (what is done, what works, what does not), "
-    "`## Decisions` (choices and constraints, with the reason), `## Next actions` (in order, ready to start), "
-    "`## Key locations` (files, commands, branches, links), `## Open questions` (unknowns, risks). "
-    "At most 1 to 3 tiny snippets, only if critical. If it gets too long, compress: "
-    "never drop decisions or next actions."
+    "Distill first: state, not story, under {max_chars} characters, with six headings: `## Objective`, "
+    "`## Current status`, `## Decisions` (with reasons and constraints), `## Next actions` (in order), "
+    "`## Key locations` (files, commands, links), `## Open questions` (and risks). 1 to 3 tiny snippets at most. "
+    "Too long: compress, never drop decisions or next actions."
 )
+
+# The others come with `--tools capsules`: the eleven of the specification, and append.
+_OFFERS: dict[str, Literal["default", "all"]] = {
+    **dict.fromkeys(("store", "fetch", "latest", "search"), "default"),
+    **dict.fromkeys(("restore", "compose", "history"), "all"),
+}
 
 _INSTRUCTIONS = (
     "Capsules: handoff notes that survive the session. Asked to continue something, look with moss.latest or "
     "moss.search before you ask. When work stops or is handed over and the user wants it kept, save it with moss.store "
-    "(mode replace, same name: one capsule per piece of work). Nothing is saved or loaded unless you do it."
+    "(mode replace, same name: one capsule per piece of work)."
 )
 
 
@@ -40,18 +43,18 @@ def toolset(home: Path, settings: CapsuleSettings, listener: Callable[[], None] 
 
 def toolset_of(capsules: Capsules) -> Toolset:
     tools = _eleven(capsules) + _more(capsules)
-    return Toolset(name="capsules", tools=tools, instructions=_INSTRUCTIONS)
+    separator = _separator(capsules)
+    return Toolset(name="capsules", tools=tools, instructions=_INSTRUCTIONS.replace("moss.", f"moss{separator}"))
 
 
 def _eleven(capsules: Capsules) -> tuple[Tool, ...]:
     """The tools of the specification."""
     distill = _DISTILL.format(max_chars=capsules.settings.max_chars)
-    declare = _Declaring(underscores=capsules.settings.underscore_names)
+    declare = _Declaring(_separator(capsules))
     return (
         declare(
             "store",
-            f"Save a capsule: the distilled state of a piece of work, for the next session or another agent. {distill} "
-            "Give a name to fetch it by. Returns the id and a link for task lists.",
+            f"Save a capsule: the state of a piece of work, for another session or agent. {distill}",
             inputs.StoreInput,
             types.Stored,
             capsules.store,
@@ -59,7 +62,7 @@ def _eleven(capsules: Capsules) -> tuple[Tool, ...]:
         ),
         declare(
             "fetch",
-            "Load one capsule with its text, by id, or by name and workspace. include_text: false peeks.",
+            "Load a capsule with its text, by id, or by name and workspace.",
             inputs.FetchInput,
             types.Item,
             capsules.fetch,
@@ -76,15 +79,15 @@ def _eleven(capsules: Capsules) -> tuple[Tool, ...]:
         ),
         declare(
             "update",
-            f"Change a capsule's text or labels; id, name and workspace stay. A new text replaces the old one. "
-            f"{distill} if_updated_at guards against overwriting someone else's change.",
+            "Change a capsule's text or labels; id, name and workspace stay. A new text replaces the whole old one; "
+            "distill it as for moss.store.",
             inputs.UpdateInput,
             types.Updated,
             capsules.update,
         ),
         declare(
             "delete",
-            "Delete a capsule. It can be brought back with moss.restore until it is purged.",
+            "Delete a capsule; it is kept until it is purged.",
             inputs.DeleteInput,
             types.Deleted,
             capsules.delete,
@@ -92,8 +95,7 @@ def _eleven(capsules: Capsules) -> tuple[Tool, ...]:
         ),
         declare(
             "latest",
-            "The most recently updated capsule of a workspace: where the last session stopped. A summary; "
-            "include_text: true loads it.",
+            "The capsule of a workspace that was updated last: where the last session stopped.",
             inputs.LatestInput,
             types.Latest,
             capsules.latest,
@@ -144,12 +146,11 @@ def _eleven(capsules: Capsules) -> tuple[Tool, ...]:
 
 def _more(capsules: Capsules) -> tuple[Tool, ...]:
     """What users of the specification's tools miss."""
-    declare = _Declaring(underscores=capsules.settings.underscore_names)
+    declare = _Declaring(_separator(capsules))
     return (
         declare(
             "search",
-            "Find capsules by words in names, titles, tags and text, best first, with a snippet. Type the words as "
-            "they are (`pr-123`, `main.go`, `C++`).",
+            "Find capsules by words in names, titles, tags and text, best first, with a snippet.",
             inputs.SearchInput,
             types.SearchPage,
             capsules.search,
@@ -191,9 +192,13 @@ def _more(capsules: Capsules) -> tuple[Tool, ...]:
     )
 
 
+def _separator(capsules: Capsules) -> str:
+    return "_" if capsules.settings.underscore_names else "."
+
+
 class _Declaring:
-    def __init__(self, *, underscores: bool) -> None:
-        self._separator = "_" if underscores else "."
+    def __init__(self, separator: str) -> None:
+        self._separator = separator
 
     def __call__(
         self,
@@ -211,10 +216,11 @@ class _Declaring:
         names = (f"moss.{verb}", f"moss_{verb}", f"capsule_{verb}", f"capsule.{verb}")
         return Tool(
             name=name,
-            description=description,
-            input_schema=input_schema(takes, required),
+            description=description.replace("moss.", f"moss{self._separator}"),
+            input_schema=input_schema(takes, required, nullable=False),
             output_schema=output_schema(gives),
             handler=_FRAME.handler(name, takes, action),
+            offer=_OFFERS.get(verb, "named"),
             read_only=read_only,
             destructive=destructive,
             idempotent=read_only,

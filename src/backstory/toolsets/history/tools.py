@@ -13,39 +13,28 @@ __all__ = ["toolset"]
 
 INSTRUCTIONS = """\
 History: every past session of the agents here. Search it before redoing work, when the user refers to something \
-earlier ("as last time", "that bug"), when an error looks familiar, or to learn why a thing was done.
-- search_sessions(query): a few telling words, names, paths or an error message; "double quotes" for an exact phrase. \
-For commands, edits and file paths give event_types ["tool_call"]. Narrow with project, source, since, until, within_id.
-- open(id): an event in full, a turn with its events, a session with its turns. Usual way: hit -> open(event) -> \
-open(its turn) for what was tried and how it ended.
+earlier ("that bug"), when an error looks familiar, or to learn why a thing was done.
+- search_sessions(query): a few telling words; then open(event), and open(its turn) for what was tried and how it ended.
 - list_sessions(start_datetime, end_datetime): what was worked on when.
-No hits: fewer or other words. `warnings` say when indexing is not complete."""
+No hits: other words. `warnings` say when indexing is not complete."""
 
 SEARCH = """\
-Search everything past agent sessions said and did; returns the best matching events as short snippets with IDs to \
-open.
-
-Write the words that would stand in the text: identifiers, file paths, commands, error messages, in any language \
-or script; "double quotes" for an exact phrase. Events with all words come first, then those with some. By default \
-prompts, answers and tool output are searched; tool calls (commands, edited files), reasoning and others only when \
-named in event_types. Each hit carries event, turn and session IDs in `open`: pass one to the open tool. Snippets \
-are excerpts, never the whole text."""
+Search what past agent sessions said and did; returns snippets with IDs to open. Use words that stand in the text: \
+names, paths, commands, error messages, any language. Searches prompts, answers and tool output; for commands, edits \
+and file paths give event_types ["tool_call"]."""
 
 OPEN = """\
-Expand an ID from search_sessions, list_sessions or open.
-
-An event ID returns its full content (for tool calls the arguments, for tool responses the output and exit code); \
-a turn ID returns the prompt, the final response, the tools called and one line per event; a session ID returns \
-one summary per turn. `traversal` holds the IDs of what is before, after and above. All turns or events are listed \
-unless a part is asked for: limit and cursor page through long ones, around with before and after shows the \
-neighbourhood of one, event_types filters. With an event ID, before and after add one line for each neighbouring \
-event."""
+Expand an ID: an event in full, a turn with a line per event, a session with a line per turn. `traversal` has the IDs \
+before, after and above. Parts of long ones: limit and cursor, or around."""
 
 LIST = """\
-List sessions that overlap a time window, newest first: title, source, times, number of turns and events, whether \
-completed. No content: search_sessions finds by content, open(session_id) shows a session.
+List sessions in a time window, newest first: title, source, times, counts, completed. No content: open shows it."""
 
-Both times need an offset or Z; the end is exclusive. Narrow with mode, project or source; page with next_cursor."""
+# Either envelope. The shapes inside are in the full schema; agents see them in the first answer.
+ENVELOPE = {
+    "type": "object",
+    "anyOf": [{"required": ["data"]}, {"required": ["error"]}],
+}
 
 
 def toolset(archive: Archive, settings: Settings, capsules_of: CapsulesOf = lambda _: ()) -> Toolset:
@@ -60,6 +49,7 @@ def toolset(archive: Archive, settings: Settings, capsules_of: CapsulesOf = lamb
                 input_schema=input_schema(SearchSessions),
                 output_schema=output_schema(Envelope[SearchSessions, SearchData], ErrorEnvelope),
                 handler=history.search_sessions,
+                compact_output=ENVELOPE,
                 read_only=True,
                 idempotent=True,
             ),
@@ -69,6 +59,7 @@ def toolset(archive: Archive, settings: Settings, capsules_of: CapsulesOf = lamb
                 input_schema=input_schema(Open),
                 output_schema=output_schema(Envelope[Open, SessionView | TurnView | EventView], ErrorEnvelope),
                 handler=history.open,
+                compact_output=ENVELOPE,
                 read_only=True,
                 idempotent=True,
             ),
@@ -78,6 +69,7 @@ def toolset(archive: Archive, settings: Settings, capsules_of: CapsulesOf = lamb
                 input_schema=input_schema(ListSessions),
                 output_schema=output_schema(Envelope[ListSessions, ListingData], ErrorEnvelope),
                 handler=history.list_sessions,
+                compact_output=ENVELOPE,
                 read_only=True,
                 idempotent=True,
             ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET
@@ -33,27 +33,20 @@ Request = TypeVar("Request")
 
 _SECONDS = 5.0
 _INSTRUCTIONS = """\
-Traces: what agents did, how long it took, what it cost; every turn is one. list_traces: the latest. search_traces: by \
-status, latency, totalCost, data.model ... search_spans: model and tool calls, e.g. failed ones (status eq error). \
-get_trace(traceId): all of one."""
+Traces: what agents did, how long it took, what it cost; every turn is one. search_traces finds slow, failed or \
+expensive work, get_trace shows its model and tool calls."""
 
 _LIST = """\
-List recent traces, newest first, optionally only those of a session or of a dataset run. A trace is one turn of an \
-agent's session, or one OpenTelemetry trace: status, latency in ms, cost in USD, tokens."""
+Recent traces (turns of agents, OpenTelemetry traces), newest first: status, latency (ms), cost (USD), tokens."""
 _SEARCH_TRACES = """\
-Search for traces by attributes; all filters must match. Fields: id, name, status (success, error, pending), latency \
-(ms), totalCost (USD), totalTokens, createdAt, updatedAt, and data.* for any span of the trace (data.type, data.model, \
-data.inputTokens, data.outputTokens, data.totalCost, data.metadata.<path>). gt, gte, lt, lte compare numbers and \
-times; contains finds a part of a text in any case."""
-_GET = """\
-Retrieve a trace with all its spans: model calls, tool calls with input, output and status, subagents and markers, \
-linked by parentId."""
+Find traces by attributes. Fields: id, name, status (success, error, pending), latency (ms), totalCost (USD), \
+totalTokens, createdAt, updatedAt; of any span data.type, data.model, data.totalCost, data.metadata.<path> ..."""
+_GET = "A trace with all its spans: model and tool calls with input, output and status."
 _SEARCH_SPANS = """\
-Search for spans in all traces or in one; all filters must match. Fields: id, traceId, parentId, name (a tool's name, \
-or "chat <model>"), startTime and endTime (Unix ms), status, data.type (GENERATION, SPAN, EVENT), data.model, \
-data.inputTokens, data.outputTokens, data.totalCost, data.metadata.<path> (sessionId, project, source, stopReason, \
-exitCode, or any custom attribute), data.attributes.<name>. Long inputs, outputs and attributes come as \
-excerpts (data.metadata.truncated); get_trace has all of them."""
+Find spans: model calls ("chat <model>"), tool calls (the tool's name), markers. Fields: id, traceId, parentId, name, \
+startTime, endTime (Unix ms), status, data.type (GENERATION, SPAN, EVENT), data.model, data.inputTokens, \
+data.outputTokens, data.totalCost, data.metadata.<path> (sessionId, project, exitCode, any custom one), \
+data.attributes.<name>. Long values are excerpts; get_trace has all."""
 
 
 def toolset(archive: Archive, settings: Settings, seconds: float = _SECONDS) -> Toolset:
@@ -73,6 +66,7 @@ def toolset(archive: Archive, settings: Settings, seconds: float = _SECONDS) -> 
         request: type[Request],
         answer: type[Any],
         action: Callable[[Request], Any],
+        offer: Literal["default", "named"] = "default",
     ) -> Tool:
         return Tool(
             name=name,
@@ -81,6 +75,7 @@ def toolset(archive: Archive, settings: Settings, seconds: float = _SECONDS) -> 
             output_schema=output_schema(answer, ErrorBody),
             handler=frame.handler(name, request, action),
             structured_errors=True,
+            offer=offer,
             read_only=True,
             idempotent=True,
         )
@@ -92,7 +87,9 @@ def toolset(archive: Archive, settings: Settings, seconds: float = _SECONDS) -> 
             tool("list_traces", _LIST, LIST_TRACES, ListTraces, TraceList, traces.list_traces),
             tool("search_traces", _SEARCH_TRACES, SEARCH_TRACES, SearchTraces, TracePage, traces.search_traces),
             tool("get_trace", _GET, GET_TRACE, GetTrace, TraceAnswer, traces.get_trace),
-            tool("search_spans", _SEARCH_SPANS, SEARCH_SPANS, SearchSpans, SpanPage, traces.search_spans),
+            tool(
+                "search_spans", _SEARCH_SPANS, SEARCH_SPANS, SearchSpans, SpanPage, traces.search_spans, offer="named"
+            ),
         ),
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from backstory.faces.instructions import MAX_INSTRUCTIONS, compose_instructions
+from backstory.faces.offer import MAX_INSTRUCTIONS, compose_instructions
 from backstory.toolsets.base import Toolset
 
 
