@@ -122,6 +122,7 @@ class TestNotPrompts:
             {"turnOrigin": "scheduled"},
             {"turnOrigin": "task_notification"},
             {"sourceToolUseID": "toolu_1"},
+            {"isVisibleInTranscriptOnly": True},
         ],
     )
     def test_the_record_says_that_nobody_typed_it(self, fields: dict[str, object]) -> None:

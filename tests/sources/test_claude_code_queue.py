@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from claude_code_transcript import Records, call, events, feed, feed_with_restarts, prompts
 
 from backstory.model import EventType
@@ -158,6 +159,28 @@ class TestQueue:
         again = [r.queue("enqueue", "and tests"), r.queue("remove")]
         again.append(r.attachment("queued_command", prompt="and tests", commandMode="prompt"))
         assert prompts(feed([*records, *again])) == ["go", "and tests", "and tests"]
+
+    @pytest.mark.parametrize("late", [False, True])
+    def test_record_for_the_transcript_alone(self, late: bool) -> None:
+        """A user record that repeats a queued prompt is no second one, before or after the attachment."""
+        r = Records()
+        records = [r.user("go"), r.assistant("Sure.", call("Read")), r.queue("enqueue", "faster"), r.queue("remove")]
+        twins = [
+            r.attachment("queued_command", prompt="faster", commandMode="prompt"),
+            r.user("faster", queueTranscriptOnly=True, promptSource="sdk"),
+        ]
+        records += [*(reversed(twins) if late else twins), r.assistant("Ok.")]
+        assert prompts(feed(records)) == ["go", "faster"]
+        assert feed(records) == feed_with_restarts(records)
+        assert prompts(feed([*records, r.user("faster")])) == ["go", "faster", "faster"]
+
+    def test_record_for_the_transcript_after_the_agent_went_on(self) -> None:
+        """Neither is one that comes when the prompt was told already, nor the attachment after it."""
+        r = Records()
+        records = [r.user("go"), r.queue("enqueue", "faster"), r.queue("remove"), r.assistant("Ok.")]
+        records += [r.user("faster", queueTranscriptOnly=True)]
+        records += [r.attachment("queued_command", prompt="faster", commandMode="prompt")]
+        assert prompts(feed(records)) == ["go", "faster"]
 
     def test_removed_within_a_message(self) -> None:
         """A prompt that leaves the queue between two records of one message comes after the message."""

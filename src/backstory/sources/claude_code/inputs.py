@@ -69,6 +69,8 @@ def _read_spoken(entry: Entry, spoken: list[Any], state: State) -> None:
     else:
         pieces = [piece for block in spoken for piece in split_prompt(readable(block), typed=person)]
     typed = not meta and not _is_by_a_machine(record, thread)
+    if typed and record.get("queueTranscriptOnly") is True and not thread.child and not state.queue.repeat(text):
+        return
     queued = record.get("promptSource") == "queued"
     if not thread.child:
         for words in (text, *(piece.text for piece in pieces if piece.part in _COMMANDS)):
@@ -89,7 +91,8 @@ def _is_by_a_person(record: dict[str, Any]) -> bool:
 
 
 def _is_by_a_machine(record: dict[str, Any], thread: Thread) -> bool:
-    if record.get("promptSource") == "system" or string(record, "sourceToolUseID"):
+    unseen = record.get("isVisibleInTranscriptOnly") is True  # by the model, that is
+    if unseen or record.get("promptSource") == "system" or string(record, "sourceToolUseID"):
         return True
     # Subagents are spoken to by machines: that is their conversation.
     return not thread.child and not _speakers(record).isdisjoint(MACHINES)

@@ -239,7 +239,7 @@ class ClaudeCodeParser:
     def _read_queued(self, entry: Entry, attachment: dict[str, Any]) -> None:
         prompt = attachment.get("prompt")
         text = readable(prompt)
-        if not self._state.queue.claim(text) and self._state.queue.was_told(text):
+        if not self._state.queue.attach(text):
             return
         typed = attachment.get("commandMode") in (None, "prompt") and attachment.get("isMeta") is not True
         typed = typed and string(attachment.get("origin"), "kind") not in MACHINES

@@ -69,7 +69,9 @@ _TAG = re.compile(r"\s*<([a-z][a-z_-]{2,40})(\s[^<>]{0,400})?>")
 _SLASH_COMMAND = re.compile(r"/[\w:.-]+(\s|$)")
 _REMINDER_END = "</system-reminder>"
 # Background tasks and other agents reporting, with the sentence that may follow the tag.
-_NOTIFICATION = re.compile(r"\s*<(task-notification|agent-notification|teammate-message)(\s[^<>]{0,400})?>")
+_NOTIFICATION = re.compile(
+    r"\s*<(task-notification|agent-notification|agent-message|teammate-message)(\s[^<>]{0,400})?>"
+)
 _AFTER_NOTIFICATION = ("Read the output file", "Full transcript available at")
 
 

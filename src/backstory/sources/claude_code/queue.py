@@ -4,7 +4,7 @@
 - `dequeue`: submitted when the agent was done; the user record that follows carries the text;
 - `remove`: handed to the agent between two tool calls. Since about 2.1.75 a `queued_command` attachment follows and
   carries the text, mostly before the agent goes on. Before, nothing does: the prompt stands nowhere but in its
-  `enqueue`, though the agent answers it;
+  `enqueue`, though the agent answers it. A user record with `queueTranscriptOnly` may repeat it;
 - `popAll`: taken back by the person to be edited.
 A prompt that never left the queue was never seen by the agent: it is none.
 """
@@ -15,6 +15,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from ...model import digest
 from .content import readable
 from .prompts import is_notification
 
@@ -36,7 +37,9 @@ class PromptQueue(Struct):
     absorbed: list[Queued] = []
     """Handed to the agent; whether a record of their own follows shows when the agent goes on."""
     told: list[str] = []
-    """Prompts that were told without a record of their own, which may come late."""
+    """Digests of prompts that were told without an attachment of their own, which may come late."""
+    attached: list[str] = []
+    """Digests of prompts that came as an attachment, which a user record may repeat."""
     submitted: str | None = None
 
     def apply(self, record: dict[str, Any]) -> None:
@@ -73,16 +76,23 @@ class PromptQueue(Struct):
         """The prompts the agent got that no record of their own followed."""
         items, self.absorbed = self.absorbed, []
         if items:
-            self.told = [*self.told, *(item.text for item in items)][-_LIMIT:]
+            self.told = [*self.told, *(_mark(item.text) for item in items)][-_LIMIT:]
         return items
 
-    def was_told(self, text: str) -> bool:
-        """Whether a prompt that arrives as an attachment was told already, which is true once."""
-        text = text.strip()
-        if text in self.told:
-            self.told.remove(text)
-            return True
-        return False
+    def attach(self, text: str) -> bool:
+        """A prompt arrives as an attachment: whether it is new, or was told already without it."""
+        if not self.claim(text) and _cross_off(self.told, text):
+            return False
+        self.attached = [*self.attached, _mark(text)][-_LIMIT:]
+        return True
+
+    def repeat(self, text: str) -> bool:
+        """A user record repeats a prompt that went through the queue, for the transcript alone: whether it is new."""
+        if _cross_off(self.attached, text) or _mark(text) in self.told:
+            return False
+        self.claim(text)
+        self.told = [*self.told, _mark(text)][-_LIMIT:]
+        return True
 
     def _take(self, text: str) -> Queued | None:
         """The item with this text. Records mostly do not say which: then people go before background tasks."""
@@ -91,3 +101,15 @@ class PromptQueue(Struct):
             typed = (n for n, item in enumerate(self.waiting) if not is_notification(item.text))
             position = next(typed, 0 if self.waiting else None)
         return None if position is None else self.waiting.pop(position)
+
+
+def _mark(text: str) -> str:
+    return digest(text.strip()).hex()
+
+
+def _cross_off(marks: list[str], text: str) -> bool:
+    """Whether the text is among them, which is true once."""
+    if (mark := _mark(text)) not in marks:
+        return False
+    marks.remove(mark)
+    return True
