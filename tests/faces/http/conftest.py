@@ -78,6 +78,9 @@ class FakeLive:
         if bound := self.bindings.pop(binding_id, None):
             bound[3].cancel()
 
+    async def ensure_kept(self, after: int) -> None:
+        """Everything is kept."""
+
     def follow(
         self, config: Any = None, *, types: Iterable[str] | None = None, after: int | None = None
     ) -> AsyncIterator[Event]:

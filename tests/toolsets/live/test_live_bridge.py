@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import threading
 from collections import Counter
@@ -10,14 +11,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import uvicorn
 from starlette.applications import Starlette
 from starlette.routing import WebSocketRoute
 
 from backstory.config import ConfigError
-from backstory.faces.http.iii import Engine, iii_socket
-from backstory.toolsets.live import Live
+from backstory.faces.http.iii import Engine, frames, iii_socket
+from backstory.faces.http.sessions import session_routes
+from backstory.toolsets.live import Event, Live, LiveError, journal, limits, wire_client
 from tests.live_world import World, assistant, custom, result, text, user, without
 
 NewWorld = Callable[..., World]
@@ -36,8 +39,10 @@ class Main:
         self.run(self.live.start())
         self.open_door()
 
+    replay_mb = 64
+
     async def _config(self) -> dict[str, Any]:
-        return {"adapter": {"name": "fs", "config": {"fsync": "off"}}}
+        return {"adapter": {"name": "fs", "config": {"fsync": "off", "replay_mb": self.replay_mb}}}
 
     def run(self, work: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(20)
@@ -295,6 +300,219 @@ class TestEvents:
         a.until(lambda: len(late) == 2)
         assert [payload["title"] for payload in late] == ["0", "1"]
         assert [payload["title"] for payload in live] == ["1"]
+
+
+def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages of 200,000 bytes and pages of 50,000, so that what is large is soon reached."""
+    for module in (limits, wire_client, frames):
+        monkeypatch.setattr(module, "MAX_FRAME_BYTES", 200_000)
+    monkeypatch.setattr(wire_client, "_MAX_RECEIVED", 250_000)
+    monkeypatch.setattr(limits, "PAGE_BYTES", 50_000)
+    monkeypatch.setattr(limits, "MAX_ENTRY_BYTES", 150_000)
+
+
+class TestLargeSessions:
+    """Whatever there is, it goes over the wire in messages that fit, and one call does not end another's."""
+
+    @pytest.fixture(autouse=True)
+    def limits(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        small_limits(monkeypatch)
+
+    def test_much_was_missed(self, main: Main, bridge: Bridge) -> None:
+        a = connected(bridge("a"))
+        got = a.bind("session::message-added")
+        session_id = main.call("create")["session_id"]
+        main.call("append", session_id=session_id, message=user("before"))
+        a.until(lambda: len(got) == 1)
+        main.shut_door()
+        for number in range(20):
+            main.call("append", session_id=session_id, message=user(f"{number} " + "x" * 30_000))
+        main.call("append-many", session_id=session_id, messages=[user(f"{n} " + "x" * 30_000) for n in range(20, 30)])
+        main.open_door()
+        a.until(lambda: len(got) >= 31)
+        assert [payload["message"]["content"][0]["text"].split()[0] for payload in got[1:]] == [*map(str, range(30))]
+        late = a.bind("session::message-added", {"after": 2})
+        a.until(lambda: len(late) >= 30)
+
+    def test_pages(self, main: Main, bridge: Bridge) -> None:
+        a, b = connected(bridge("a")), connected(bridge("b"))
+        session_id = a.session()
+        for number in range(20):
+            a.append(session_id, user(f"{number} " + "x" * 30_000))
+
+        async def both() -> list[Any]:
+            read = a.live.call("session::messages", {"session_id": session_id, "limit": 500})
+            writes = [
+                a.live.call("session::append", {"session_id": session_id, "message": user("w")}) for _ in range(9)
+            ]
+            return await asyncio.gather(read, *writes)
+
+        page, *written = a.run(both())
+        assert len(written) == 9
+        items = list(page["messages"])
+        assert 1 <= len(items) < 5
+        while cursor := page.get("next_cursor"):
+            page = b.call("messages", session_id=session_id, limit=500, cursor=cursor)
+            items += page["messages"]
+        assert len(items) == 29
+
+    def test_sessions_with_much_metadata(self, main: Main, bridge: Bridge) -> None:
+        a = connected(bridge("a"))
+        for number in range(10):
+            a.session(metadata={"number": number, "note": "x" * 30_000})
+        found, page = [], a.call("list", order="created_asc")
+        found += page["sessions"]
+        assert len(found) < 5
+        while cursor := page.get("next_cursor"):
+            page = a.call("list", order="created_asc", cursor=cursor)
+            found += page["sessions"]
+        assert sorted(meta["metadata"]["number"] for meta in found) == [*range(10)]
+
+    def test_an_answer_that_does_not_fit(self, main: Main, bridge: Bridge) -> None:
+        """The call fails, and nothing else: the connection goes on."""
+        a = connected(bridge("a"))
+        session_id = a.session()
+        for _ in range(10):
+            a.append(session_id, user("x" * 30_000))
+        client: Any = a.live._adapter._client  # type: ignore[attr-defined]
+        connection = client._connection
+        with pytest.raises(wire_client.RemoteError, match="too long to be sent"):
+            a.run(client.call("session::store::list-entries", {"session_id": session_id}))
+        with pytest.raises(wire_client.RemoteError, match="more than the 200000 that can be sent"):
+            a.run(client.call("session::append", {"session_id": session_id, "message": user("x" * 300_000)}))
+        assert a.refused("append", session_id=session_id, message=user("x" * 300_000)) == "invalid_request"
+        assert a.refused("append", session_id=session_id, message=user("x" * 160_000)) == "invalid_request"
+        assert client._connection is connection
+
+    def test_the_state_is_told_in_pages(self, main: Main, bridge: Bridge, tmp_path: Path) -> None:
+        a = connected(bridge("a"))
+        a.session(title="old")
+        a.until(lambda: a.live.last_seq == 1)
+        got = a.bind("session::message-added")
+        main.shut_door()
+        main.run(main.live.close())
+        main.live = Live(tmp_path / "other", fetch_config=main._config, environ={})
+        main.run(main.live.start())
+        for number in range(4):
+            session_id = main.call("create", metadata={"note": "x" * 30_000})["session_id"]
+            for word in range(6):
+                main.call("append", session_id=session_id, message=user(f"{number}.{word} " + "x" * 30_000))
+        main.open_door()
+        a.until(lambda: len(got) >= 24)
+        words = [payload["message"]["content"][0]["text"].split()[0] for payload in got]
+        assert words == [f"{number}.{word}" for number in range(4) for word in range(6)]
+
+    def test_a_lost_event_is_not_waited_for(self, main: Main, bridge: Bridge) -> None:
+        a = connected(bridge("a"))
+        session_id = main.call("create")["session_id"]
+        a.until(lambda: a.live.last_seq == 1)
+        main.shut_door()
+        main.call("append", session_id=session_id, message=user("spoil me"))
+        (log,) = (main.home / "live" / ".store" / "journal").iterdir()
+        log.write_bytes(log.read_bytes().replace(b"spoil me", b"\xff\xff\xff"))
+        main.open_door()
+        a.until(lambda: a.live.last_seq == 2)
+        assert a.said(session_id)
+
+
+@pytest.mark.slow
+class TestRealSizes:
+    """The same with the limits as they are."""
+
+    def test_more_than_fits_one_message(self, main: Main, bridge: Any) -> None:
+        main.replay_mb = 500
+        main.restart()
+        a, b = connected(bridge("a", timeout_ms=60_000)), connected(bridge("b", timeout_ms=60_000))
+        got = a.bind("session::message-added")
+        session_id = main.call("create")["session_id"]
+        main.shut_door()
+        for number in range(80):
+            main.call("append", session_id=session_id, message=user(f"{number} " + "x" * (1 << 20)))
+        main.open_door()
+        a.until(lambda: len(got) >= 80, seconds=60)
+        connected(b)
+        items, page = [], b.call("messages", session_id=session_id, limit=500)
+        items += page["messages"]
+        while cursor := page.get("next_cursor"):
+            page = b.call("messages", session_id=session_id, limit=500, cursor=cursor)
+            items += page["messages"]
+        assert [item["message"]["content"][0]["text"].split()[0] for item in items] == [*map(str, range(80))]
+        assert [payload["message"]["content"][0]["text"].split()[0] for payload in got] == [*map(str, range(80))]
+
+
+class TestExpired:
+    """A position whose events are gone is refused on a bridge as it is at the main, and never skipped past."""
+
+    @pytest.fixture
+    def expired(self, main: Main, monkeypatch: pytest.MonkeyPatch) -> int:
+        """The number of an event that is not kept any more."""
+        monkeypatch.setattr(journal, "SEGMENT_BYTES", 100_000)
+        main.replay_mb = 1
+        main.restart()
+        session_id = main.call("create")["session_id"]
+        store: Any = main.live._adapter._store  # type: ignore[attr-defined]
+        for number in range(40):
+            main.call("append", session_id=session_id, message=user(f"{number}" * 25_000))
+            main.run(self.save(store))
+        assert store.journal.oldest > 3
+        return 2
+
+    async def save(self, store: Any) -> None:
+        store._rotate()
+        await store.upkeep.save()
+
+    def test_follow(self, expired: int, bridge: Bridge) -> None:
+        a = connected(bridge("a"))
+        with pytest.raises(LiveError) as caught:
+            a.run(a.live.ensure_kept(expired))
+        assert caught.value.code == "invalid_cursor"
+        a.run(a.live.ensure_kept(a.live.last_seq - 1))
+
+        async def first() -> Event:
+            return await anext(a.live.follow(after=expired))
+
+        with pytest.raises(LiveError) as caught:
+            a.run(first())
+        assert caught.value.code == "invalid_cursor"
+
+    def test_over_http(self, expired: int, bridge: Bridge) -> None:
+        a = connected(bridge("a"))
+        app = Starlette(routes=session_routes(a.live))
+        for where in ({"params": {"after": expired}}, {"headers": {"Last-Event-ID": str(expired)}}):
+            answer = a.run(self.get(app, **where))
+            assert answer.status_code == 410
+            assert answer.json()["error"]["code"] == "invalid_cursor"
+
+    async def get(self, app: Starlette, **where: Any) -> httpx.Response:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
+            return await client.get("/session/events", **where)
+
+    def test_a_binding(self, expired: int, bridge: Bridge) -> None:
+        a = connected(bridge("a"))
+
+        async def bind() -> list[Any]:
+            engine = Engine(a.live)
+            peer = engine.attach()
+            await peer.outbox.get()
+            frame = {"type": "registertrigger", "id": "t", "trigger_type": "session::created", "function_id": "f"}
+            await engine.receive(peer, json.dumps({**frame, "config": {"after": expired}}))
+            return [json.loads(await peer.outbox.get())]
+
+        (answer,) = a.run(bind())
+        assert answer["type"] == "triggerregistrationresult"
+        assert "session/invalid_cursor" in answer["error"]["message"]
+
+    def test_expired_before_the_main_was_there(self, main: Main, expired: int, bridge: Bridge) -> None:
+        main.shut_door()
+        a = bridge("a")
+
+        async def first() -> Event:
+            return await anext(a.live.follow(after=expired))
+
+        threading.Timer(0.2, main.open_door).start()
+        with pytest.raises(LiveError) as caught:
+            a.run(first())
+        assert caught.value.code == "invalid_cursor"
 
 
 class TestUnreachable:

@@ -53,6 +53,8 @@ def session_routes(live: Live) -> Sequence[BaseRoute]:
             return Response(media_type="text/event-stream")
         try:
             types, config, after = _subscription(request)
+            if after is not None:
+                await live.ensure_kept(after)
             stream = live.follow(config, types=types, after=after)
         except LiveError as error:
             return _refused(error, invalid_cursor=410)
@@ -132,7 +134,13 @@ async def _until(stop: anyio.Event, stream: AsyncIterator[Event]) -> AsyncIterat
     try:
         while True:
             await asyncio.wait({coming, stopping}, return_when=asyncio.FIRST_COMPLETED)
-            if not coming.done() or (event := coming.result()) is None:
+            if not coming.done():
+                return
+            try:
+                event = coming.result()
+            except LiveError:
+                return  # what is next is not kept any more: who comes again is told so
+            if event is None:
                 return
             yield event
             coming = asyncio.ensure_future(anext(events, None))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,6 +14,7 @@ from .errors import LiveError
 from .events import Event, events_of
 from .fs import FsStore
 from .journal import Change
+from .limits import page_of, size_of
 from .requests import STORE_PREFIX
 from .resync import Json, Metas
 from .service import Service
@@ -49,7 +51,7 @@ class Adapter(Protocol):
         """Take new settings while running; False when they need another adapter."""
 
     async def read_events(self, after: int, limit: int) -> list[Event]:
-        """Up to so many events later than a number; `invalid_cursor` when they are not kept any more."""
+        """Up to so many events later than a number, as fit a page; `invalid_cursor` when they are not kept any more."""
 
     async def metas(self) -> Metas:
         """All sessions, by id."""
@@ -109,12 +111,13 @@ class FsAdapter:
         journal = self._store.journal
         if after < journal.oldest:
             raise LiveError("invalid_cursor", f"events up to {journal.oldest} are not kept any more; read the sessions")
-        events: list[Event] = []
-        for change in journal.after(after):
-            events += (event for event in events_of(change) if after < event.seq <= self.head)
-            if len(events) >= limit or change.head >= self.head:
-                break
-        return events[:limit]
+        return list(islice(page_of((event, size_of(event)) for event in self._later(after)), limit))
+
+    def _later(self, after: int) -> Iterator[Event]:
+        for change in self._store.journal.after(after):
+            yield from (event for event in events_of(change) if after < event.seq <= self.head)
+            if change.head >= self.head:
+                return
 
     def _publish(self, change: Change) -> None:
         self.head = change.head

@@ -11,7 +11,7 @@ import logging
 import re
 import uuid
 from collections import deque
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any, get_args
 
 import msgspec
@@ -170,6 +170,9 @@ class BridgeAdapter:
                 return
             for envelope in answer["events"]:
                 self._tell(_event_of(envelope, self.head))
+            if not answer["events"]:  # what is missing is lost at the main, too
+                self.head = answer["head"]
+                self._publish(self.head, list)
             if self.head >= answer["head"]:
                 return
 
@@ -224,12 +227,20 @@ class BridgeAdapter:
     # --- state
 
     async def metas(self) -> Metas:
-        answer = await self._ask(f"{STORE_PREFIX}list-metas", {})
-        return {meta["session_id"]: meta for meta in answer["metas"]}
+        pages = self._pages("session::list", {"order": "created_asc", "limit": _PAGE})
+        return {meta["session_id"]: meta async for page in pages for meta in page["sessions"]}
 
     async def entries(self, session_id: str) -> list[Json]:
-        answer = await self._ask(f"{STORE_PREFIX}list-entries", {"session_id": session_id})
-        return _in_order(answer["entries"])
+        pages = self._pages(f"{STORE_PREFIX}list-entries", {"session_id": session_id, "limit": _PAGE})
+        return _in_order([entry async for page in pages for entry in page["entries"]])
+
+    async def _pages(self, function_id: str, request: Json) -> AsyncIterator[Json]:
+        """The pages of a list, however many; a main that knows no pages gives one."""
+        page = await self._ask(function_id, request)
+        yield page
+        while (cursor := page.get("next_cursor")) is not None:
+            page = await self._ask(function_id, {**request, "cursor": cursor})
+            yield page
 
 
 class _Envelope(msgspec.Struct):

@@ -92,7 +92,10 @@ class Feed:
 
 
 class Subscription:
-    """An async iterator over the events a filter lets through, in their order, without end."""
+    """An async iterator over the events a filter lets through, in their order, without end.
+
+    It raises LiveError (`invalid_cursor`) when events are next that are not kept any more; `skip` goes on after them.
+    """
 
     def __init__(self, feed: Feed, wanted: Filter) -> None:
         self.wanted = wanted
@@ -119,6 +122,10 @@ class Subscription:
 
     def wake(self) -> None:
         self._wake.set()
+
+    def skip(self) -> None:
+        """Go on with the newest event, whatever was missed."""
+        self._position = self._feed.head
 
     def restart(self, head: int, snapshot: Snapshot) -> None:
         self._queue.clear()
@@ -170,19 +177,19 @@ class Subscription:
         return event
 
     async def _catch_up(self) -> None:
-        if self._position >= self._feed.head:
+        if self._position > self._feed.head:
+            raise LiveError("invalid_cursor", f"there is no event {self._position}; the newest is {self._feed.head}")
+        if self._position == self._feed.head:
             self._behind = False
             return
         restarts = self._restarts
         try:
             page = await self._feed.read(self._position, _PAGE)
         except (LiveError, OSError) as error:
-            if isinstance(error, LiveError) and error.code == "invalid_cursor":
-                _log.warning("a subscriber of live sessions was away too long and missed events: %s", error)
-                self._position = max(self._position, self._feed.head)
-            else:
-                _log.warning("a subscriber of live sessions cannot catch up yet: %s", error)
-                await asyncio.sleep(_RETRY_SECONDS)
+            if isinstance(error, LiveError) and error.code == "invalid_cursor" and restarts == self._restarts:
+                raise
+            _log.warning("a subscriber of live sessions cannot catch up yet: %s", error)
+            await asyncio.sleep(_RETRY_SECONDS)
             return
         if restarts == self._restarts:  # else the store was exchanged meanwhile
             self._page.extend(page)

@@ -20,6 +20,7 @@ __all__ = [
     "EntryOf",
     "Fork",
     "List",
+    "ListEntries",
     "Messages",
     "Nothing",
     "Order",
@@ -146,6 +147,15 @@ class PutEntry(Request):
     entry: Entry
 
 
+class ListEntries(Request):
+    session_id: str
+    limit: Unsigned | None = None
+    cursor: str | None = None
+
+    def __post_init__(self) -> None:
+        fits(limit=self.limit)
+
+
 class PublishEvents(Request):
     events: list[Any]
 
@@ -180,7 +190,7 @@ REQUESTS: Mapping[str, type[Request]] = {
     "session::store::get-active-leaf": SessionOf,
     "session::store::get-entry": EntryOf,
     "session::store::get-meta": SessionOf,
-    "session::store::list-entries": SessionOf,
+    "session::store::list-entries": ListEntries,
     "session::store::list-metas": Nothing,
     "session::store::publish-events": PublishEvents,
     "session::store::put-entry": PutEntry,

@@ -158,7 +158,13 @@ class Live:
 
     async def _deliver(self, binding_id: str, subscription: Subscription, deliver: Deliver, *, envelope: bool) -> None:
         try:
-            async for event in subscription:
+            while True:
+                try:
+                    event = await anext(subscription)
+                except LiveError as error:
+                    _log.warning("binding %s was away too long and missed events: %s", binding_id, error)
+                    subscription.skip()
+                    continue
                 payload = msgspec.to_builtins(event) if envelope else event.payload
                 try:
                     await deliver(payload, event.seq)
@@ -171,7 +177,8 @@ class Live:
         self, config: Any = None, *, types: Iterable[str] | None = None, after: int | None = None
     ) -> AsyncIterator[Event]:
         """The same as an async iterator over several types (default: the six public ones), for SSE and Python.
-        `session_id` applies to all types, `roles` to messages. The past starts at the call, not at the first event."""
+        `session_id` applies to all types, `roles` to messages. The past starts at the call, not at the first event.
+        Raises LiveError (`invalid_cursor`) also later, should what is next not be kept any more."""
         wanted = parse_filter(PUBLIC_TYPES if types is None else types, config, lenient=True)
         if after is not None:
             wanted = msgspec.structs.replace(wanted, after=after)
@@ -183,6 +190,18 @@ class Live:
                 yield event
         finally:
             self._feed.drop(subscription)
+
+    async def ensure_kept(self, after: int) -> None:
+        """Raise LiveError (`invalid_cursor`) when the events later than a number cannot be told any more.
+
+        A bridge has to ask its main; while that cannot be reached nobody knows.
+        """
+        if self._adapter.name == "bridge" and self._feed.settled and after < self._feed.head:
+            try:
+                await self._adapter.read_events(after, 1)
+            except LiveError as error:
+                if error.code == "invalid_cursor":
+                    raise
 
     def _subscribe(self, wanted: Filter) -> Subscription:
         oldest = self._adapter.oldest

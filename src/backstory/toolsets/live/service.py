@@ -21,6 +21,7 @@ from .filters import has_metadata, tokens_of
 from .fs import FsStore
 from .index import Run, Session
 from .journal import Change, now
+from .limits import check_sizes, page_of, size_of
 from .records import CUSTOM_ENTRY, ROLES, EntryLine
 from .settings import LiveSettings
 from .types import LARGEST, CustomEntry, Entry, MessageEntry, SessionMeta
@@ -87,9 +88,10 @@ class Service:
                 found.append((key, meta))
                 if len(found) > limit:
                     break
-        page: Json = {"sessions": [_plain(meta) for _, meta in found[:limit]]}
-        if len(found) > limit:
-            key, meta = found[limit - 1]
+        fitting = list(page_of((item, size_of(item[1])) for item in found[:limit]))
+        page: Json = {"sessions": [_plain(meta) for _, meta in fitting]}
+        if len(found) > len(fitting):
+            key, meta = fitting[-1]
             page["next_cursor"] = encode_list_cursor(order, key, meta.session_id)
         return page
 
@@ -237,9 +239,10 @@ class Service:
             runs = self._after(session, runs, roles, request.cursor)
         limit = self.settings.limit(request.limit)
         places = self._store.index.places(session, runs, roles, limit + 1)
-        page: Json = {"messages": [_item(entry) for entry in self._store.read(session, places[:limit])]}
-        if len(places) > limit:
-            page["next_cursor"] = encode_page_cursor(places[limit - 1].id)
+        fitting = list(page_of((place, place.length) for place in places[:limit]))
+        page: Json = {"messages": [_item(entry) for entry in self._store.read(session, fitting)]}
+        if len(places) > len(fitting):
+            page["next_cursor"] = encode_page_cursor(fitting[-1].id)
         return page
 
     def _after(self, session: Session, runs: Sequence[Run], roles: Sequence[int], cursor: str) -> Sequence[Run]:
@@ -318,7 +321,9 @@ class Service:
             line.length = len(raw)
             change.entries.append(Raw(raw))
             lines.append(line)
-        change.meta = Raw(encode(meta))
+        raw_meta = encode(meta)
+        check_sizes(map(bytes, change.entries), raw_meta)
+        change.meta = Raw(raw_meta)
         self._store.write(change, lines, meta)
 
 

@@ -10,9 +10,11 @@ from msgspec import Raw
 
 from . import requests as ask
 from .branches import Place
+from .errors import LiveError
 from .events import PUBLIC_TYPES, Event
 from .fs import FsStore
 from .journal import Change, now
+from .limits import check_sizes, page_of
 from .records import ROLES, EntryLine
 from .service import check_id, encode
 from .types import CustomEntry, SessionMeta
@@ -39,7 +41,9 @@ class StoreProtocol:
         meta = request.meta
         check_id(meta.session_id)
         await self._store.ready(meta.session_id)
-        change = Change(cause="stored", session_id=meta.session_id, time=now(), meta=Raw(encode(meta)))
+        raw = encode(meta)
+        check_sizes((), raw)
+        change = Change(cause="stored", session_id=meta.session_id, time=now(), meta=Raw(raw))
         self._store.write(change, [], meta)
         await self._store.durable()
         return _OK
@@ -60,6 +64,7 @@ class StoreProtocol:
         await self._store.ready(request.session_id)
         entry = request.entry
         raw = encode(entry)
+        check_sizes([raw], b"")
         tag = "" if isinstance(entry, CustomEntry) else entry.message.__struct_config__.tag
         line = EntryLine(entry.id, entry.parent_id, ROLES.index(str(tag)), entry.revision or 0, 0, len(raw))
         change = Change(cause="stored", session_id=request.session_id, time=now(), entries=[Raw(raw)])
@@ -67,9 +72,21 @@ class StoreProtocol:
         await self._store.durable()
         return _OK
 
-    async def list_entries(self, request: ask.SessionOf) -> Json:
+    async def list_entries(self, request: ask.ListEntries) -> Json:
+        """All entries, parents first; in pages when a limit is given (which mains of others ignore)."""
         session = self._store.index.session(request.session_id)
-        return {"entries": self._store.read(session, self._store.index.all_places(session)) if session else []}
+        if session is None:
+            return {"entries": []}
+        places = self._store.index.all_places(session)
+        if request.limit is None:
+            return {"entries": self._store.read(session, places)}
+        after = _place_of(request.cursor)
+        rest = [place for place in places if (place.branch, place.depth) > after]
+        fitting = list(page_of((place, place.length) for place in rest[: max(request.limit, 1)]))
+        page: Json = {"entries": self._store.read(session, fitting)}
+        if len(rest) > len(fitting):
+            page["next_cursor"] = f"{fitting[-1].branch}:{fitting[-1].depth}"
+        return page
 
     async def delete_entries(self, request: ask.SessionOf) -> Json:
         return await self._rewrite(request.session_id, drop_entries=True)
@@ -126,6 +143,16 @@ class StoreProtocol:
             self._store.delete(Change(cause="deleted", session_id=session_id, time=now()))
         await self._store.durable()
         return _OK
+
+
+def _place_of(cursor: str | None) -> tuple[int, int]:
+    if cursor is None:
+        return -1, -1
+    try:
+        branch, depth = map(int, cursor.split(":"))
+    except ValueError:
+        raise LiveError("invalid_cursor", "not a cursor of this function") from None
+    return branch, depth
 
 
 def _is_envelope(value: Any) -> bool:

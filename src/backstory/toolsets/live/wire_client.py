@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
+from .limits import MAX_FRAME_BYTES
+
 if TYPE_CHECKING:
     from websockets.asyncio.client import ClientConnection
 
@@ -23,7 +25,8 @@ __all__ = ["RemoteError", "WireClient"]
 _log = logging.getLogger("backstory.live")
 _FIRST_DELAY = 0.1
 _LONGEST_DELAY = 5.0
-_MAX_FRAME = 64 << 20
+# Twice what a main of ours sends: others may not keep to it, and one message too long would end the connection.
+_MAX_RECEIVED = 2 * MAX_FRAME_BYTES
 _CLOSE_SECONDS = 1
 Handler = Callable[[Any], None]
 
@@ -80,15 +83,22 @@ class WireClient:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def send(self, frame: Mapping[str, Any]) -> None:
-        """Send a frame. Raises ConnectionError."""
+        """Send a frame. Raises ConnectionError, or RemoteError for one that is too long."""
         from websockets.exceptions import ConnectionClosed
 
         if self._connection is None:
             raise ConnectionError(self.failure or "not connected")
         try:
-            await self._connection.send(msgspec.json.encode(frame).decode())
+            await self._connection.send(self._encoded(frame))
         except ConnectionClosed as error:
             raise ConnectionError(str(error)) from None
+
+    def _encoded(self, frame: Mapping[str, Any]) -> str:
+        data = msgspec.json.encode(frame)
+        if len(data) > MAX_FRAME_BYTES:  # it would end the connection, and every other call with it
+            why = f"the request has {len(data)} bytes, more than the {MAX_FRAME_BYTES} that can be sent"
+            raise RemoteError("invocation_failed", f"session/invalid_request: {why}")
+        return data.decode()
 
     async def call(self, function_id: str, data: Any) -> Any:
         """Call a function. Raises RemoteError, or ConnectionError when the connection is lost before the answer."""
@@ -113,7 +123,7 @@ class WireClient:
                 async with connect(
                     self.url,
                     additional_headers=headers,
-                    max_size=_MAX_FRAME,
+                    max_size=_MAX_RECEIVED,
                     compression=None,
                     proxy=None,
                     close_timeout=_CLOSE_SECONDS,

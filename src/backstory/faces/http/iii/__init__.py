@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .engine import Engine
-from .socket import MAX_FRAME_BYTES, iii_socket
+from .frames import MAX_FRAME_BYTES
+from .socket import iii_socket
 
 __all__ = ["MAX_FRAME_BYTES", "Engine", "iii_socket"]

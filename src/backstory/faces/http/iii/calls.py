@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from ....toolsets.live import LiveError
-from .frames import InvocationResult, InvokeFunction, RegisterFunction, error_body, given, write_frame
+from .frames import InvocationResult, InvokeFunction, RegisterFunction, error_body, fits, given, write_frame
 from .peer import EVENT_BYTES, Peer, PeerGone
 
 __all__ = ["Calls", "LocalFunction"]
@@ -164,9 +164,12 @@ class Calls:
         try:
             fields = await self._run(function, peer, frame.function_id, frame.data)
             if frame.wants_reply:
-                await peer.outbox.put(
-                    _result_frame(frame.invocation_id, frame.function_id, traceparent=frame.traceparent, **fields)
-                )
+                ids = (frame.invocation_id, frame.function_id)
+                text = _result_frame(*ids, traceparent=frame.traceparent, **fields)
+                if not fits(text):
+                    why = "session/storage: the answer is too long to be sent; ask for less, or for pages"
+                    text = _result_frame(*ids, error=error_body("invocation_failed", why))
+                await peer.outbox.put(text)
         except PeerGone:
             pass  # nobody is left to be told
         finally:

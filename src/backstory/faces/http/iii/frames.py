@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 __all__ = [
+    "MAX_FRAME_BYTES",
     "BadFrame",
     "Frame",
     "InvocationResult",
@@ -28,12 +29,15 @@ __all__ = [
     "UnregisterTrigger",
     "UnregisterTriggerType",
     "error_body",
+    "fits",
     "given",
     "read_frame",
     "write_frame",
 ]
 
 NULL = Raw(b"null")
+# The SDKs send up to this much in one message.
+MAX_FRAME_BYTES = 64 * 1024 * 1024
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"(\s*:)?|[{}\[\]]')
 _IDS = ('"type"', '"invocation_id"', '"function_id"')
 _LOOKED_AT = 1 << 20
@@ -236,6 +240,11 @@ def write_frame(kind: str, **fields: Any) -> str:
     """A frame as text. Fields that are None are left out: absent is how the protocol says "none"."""
     frame = {"type": kind} | {name: value for name, value in fields.items() if value is not None}
     return _encoder.encode(frame).decode()
+
+
+def fits(text: str) -> bool:
+    """Whether a frame can be sent: one that is too long ends the connection of its receiver."""
+    return len(text) <= MAX_FRAME_BYTES // 4 or len(text.encode()) <= MAX_FRAME_BYTES
 
 
 def given(raw: Raw) -> Raw | None:

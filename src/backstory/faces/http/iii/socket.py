@@ -13,12 +13,9 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from .engine import Engine
 from .peer import Peer, PeerGone
 
-__all__ = ["MAX_FRAME_BYTES", "iii_socket"]
+__all__ = ["iii_socket"]
 
 logger = logging.getLogger(__name__)
-
-# The SDKs send up to this much in one message.
-MAX_FRAME_BYTES = 64 * 1024 * 1024
 
 
 def iii_socket(engine: Engine) -> Callable[[WebSocket], Awaitable[None]]:

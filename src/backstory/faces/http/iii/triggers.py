@@ -41,6 +41,7 @@ class Triggers:
         self._live = live
         self._calls = calls
         self._local = {kind.id for kind in live.trigger_types()}
+        self._checking: set[asyncio.Task[None]] = set()
         self._providers: dict[str, tuple[Peer, RegisterTriggerType]] = {}
 
     def register_type(self, peer: Peer, frame: RegisterTriggerType, peers: list[Peer]) -> None:
@@ -107,14 +108,32 @@ class Triggers:
         async def deliver(payload: dict[str, Any], seq: int) -> None:
             await self._calls.notify(frame.function_id, payload, peer, given(frame.metadata))
 
+        def bind(config: Any) -> None:
+            binding.unbind = self._live.bind(f"{peer.id}/{frame.id}", frame.trigger_type, config, deliver)
+            self._tell(binding, None)
+
+        async def bind_from(after: int, config: Any) -> None:
+            try:
+                await self._live.ensure_kept(after)
+                if peer.bindings.get(frame.id) is binding:  # else it was withdrawn meanwhile
+                    bind(config)
+            except LiveError as error:
+                self._reject(binding, error)
+
         try:
             config = msgspec.json.decode(frame.config)
-            binding.unbind = self._live.bind(f"{peer.id}/{frame.id}", frame.trigger_type, config, deliver)
+            after = config.get("after") if isinstance(config, dict) else None
+            if isinstance(after, int):
+                self._checking.add(task := asyncio.create_task(bind_from(after, config)))
+                task.add_done_callback(self._checking.discard)
+            else:
+                bind(config)
         except (LiveError, msgspec.DecodeError, RecursionError) as error:
-            del peer.bindings[frame.id]
-            self._tell(binding, error_body("trigger_registration_failed", str(error)))
-        else:
-            self._tell(binding, None)
+            self._reject(binding, error)
+
+    def _reject(self, binding: Binding, error: Exception) -> None:
+        binding.peer.bindings.pop(binding.frame.id, None)
+        self._tell(binding, error_body("trigger_registration_failed", str(error)))
 
     def _activate(self, binding: Binding, provider: Peer) -> None:
         """Ask the provider; its answer comes as `triggerregistrationresult`."""

@@ -85,6 +85,10 @@ class Worker:
         if known is not None and known[0] == config:
             return
 
+        after = config.config.get("after") if isinstance(config.config, dict) else None
+        if isinstance(after, int):
+            await self._live.ensure_kept(after)
+
         async def deliver(payload: dict[str, Any], seq: int) -> None:
             await self._connected.wait()
             request = {"function_id": config.function_id, "payload": payload, "action": TriggerAction.Void()}
