@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 RUNNABLE := $(VENV)/.runnable
 READY := $(VENV)/.ready
 
-.PHONY: run test test-slow check bench clean
+.PHONY: run test test-slow test-agents check bench clean
 
 $(RUNNABLE): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed") if sys.version_info < (3, 11) else None'
@@ -28,6 +28,15 @@ test: check ## everything that is fast, and short forms of the slow tests
 test-slow: $(READY) ## load, crash and scale
 	$(BIN)/python -m pytest -m slow
 
+.agents/.ready: tests/agents/package.json
+	mkdir -p .agents
+	cp tests/agents/package.json .agents/
+	npm install --prefix .agents --no-audit --no-fund --silent
+	touch $@
+
+test-agents: $(READY) .agents/.ready ## clients of other people, from npm; needs node and, the first time, the network
+	$(BIN)/python -m pytest -m agents
+
 check: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -38,4 +47,4 @@ bench: $(READY) ## the numbers of docs/performance.md; EVENTS=1000000 for the fu
 	$(BIN)/python -m bench.run --events $(or $(EVENTS),100000)
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	rm -rf $(VENV) .agents .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
