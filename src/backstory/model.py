@@ -22,6 +22,7 @@ __all__ = [
     "Ref",
     "SessionRef",
     "TurnRef",
+    "call_by_tokens",
     "digest",
     "event_id",
     "parse_id",
@@ -157,6 +158,11 @@ def _session_key(text: str) -> str:
     if not (source and slash and native):
         raise InvalidId(text)
     return key
+
+
+def call_by_tokens(agent: str, input: int, output: int, cache_read: int, cache_write: int, reasoning: int) -> str:
+    """The name of a model call to which its agent gives no id, in its transcripts and in its telemetry alike."""
+    return f"{agent}:{input}/{output}/{cache_read}/{cache_write}/{reasoning}"
 
 
 def parse_id(text: str) -> Ref:

@@ -112,6 +112,8 @@ class SpanRow(Struct, kw_only=True):
     of the call as a whole has it, not those inside (such as a permission prompt)."""
     logged: bool = False
     """Made from a log record, which may report a call that a span reports as well."""
+    twin: tuple[str, int] | None = None
+    """Trace and id of the span that shows the call which this one reports; filled in by the store."""
     event: bytes | None = None
     """The event of the archive it was made from."""
     metadata: dict[str, Any] = {}

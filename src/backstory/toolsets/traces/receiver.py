@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from ...archive.base import Archive
 from ...archive.spans import Origin, SpanRow
-from ...model import EventType, digest
+from ...model import EventType, call_by_tokens, digest
 from ...otelfiles import Line
 from ...redact import Mode, egress_value
 from .attributes import Meaning, interpret
@@ -25,6 +25,7 @@ __all__ = ["Receiver", "Taken"]
 
 _CLAUDE, _CODEX = "claude-code", "codex"
 _MAX_NAME_CHARS = 1_000
+_WAITING = ".blocked_on_user"  # how Claude Code names a span in which it waits for a person
 _NOTHING_NEW = (None,) * 5
 
 
@@ -99,6 +100,8 @@ class Receiver:
         span.end = max(raw.end, raw.start) if raw.end else None
         span.status = "error" if raw.failed else "success" if raw.end else "pending"
         span.call = _call(attributes, meaning, agent)
+        if agent == _CLAUDE and raw.name.endswith(_WAITING) and span.end is not None:
+            span.waiting = span.end - span.start
         if raw.message:
             span.metadata = with_fields(span.metadata, {"statusMessage": raw.message})
         batch.spans.append(span)
@@ -228,8 +231,8 @@ def _call(attributes: dict[str, Any], meaning: Meaning, agent: str | None) -> st
     if meaning.type == "GENERATION":
         if agent == _CODEX and (tokens := meaning.tokens) is not None:
             # It gives its calls no id, but tells of each the same numbers.
-            numbers = (tokens.input, tokens.output, tokens.cache_read, tokens.cache_write_5m, meaning.reasoning or 0)
-            return f"codex:{'/'.join(map(str, numbers))}"
+            counts = (tokens.input, tokens.output, tokens.cache_read, tokens.cache_write_5m, meaning.reasoning or 0)
+            return call_by_tokens(agent, *counts)
         call = attributes.get("request_id") or attributes.get("gen_ai.response.id")
     elif attributes.get("gen_ai.operation.name") == "execute_tool":
         call = attributes.get("gen_ai.tool.call.id")

@@ -75,6 +75,7 @@ def _metadata(row: SpanRow, with_origin: bool) -> dict[str, Any]:
         "costSource": None if row.cost is None else "reported" if row.cost_reported else "computed",
         "eventId": None if row.event is None else event_id(row.event),
         "truncated": row.cut or None,
+        "shownBy": None if row.twin is None else {"traceId": row.twin[0], "spanId": _hex(row.twin[1])},
     }
     if with_origin:
         facts |= {

@@ -120,9 +120,11 @@ def trace_term(condition: Condition, sent: Collection[str] = ()) -> Term:
     if column := _TRACE_TEXTS.get(field):
         return Term(*_text(f"t.{column}", condition))
     inner = span_term(condition, sent)
-    test = "EXISTS (SELECT 1 FROM span s WHERE s.trace = t.id AND {})"
+    test = "EXISTS (SELECT 1 FROM span s WHERE s.trace = t.id AND s.twin IS NULL AND {})"
     source = inner.driver or "span s"
-    driver = f"{source} CROSS JOIN trace t ON t.id = s.trace AND {'1' if inner.driver else inner.test}"
+    driver = (
+        f"{source} CROSS JOIN trace t ON t.id = s.trace AND s.twin IS NULL AND {'1' if inner.driver else inner.test}"
+    )
     parameters = inner.driver_parameters if inner.driver else inner.parameters
     probe = None if inner.probe is None else test.format(inner.probe)
     return Term(test.format(inner.test), inner.parameters, driver, tuple(parameters), probe, inner.probe_parameters)

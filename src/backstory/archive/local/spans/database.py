@@ -151,11 +151,16 @@ ALTER TABLE span ADD COLUMN last_turn INTEGER;
 ALTER TABLE span ADD COLUMN twin INTEGER;
 CREATE INDEX span_twin ON span (twin) WHERE twin IS NOT NULL
 """
+# `scope` is what the calls of a projected span's session have in common with the telemetry of that session.
+_SCOPES = """
+ALTER TABLE span ADD COLUMN scope INTEGER;
+CREATE INDEX span_received_call ON span (call) WHERE session IS NULL AND call IS NOT NULL
+"""
 
 # Digests of sessions that were forgotten, and of traces that telemetry told of them, as in archive.db.
 _FORGOTTEN = "CREATE TABLE forgotten (mark INTEGER PRIMARY KEY) STRICT"
 
-_MIGRATIONS: tuple[str, ...] = (_TABLES, _FEWER_PAGES, _CALLS, _TWINS, _FORGOTTEN)
+_MIGRATIONS: tuple[str, ...] = (_TABLES, _FEWER_PAGES, _CALLS, _TWINS, _FORGOTTEN, _SCOPES)
 
 
 def prepare(path: Path) -> None:

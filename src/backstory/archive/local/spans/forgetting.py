@@ -31,20 +31,31 @@ def forget_session(spans: SpanWriter, session: int, key: str, *, remember: bool)
         if remember:
             received = [digest("trace", uid) for _, uid, projected in traces if not projected]
             spans.remember_forgotten([session_mark(key), *received])
-        _drop_values(db, numbers)
-        for table, column in (("facts", "span"), ("content", "span"), ("resent", "span"), ("span", "id")):
-            _delete(db, table, column, numbers)
+        shown = _twins(db, numbers)
+        _drop_values(db, numbers | shown)
+        for table in ("facts", "content", "resent"):
+            _delete(db, table, "span", numbers | shown)
+        _delete(db, "span", "id", numbers)
         _delete(db, "trace", "id", own)
         db.execute("DELETE FROM host WHERE session = ?1 OR parent = ?1", (session,))
         _drop_names(db, {name for _, _, name, _ in rows})
         calls = {call for _, _, _, call in rows if call is not None}
-        for trace in ({trace for _, trace, _, _ in rows} | traces_of_calls(db, calls)) - own:
+        others = ({trace for _, trace, _, _ in rows} | traces_of_calls(db, calls)) - own
+        for trace in others | spans.unite(others):
             spans.refresh(trace)
     db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
 def _delete(db: sqlite3.Connection, table: str, column: str, numbers: Collection[int]) -> None:
     db.execute(f"DELETE FROM {table} WHERE {column} IN (SELECT value FROM json_each(?))", (_json(numbers),))
+
+
+def _twins(db: sqlite3.Connection, spans: set[int]) -> set[int]:
+    """The spans of other sessions that show what these report; what these show of others' reports is let go."""
+    listed = "(SELECT value FROM json_each(?))"
+    db.execute(f"UPDATE span SET twin = NULL WHERE twin IN {listed}", (_json(spans),))
+    rows = db.execute(f"SELECT twin FROM span WHERE twin IS NOT NULL AND id IN {listed}", (_json(spans),))
+    return {twin for (twin,) in rows}
 
 
 def _drop_values(db: sqlite3.Connection, spans: set[int]) -> None:

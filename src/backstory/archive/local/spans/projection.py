@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import Struct
 
-from ....model import EventType, digest, session_id, turn_id
+from ....model import EventType, call_by_tokens, digest, session_id, turn_id
 from ....money import Tokens, price, price_list
 from ...base import UsageRow
 from ...spans import SPAN_TYPES, Origin
 from .turn import Piece, Turn, Unpack, read_turn_spans
+from .twins import scope_of
 
 if TYPE_CHECKING:
     from .store import LocalSpans
@@ -90,7 +91,7 @@ class Projection:
         with self._spans.transaction():
             if self._meta("version") != version:
                 # Other rules or other prices: everything is made again.
-                self._spans.remove("session IS NOT NULL")
+                self._touched |= self._spans.remove("session IS NOT NULL")
                 self._spans.db.execute("DELETE FROM trace WHERE projected")
                 self._spans.db.execute("DELETE FROM host")
                 self._set_meta("version", version)
@@ -151,14 +152,15 @@ class Projection:
         trace = self._spans.trace(place.trace, origin if place.parent is None else Origin(), projected=True)
         root = _uid(digest("turn", session.key, str(ordinal)))
         status, end = self._ending(session, ordinal, turn, trace, place.parent)
-        common = {"trace": trace, "session": session.id, "turn": ordinal}
+        scope = scope_of(session.key.partition("/")[2])
+        common = {"trace": trace, "session": session.id, "turn": ordinal, "scope": scope}
         first = {
             "uid": root, "parent": place.parent, "type": _SPAN, "status": status, "start": turn.start, "end": end,
             "name": self._spans.name("turn" if place.parent is None else session.title or "subagent"),
             "first": turn.prompt, "last": turn.answer, "waiting": turn.waiting,
         }  # fmt: skip
-        rows = [first, *({"parent": root, **self._piece(piece)} for piece in turn.pieces)]
-        self._spans.replace_turn(trace, session.id, ordinal, [common | row for row in rows])
+        rows = [first, *({"parent": root, **self._piece(piece, session.source)} for piece in turn.pieces)]
+        self._touched |= self._spans.replace_turn(trace, session.id, ordinal, [common | row for row in rows])
         self._touched.add(trace)
         self._follow_children(session, ordinal, turn, trace)
         return turn
@@ -178,7 +180,7 @@ class Projection:
                 return row[0], row[1]
         return _PENDING, None
 
-    def _piece(self, piece: Piece) -> dict[str, Any]:
+    def _piece(self, piece: Piece, agent: str) -> dict[str, Any]:
         name, usage = self._spans.name, piece.usage
         row: dict[str, Any] = {
             "uid": piece.uid, "name": name(piece.name), "type": piece.type, "status": piece.status,
@@ -197,6 +199,7 @@ class Projection:
                 "cost": _cost(piece.model, usage, piece.start),
                 "cost_reported": usage.cost is not None,
                 "stop_reason": name(usage.stop_reason) if usage.stop_reason else None,
+                "call": piece.call or _call(agent, usage),
             }
         return row
 
@@ -278,15 +281,14 @@ class Projection:
     # The rest
 
     def _refresh(self) -> None:
-        for trace in self._touched:
+        for trace in self._touched | self._spans.unite(self._touched):
             self._spans.refresh(trace)
         self._touched.clear()
 
     def _remove_trace(self, uid: str) -> None:
         row = self._spans.db.execute("SELECT id FROM trace WHERE uid = ?", (uid,)).fetchone()
         if row is not None:
-            self._spans.remove("trace = ? AND session IS NOT NULL", row)
-            self._touched.add(row[0])
+            self._touched |= {row[0], *self._spans.remove("trace = ? AND session IS NOT NULL", row)}
 
     def _is_pending(self, session: Session, ordinal: int, place: Place) -> bool:
         uid = _uid(digest("turn", session.key, str(ordinal)))
@@ -318,6 +320,13 @@ class Projection:
 
     def _set_meta(self, name: str, value: str | int) -> None:
         self._spans.db.execute("INSERT OR REPLACE INTO meta (name, value) VALUES (?, ?)", (name, value))
+
+
+def _call(agent: str, usage: UsageRow) -> str:
+    """The name of a model call that has no id in the transcript."""
+    written = usage.cache_write_5m_tokens + usage.cache_write_1h_tokens
+    counts = (usage.input_tokens, usage.output_tokens, usage.cache_read_tokens, written, usage.reasoning_tokens)
+    return call_by_tokens(agent, *counts)
 
 
 def _cost(model: str | None, usage: UsageRow, at: int) -> float | None:

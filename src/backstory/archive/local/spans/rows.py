@@ -21,7 +21,7 @@ SPAN_SELECT = (
     "s.session, s.turn, s.first, s.last, f.data, c.input, c.output, c.tool_calls, "
     "EXISTS (SELECT 1 FROM span p WHERE p.uid = s.parent AND p.trace = s.trace), "
     "t.session, t.source, t.project, t.dataset_run, s.cache_write_1h, s.total, s.call, s.logged, "
-    "s.waiting, s.last_turn "
+    "s.waiting, s.last_turn, s.twin "
     "FROM span s JOIN trace t ON t.id = s.trace JOIN name n ON n.id = s.name "
     "LEFT JOIN name m ON m.id = s.model LEFT JOIN name r ON r.id = s.stop_reason "
     "LEFT JOIN facts f ON f.span = s.id LEFT JOIN content c ON c.span = s.id "

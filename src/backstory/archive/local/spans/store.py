@@ -30,7 +30,7 @@ from ...spans import (
 from ...trouble import DAMAGED_TRACES, explain, is_damage
 from ..bodies import Bodies
 from ..database import Reader, rewrite
-from .conditions import paths_of, span_sort, span_term, trace_sort, trace_term
+from .conditions import Term, paths_of, span_sort, span_term, trace_sort, trace_term
 from .database import open_database, prepare
 from .rows import SPAN_SELECT, TRACE_COLUMNS, read_span, read_trace
 from .search import Matches, find
@@ -134,6 +134,8 @@ class LocalSpans:
         with self._reading() as db:
             sent = _sent(db, query)
             terms = [span_term(condition, sent) for condition in query.conditions]
+            if _has_twins(db):
+                terms.append(Term("s.twin IS NULL", []))
             matches = find(db, "span s", "s", query, terms, span_sort(query.sort, sent))
             values = _by_number(db, SPAN_SELECT, "s", matches.numbers)
             return _found(matches, self._with_texts(values, chars))
@@ -145,6 +147,7 @@ class LocalSpans:
                 return None
             values = db.execute(f"{SPAN_SELECT} WHERE s.trace = ?", (row[0],)).fetchall()
             spans = self._with_texts(sorted(values, key=itemgetter(0)), None)
+            _point_at_twins(db, spans, {number: twin for row in values if (number := row[0]) and (twin := row[38])})
             return read_trace(row[1:]), _parents_first(list(spans.values()))
 
     def usage(self, window: Window, detail: UsageDetail = "day") -> list[UsageTotal]:
@@ -175,21 +178,25 @@ class LocalSpans:
         projected: list[tuple[SpanRow, int, int, int | None, int | None]] = []
         for values in rows:
             span = spans[values[0]] = read_span(values)
-            session, turn, first, last = values[19:23]
-            if session is not None:
-                last_turn = values[37]
-                if last_turn is None:
-                    projected.append((span, session, turn, first, last))
-                else:  # the response of a tool stands in another turn than the call
-                    projected += (span, session, turn, first, None), (span, session, last_turn, None, last)
-                continue
             texts = (self._bodies.unpack(body) for body in values[24:27])
             span.input, span.output, tool_calls = (_decode(text) if text else None for text in texts)
             span.tool_calls = tool_calls or []
+            session, turn, first, last = values[19:23]
+            last_turn = values[37]
+            if session is not None and last_turn is None:
+                projected.append((span, session, turn, first, last))
+            elif session is not None:  # the response of a tool stands in another turn than the call
+                projected += (span, session, turn, first, None), (span, session, last_turn, None, last)
+        told = {id(span): (span.input, span.output, span.tool_calls) for span, *_ in projected}
         try:
             fill_from_events(projected, self._read_events)
         except sqlite3.DatabaseError as error:  # of the archive, not of the traces
             raise ArchiveError(explain(error) or f"the archive cannot be read: {error}") from None
+        for span, *_ in projected:  # telemetry may know what the transcript does not tell
+            input, output, tool_calls = told[id(span)]
+            span.input = input if span.input is None else span.input
+            span.output = output if span.output is None else span.output
+            span.tool_calls = span.tool_calls or tool_calls
         if chars is not None:
             for span in spans.values():
                 _cut(span, chars)
@@ -241,6 +248,25 @@ def _sent(db: sqlite3.Connection, query: TraceQuery) -> set[str]:
     marks = ", ".join("?" * len(paths))
     rows = db.execute(f"SELECT text FROM path WHERE text IN ({marks})", paths) if paths else ()
     return {text for (text,) in rows}
+
+
+def _has_twins(db: sqlite3.Connection) -> bool:
+    """Where there are none, searching needs not look for them."""
+    return db.execute("SELECT 1 FROM span WHERE twin IS NOT NULL LIMIT 1").fetchone() is not None
+
+
+def _point_at_twins(db: sqlite3.Connection, spans: dict[int, SpanRow], twins: dict[int, int]) -> None:
+    """What a span reports that another one shows stands there, and only there."""
+    rows = _by_number(
+        db, "SELECT s.id, t.uid, s.uid FROM span s JOIN trace t ON t.id = s.trace", "s", [*twins.values()]
+    )
+    places = {number: (trace, id) for number, trace, id in rows}
+    for number, twin in twins.items():
+        span = spans[number]
+        span.twin = places.get(twin)
+        span.input = span.output = span.cost = span.total_tokens = span.input_tokens = span.output_tokens = None
+        span.cache_read_tokens = span.cache_write_tokens = span.cache_write_1h_tokens = span.reasoning_tokens = None
+        span.tool_calls = []
 
 
 def _found(matches: Matches, rows: dict[int, T]) -> Found[T]:

@@ -9,11 +9,12 @@ from ...spans import SpanStats, StatsGroup, ToolUse, UsageDetail, UsageTotal, Wi
 
 __all__ = ["span_stats", "tool_uses", "usage_totals"]
 
-# What telemetry told of a session that has a transcript is the same usage once more.
+# Telemetry that does not name its calls tells of a session with a transcript the same usage once more.
 _COUNTED = """
-s.counts AND (s.input IS NOT NULL OR s.output IS NOT NULL OR s.total IS NOT NULL OR s.cost IS NOT NULL)
-AND (t.projected OR t.session IS NULL
-     OR NOT EXISTS (SELECT 1 FROM trace o WHERE o.session = t.session AND o.projected))
+s.counts AND s.twin IS NULL
+AND (s.input IS NOT NULL OR s.output IS NOT NULL OR s.total IS NOT NULL OR s.cost IS NOT NULL)
+AND (t.projected OR s.call IS NOT NULL OR t.native IS NULL
+     OR NOT EXISTS (SELECT 1 FROM trace o WHERE o.native = t.native AND o.projected))
 """
 
 
@@ -66,12 +67,13 @@ def usage_totals(db: sqlite3.Connection, window: Window, detail: UsageDetail) ->
 
 def span_stats(db: sqlite3.Connection, window: Window, by: StatsGroup) -> list[SpanStats]:
     key, which = _STATS[by]
+    took = "s.end - s.start" if by != "tool" else "s.end - s.start - coalesce(s.waiting, 0)"
     where, parameters = _where(window)
     rows = db.execute(
-        f"WITH one AS (SELECT {key} AS key, s.status, s.end - s.start AS ms, s.input, s.output, s.cost, "
-        f"row_number() OVER (PARTITION BY {key} ORDER BY s.end IS NULL, s.end - s.start) AS place, "
+        f"WITH one AS (SELECT {key} AS key, s.status, {took} AS ms, s.input, s.output, s.cost, "
+        f"row_number() OVER (PARTITION BY {key} ORDER BY s.end IS NULL, {took}) AS place, "
         f"count(s.end) OVER (PARTITION BY {key}) AS ended "
-        f"FROM span s JOIN trace t ON t.id = s.trace WHERE {which} AND {where}) "
+        f"FROM span s JOIN trace t ON t.id = s.trace WHERE s.twin IS NULL AND {which} AND {where}) "
         "SELECT n.text, count(*), sum(one.status = 0), "
         "max(CASE WHEN place = (ended + 1) / 2 THEN ms END), "
         "max(CASE WHEN place = (ended * 95 + 99) / 100 THEN ms END), "

@@ -16,6 +16,8 @@ from ..bodies import Bodies
 from ..database import mark
 from .columns import Columns
 from .counting import REPORTS_USAGE, count_once, traces_of_calls
+from .twins import enriched
+from .twins import unite as find_twins
 
 __all__ = ["SpanWriter"]
 
@@ -27,11 +29,12 @@ _MAX_NUMBERS = 100_000
 _NO_USAGE = (None,) * 11
 
 _encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
 
 SPAN_COLUMNS = (
     "id", "trace", "uid", "parent", "name", "type", "status", "start", "end", "model", "input", "output", "cache_read",
     "cache_write", "cache_write_1h", "reasoning", "cost", "cost_reported", "counts", "stop_reason", "exit_code",
-    "session", "turn", "first", "last", "cause", "call", "waiting", "last_turn",
+    "session", "turn", "first", "last", "cause", "call", "waiting", "last_turn", "scope",
 )  # fmt: skip
 _EMPTY = {**dict.fromkeys(SPAN_COLUMNS), "cost_reported": False, "counts": True}
 _PLAIN_COLUMNS = SPAN_COLUMNS[: SPAN_COLUMNS.index("model")]
@@ -152,22 +155,69 @@ class SpanWriter:
             self._put_rows([(number, *place, unique[place]) for place, number in numbers.items()])
             self._put_details({number: unique[place] for place, number in numbers.items()}, known.values())
             calls = {span.call for span in spans if span.call is not None and span.type == "GENERATION"}
-            for trace in traces_of_calls(self.db, calls).union(traces.values()):
+            united = self.unite(traces.values(), numbers.values())
+            for trace in traces_of_calls(self.db, calls).union(traces.values(), united):
                 self.refresh(trace)
 
-    def replace_turn(self, trace: int, session: int, turn: int, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Write the spans of a turn of the record, and remove those that it does not have any more."""
+    def replace_turn(self, trace: int, session: int, turn: int, rows: Sequence[Mapping[str, Any]]) -> set[int]:
+        """Write the spans of a turn of the record, and remove those that it does not have any more. Gives the other
+        traces in which something changed."""
         self.db.executemany(_UPSERT, [tuple(map({**_EMPTY, **row}.__getitem__, SPAN_COLUMNS)) for row in rows])
         self._unanalyzed += len(rows)
         kept = _encode([row["uid"] for row in rows]).decode()
-        self.remove(
+        return self.remove(
             "trace = ? AND session = ? AND turn = ? AND uid NOT IN (SELECT value FROM json_each(?))",
             (trace, session, turn, kept),
         )
 
-    def remove(self, where: str, parameters: Sequence[Any] = ()) -> None:
-        """Delete spans of turns. What telemetry reported of the same calls shows itself again."""
-        self.db.execute(f"DELETE FROM span WHERE {where}", parameters)
+    def remove(self, where: str, parameters: Sequence[Any] = ()) -> set[int]:
+        """Delete spans of turns. What telemetry reported of the same calls shows itself again, in the traces that are
+        the answer."""
+        numbers = [number for (number,) in self.db.execute(f"SELECT id FROM span WHERE {where}", parameters)]
+        if not numbers:
+            return set()
+        gone, given = "(SELECT value FROM json_each(?))", (_encode(numbers).decode(),)
+        rows = self.db.execute(f"UPDATE span SET twin = NULL WHERE twin IN {gone} RETURNING trace", given)
+        traces = {trace for (trace,) in rows.fetchall()}
+        # Numbers are given again: nothing of these may be found under them.
+        self.db.execute(f"INSERT OR IGNORE INTO resent (span) SELECT span FROM facts WHERE span IN {gone}", given)
+        for table, column in (("facts", "span"), ("content", "span"), ("span", "id")):
+            self.db.execute(f"DELETE FROM {table} WHERE {column} IN {gone}", given)
+        return traces
+
+    def unite(self, traces: Collection[int], written: Collection[int] | None = None) -> set[int]:
+        """Let spans of turns show what telemetry reports of the same calls. Gives the traces that this changed.
+
+        `written` are the received spans that are new; without it, spans of turns were written anew.
+        """
+        shown, touched = find_twins(self.db, traces, written)
+        for number, received in shown.items():
+            self._enrich(number, received)
+        return touched
+
+    def _enrich(self, number: int, received: Sequence[int]) -> None:
+        row = enriched(self.db, number, received)
+        self.db.execute(f"UPDATE span SET {', '.join(f'{name} = :{name}' for name in row)} WHERE id = :id", row)
+        if row["waiting"]:
+            self.db.execute(
+                "UPDATE span SET waiting = max(coalesce(waiting, 0), (SELECT sum(waiting) FROM span "
+                "WHERE trace = :trace AND parent = :parent)) WHERE trace = :trace AND uid = :parent",
+                row,
+            )
+        facts = self._facts_of(received)
+        span = SpanRow(trace="", id=row["uid"], name="", start=row["start"])
+        for other in reversed(received):
+            data = _decode(facts[other]) if other in facts else {"metadata": {}, "attributes": {}}
+            span.metadata = {**span.metadata, **data["metadata"]}
+            span.attributes = {**span.attributes, **data["attributes"]}
+            texts = self.db.execute("SELECT input, output, tool_calls FROM content WHERE span = ?", (other,)).fetchone()
+            input, output, calls = (
+                _decode(self._bodies.unpack(text)) if text else None for text in texts or (None,) * 3
+            )
+            span.input = span.input if input is None else input
+            span.output = span.output if output is None else output
+            span.tool_calls = calls or span.tool_calls
+        self._put_details({number: span}, [number])
 
     def trace(self, uid: str, origin: Origin, *, projected: bool = False) -> int:
         """The number of a trace, which is made if it is new."""
@@ -198,7 +248,7 @@ class SpanWriter:
             count_once(self.db, trace)
         tokens, cost = self.db.execute(
             "SELECT sum(coalesce(input, 0) + coalesce(output, 0) + coalesce(total, 0)), sum(cost) FROM span "
-            f"WHERE trace = ? AND counts AND {REPORTS_USAGE}",
+            f"WHERE trace = ? AND counts AND twin IS NULL AND {REPORTS_USAGE}",
             (trace,),
         ).fetchone()
         roots = self.db.execute(

@@ -1,0 +1,178 @@
+"""Calls that a transcript and telemetry both report: one span, with what each knows.
+
+The span of the turn shows the call. A received span that reports the same call keeps its place in its own trace, but
+nothing is found or counted by it: `twin` is the number of the span that shows it. Everything is worked out again from
+the spans at hand whenever one of them is written, so it does not matter which comes first.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from ....model import digest
+from ...spans import SPAN_TYPES
+
+__all__ = ["enriched", "scope_of", "unite"]
+
+_ERROR, _PENDING = 0, 1
+_GENERATION = SPAN_TYPES.index("GENERATION")
+# Reports of a model call start at about the same time. Some agents name calls by their token counts, which may repeat.
+_NEAR_MS = 3_600_000
+_COUNTS = ("input", "output", "cache_read", "cache_write", "cache_write_1h", "reasoning")
+_KNOWN = ("model", "stop_reason", "exit_code")
+_COLUMNS = (
+    "id", "trace", "uid", "parent", "type", "status", "start", "end", *_COUNTS, *_KNOWN, "cost", "cost_reported",
+    "waiting",
+)  # fmt: skip
+
+Row = dict[str, Any]
+
+
+class _Member(Struct, frozen=True):
+    """A span that reports a call."""
+
+    id: int
+    trace: int
+    call: str
+    scope: int | None
+    native: str | None
+    projected: bool
+    type: int
+    logged: bool
+    start: int
+    twin: int | None
+
+    @property
+    def group(self) -> tuple[str, int | None, bool]:
+        scope = self.scope if self.projected else scope_of(self.native)
+        return self.call, scope, self.type == _GENERATION
+
+
+def scope_of(session: str | None) -> int | None:
+    """What the reports of a session's calls have in common. Subagents of Claude Code (`<session>/agent-...`) report
+    under the id of the session that started them."""
+    if session is None:
+        return None
+    return int.from_bytes(digest("scope", session.partition("/")[0])[:8], "big", signed=True)
+
+
+def unite(
+    db: sqlite3.Connection, traces: Collection[int], written: Collection[int] | None = None
+) -> tuple[dict[int, list[int]], set[int]]:
+    """Find the twins among all spans that report the same calls as those of the traces.
+
+    Gives the received spans for each span of a turn that shows them, the best source first, and the traces in which
+    something changed. With `written` (numbers of received spans) only those for which there is news.
+    """
+    if db.execute("SELECT 1 FROM span WHERE session IS NULL AND call IS NOT NULL LIMIT 1").fetchone() is None:
+        return {}, set()
+    news = None if written is None else _with_parents(db, written)
+    groups: dict[tuple[str, int | None, bool], list[_Member]] = defaultdict(list)
+    for member in _members(db, traces):
+        groups[member.group].append(member)
+    shown: dict[int, list[int]] = defaultdict(list)
+    changes: list[tuple[int | None, int]] = []
+    touched: set[int] = set()
+    for members in groups.values():
+        pairs = _pairs(members)
+        changed = {member.id for member in members if pairs.get(member.id) != member.twin}
+        changes += [(pairs.get(number), number) for number in changed]
+        if news is None or changed or any(member.id in news for member in members):
+            touched |= {member.trace for member in members}
+            for received, twin in pairs.items():
+                shown[twin].append(received)
+    db.executemany("UPDATE span SET twin = ? WHERE id = ?", changes)
+    return shown, touched
+
+
+def _with_parents(db: sqlite3.Connection, numbers: Collection[int]) -> set[int]:
+    """What is inside a call tells of it, too."""
+    rows = db.execute(
+        "SELECT p.id FROM span s JOIN span p ON p.trace = s.trace AND p.uid = s.parent "
+        "WHERE s.waiting IS NOT NULL AND s.id IN (SELECT value FROM json_each(?))",
+        (msgspec.json.encode(list(numbers)).decode(),),
+    )
+    return {*numbers, *(number for (number,) in rows)}
+
+
+def _members(db: sqlite3.Connection, traces: Collection[int]) -> list[_Member]:
+    """In the order in which they are asked: spans know more than log records."""
+    rows = db.execute(
+        "SELECT s.id, s.trace, s.call, s.scope, t.native, s.session IS NOT NULL, s.type, s.logged, s.start, s.twin "
+        "FROM span s JOIN trace t ON t.id = s.trace WHERE s.call IN (SELECT DISTINCT o.call FROM span o "
+        "WHERE o.trace IN (SELECT value FROM json_each(?)) AND o.call IS NOT NULL AND (o.session IS NULL "
+        "OR EXISTS (SELECT 1 FROM span r WHERE r.call = o.call AND r.session IS NULL))) "
+        "ORDER BY s.logged, s.start, s.id",
+        (msgspec.json.encode(sorted(traces)).decode(),),
+    )
+    return [
+        _Member(id, trace, call, scope, native, bool(projected), type_, bool(logged), start, twin)
+        for id, trace, call, scope, native, projected, type_, logged, start, twin in rows
+    ]
+
+
+def _pairs(members: Collection[_Member]) -> dict[int, int]:
+    """Received spans with the projected ones that show them: the nearest in time, each with one span and one log
+    record, as far as there are enough of them."""
+    distances = sorted(
+        (abs(shown.start - member.start), member.id, shown.id, member.logged)
+        for shown in members
+        if shown.projected
+        for member in members
+        if not member.projected
+    )
+    near = [entry for entry in distances if entry[0] <= _NEAR_MS or not next(iter(members)).group[2]]
+    pairs: dict[int, int] = {}
+    taken: set[tuple[int, bool]] = set()
+    for _, received, shown, logged in near:
+        if received not in pairs and (shown, logged) not in taken:
+            pairs[received] = shown
+            taken.add((shown, logged))
+    for _, received, shown, _ in near:
+        pairs.setdefault(received, shown)
+    return {member.id: pairs[member.id] for member in members if member.id in pairs}
+
+
+def enriched(db: sqlite3.Connection, shown: int, received: Iterable[int]) -> Row:
+    """The columns of a span of a turn, with what the received spans know beside it or better."""
+    own = _row(db, shown)
+    for number in received:
+        other = _row(db, number)
+        if other["end"] is not None:
+            if own["type"] == _GENERATION and other["end"] > other["start"] and not own.get("timed"):
+                # The transcript tells only when the record of an answer was written.
+                own |= {"start": other["start"], "end": other["end"], "timed": True}
+            if own["status"] == _PENDING:
+                own |= {"status": other["status"], "end": max(own["start"], other["end"])}
+        if other["status"] == _ERROR:
+            own["status"] = _ERROR
+        for name in _COUNTS:
+            if other[name] is not None:
+                own[name] = max(own[name] or 0, other[name])
+        for name in _KNOWN:
+            own[name] = other[name] if own[name] is None else own[name]
+        if other["cost_reported"] or own["cost"] is None:
+            own |= {"cost": other["cost"], "cost_reported": other["cost_reported"]}
+        waited = [own["waiting"], other["waiting"], _waiting_inside(db, other)]
+        own["waiting"] = max((ms for ms in waited if ms), default=None)
+    own.pop("timed", None)
+    return own
+
+
+def _row(db: sqlite3.Connection, number: int) -> Row:
+    row = db.execute(f"SELECT {', '.join(_COLUMNS)} FROM span WHERE id = ?", (number,)).fetchone()
+    return dict(zip(_COLUMNS, row, strict=True))
+
+
+def _waiting_inside(db: sqlite3.Connection, span: Row) -> int | None:
+    (waited,) = db.execute(
+        "SELECT sum(waiting) FROM span WHERE trace = ? AND parent = ? AND session IS NULL",
+        (span["trace"], span["uid"]),
+    ).fetchone()
+    return int(waited) if waited else None
