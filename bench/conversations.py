@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from backstory.archive.base import Batch, EventRow, SessionRow, TurnRow
+from backstory.archive.base import Batch, EventRow, ExchangeRow, SessionRow, TurnRow
 from backstory.archive.local.archive import LocalArchive
 from backstory.library import Library
 from backstory.model import EventType, digest
@@ -73,6 +73,9 @@ def _add_session(batch: Batch, number: int, texts: Texts) -> None:
         started_at=start,
         updated_at=start + SESSION_TURNS * 30_000,
         turn_count=SESSION_TURNS,
+        first_at=start,
+        last_at=start + SESSION_TURNS * 30_000,
+        exchange_count=SESSION_TURNS,
     )
     for turn in range(1, SESSION_TURNS + 1):
         events = list(_events(key, turn, start + turn * 30_000, texts))
@@ -81,6 +84,10 @@ def _add_session(batch: Batch, number: int, texts: Texts) -> None:
         tools = tuple(dict.fromkeys(event.tool for event in events if event.tool))
         batch.turns.append(
             TurnRow(session=key, ordinal=turn, event_count=len(events), prompt=events[0].uid, tools=tools)
+        )
+        said = bytearray(b"".join(event.uid for event in events[1:]))
+        batch.exchanges.append(
+            ExchangeRow(session=key, number=turn - 1, ts=events[0].ts, user=events[0].uid, said=said)
         )
     batch.sessions.append(session)
 

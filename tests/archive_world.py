@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from backstory.archive.base import Archive, SearchRequest, TurnsRequest
+from backstory.archive.base import Archive, ExchangesRequest, SearchRequest
 from backstory.archive.spans import TraceQuery
 from backstory.ingest.pipeline import Ingest
 from backstory.model import SEARCHABLE_TYPES, EventType, digest
@@ -22,6 +22,7 @@ _KINDS = {
     "think": EventType.REASONING,
     "notice": EventType.RUNTIME,
 }
+_EXCHANGES: dict[str, Literal["user", "assistant"]] = {"prompt": "user", "answer": "assistant", "call": "assistant"}
 
 
 def uid(id: str) -> bytes:
@@ -80,6 +81,7 @@ class _Records:
             type=_KINDS[record["kind"]],
             text=record.get("text", ""),
             starts_turn=record["kind"] == "prompt",
+            exchange=_EXCHANGES.get(record["kind"]),
             **{"replaces": True, "ts": START + self._number, **fields},
         )
 
@@ -110,8 +112,8 @@ def found(archive: Archive, query: str, **options: Any) -> list[str]:
     return [hit.event.text for hit in archive.search(request).hits]
 
 
-def found_turns(archive: Archive, query: str) -> list[int]:
-    return [hit.turn.ordinal for hit in archive.search_turns(TurnsRequest(query=query, limit=10))]
+def found_exchanges(archive: Archive, query: str) -> list[int]:
+    return [hit.number for hit in archive.search_exchanges(ExchangesRequest(query=query, limit=10))]
 
 
 def span_names(archive: Archive) -> list[str]:

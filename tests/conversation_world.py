@@ -43,9 +43,11 @@ def tool_use(name: str, arguments: Any, id: str = "toolu_1") -> Json:
 class World:
     """A home with transcripts, and the tools as a server with this pattern offers them."""
 
-    def __init__(self, folder: Path, environ: Mapping[str, str] | None = None) -> None:
-        self.home = folder
-        self.library = Library(folder / "backstory", agents_home=folder, environ=environ or {})
+    def __init__(
+        self, folder: Path, environ: Mapping[str, str] | None = None, *, agents_home: Path | None = None
+    ) -> None:
+        self.home = agents_home or folder
+        self.library = Library(folder / "backstory", agents_home=self.home, environ=environ or {})
 
     def read(self, *sessions: Transcript) -> None:
         for session in sessions:

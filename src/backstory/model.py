@@ -16,6 +16,7 @@ __all__ = [
     "DEFAULT_TYPES",
     "EVENT_TYPES",
     "SEARCHABLE_TYPES",
+    "UID_BYTES",
     "EventRef",
     "EventType",
     "InvalidId",
@@ -92,7 +93,7 @@ class EventRef(Struct, frozen=True):
 
 Ref = SessionRef | TurnRef | EventRef
 
-_UID_BYTES = 16
+UID_BYTES = 16
 # Ordinals are one-based, without leading zeros, and below 2**20: the index packs (session, turn) into one integer.
 _ORDINAL = re.compile(r"[1-9][0-9]{0,6}")
 MAX_TURNS = 1 << 20
@@ -106,7 +107,7 @@ def digest(*parts: str) -> bytes:
         data = part.encode("utf-8", "surrogatepass")
         framed += b"%d:" % len(data)
         framed += data
-    return hashlib.blake2b(framed, digest_size=_UID_BYTES).digest()
+    return hashlib.blake2b(framed, digest_size=UID_BYTES).digest()
 
 
 _URL_SAFE = bytes.maketrans(b"+/", b"-_")
@@ -179,7 +180,7 @@ def parse_id(text: str) -> Ref:
         return TurnRef(_session_key(part), int(ordinal))
     if kind == "event":
         uid = _decode(rest)
-        if len(uid) == _UID_BYTES:
+        if len(uid) == UID_BYTES:
             return EventRef(uid)
     raise InvalidId(text)
 

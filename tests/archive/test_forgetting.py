@@ -12,7 +12,7 @@ import pytest
 from backstory.archive.base import Archive, Part, SessionsRequest
 from backstory.archive.local.archive import LocalArchive
 from backstory.archive.spans import Origin, SpanRow, TraceQuery
-from tests.archive_world import START, Rewriting, found, found_turns, record, span_names, sync, uid
+from tests.archive_world import START, Rewriting, found, found_exchanges, record, span_names, sync, uid
 
 SECRET = "xylophagous"
 KEY = "claude-code/s"
@@ -61,7 +61,7 @@ def holding(folder: Path, word: str = SECRET) -> list[str]:
 
 def check_gone(archive: Archive, key: str = KEY) -> None:
     assert found(archive, SECRET) == []
-    assert found_turns(archive, SECRET) == []
+    assert found_exchanges(archive, SECRET) == []
     assert archive.session(key) is None
     assert archive.turns(key) == []
     assert archive.usage(key) == []
@@ -86,7 +86,7 @@ class TestForget:
         check_gone(engine)
         assert holding(tmp_path / "backstory") == []
         assert len(found(engine, "marzipan")) == 5
-        assert found_turns(engine, "marzipan") == [1]
+        assert found_exchanges(engine, "marzipan") == [0]
         assert "span marzipan" in span_names(engine)
         assert engine.counts().sessions == 1
 
@@ -143,6 +143,36 @@ class TestForget:
         forget(engine)
         check_gone(engine)
         assert found(engine, "own question") == ["own question"]
+        assert [exchange.user_text for exchange in engine.exchanges("claude-code/fork")] == ["own question"]
+        assert found_exchanges(engine, "own question") == [0]
+        session = engine.session("claude-code/fork")
+        assert session is not None
+        assert (session.exchange_count, session.first_at) == (1, session.started_at)
+        source.save("fork", *talk("s", SECRET), record("f1", "prompt", "own question"), record("f2", "answer", "aye"))
+        sync(engine, source)
+        assert [event.text for event in engine.exchanges("claude-code/fork")[0].said] == ["aye"]
+        assert found_exchanges(engine, "aye") == [0]
+
+    def test_a_fork_with_words_of_both(self, engine: Archive, source: Rewriting, tmp_path: Path) -> None:
+        """What the fork added to an exchange that it inherited is all that is left of it. A copy without anything of
+        its own is no session any more."""
+        whole = f"<tag>{SECRET}</tag> "
+        shared = [record("sq", "prompt", SECRET, user_text=whole * 9), record("sx", "answer", SECRET)]
+        source.save("s", *shared)
+        sync(engine, source)
+        source.save("fork", *shared, record("f1", "answer", "own answer"), record("f2", "prompt", "own question"))
+        source.save("copy", *shared)
+        sync(engine, source)
+        assert [exchange.user_text for exchange in engine.exchanges("claude-code/fork")] == [whole * 9, "own question"]
+        assert len(engine.conversations("claude-code", None, 9)) == 3
+        forget(engine)
+        check_gone(engine)
+        exchanges = engine.exchanges("claude-code/fork")
+        assert [(exchange.number, exchange.user_text) for exchange in exchanges] == [(0, None), (1, "own question")]
+        assert [event.text for event in exchanges[0].said] == ["own answer"]
+        assert sorted(found_exchanges(engine, "own answer question")) == [0, 1]
+        assert [row.key for row in engine.conversations("claude-code", None, 9)] == ["claude-code/fork"]
+        assert holding(tmp_path / "backstory") == []
 
     def test_what_it_started_goes_with_it(self, engine: Archive, source: Rewriting) -> None:
         """Also what it starts later."""
@@ -181,7 +211,7 @@ class TestForget:
         sync(engine, source)
         check_gone(engine)
         assert [len(found(engine, word)) for word in ("marzipan", "nougat")] == [5, 5]
-        assert [found_turns(engine, word) for word in ("marzipan", "nougat")] == [[1], [1]]
+        assert [found_exchanges(engine, word) for word in ("marzipan", "nougat")] == [[0], [0]]
         assert "Tool-nougat" in span_names(engine)
 
     def test_one_that_was_never_read(self, engine: Archive, source: Rewriting) -> None:
@@ -270,7 +300,10 @@ class TestDictionary:
         def text(extra: str = "") -> str:
             return " ".join([*chance.choices(words, k=30), extra, *chance.choices(words, k=30)])
 
-        other = [record(f"o{n}", "answer" if n % 5 else "prompt", text()) for n in range(800)]
+        other = [
+            record(f"o{n}", "prompt", text(), user_text=text()) if n % 5 == 0 else record(f"o{n}", "answer", text())
+            for n in range(800)
+        ]
         os.utime(source.save("other", *other), ns=(1, 1))  # the newest is read first, and taught the dictionary
         source.save("s", *[record(f"s{n}", "prompt", text(f"shared {SECRET} phrase")) for n in range(400)])
         sync(engine, source)
@@ -280,6 +313,7 @@ class TestDictionary:
             for turn in engine.turns("claude-code/other")
             for event in engine.events(turn.session, turn.ordinal)
         ]
+        exchanges = engine.exchanges("claude-code/other")
         reader = LocalArchive(tmp_path / "backstory")  # knows the dictionary as it was
         assert reader.events("claude-code/other", 1, Part(limit=1))[0].text == texts[0]
         forget(engine)
@@ -291,6 +325,7 @@ class TestDictionary:
                 for event in archive.events(turn.session, turn.ordinal)
             ]
             assert again == texts
+            assert archive.exchanges("claude-code/other") == exchanges
         reader.close()
         source.save("new", *[record(f"n{n}", "prompt", text("nougat")) for n in range(500)])
         sync(engine, source)

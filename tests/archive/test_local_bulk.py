@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from backstory.archive.base import Batch, EventRow, SearchRequest, SessionRow, TurnRow, TurnsRequest
+from backstory.archive.base import Batch, EventRow, ExchangeRow, ExchangesRequest, SearchRequest, SessionRow, TurnRow
 from backstory.archive.local.archive import LocalArchive
-from backstory.archive.local.documents import EventDocument, TurnDocument
+from backstory.archive.local.documents import EventDocument, ExchangeDocument
 from backstory.model import DEFAULT_TYPES, EventType, digest, turn_id
 
 NOW = 1_780_000_000_000
@@ -52,10 +52,13 @@ def batch(turn: int) -> Batch:
         updated_at=NOW,
         turn_count=turn,
         event_count=2,
+        exchange_count=turn,
     )
+    exchange = ExchangeRow(session=KEY, number=turn - 1, ts=NOW, user=uids[0], said=bytearray(uids[1]))
     return Batch(
         sessions=[row],
         turns=[turn_row],
+        exchanges=[exchange],
         events=[
             EventRow(uid=uid, session=KEY, turn=turn, ordinal=ordinal, type=kind, ts=NOW + turn, text=text)
             for ordinal, (uid, (kind, text)) in enumerate(zip(uids, texts, strict=True), 1)
@@ -156,7 +159,7 @@ class TestBulk:
 class TestInterrupted:
     """What was fed in part is taken back, so that nothing is found twice."""
 
-    @pytest.mark.parametrize("document", [EventDocument, TurnDocument])
+    @pytest.mark.parametrize("document", [EventDocument, ExchangeDocument])
     def test_a_flush(self, archive: LocalArchive, monkeypatch: pytest.MonkeyPatch, document: type) -> None:
         writer = archive.writer()
         writer.recover()
@@ -168,8 +171,8 @@ class TestInterrupted:
                 writer.flush()
         writer.close()
         assert [found(archive, f"number{turn}") for turn in range(1, 6)] == [1] * 5
-        turns = archive.search_turns(TurnsRequest(query="question", limit=20))
-        assert sorted(hit.turn.ordinal for hit in turns) == [1, 2, 3, 4, 5]
+        exchanges = archive.search_exchanges(ExchangesRequest(query="question", limit=20))
+        assert sorted(hit.number for hit in exchanges) == [0, 1, 2, 3, 4]
         archive.close()
 
     def test_a_reindex(self, archive: LocalArchive, monkeypatch: pytest.MonkeyPatch) -> None:

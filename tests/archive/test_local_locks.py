@@ -14,24 +14,24 @@ import sys
 from pathlib import Path
 from backstory.archive.local.archive import LocalArchive
 archive = LocalArchive(Path(sys.argv[1]))
-print(len(archive.folders()))
+print(len(archive.conversations("claude-code", None, 9)))
 archive.close()
 """
 
 
 def session(number: int) -> SessionRow:
-    return SessionRow(key=f"claude-code/{number}", source="claude-code", folder=f"-f{number}", event_count=1)
+    return SessionRow(key=f"claude-code/{number}", source="claude-code", folder=f"-f{number}", event_count=1, last_at=1)
 
 
 class TestLocks:
     def test_nobody_takes_the_record_away(self, tmp_path: Path) -> None:
         """A process that comes and goes believes itself alone, and cleans up, only if it is."""
         archive = LocalArchive(tmp_path)
-        assert archive.folders() == []
+        assert archive.conversations("claude-code", None, 9) == []
         writer = archive.writer()
         for number in range(3):
             writer.write(Batch(sessions=[session(number)]))
             seen = subprocess.run([sys.executable, "-c", OTHER, tmp_path], capture_output=True, text=True, check=True)
-            assert int(seen.stdout) == len(archive.folders()) == number + 1
+            assert int(seen.stdout) == len(archive.conversations("claude-code", None, 9)) == number + 1
         writer.close()
         archive.close()

@@ -9,7 +9,7 @@ import pytest
 from backstory.archive.base import Archive, Batch
 from backstory.archive.spans import TraceQuery
 from backstory.model import EventType, turn_id
-from tests.archive_world import Rewriting, found, found_turns, record, span_names, sync, uid
+from tests.archive_world import Rewriting, found, found_exchanges, record, span_names, sync, uid
 
 KEY = "claude-code/s"
 MUCH = 1 << 30
@@ -40,8 +40,8 @@ class TestText:
         assert texts(engine) == ["question", "complete banana"]
         assert found(engine, "apricot") == []
         assert found(engine, "banana") == ["complete banana"]
-        assert found_turns(engine, "question banana") == [1]
-        assert found_turns(engine, "apricot") == []
+        assert found_exchanges(engine, "question banana") == [0]
+        assert found_exchanges(engine, "apricot") == []
         trace = engine.spans.trace(turn_id(KEY, 1))
         assert trace is not None
         assert [span.output for span in trace[1] if span.type == "GENERATION"] == ["complete banana"]

@@ -76,7 +76,7 @@ class TestCatchingUp:
 
     def test_a_writer_that_died(self, library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
         """Before what it had committed could be found."""
-        key = library.archive.sessions_in(None, 1)[0].key
+        key = library.archive.conversations("claude-code", None, 1)[0].key
         writer = library.archive.writer()
         event = EventRow(
             uid=bytes(16), session=key, turn=1, ordinal=9, type=EventType.USER_INPUT, ts=1, text="a quince"

@@ -6,7 +6,7 @@ Readers may be many, in many processes. There is one writer at a time, and a bat
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from ..model import EVENT_TYPES, EventType
 from .query import Query
-from .rows import Batch, EventRow, FileRow, Mode, Place, SessionRow, Stamp, TurnRow, UsageRow
+from .rows import Batch, EventRow, ExchangeRow, FileRow, Mode, Place, SessionRow, Stamp, TurnRow, UsageRow
 from .spans import Spans
 
 __all__ = [
@@ -26,21 +26,23 @@ __all__ = [
     "Counts",
     "DeadlineExceeded",
     "EventRow",
+    "Exchange",
+    "ExchangeHit",
+    "ExchangeRow",
+    "ExchangesRequest",
     "FileRow",
+    "Folders",
     "Found",
     "Hit",
     "Mode",
     "Part",
     "Place",
-    "Prompted",
     "SearchRequest",
     "SessionRow",
     "SessionsRequest",
     "Stamp",
     "SyncState",
-    "TurnHit",
     "TurnRow",
-    "TurnsRequest",
     "UsageRow",
     "Writer",
 ]
@@ -121,30 +123,36 @@ class SessionsRequest(Struct, frozen=True, kw_only=True):
     deadline: float | None = None
 
 
-class TurnsRequest(Struct, frozen=True, kw_only=True):
-    """Looking for whole turns of Claude Code's top-level sessions, which it keeps in project folders."""
+Folders = Callable[[str], bool]
+"""Decides by its name whether a project folder is asked about."""
+
+
+class ExchangesRequest(Struct, frozen=True, kw_only=True):
+    """Looking for whole exchanges by their words."""
 
     query: str
     limit: int
-    folders: tuple[str, ...] | None = None
-    """Only turns in these; None: in any."""
+    folders: Folders | None = None
+    """Only exchanges of sessions in these; None: in any."""
     session: str | None = None
 
 
-class TurnHit(Struct, kw_only=True):
+class ExchangeHit(Struct, kw_only=True):
     score: float
     """BM25, as the engine computes it."""
     session: SessionRow
-    turn: TurnRow
     number: int
-    """How many turns that a prompt began come before it."""
 
 
-class Prompted(Struct, frozen=True):
-    """The turns of a session that a prompt began: how many, and the event of the first prompt."""
+class Exchange(Struct, kw_only=True):
+    """An exchange with what was said in it."""
 
-    count: int
-    first: bytes
+    number: int
+    ts: int
+    user_text: str | None
+    """The text of the user record; None: what stands before the first one."""
+    said: list[EventRow]
+    """The answers and tool calls, in order."""
 
 
 class SyncState(Struct, kw_only=True):
@@ -188,6 +196,9 @@ class Writer(Protocol):
     def places(self, uids: Sequence[bytes]) -> dict[bytes, Place]: ...
     def events(self, key: str, turn: int) -> list[EventRow]:
         """The events of a turn, in their order."""
+
+    def exchanges(self, key: str, number: int | None = None) -> list[ExchangeRow]:
+        """The exchanges of a session: all, or this one."""
 
     def turn_keys(self, key: str) -> frozenset[str]:
         """The agent's own ids of the turns of a session, also of one that was forgotten."""
@@ -241,16 +252,16 @@ class Archive(Protocol):
     def search(self, request: SearchRequest) -> Found: ...
     def session(self, key: str) -> SessionRow | None: ...
     def sessions(self, request: SessionsRequest) -> list[SessionRow]: ...
-    def search_turns(self, request: TurnsRequest) -> list[TurnHit]: ...
-    def folders(self) -> list[str]:
-        """Every project folder of Claude Code's of which a session was read."""
+    def conversations(self, source: str, folders: Folders | None, limit: int) -> list[SessionRow]:
+        """The top-level sessions that an agent keeps in project folders, the latest activity first. None: of all
+        folders."""
 
-    def sessions_in(self, folders: Sequence[str] | None, limit: int) -> list[SessionRow]:
-        """The top-level sessions of these project folders (None: of all), the most recent first."""
+    def exchanges(
+        self, key: str, first: int = 0, limit: int | None = None, events: int | None = None
+    ) -> list[Exchange]:
+        """The exchanges of a session from number `first` on, each with its first `events` events; by default all."""
 
-    def prompted(self, keys: Sequence[str]) -> dict[str, Prompted]:
-        """Of many sessions at once; those without any prompt are left out."""
-
+    def search_exchanges(self, request: ExchangesRequest) -> list[ExchangeHit]: ...
     def neighbours(self, session: SessionRow) -> tuple[str | None, str | None]:
         """Keys of the sessions before and after it by start, in the same project and source."""
 
@@ -262,9 +273,6 @@ class Archive(Protocol):
     def turn(self, key: str, ordinal: int) -> TurnRow | None: ...
     def turn_heads(self, turns: Sequence[TurnRow], chars: int) -> dict[bytes, tuple[str, bool]]:
         """How the prompts and responses of some turns of one session begin, and whether there is more of each."""
-
-    def prompted_turns(self, key: str) -> list[int]:
-        """The ordinals of the turns that a prompt began."""
 
     def events(self, key: str, turn: int, part: Part = EVERYTHING) -> list[EventRow]: ...
     def count_events(self, key: str, turn: int, types: Sequence[EventType]) -> int: ...

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
+import msgspec
 from msgspec import Struct
 
 from ..model import EventType
@@ -11,6 +12,7 @@ from ..model import EventType
 __all__ = [
     "Batch",
     "EventRow",
+    "ExchangeRow",
     "FileRow",
     "Mode",
     "Place",
@@ -49,6 +51,12 @@ class SessionRow(Struct, kw_only=True):
     event_count: int = 0
     completed: bool = False
     mode: Mode = "chat"
+    first_at: int = 0
+    """When its transcript begins, including what it copied from another session; `last_at` is when it ends."""
+    last_at: int = 0
+    exchange_count: int = 0
+    provisional: bool = False
+    """An update made its exchanges from its turns: the next reading of its transcript makes them anew."""
 
 
 class TurnRow(Struct, kw_only=True):
@@ -102,6 +110,22 @@ class EventRow(Struct, kw_only=True):
     cwd: str | None = None
     usage_key: bytes | None = None
     extra: dict[str, Any] | None = None
+
+
+class ExchangeRow(Struct, kw_only=True):
+    """One exchange: a user record, and the answers and tool calls up to the next one. The events may belong to another
+    session: a fork has the exchanges that it copied."""
+
+    session: str
+    number: int
+    """Zero-based within its session."""
+    ts: int
+    user: bytes | None = None
+    """The event of the user record; None for what stands before the first one."""
+    user_text: str | None = None
+    """The text of the user record, where the event has only a part of it."""
+    said: bytearray = msgspec.field(default_factory=bytearray)
+    """The uids of the answers and tool calls, in order, `UID_BYTES` each."""
 
 
 class UsageRow(Struct, kw_only=True):
@@ -167,5 +191,6 @@ class Batch(Struct, kw_only=True):
     events: list[EventRow] = []
     replaced: list[EventRow] = []
     """Events the archive has, as they are from now on. Uid and place are as before; the turn is among `turns`."""
+    exchanges: list[ExchangeRow] = []
     usage: list[UsageRow] = []
     files: list[FileRow] = []

@@ -172,8 +172,10 @@ class Ingest:
         """False if the time was up before its end: it is read on from there."""
         run.start(change)
         reading = Reading(change, lambda session: self._writer.turn_keys(f"{change.source.name}/{session}"))
-        for items in reading.steps():
-            self._add(change, items)
+        for number, items in enumerate(reading.steps()):
+            if number == 0 and reading.from_start:
+                self._assembly.restart(change.transcript)
+            self._add(change, items, again=reading.offset <= reading.known_until)
             if self._full:
                 self._commit(run, reading)
                 if run.is_over:
@@ -185,13 +187,14 @@ class Ingest:
             self._assembly.forget()
         return True
 
-    def _add(self, change: Changed, items: list[Item]) -> None:
+    def _add(self, change: Changed, items: list[Item], *, again: bool) -> None:
         if self._redact:
             for item in items:
                 if isinstance(item, Event):
                     item.text = self._redact(item.text)
+                    item.user_text = self._redact(item.user_text)
                     item.arguments = self._redact(item.arguments)
-        self._assembly.add(change.transcript, items, change.mtime_ns // 1_000_000)
+        self._assembly.add(change.transcript, items, change.mtime_ns // 1_000_000, again=again)
 
     @property
     def _full(self) -> bool:

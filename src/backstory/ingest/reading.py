@@ -23,6 +23,10 @@ class Reading:
     def __init__(self, change: Changed, lookup: Lookup) -> None:
         self.change = change
         self.errors = 0
+        self.from_start = True
+        """Whether the first step begins with the first record of the file."""
+        self.known_until = 0
+        """How far the file was read before, where it is read from its start once more."""
         self._lookup = lookup
         self._parser: Parser | None = None
         self._incremental = False
@@ -79,6 +83,7 @@ class Reading:
                 stream.seek(row.offset)
             if parser is None:
                 parser = change.source.parser(change.transcript, None, self._lookup)
+                self.known_until = change.before.offset if change.before else 0
             self._parser = parser
             step: list[Item] = []
             skips = change.source.skips
@@ -87,7 +92,7 @@ class Reading:
                     for record in self._decode(line):
                         step += self._parse(parser, record)
                 row.offset = offset
-                if len(step) >= _ITEMS_PER_STEP:
+                if len(step) >= _ITEMS_PER_STEP or offset == self.known_until:
                     yield step
                     step = []
             step += parser.finish()
@@ -99,6 +104,7 @@ class Reading:
             parser = self.change.source.parser(self.change.transcript, before.state, self._lookup)
         except ValueError:
             return None
+        self.from_start = False
         self._row.offset, self._row.errors, self._row.last_error = before.offset, before.errors, before.last_error
         return parser
 

@@ -10,6 +10,7 @@ from msgspec import Struct
 from ..archive.base import Batch, EventRow, Place, SessionRow, TurnRow, UsageRow
 from ..model import MAX_TURNS, EventType, session_mark
 from ..sources.base import About, Event, Item, Transcript, TurnEnd, Usage
+from .exchanges import Exchanges, KnownExchanges
 from .modes import wider_mode
 from .revision import ACTIVITY, close, differs, end_with, event_row, revise
 
@@ -21,7 +22,7 @@ _MOST_TOKENS = 1 << 40
 _TOKENS = tuple(name for name in UsageRow.__struct_fields__ if name.endswith("_tokens"))
 
 
-class Known(Protocol):
+class Known(KnownExchanges, Protocol):
     """What the archive already has (a part of `archive.base.Writer`)."""
 
     def session(self, key: str) -> SessionRow | None: ...
@@ -43,6 +44,11 @@ class _Open(Struct):
     inherits: bool = False
     """It has only repeated what was forgotten: until it goes on by itself, nothing that is said of it is kept."""
     changed_turns: set[int] = set()
+    exchanges: Exchanges | None = None
+    restarted: bool = False
+    """Its transcript is read from the start."""
+    upgrading: bool = False
+    """It was read by an older version, and is read again for its exchanges alone."""
 
     def rest(self) -> None:
         """Everything is written: only the turns that may still change need to be at hand."""
@@ -73,8 +79,11 @@ class Assembly:
     def event_count(self) -> int:
         return len(self._events) + len(self._replaced)
 
-    def add(self, transcript: Transcript, items: Sequence[Item], fallback_ts: int) -> None:
-        """Take items in their order. `fallback_ts` is the time of an event when nothing told any."""
+    def add(self, transcript: Transcript, items: Sequence[Item], fallback_ts: int, *, again: bool = False) -> None:
+        """Take items in their order. `fallback_ts` is the time of an event when nothing told any. `again`: they come
+        from what was read before."""
+        if again and self._session(transcript, None).upgrading:
+            items = _only_exchanges(items)
         fallback_ts = transcript.begun or fallback_ts
         new = [item.uid for item in items if isinstance(item, Event) and item.uid not in self._placed]
         if new:
@@ -99,6 +108,11 @@ class Assembly:
                 case TurnEnd():
                     _end_turn(session, item)
 
+    def restart(self, transcript: Transcript) -> None:
+        """What comes next is the beginning of the transcript."""
+        session = self._session(transcript, None)
+        session.restarted, session.upgrading = True, session.row.provisional
+
     def take(self) -> Batch:
         """The rows as they are now, to be written before anything else is added."""
         batch = Batch(
@@ -110,6 +124,8 @@ class Assembly:
             if (session.changed and not session.inherits) or session.changed_turns:
                 batch.sessions.append(session.row)
             batch.turns.extend(session.turns[ordinal] for ordinal in sorted(session.changed_turns))
+            if session.exchanges is not None:
+                batch.exchanges += session.exchanges.take()
             session.rest()
         self._events, self._replaced, self._usage, self.text_chars = {}, {}, {}, 0
         self._placed.clear()
@@ -144,7 +160,16 @@ class Assembly:
     def _add_event(self, session: _Open, event: Event, fallback_ts: int) -> None:
         row = session.row
         place = self._placed.get(event.uid)
+        ts = event.ts or row.updated_at or fallback_ts
+        if session.inherits and (place is None or event.exchange is not None):
+            session.inherits, row.title, row.title_rank = False, "", 0
+            row.summary = row.slug = None
+        if event.exchange is not None:
+            self._add_to_exchange(session, event, ts, again=place is not None)
         if place is not None:
+            if event.ts and not row.first_at <= event.ts <= row.last_at:
+                _span(row, event.ts)
+                session.changed = True
             if place.session == row.key:
                 session.turn = self._turn(session, place.turn)
                 if event.replaces:
@@ -152,11 +177,7 @@ class Assembly:
             else:
                 _pass_over(session, event)
             return
-        if session.inherits:
-            session.inherits, row.title, row.title_rank = False, "", 0
-            row.summary = row.slug = None
         turn = self._late_turn(session, event) if event.late else self._turn_for(session, event)
-        ts = event.ts or row.updated_at or fallback_ts
         turn.event_count += 1
         turn.started_at = min(turn.started_at or ts, ts)
         turn.updated_at = max(turn.updated_at, ts)
@@ -164,6 +185,7 @@ class Assembly:
         row.event_count += 1
         row.started_at = min(row.started_at or ts, ts)
         row.updated_at = max(row.updated_at, ts)
+        _span(row, ts)
         if event.type is EventType.TOOL_CALL and event.tool:
             row.mode = wider_mode(row.mode, event.tool)
         if event.starts_turn and (not row.title or row.title_rank < 0):
@@ -213,6 +235,16 @@ class Assembly:
             # A transcript is read turn by turn: one is enough, and turns may be large.
             self._turn_events = {(key, ordinal): events}
         return events
+
+    def _add_to_exchange(self, session: _Open, event: Event, ts: int, *, again: bool) -> None:
+        if session.exchanges is None:
+            session.exchanges = Exchanges(session.row, self._known)
+        if session.restarted:
+            session.exchanges.restart()
+            session.restarted = False
+        if session.exchanges.add(event, ts, again=again):
+            session.changed = True
+            self.text_chars += len(event.user_text or "")
 
     def _turn(self, session: _Open, ordinal: int) -> TurnRow | None:
         turn = session.turns.get(ordinal)
@@ -270,6 +302,15 @@ class Assembly:
         row.request = usage.request or row.request
 
 
+def _only_exchanges(items: Sequence[Item]) -> list[Item]:
+    """What the exchanges of an older archive need of its transcript. Its turns stay as that version made them, also
+    where this one tells prompts, endings and events otherwise."""
+    marked = [item for item in items if isinstance(item, Event) and item.exchange is not None]
+    for event in marked:
+        event.starts_turn = event.ends_turn = event.may_end_turn = False
+    return list[Item](marked)
+
+
 def _pass_over(session: _Open, event: Event) -> None:
     """The event is a copy of one that belongs elsewhere. What follows it does not belong to the turn before it."""
     if event.starts_turn and session.turn is not None and _has_begun(session.turn):
@@ -279,6 +320,12 @@ def _pass_over(session: _Open, event: Event) -> None:
 def _has_begun(turn: TurnRow) -> bool:
     """Whether more than settings and context, which may stand before its prompt, is in the turn."""
     return turn.prompt is not None or turn.started_work
+
+
+def _span(row: SessionRow, ts: int) -> None:
+    """The transcript of the session has something of this time."""
+    row.first_at = min(row.first_at or ts, ts)
+    row.last_at = max(row.last_at, ts)
 
 
 def _follow(turn: TurnRow, event: Event) -> None:

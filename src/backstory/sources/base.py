@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 
@@ -88,6 +88,11 @@ class Event(Struct, kw_only=True):
     """Small structured facts worth keeping (child session, duration ...); JSON values only. Traces read
     `interrupted` (a person stopped the agent here), and of tool responses `asked` (the agent waited for a person, all
     the time but `duration_ms`)."""
+    exchange: Literal["user", "assistant"] | None = None
+    """Sessions that are also read exchange by exchange (Claude Code): `user` begins an exchange, `assistant` is an
+    answer or a tool call in it. Copied records have it, too: every transcript has all of its exchanges."""
+    user_text: str | None = None
+    """With `exchange` = `user`: the text of the whole record, where `text` is only a part of it."""
 
 
 class About(Struct, kw_only=True):

@@ -55,7 +55,7 @@ class LocalArchive(Finding, Sessions, Events):
         """For the writer, or for a process that works for it."""
         from .following import Following
 
-        return Following(record or connect(self._path, writable=False), self._events, self._turns, self.spans)
+        return Following(record or connect(self._path, writable=False), self._events, self._exchanges, self.spans)
 
     @cached_property
     def spans(self) -> LocalSpans:
@@ -115,18 +115,22 @@ class LocalArchive(Finding, Sessions, Events):
         row = self._db.execute("SELECT value FROM meta WHERE name = 'sync'").fetchone()
         state = msgspec.json.decode(row[0], type=SyncState) if row else SyncState()
         state.read_only = not is_writable(self._path)
-        state.index_behind = state.first_finished_at is not None and (self._events.outdated or self._turns.outdated)
+        state.index_behind = state.first_finished_at is not None and self._index_outdated
         return state
 
     def is_whole(self) -> bool:
         row = self._db.execute("SELECT value FROM meta WHERE name = 'followed'").fetchone()
-        if row is None or self._events.outdated or self._turns.outdated or not (self.home / "traces.db").exists():
+        if row is None or self._index_outdated or not (self.home / "traces.db").exists():
             return False
         event, change, projected = msgspec.json.decode(row[0], type=tuple[int, int, int])
         last, pending = self._db.execute(
             "SELECT (SELECT max(id) FROM event), EXISTS (SELECT 1 FROM stale) OR EXISTS (SELECT 1 FROM forget)"
         ).fetchone()
         return event >= (last or 0) and min(change, projected) >= newest_change(self._db) and not pending
+
+    @property
+    def _index_outdated(self) -> bool:
+        return self._events.outdated or self._exchanges.outdated
 
     def close(self) -> None:
         if "spans" in self.__dict__:

@@ -15,7 +15,7 @@ from ..base import DeadlineExceeded
 from .bodies import Bodies
 from .database import Reader, connect, stored_dictionary
 
-__all__ = ["Connections"]
+__all__ = ["Connections", "select_in"]
 
 _CHUNK = 2_000
 
@@ -60,9 +60,13 @@ class Connections:
 
     @staticmethod
     def _in(db: sqlite3.Connection, sql: str, values: Sequence[Any]) -> list[Any]:
-        """Rows for many keys, asked in chunks that SQLite accepts; `{}` stands for the marks."""
-        rows: list[Any] = []
-        for start in range(0, len(values), _CHUNK):
-            chunk = values[start : start + _CHUNK]
-            rows += db.execute(sql.format(", ".join("?" * len(chunk))), chunk).fetchall()
-        return rows
+        return select_in(db, sql, values)
+
+
+def select_in(db: sqlite3.Connection, sql: str, values: Sequence[Any]) -> list[Any]:
+    """Rows for many keys, asked in chunks that SQLite accepts; `{}` stands for the marks."""
+    rows: list[Any] = []
+    for start in range(0, len(values), _CHUNK):
+        chunk = values[start : start + _CHUNK]
+        rows += db.execute(sql.format(", ".join("?" * len(chunk))), chunk).fetchall()
+    return rows

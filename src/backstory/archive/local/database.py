@@ -7,6 +7,7 @@ import sqlite3
 from contextlib import closing, suppress
 from pathlib import Path
 
+from ...model import EventType
 from ..base import ArchiveError
 from ..trouble import DAMAGED, is_damage
 
@@ -23,6 +24,8 @@ __all__ = [
     "rewrite",
     "stored_dictionary",
 ]
+
+_ANSWER, _CALL = EventType.ASSISTANT_RESPONSE.code, EventType.TOOL_CALL.code
 
 _TABLES = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value ANY) STRICT, WITHOUT ROWID;
@@ -85,6 +88,40 @@ CREATE TABLE file (
 ) STRICT, WITHOUT ROWID;
 """
 
+# `said` is the uids of events, one after the other. Exchanges of an older archive are its turns, until the transcripts
+# are read again from their start; where those are gone it stays so. (group_concat keeps the bytes of what it joins.)
+_EXCHANGES = f"""
+CREATE TABLE exchange (
+    session INTEGER NOT NULL, number INTEGER NOT NULL,
+    change INTEGER NOT NULL,
+    ts INTEGER NOT NULL, user BLOB, user_text ANY, said BLOB NOT NULL,
+    PRIMARY KEY (session, number)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX exchange_change ON exchange (change);
+
+ALTER TABLE session ADD COLUMN first_at INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE session ADD COLUMN last_at INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE session ADD COLUMN exchange_count INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE session ADD COLUMN provisional INTEGER NOT NULL DEFAULT 0;
+UPDATE session SET first_at = started_at, last_at = updated_at WHERE event_count > 0;
+DROP INDEX session_folder;
+CREATE INDEX session_folder ON session (source, folder, last_at)
+    WHERE folder IS NOT NULL AND parent IS NULL AND last_at > 0;
+
+INSERT INTO exchange SELECT t.session, row_number() OVER (PARTITION BY t.session ORDER BY t.ordinal) - 1, t.change,
+    t.started_at, t.prompt, NULL, CAST(coalesce((
+        SELECT group_concat(CAST(uid AS TEXT), '') FROM (
+            SELECT e.uid FROM event e WHERE e.session = t.session AND e.turn = t.ordinal
+            AND e.type IN ({_ANSWER}, {_CALL}) ORDER BY e.ordinal)), '') AS BLOB)
+    FROM turn t JOIN session s ON s.id = t.session
+    WHERE s.source = 'claude-code' AND s.folder IS NOT NULL AND s.parent IS NULL
+    AND (t.prompt IS NOT NULL OR t.types GLOB '*[{_ANSWER}{_CALL}]*');
+UPDATE session SET provisional = 1, exchange_count = n
+    FROM (SELECT session AS owner, count(*) AS n FROM exchange GROUP BY session) WHERE id = owner;
+UPDATE file SET size = -1, prefix = x''
+    WHERE source = 'claude-code' AND session <> '' AND path NOT GLOB '*/agent-*.jsonl'
+"""
+
 # One entry per version: what takes a database from that version to the next. Append only.
 _MIGRATIONS: tuple[str, ...] = (
     _TABLES,
@@ -115,6 +152,7 @@ _MIGRATIONS: tuple[str, ...] = (
     ALTER TABLE stale ADD COLUMN key TEXT;
     ALTER TABLE stale ADD COLUMN remember INTEGER NOT NULL DEFAULT 0
     """,
+    _EXCHANGES,
 )
 SCHEMA_VERSION = len(_MIGRATIONS)
 
@@ -209,7 +247,7 @@ def stored_dictionary(connection: sqlite3.Connection) -> bytes | None:
 
 
 def newest_change(connection: sqlite3.Connection) -> int:
-    """The number of the last commit that changed turns or usage. Usage may belong to no turn."""
+    """The number of the last commit that changed turns, exchanges or usage. Usage may belong to no turn."""
     (newest,) = connection.execute(
         "SELECT max(coalesce((SELECT max(change) FROM turn), 0), "
         "coalesce((SELECT value FROM meta WHERE name = 'change'), 0))"

@@ -1,4 +1,4 @@
-"""What is indexed: every searchable event, and every turn as a whole. Names are already numbers."""
+"""What is indexed: every searchable event, and every exchange as a whole. Names are already numbers."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EVENTS",
+    "EXCHANGES",
     "FIELDS",
-    "TURNS",
-    "TURN_SOURCE",
     "EventDocument",
-    "TurnDocument",
+    "ExchangeDocument",
     "split_turn_number",
     "turn_number",
 ]
@@ -31,12 +30,9 @@ FIELDS: dict[str, set[int]] = {
     "rest": {kind.code for kind in SEARCHABLE_TYPES if kind not in DEFAULT_TYPES},
 }
 
-# The agent whose turns are searched and read whole.
-TURN_SOURCE = "claude-code"
-
 
 def turn_number(session: int, turn: int) -> int:
-    """(session, turn) as one term."""
+    """(session, turn), or (session, exchange), as one term."""
     return session << 20 | turn
 
 
@@ -69,25 +65,21 @@ class EventDocument(Struct, frozen=True):
         return entry
 
 
-class TurnDocument(Struct, frozen=True):
-    """A turn is found by words spread over its prompt, its answers and the names of its tools."""
+class ExchangeDocument(Struct, frozen=True):
+    """An exchange is found by words spread over the user's text, the answers and the names of the tools."""
 
     session: int
-    turn: int
+    number: int
     change: int
     text: str
     folder: int
     ts: int
 
-    @property
-    def number(self) -> int:
-        return turn_number(self.session, self.turn)
-
     def entry(self) -> tantivy.Document:
         import tantivy
 
         entry = tantivy.Document()
-        entry.add_unsigned("turn", self.number)
+        entry.add_unsigned("exchange", turn_number(self.session, self.number))
         entry.add_unsigned("change", self.change)
         _add_text(entry, "text", self.text)
         entry.add_unsigned("session", self.session)
@@ -112,8 +104,8 @@ def _event_schema(builder: tantivy.SchemaBuilder) -> None:
     builder.add_integer_field("ts", fast=True)
 
 
-def _turn_schema(builder: tantivy.SchemaBuilder) -> None:
-    builder.add_unsigned_field("turn", indexed=True, fast=True)
+def _exchange_schema(builder: tantivy.SchemaBuilder) -> None:
+    builder.add_unsigned_field("exchange", indexed=True, fast=True)
     builder.add_unsigned_field("change", fast=True)
     builder.add_text_field("text", tokenizer_name=TOKENIZER, index_option="position")
     for name in ("session", "folder"):
@@ -123,5 +115,5 @@ def _turn_schema(builder: tantivy.SchemaBuilder) -> None:
 
 # Change the version with the schema, the tokenizer or what is fed: an index of another version is rebuilt.
 EVENTS = Kind("events", 2, 1, _event_schema, heap_bytes=100_000_000, threads=2)
-# Turns are an index of their own: BM25 compares a text with the average length of all documents.
-TURNS = Kind("turns", 3, 2, _turn_schema, heap_bytes=32_000_000, threads=1)
+# Exchanges are an index of their own: BM25 compares a text with the average length of all documents.
+EXCHANGES = Kind("exchanges", 1, 1, _exchange_schema, heap_bytes=32_000_000, threads=1)

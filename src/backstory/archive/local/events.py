@@ -1,4 +1,4 @@
-"""What the record knows of turns and events, by their place or by their id."""
+"""What the record knows of turns, exchanges and events, by their place or by their id."""
 
 from __future__ import annotations
 
@@ -6,9 +6,18 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ...model import EVENT_TYPES, EventType
-from ..base import EVERYTHING, EventRow, Part, TurnRow, UsageRow
+from ..base import EVERYTHING, EventRow, Exchange, Part, TurnRow, UsageRow
 from .connections import Connections
-from .rows import EVENT_COLUMNS, TURN_COLUMNS, USAGE_COLUMNS, read_event, read_text, read_turn, read_usage
+from .rows import (
+    EVENT_COLUMNS,
+    TURN_COLUMNS,
+    USAGE_COLUMNS,
+    read_event,
+    read_text,
+    read_turn,
+    read_usage,
+    split_uids,
+)
 
 __all__ = ["Events"]
 
@@ -44,13 +53,35 @@ class Events(Connections):
         ).fetchone()
         return read_turn(key, row) if row else None
 
-    def prompted_turns(self, key: str) -> list[int]:
+    def exchanges(
+        self, key: str, first: int = 0, limit: int | None = None, events: int | None = None
+    ) -> list[Exchange]:
         rows = self._db.execute(
-            "SELECT t.ordinal FROM turn t JOIN session s ON s.id = t.session WHERE s.key = ? AND t.prompt IS NOT NULL "
-            "ORDER BY t.ordinal",
-            (key,),
-        )
-        return [ordinal for (ordinal,) in rows]
+            "SELECT x.number, x.ts, x.user, x.user_text, x.said FROM exchange x JOIN session s ON s.id = x.session "
+            "WHERE s.key = ? AND x.number >= ? ORDER BY x.number LIMIT ?",
+            (key, min(first, _MAX_NUMBER), _MAX_NUMBER if limit is None else min(limit, _MAX_NUMBER)),
+        ).fetchall()
+        parts = [split_uids(said)[:events] for *_, said in rows]
+        wanted = [uid for said in parts for uid in said] + [user for _, _, user, *_ in rows if user is not None]
+        found = {event.uid: event for event in self._events_of(wanted)}
+        return [
+            Exchange(
+                number=number,
+                ts=ts,
+                user_text=self._user_text(found.get(user), user_text),
+                said=[found[uid] for uid in said if uid in found],
+            )
+            for (number, ts, user, user_text, _), said in zip(rows, parts, strict=True)
+        ]
+
+    def _user_text(self, event: EventRow | None, user_text: str | bytes | None) -> str | None:
+        if user_text is not None:
+            return self._bodies.unpack(user_text)
+        return event.text if event else None
+
+    def _events_of(self, uids: Sequence[bytes]) -> Iterable[EventRow]:
+        sql = f"SELECT s.key, {_EVENT} FROM event e JOIN session s ON s.id = e.session WHERE e.uid IN ({{}})"
+        return (read_event(row[0], row[1:], self._bodies) for row in self._in(self._db, sql, uids))
 
     def events(self, key: str, turn: int, part: Part = EVERYTHING) -> list[EventRow]:
         rows = self._part(

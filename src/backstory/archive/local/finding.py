@@ -1,4 +1,4 @@
-"""Finding events and turns: the index says which, the record what they are."""
+"""Finding events and exchanges: the index says which, the record what they are."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import sqlite3
 from pathlib import Path
 
 from ...model import event_id
-from ..base import Found, Hit, SearchRequest, TurnHit, TurnsRequest
+from ..base import ExchangeHit, ExchangesRequest, Found, Hit, SearchRequest
 from ..query import parse_query
 from .connections import Connections
-from .documents import EVENTS, TURNS, split_turn_number, turn_number
+from .documents import EVENTS, EXCHANGES, split_turn_number, turn_number
+from .exchanges import rank_exchanges
 from .index import Index, explained
 from .rows import EVENT_COLUMNS, SESSION_COLUMNS, TURN_COLUMNS, read_event, read_session, read_turn
 from .search import Filters, search
-from .turns import rank_turns
 
 __all__ = ["Finding"]
 
@@ -26,7 +26,7 @@ class Finding(Connections):
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self._events = Index(path.parent / "index", EVENTS)
-        self._turns = Index(path.parent / "index", TURNS)
+        self._exchanges = Index(path.parent / "index", EXCHANGES)
 
     def search(self, request: SearchRequest) -> Found:
         query = parse_query(request.query, self._events.analyzer.analyze)
@@ -50,35 +50,30 @@ class Finding(Connections):
             hits = self._hits(db, {match.id: match.score for match in matches})
         return Found(query=query, hits=hits, more=more, documents=documents)
 
-    def search_turns(self, request: TurnsRequest) -> list[TurnHit]:
-        snapshot = self._turns.searcher()
+    def search_exchanges(self, request: ExchangesRequest) -> list[ExchangeHit]:
+        snapshot = self._exchanges.searcher()
         if snapshot is None:
             return []
-        query = parse_query(request.query, self._turns.analyzer.analyze)
+        query = parse_query(request.query, self._exchanges.analyzer.analyze)
         db = self._db
         folders = session = None
         if request.folders is not None:
-            ids = self._in(db, "SELECT id FROM project WHERE path IN ({})", request.folders)
-            folders = tuple(id for (id,) in ids)
+            names = db.execute("SELECT id, path FROM project").fetchall()
+            folders = tuple(id for id, path in names if request.folders(path))
         if request.session is not None:
             row = db.execute("SELECT id FROM session WHERE key = ?", (request.session,)).fetchone()
             session = row[0] if row else 0
-        hits = []
         with explained():
-            best = rank_turns(self._turns.schema, snapshot, query, folders, session, request.limit)
-        for ranked in best:
-            row = db.execute(
-                "SELECT (SELECT count(*) FROM turn b WHERE b.session = t.session AND b.ordinal < t.ordinal "
-                f"AND b.prompt IS NOT NULL), {_TURN}, {_SESSION} FROM turn t JOIN session s ON s.id = t.session "
-                "WHERE t.session = ? AND t.ordinal = ?",
-                split_turn_number(ranked.number),
-            ).fetchone()
-            if row is not None:
-                number, *values = row
-                session_row = read_session(values[len(TURN_COLUMNS) :])
-                turn = read_turn(session_row.key, values[: len(TURN_COLUMNS)])
-                hits.append(TurnHit(score=ranked.score, session=session_row, turn=turn, number=number))
-        return hits
+            ranked = rank_exchanges(self._exchanges.schema, snapshot, query, folders, session, request.limit)
+        places = [(exchange.score, *split_turn_number(exchange.number)) for exchange in ranked]
+        ids = list({session for _, session, _ in places})
+        rows = self._in(db, f"SELECT s.id, {_SESSION} FROM session s WHERE s.id IN ({{}})", ids)
+        sessions = {id: read_session(values) for id, *values in rows}
+        return [
+            ExchangeHit(score=score, session=sessions[id], number=number)
+            for score, id, number in places
+            if id in sessions and number < sessions[id].exchange_count
+        ]
 
     def _filters(self, request: SearchRequest) -> Filters | None:
         """The request in the index's numbers; None when nothing can match."""

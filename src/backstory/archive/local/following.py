@@ -16,9 +16,11 @@ from ...model import EventType
 from ..base import ArchiveError
 from ..render import render_call
 from .bodies import Bodies
+from .connections import select_in
 from .database import newest_change, stored_dictionary
-from .documents import TURN_SOURCE, EventDocument, TurnDocument, turn_number
+from .documents import EventDocument, ExchangeDocument, turn_number
 from .index import Index, IndexWriter
+from .rows import split_uids
 
 if TYPE_CHECKING:
     from .spans.projection import Projection
@@ -38,34 +40,31 @@ FROM event e JOIN session s ON s.id = e.session JOIN source o ON o.name = s.sour
 WHERE e.id > ? ORDER BY e.id LIMIT ?
 """
 _SELECT_STALE = "SELECT id, session, turn, event, key, remember FROM stale WHERE id > ? ORDER BY id LIMIT ?"
-# Of the sessions that are read turn by turn.
-_SELECT_TURNS = """
-SELECT t.session, t.ordinal, t.change, t.tools, t.started_at, p.id
-FROM turn t JOIN session s ON s.id = t.session JOIN project p ON p.path = s.folder
-WHERE t.change > ? AND t.prompt IS NOT NULL AND s.source = ? AND s.parent IS NULL
+_SELECT_EXCHANGES = """
+SELECT x.session, x.number, x.change, x.ts, p.id
+FROM exchange x JOIN session s ON s.id = x.session JOIN project p ON p.path = s.folder
+WHERE x.change > ?
 """
-_SELECT_TEXTS = (
-    "SELECT body FROM event WHERE session = ? AND turn = ? "
-    f"AND type IN ({EventType.USER_INPUT.code}, {EventType.ASSISTANT_RESPONSE.code}) ORDER BY type, ordinal"
-)
+_SELECT_EXCHANGE = "SELECT user, user_text, said FROM exchange WHERE session = ? AND number = ?"
+_SELECT_PARTS = "SELECT uid, type, tool, body FROM event WHERE uid IN ({})"
 
 
 class Following:
     """For one process at a time: whoever holds the writer lock, or a process that works for it."""
 
-    def __init__(self, record: sqlite3.Connection, events: Index, turns: Index, spans: LocalSpans) -> None:
+    def __init__(self, record: sqlite3.Connection, events: Index, exchanges: Index, spans: LocalSpans) -> None:
         self._record = record
         self._events = events
-        self._turns = turns
+        self._exchanges = exchanges
         self._spans = spans
         self._bodies = Bodies(lambda: stored_dictionary(record))
         self._fed_event: int | None = None
         self._fed_change = 0
         self._deleted_stale = 0
-        self._uncommitted = self._uncommitted_turns = False
+        self._uncommitted = self._uncommitted_exchanges = False
         # Opened when first needed: a sync that finds nothing new should not pay for them.
         self._event_writer: IndexWriter | None = None
-        self._turn_writer: IndexWriter | None = None
+        self._exchange_writer: IndexWriter | None = None
         self._projection: Projection | None = None
         self._complaint = ""
         # After a power cut the record may have lost what was projected already.
@@ -90,11 +89,11 @@ class Following:
                 self._open_events().commit()
                 self._uncommitted = False
             newest = self._newest_change()
-            if newest > self._fed_change and self._feed_turns(self._open_turns(), self._fed_change):
-                behind = self._uncommitted_turns = True
-            if self._uncommitted_turns:
-                self._open_turns().commit()
-                self._uncommitted_turns = False
+            if newest > self._fed_change and self._feed_exchanges(self._open_exchanges(), self._fed_change):
+                behind = self._uncommitted_exchanges = True
+            if self._uncommitted_exchanges:
+                self._open_exchanges().commit()
+                self._uncommitted_exchanges = False
             self._fed_change = newest
         return behind
 
@@ -126,7 +125,7 @@ class Following:
         """New indexes from everything in the record, swapped in when they are complete. Gives the number of events."""
         self._close_index()
         with self._whole_or_not_at_all():
-            self._rebuild_turns()
+            self._rebuild_exchanges()
             return self._events.build(self._feed_all)
 
     def rewrite_traces(self) -> None:
@@ -151,8 +150,8 @@ class Following:
             yield
         except BaseException:
             self._fed_event, self._deleted_stale = None, 0
-            self._uncommitted = self._uncommitted_turns = False
-            for writer in (self._event_writer, self._turn_writer):
+            self._uncommitted = self._uncommitted_exchanges = False
+            for writer in (self._event_writer, self._exchange_writer):
                 if writer is not None:
                     with suppress(ArchiveError):  # the first failure is the one to tell of
                         writer.rollback()
@@ -160,7 +159,7 @@ class Following:
 
     def _locate(self) -> None:
         """Find where the index stands after a writer that died, a power cut, or an update."""
-        if any(index.outdated or index.damaged for index in (self._events, self._turns)):
+        if any(index.outdated or index.damaged for index in (self._events, self._exchanges)):
             self.rebuild()
             self._uncommitted = True
             return
@@ -173,9 +172,10 @@ class Following:
             self._open_events().delete_above("id", committed)
             self._uncommitted = True
         self._fed_event = min(indexed, committed)
-        self._fed_change = self._turns.highest("change", self._newest_change())
-        if self._fed_change > self._newest_change():  # likewise; what these turns were before is not in the index
-            self._rebuild_turns()
+        newest_change = self._newest_change()
+        self._fed_change = self._exchanges.highest("change", newest_change)
+        if self._fed_change > newest_change:  # likewise; what these exchanges were before is not in the index
+            self._rebuild_exchanges()
 
     def _delete_stale(self) -> None:
         """Delete the documents of replaced events, which are fed under a new number, and of forgotten sessions."""
@@ -184,6 +184,9 @@ class Following:
             for _, session, turn, event, key, remember in rows:
                 if key is not None:
                     self._delete_session(session, key, bool(remember))
+                elif not event:  # the exchanges of a fork, which are numbered anew and fed again
+                    self._open_exchanges().delete("session", [session])
+                    self._uncommitted_exchanges = True
                 else:
                     turns[turn_number(session, turn)].append(event)
             if turns:
@@ -193,9 +196,9 @@ class Following:
 
     def _delete_session(self, session: int, key: str, remember: bool) -> None:
         """Delete all documents and traces of a session that was forgotten. Its number is not given again."""
-        for writer in (self._open_events(), self._open_turns()):
+        for writer in (self._open_events(), self._open_exchanges()):
             writer.delete("session", [session])
-        self._uncommitted = self._uncommitted_turns = True
+        self._uncommitted = self._uncommitted_exchanges = True
         self._spans.forget(session, key, remember=remember)
 
     def _documents(self) -> Iterator[EventDocument]:
@@ -218,20 +221,30 @@ class Following:
             count += 1
         return count
 
-    def _rebuild_turns(self) -> None:
+    def _rebuild_exchanges(self) -> None:
         self._fed_change = self._newest_change()
-        self._turns.build(lambda writer: self._feed_turns(writer, 0))
+        self._exchanges.build(lambda writer: self._feed_exchanges(writer, 0))
 
-    def _feed_turns(self, writer: IndexWriter, after: int) -> int:
-        """Turns grow: each takes the place of what was known of it."""
-        rows = self._record.execute(_SELECT_TURNS, (after, TURN_SOURCE)).fetchall()
+    def _feed_exchanges(self, writer: IndexWriter, after: int) -> int:
+        """Exchanges grow: each takes the place of what was known of it."""
+        rows = self._record.execute(_SELECT_EXCHANGES, (after,)).fetchall()
         if after and rows:
-            writer.delete("turn", [turn_number(session, ordinal) for session, ordinal, *_ in rows])
-        for session, ordinal, change, tools, ts, folder in rows:
-            texts = [self._bodies.unpack(body) for (body,) in self._record.execute(_SELECT_TEXTS, (session, ordinal))]
-            texts.append("tools: " + " ".join(sorted(msgspec.json.decode(tools))))
-            writer.add(TurnDocument(session, ordinal, change, "\n".join(texts), folder, ts).entry())
+            writer.delete("exchange", [turn_number(session, number) for session, number, *_ in rows])
+        for session, number, change, ts, folder in rows:
+            text = self._exchange_text(session, number)
+            writer.add(ExchangeDocument(session, number, change, text, folder, ts).entry())
         return len(rows)
+
+    def _exchange_text(self, session: int, number: int) -> str:
+        user, user_text, said = self._record.execute(_SELECT_EXCHANGE, (session, number)).fetchone()
+        uids = split_uids(said)
+        found = {uid: row for uid, *row in select_in(self._record, _SELECT_PARTS, [*uids, *([user] if user else ())])}
+        unpack = self._bodies.unpack
+        parts = [found[uid] for uid in uids if uid in found]
+        texts = [unpack(user_text if user_text is not None or user not in found else found[user][2])]
+        texts += [unpack(body) for kind, _, body in parts if kind != _CALL]
+        texts.append("tools: " + " ".join(sorted({tool or "" for kind, tool, _ in parts if kind == _CALL})))
+        return "\n".join(texts)
 
     def _newest_change(self) -> int:
         return newest_change(self._record)
@@ -241,14 +254,14 @@ class Following:
             self._event_writer = self._events.writer()
         return self._event_writer
 
-    def _open_turns(self) -> IndexWriter:
-        if self._turn_writer is None:
-            self._turn_writer = self._turns.writer()
-        return self._turn_writer
+    def _open_exchanges(self) -> IndexWriter:
+        if self._exchange_writer is None:
+            self._exchange_writer = self._exchanges.writer()
+        return self._exchange_writer
 
     def _close_index(self) -> None:
         with ExitStack() as writers:
-            for writer in (self._event_writer, self._turn_writer):
+            for writer in (self._event_writer, self._exchange_writer):
                 if writer is not None:
                     writers.callback(writer.close)
-            self._event_writer = self._turn_writer = None
+            self._event_writer = self._exchange_writer = None

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...model import session_mark
 from .bodies import Bodies, train_dictionary
 from .database import highest, mark, newest_change, stored_dictionary
 from .documents import FIELDS
 from .index import Index, explained
+from .rows import split_uids
 
 if TYPE_CHECKING:
     import tantivy
@@ -22,6 +23,7 @@ __all__ = ["Request", "clean", "delete_requested", "request", "requested", "with
 
 _PAGE_ROWS = 1_000
 _MIN_WORD_CHARS = 4
+_NEVER = 1 << 62
 _WIPE, _WIPE_WITH_DICTIONARY = 1, 2
 
 _FAMILY = """
@@ -96,10 +98,50 @@ def _remember(db: sqlite3.Connection, key: str, session: int) -> None:
 
 def _delete(db: sqlite3.Connection, key: str, session: int) -> None:
     source, _, native = key.partition("/")
-    for table in ("event", "turn", "usage", "stale"):
+    _delete_copies(db, session)
+    for table in ("event", "turn", "usage", "exchange", "stale"):
         db.execute(f"DELETE FROM {table} WHERE session = ?", (session,))
     db.execute("DELETE FROM session WHERE id = ?", (session,))
     db.execute("DELETE FROM file WHERE source = ? AND session = ?", (source, native))
+
+
+def _delete_copies(db: sqlite3.Connection, session: int) -> None:
+    """Take the events of a session out of the exchanges of others (forks), which are numbered anew."""
+    uids = {uid for (uid,) in db.execute("SELECT uid FROM event WHERE session = ?", (session,))}
+    others = db.execute("SELECT session, user, said FROM exchange WHERE session <> ?", (session,))
+    forks = {other for other, user, said in others if user in uids or not uids.isdisjoint(split_uids(said))}
+    if not forks:
+        return
+    change = newest_change(db) + 1
+    db.execute("UPDATE meta SET value = ? WHERE name = 'change'", (change,))
+    for fork in forks:
+        kept = _without(db, fork, uids)
+        db.execute("DELETE FROM exchange WHERE session = ?", (fork,))
+        db.executemany(
+            "INSERT INTO exchange (session, number, change, ts, user, user_text, said) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            [(fork, number, change, *row) for number, row in enumerate(kept)],
+        )
+        times = [ts for ts, *_ in kept]
+        db.execute(
+            "UPDATE session SET exchange_count = ?, first_at = min(coalesce(nullif(started_at, 0), ?), ?), "
+            "last_at = max(updated_at, ?) WHERE id = ?",
+            (len(kept), min(times, default=0), min(times, default=_NEVER), max(times, default=0), fork),
+        )
+        db.execute("INSERT INTO stale (session, turn, event) VALUES (?, 0, 0)", (fork,))
+
+
+def _without(db: sqlite3.Connection, session: int, uids: set[bytes]) -> list[tuple[Any, ...]]:
+    """The exchanges of a session without these events; those of which nothing is left are left out."""
+    kept = []
+    for ts, user, user_text, said in db.execute(
+        "SELECT ts, user, user_text, said FROM exchange WHERE session = ? ORDER BY number", (session,)
+    ).fetchall():
+        rest = b"".join(uid for uid in split_uids(said) if uid not in uids)
+        if user is not None and user not in uids:
+            kept.append((ts, user, user_text, rest))
+        elif rest:
+            kept.append((ts, None, None, rest))
+    return kept
 
 
 def _is_in_dictionary(db: sqlite3.Connection, events: Index, sessions: Sequence[int]) -> bool:
@@ -159,6 +201,13 @@ def _recompress(db: sqlite3.Connection) -> None:
                 "UPDATE event SET body = ? WHERE id = ?", [(after.pack(before.unpack(body)), id) for id, body in rows]
             )
             last = rows[-1][0]
+        texts = db.execute(
+            "SELECT session, number, user_text FROM exchange WHERE typeof(user_text) = 'blob'"
+        ).fetchall()
+        db.executemany(
+            "UPDATE exchange SET user_text = ? WHERE session = ? AND number = ?",
+            [(after.pack(before.unpack(text)), session, number) for session, number, text in texts],
+        )
         db.execute("COMMIT")
     except BaseException:
         if db.in_transaction:

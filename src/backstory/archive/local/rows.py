@@ -8,26 +8,30 @@ from typing import Any
 
 import msgspec
 
-from ...model import EVENT_TYPES, EventType, session_id
-from ..base import EventRow, FileRow, SessionRow, TurnRow, UsageRow
+from ...model import EVENT_TYPES, UID_BYTES, EventType, session_id
+from ..base import EventRow, ExchangeRow, FileRow, SessionRow, TurnRow, UsageRow
 from ..render import render_call
 from .bodies import Bodies
 
 __all__ = [
     "EVENT_COLUMNS",
+    "EXCHANGE_COLUMNS",
     "FILE_COLUMNS",
     "SESSION_COLUMNS",
     "TURN_COLUMNS",
     "USAGE_COLUMNS",
     "event_values",
+    "exchange_values",
     "file_values",
     "read_event",
+    "read_exchange",
     "read_file",
     "read_session",
     "read_text",
     "read_turn",
     "read_usage",
     "session_values",
+    "split_uids",
     "turn_values",
     "usage_values",
 ]
@@ -37,7 +41,7 @@ Values = tuple[Any, ...]
 SESSION_COLUMNS = (
     "key", "source", "title", "title_rank", "summary", "slug", "folder", "cwd", "last_cwd", "branch", "version",
     "parent", "parent_call", "forked_from", "started_at", "updated_at", "turn_count", "event_count", "completed",
-    "mode",
+    "mode", "first_at", "last_at", "exchange_count", "provisional",
 )  # fmt: skip
 TURN_COLUMNS = (
     "ordinal", "turn_key", "started_at", "updated_at", "event_count", "prompt", "terminal", "terminal_type",
@@ -46,6 +50,7 @@ TURN_COLUMNS = (
 EVENT_COLUMNS = (
     "uid", "turn", "ordinal", "type", "ts", "tool", "model", "originating_model", "usage", "body", "facts",
 )  # fmt: skip
+EXCHANGE_COLUMNS = ("number", "ts", "user", "user_text", "said")
 USAGE_COLUMNS = (
     "key", "turn", "ts", "model", "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_5m_tokens",
     "cache_write_1h_tokens", "reasoning_tokens", "cost", "stop_reason", "request",
@@ -78,7 +83,7 @@ def session_values(row: SessionRow) -> Values:
 
 def read_session(values: Sequence[Any]) -> SessionRow:
     row = SessionRow(**dict(zip(SESSION_COLUMNS, values, strict=True)))
-    row.completed = bool(row.completed)
+    row.completed, row.provisional = bool(row.completed), bool(row.provisional)
     return row
 
 
@@ -145,6 +150,22 @@ def read_event(session: str, values: Sequence[Any], bodies: Bodies) -> EventRow:
 def read_text(kind: EventType, tool: str | None, body: str | bytes | None, bodies: Bodies) -> str:
     text = bodies.unpack(body)
     return render_call(tool, _decode(text) if text else None) if kind is EventType.TOOL_CALL else text
+
+
+def exchange_values(session: int, change: int, row: ExchangeRow, bodies: Bodies) -> Values:
+    text = None if row.user_text is None else bodies.pack(row.user_text)
+    return (session, change, row.number, row.ts, row.user, text, bytes(row.said))
+
+
+def read_exchange(session: str, values: Sequence[Any], bodies: Bodies) -> ExchangeRow:
+    row = ExchangeRow(session=session, **dict(zip(EXCHANGE_COLUMNS, values, strict=True)))
+    row.user_text = None if row.user_text is None else bodies.unpack(row.user_text)
+    row.said = bytearray(row.said)
+    return row
+
+
+def split_uids(said: bytes) -> list[bytes]:
+    return [said[start : start + UID_BYTES] for start in range(0, len(said), UID_BYTES)]
 
 
 def usage_values(session: int, row: UsageRow) -> Values:

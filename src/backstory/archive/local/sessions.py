@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import heapq
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import islice
 
 from ...model import session_id
-from ..base import Prompted, SessionRow, SessionsRequest
+from ..base import Folders, SessionRow, SessionsRequest
 from .connections import Connections
-from .documents import TURN_SOURCE
 from .rows import SESSION_COLUMNS, read_session
 
 __all__ = ["Sessions"]
 
 _SESSION = ", ".join(f"s.{name}" for name in SESSION_COLUMNS)
 # What the index `session_folder` is of.
-_IN_FOLDERS = "source = :source AND event_count > 0 AND folder IS NOT NULL"
+_IN_FOLDERS = "source = :source AND folder IS NOT NULL AND parent IS NULL AND last_at > 0"
 
 
 class Sessions(Connections):
@@ -49,41 +48,32 @@ class Sessions(Connections):
             ).fetchall()
         return [read_session(row) for row in rows]
 
-    def folders(self) -> list[str]:
-        # From one folder straight to the next in the index: there are many more sessions than folders.
-        rows = self._db.execute(
-            f"WITH RECURSIVE step (folder) AS (SELECT min(folder) FROM session WHERE {_IN_FOLDERS} UNION ALL "
-            f"SELECT (SELECT min(folder) FROM session WHERE {_IN_FOLDERS} AND folder > step.folder) FROM step "
-            "WHERE step.folder IS NOT NULL) SELECT folder FROM step WHERE folder IS NOT NULL",
-            {"source": TURN_SOURCE},
-        )
-        return [folder for (folder,) in rows]
-
-    def sessions_in(self, folders: Sequence[str] | None, limit: int) -> list[SessionRow]:
+    def conversations(self, source: str, folders: Folders | None, limit: int) -> list[SessionRow]:
         db = self._db
-        latest = f"SELECT updated_at, id FROM session WHERE {_IN_FOLDERS} AND parent IS NULL"
-        order = "ORDER BY updated_at DESC, id DESC"
+        latest = f"SELECT last_at, id FROM session WHERE {_IN_FOLDERS}"
+        order = "ORDER BY last_at DESC, id DESC"
         if folders is None:
-            found: Iterable[tuple[int, int]] = db.execute(f"{latest} {order}", {"source": TURN_SOURCE})
+            found: Iterable[tuple[int, int]] = db.execute(f"{latest} {order}", {"source": source})
         else:
-            # Each folder has its sessions in order in the index, and is asked for no more of them than are wanted.
+            # Each folder has its sessions in order in the index, and is asked for no more of them than are needed.
             per_folder = f"{latest} AND folder = :folder {order}"
-            cursors = [db.execute(per_folder, {"source": TURN_SOURCE, "folder": folder}) for folder in folders]
+            names = filter(folders, self._folders(source))
+            cursors = [db.execute(per_folder, {"source": source, "folder": folder}) for folder in names]
             found = heapq.merge(*cursors, reverse=True)
         ids = [id for _, id in islice(found, min(limit, sys.maxsize))]
         rows = self._in(db, f"SELECT s.id, {_SESSION} FROM session s WHERE s.id IN ({{}})", ids)
         sessions = {id: read_session(values) for id, *values in rows}
         return [sessions[id] for id in ids if id in sessions]
 
-    def prompted(self, keys: Sequence[str]) -> dict[str, Prompted]:
-        # With min(), SQLite takes the other columns from the row that has it.
-        rows = self._in(
-            self._db,
-            "SELECT s.key, count(*), t.prompt, min(t.ordinal) FROM session s JOIN turn t ON t.session = s.id "
-            "WHERE s.key IN ({}) AND t.prompt IS NOT NULL GROUP BY s.id",
-            keys,
+    def _folders(self, source: str) -> list[str]:
+        # From one folder straight to the next in the index: there are many more sessions than folders.
+        rows = self._db.execute(
+            f"WITH RECURSIVE step (folder) AS (SELECT min(folder) FROM session WHERE {_IN_FOLDERS} UNION ALL "
+            f"SELECT (SELECT min(folder) FROM session WHERE {_IN_FOLDERS} AND folder > step.folder) FROM step "
+            "WHERE step.folder IS NOT NULL) SELECT folder FROM step WHERE folder IS NOT NULL",
+            {"source": source},
         )
-        return {key: Prompted(count, first) for key, count, first, _ in rows}
+        return [folder for (folder,) in rows]
 
     def neighbours(self, session: SessionRow) -> tuple[str | None, str | None]:
         place = (session.source, session.cwd, session.started_at, session_id(session.key))

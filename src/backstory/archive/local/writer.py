@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ...model import session_mark
-from ..base import ArchiveBusy, Batch, EventRow, FileRow, Place, SessionRow, SyncState, TurnRow
+from ...model import MAX_TURNS, session_mark
+from ..base import ArchiveBusy, Batch, EventRow, ExchangeRow, FileRow, Place, SessionRow, SyncState, TurnRow
 from .bodies import Bodies, train_dictionary
 from .database import highest, mark, newest_change, rewrite, stored_dictionary
 from .follower import Follower
@@ -21,13 +21,16 @@ from .forgetting import clean, delete_requested, requested, withdraw
 from .index import Index
 from .rows import (
     EVENT_COLUMNS,
+    EXCHANGE_COLUMNS,
     FILE_COLUMNS,
     SESSION_COLUMNS,
     TURN_COLUMNS,
     USAGE_COLUMNS,
     event_values,
+    exchange_values,
     file_values,
     read_event,
+    read_exchange,
     read_file,
     read_session,
     read_turn,
@@ -68,6 +71,7 @@ def _upsert(table: str, columns: Sequence[str], key: Sequence[str]) -> str:
 
 _UPSERT_SESSION = _upsert("session", ("id", "public_id", *SESSION_COLUMNS), ("key",))
 _UPSERT_TURN = _upsert("turn", ("session", "change", *TURN_COLUMNS), ("session", "ordinal"))
+_UPSERT_EXCHANGE = _upsert("exchange", ("session", "change", *EXCHANGE_COLUMNS), ("session", "number"))
 _UPSERT_FILE = _upsert("file", FILE_COLUMNS, ("path",))
 _INSERT_EVENT = (
     "INSERT INTO event (id, uid, session, turn, ordinal, type, ts, project, tool, model, originating_model, usage, "
@@ -157,6 +161,14 @@ class LocalWriter:
         )
         return [read_event(key, row, self._bodies) for row in rows]
 
+    def exchanges(self, key: str, number: int | None = None) -> list[ExchangeRow]:
+        first, last = (0, MAX_TURNS) if number is None else (number, number)
+        rows = self._db.execute(
+            f"SELECT {', '.join(EXCHANGE_COLUMNS)} FROM exchange WHERE session = ? AND number BETWEEN ? AND ?",
+            (self._session_id(key), first, last),
+        )
+        return [read_exchange(key, row, self._bodies) for row in rows]
+
     def turn_keys(self, key: str) -> frozenset[str]:
         rows = self._db.execute(
             "SELECT turn_key FROM turn WHERE session = ? AND turn_key IS NOT NULL", (self._session_id(key),)
@@ -223,11 +235,12 @@ class LocalWriter:
         db.executemany(_MARK_STALE, [(row.uid,) for row in batch.replaced])
         db.executemany(_REPLACE_EVENT, self._numbered(batch.replaced))
         db.executemany(_INSERT_EVENT, self._numbered(batch.events))
-        if batch.turns or batch.usage:
+        if batch.turns or batch.usage or batch.exchanges:
             self._change += 1
             turns = [turn_values(self._session_id(row.session), self._change, row) for row in batch.turns]
             db.executemany(_UPSERT_TURN, turns)
             self._set_meta("change", self._change)
+        self._write_exchanges(batch)
         db.executemany(_UPSERT_USAGE, [usage_values(self._session_id(row.session), row) for row in batch.usage])
         changed = {(row.session, row.ordinal) for row in batch.turns}
         touched = [row.key for row in batch.usage if (row.session, max(row.turn, 1)) not in changed]
@@ -241,6 +254,14 @@ class LocalWriter:
             values.append(event_values(self._next_event, self._session_id(row.session), project, row, self._bodies))
             self._next_event += 1
         return values
+
+    def _write_exchanges(self, batch: Batch) -> None:
+        rows = ((self._session_id(row.session), row) for row in batch.exchanges)
+        values = [exchange_values(session, self._change, row, self._bodies) for session, row in rows]
+        self._db.executemany(_UPSERT_EXCHANGE, values)
+        # An update may have made more of them (`SessionRow.provisional`).
+        ends = [(self._session_id(row.key), row.exchange_count) for row in batch.sessions if row.exchange_count]
+        self._db.executemany("DELETE FROM exchange WHERE session = ? AND number >= ?", ends)
 
     def _forget_uncommitted(self, next_event: int) -> None:
         self._next_event = next_event
@@ -306,6 +327,7 @@ class LocalWriter:
             return False
         with self._transaction(durable=True):
             delete_requested(self._db, requests, self._events)
+        self._change = newest_change(self._db)
         self._forget_uncommitted(self._next_event)
         self._forgets = None
         self.flush()

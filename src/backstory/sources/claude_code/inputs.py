@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ...model import EventType, digest
-from ..base import About, Item, TurnEnd
+from ..base import About, Event, Item, TurnEnd
 from .answers import AGENT_TOOLS, QUESTIONS
 from .children import Children
 from .content import blocks_of, count_images, readable, string
@@ -138,16 +138,17 @@ def add_pieces(entry: Entry, pieces: list[Piece], *, typed: bool, queued: bool, 
                 entry.items.append(About(session=entry.thread.session, title=title, title_rank=3))
 
 
-def add_prompt(entry: Entry, text: str, *, queued: bool, images: int = 0) -> None:
+def add_prompt(entry: Entry, text: str, *, queued: bool, images: int = 0) -> Event:
     extra: dict[str, Any] = {}
     if queued:
         extra["queued"] = True
     if images:
         extra["images"] = images
-    entry.add("prompt", EventType.USER_INPUT, text, starts_turn=True, extra=extra or None)
+    event = entry.add("prompt", EventType.USER_INPUT, text, starts_turn=True, extra=extra or None)
     thread = entry.thread
     thread.started, thread.prompted, thread.answered, thread.ended = True, True, False, False
     thread.early = {}
+    return event
 
 
 def _add_response(entry: Entry, part: str, block: dict[str, Any], children: Children, folder: Path) -> None:

@@ -9,11 +9,12 @@ from typing import Any
 import msgspec
 
 from ...model import EventType, digest
-from ..base import About, Item, Transcript, TurnEnd
+from ..base import About, Event, Item, Transcript, TurnEnd
 from .answers import is_synthetic, read_answer
 from .children import Children
 from .content import count_images, readable, string
 from .entry import Entry
+from .exchanges import begin_exchange, mark_answers, mark_user
 from .helpers import displaced_records
 from .inputs import MACHINES, add_pieces, add_prompt, add_waiting, read_input
 from .kinds import ATTACHMENTS, SKIPPED_ATTACHMENTS, SKIPPED_RECORDS, SKIPPED_SUBTYPES, SUBTYPES, TITLES, Reading
@@ -47,6 +48,7 @@ class ClaudeCodeParser:
             self._state = msgspec.convert(state, State)
         self._path = path
         self._session = transcript.session
+        self._in_folder = transcript.folder is not None
         self._folder = session_folder(path)
         if agent_id(path) and parent and self._folder == path.with_suffix(""):
             self._folder = path.with_name(parent)  # before 2.0.60 or so subagents lay beside their session
@@ -129,6 +131,8 @@ class ClaudeCodeParser:
         if kind == "user" and isinstance(message, dict):
             before = len(items)
             read_input(entry, message, self._state, self._children, self._folder)
+            if self._has_exchanges(thread):
+                mark_user(entry, message, items[before:])
             if any(getattr(item, "starts_turn", False) for item in items[before:]) and thread is self._state.main:
                 items[before:before] = self._absorbed()
         elif kind == "assistant" and isinstance(message, dict):
@@ -136,7 +140,10 @@ class ClaudeCodeParser:
             if thread is self._state.main and thread.message != usage_key(message, record, entry.identity).hex():
                 items += self._absorbed()
                 self._go_on(record, message, items)
+            before = len(items)
             read_answer(entry, message, self._state)
+            if self._has_exchanges(thread):
+                mark_answers(entry, message, items[before:])
         elif kind == "system":
             self._read_system(entry)
         elif kind == "attachment":
@@ -145,6 +152,10 @@ class ClaudeCodeParser:
             entry.add("0", EventType.SYSTEM, readable(record.get("content")))
         else:
             entry.add_unknown()
+
+    def _has_exchanges(self, thread: Thread) -> bool:
+        """Sessions in a project folder have; subagents have none."""
+        return self._in_folder and thread is self._state.main
 
     def _identity(self, record: dict[str, Any], thread: Thread) -> str:
         """What names the record in every copy: its uuid, else all it says and the how-manieth it is to say so."""
@@ -199,7 +210,9 @@ class ClaudeCodeParser:
             if is_notification(queued.text) or is_slash_command(queued.text):
                 entry.add("prompt", EventType.SYSTEM, queued.text)
             else:
-                add_prompt(entry, queued.text, queued=True)
+                prompt = add_prompt(entry, queued.text, queued=True)
+                if self._has_exchanges(entry.thread):
+                    begin_exchange(prompt, queued.text)
         return items
 
     def _go_on(self, record: dict[str, Any], message: dict[str, Any], items: list[Item]) -> None:
@@ -243,8 +256,12 @@ class ClaudeCodeParser:
             return
         typed = attachment.get("commandMode") in (None, "prompt") and attachment.get("isMeta") is not True
         typed = typed and string(attachment.get("origin"), "kind") not in MACHINES
-        images = count_images(prompt)
+        images, before = count_images(prompt), len(entry.items)
         add_pieces(entry, split_prompt(text), typed=typed, queued=True, images=images)
+        if self._has_exchanges(entry.thread) and not is_slash_command(text):
+            for event in entry.items[before:]:
+                if isinstance(event, Event) and event.starts_turn:
+                    begin_exchange(event, text)
 
     def _add_reading(self, entry: Entry, reading: Reading, table: dict[str, Any]) -> None:
         text = reading.text(table)

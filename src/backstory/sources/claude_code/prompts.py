@@ -15,6 +15,7 @@ from typing import NamedTuple
 __all__ = [
     "Part",
     "Piece",
+    "has_only_tags",
     "is_assignment",
     "is_hook_stop",
     "is_notification",
@@ -109,6 +110,17 @@ def is_hook_stop(text: str) -> bool:
 
 def is_slash_command(text: str) -> bool:
     return _SLASH_COMMAND.match(text.lstrip()) is not None
+
+
+def has_only_tags(text: str, names: tuple[str, ...]) -> bool:
+    """Whether the text is tags whose names begin like one of these, with nothing outside of them."""
+    position = 0
+    while (tag := _TAG.match(text, position)) and tag[1].startswith(names):
+        end = text.find(f"</{tag[1]}>", tag.end())
+        if end < 0:
+            return False
+        position = end + len(tag[1]) + 3
+    return position > 0 and not text[position:].strip()
 
 
 def is_summary(text: str) -> bool:

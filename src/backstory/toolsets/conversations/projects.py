@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Iterable
+from collections.abc import Callable
 
 __all__ = ["Projects"]
 
@@ -28,11 +28,10 @@ class Projects:
             return folder
         return folder.removeprefix(self._prefix).lstrip("-") or folder
 
-    def select(self, folders: Iterable[str], part: str | None) -> tuple[str, ...]:
-        """The folders that match the pattern and, if given, whose name has the part in it, in any case."""
-        wanted = (part or "").casefold()
-        return tuple(f for f in folders if self.matches(f) and wanted in self.name(f).casefold())
-
-    def has_all(self, part: str | None) -> bool:
-        """Whether every folder there may be would be selected."""
-        return self.pattern == "*" and not part
+    def having(self, part: str | None) -> Callable[[str], bool] | None:
+        """Selects the folders that match the pattern and, if given, whose name has the part in it, in any case. None
+        where that is every folder."""
+        if self.pattern == "*" and not part:
+            return None
+        folded = (part or "").casefold()
+        return lambda folder: self.matches(folder) and folded in self.name(folder).casefold()

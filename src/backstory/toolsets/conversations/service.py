@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, overload
 
-from ...archive.base import Archive, EventRow, Part, Prompted, SessionRow, TurnHit, TurnsRequest
+from ...archive.base import Archive, EventRow, Exchange, ExchangeHit, ExchangesRequest, SessionRow
 from ...model import EventType, rfc3339
 from ...redact import Mode, egress, egress_value
 from .calls import summarise
@@ -27,10 +27,8 @@ __all__ = ["Conversations", "Refused"]
 _SOURCE = "claude-code"
 _SNIPPET_CHARS = 300
 _SUMMARY_CHARS = 200
-_SPOKEN = (EventType.USER_INPUT, EventType.ASSISTANT_RESPONSE)
-_WITH_TOOLS = (*_SPOKEN, EventType.TOOL_CALL)
 # A turn can have hundreds of answers; the first few are enough for a snippet, nearly always.
-_FIRST_EVENTS = 8
+_FIRST_EVENTS = 16
 # How far a secret may reach beyond the place where a text is cut.
 _SECRET_CHARS = 16_384
 
@@ -40,7 +38,7 @@ class Refused(ValueError):
 
 
 class Conversations:
-    """Turns are those that a prompt began, numbered from zero."""
+    """A turn of a conversation is an exchange of the archive."""
 
     def __init__(self, archive: Archive, projects: Projects, redact: Mode) -> None:
         self._archive = archive
@@ -50,103 +48,100 @@ class Conversations:
     def search(self, request: SearchArguments) -> SearchResults:
         if not request.query.strip():
             raise Refused("query must not be empty")
-        hits = self._archive.search_turns(
-            TurnsRequest(
+        hits = self._archive.search_exchanges(
+            ExchangesRequest(
                 query=request.query,
                 limit=request.limit,
-                folders=self._folders(request.project),
+                folders=self._projects.having(request.project),
                 session=None if request.session_id is None else _key(request.session_id),
             )
         )
-        return SearchResults([self._result(hit) for hit in hits])
+        return SearchResults([result for hit in hits if (result := self._result(hit))])
 
     def browse(self, request: ListArguments) -> ConversationPage:
-        sessions = self._archive.sessions_in(self._folders(request.project), request.limit)
-        prompted = self._archive.prompted([session.key for session in sessions])
-        beginnings = self._beginnings([s for s in sessions if not s.summary and not s.slug], prompted)
-        return ConversationPage(
-            [
-                Conversation(
-                    session_id=self._id(session),
-                    project=self._project(session),
-                    summary=self._out(session.summary or session.slug) or beginnings.get(session.key, ""),
-                    slug=self._out(session.slug),
-                    first_timestamp=rfc3339(session.started_at),
-                    last_timestamp=rfc3339(session.updated_at),
-                    turn_count=prompted[session.key].count if session.key in prompted else 0,
-                    cwd=self._out(session.cwd),
-                    git_branch=self._out(session.branch),
-                )
-                for session in sessions
-            ]
+        sessions = self._archive.conversations(_SOURCE, self._projects.having(request.project), request.limit)
+        return ConversationPage([self._conversation(session) for session in sessions])
+
+    def _conversation(self, session: SessionRow) -> Conversation:
+        return Conversation(
+            session_id=self._id(session),
+            project=self._project(session),
+            summary=self._out(session.summary or session.slug) or self._beginning(session),
+            slug=self._out(session.slug),
+            first_timestamp=rfc3339(session.first_at),
+            last_timestamp=rfc3339(session.last_at),
+            turn_count=session.exchange_count,
+            cwd=self._out(session.cwd),
+            git_branch=self._out(session.branch),
         )
+
+    def _beginning(self, session: SessionRow) -> str:
+        """How a session without a summary began. Only what stands before all user records has no user text."""
+        exchanges = self._archive.exchanges(session.key, limit=2, events=0)
+        texts = [exchange.user_text for exchange in exchanges if exchange.user_text is not None]
+        return self._head(texts[0], _SUMMARY_CHARS) if texts else ""
 
     def read_turn(self, request: TurnArguments) -> Turn:
         session = self._session(request.session_id)
-        ordinals = self._archive.prompted_turns(session.key)
-        if not 0 <= request.turn_number < len(ordinals):
-            raise Refused(f"Turn {request.turn_number} out of range (session has {len(ordinals)} turns)")
-        return self._turn(session, request.turn_number, ordinals[request.turn_number])
+        exchanges = self._archive.exchanges(session.key, request.turn_number, 1) if request.turn_number >= 0 else []
+        if not exchanges:
+            raise Refused(f"Turn {request.turn_number} out of range (session has {session.exchange_count} turns)")
+        return self._turn(session, exchanges[0])
 
     def read(self, request: ReadArguments) -> ConversationPart:
         session = self._session(request.session_id)
-        ordinals = self._archive.prompted_turns(session.key)
-        page = range(request.offset, min(request.offset + request.limit, len(ordinals)))
         return ConversationPart(
             session_id=self._id(session),
             project=self._project(session),
             cwd=self._out(session.cwd),
             git_branch=self._out(session.branch),
-            total_turns=len(ordinals),
+            total_turns=session.exchange_count,
             offset=request.offset,
             limit=request.limit,
-            turns=[self._turn(session, number, ordinals[number]) for number in page],
+            turns=[
+                self._turn(session, exchange)
+                for exchange in self._archive.exchanges(session.key, request.offset, request.limit)
+            ],
         )
-
-    def _beginnings(self, sessions: list[SessionRow], prompted: dict[str, Prompted]) -> dict[str, str]:
-        """How sessions that nobody gave a name began."""
-        first = {session.key: prompted[session.key].first for session in sessions if session.key in prompted}
-        heads = self._archive.event_heads(list(first.values()), _SUMMARY_CHARS + _SECRET_CHARS)
-        return {key: self._head(heads[uid][0], _SUMMARY_CHARS) for key, uid in first.items()}
-
-    def _folders(self, project: str | None) -> tuple[str, ...] | None:
-        """Where to look; None: everywhere."""
-        return None if self._projects.has_all(project) else self._projects.select(self._archive.folders(), project)
 
     def _session(self, native_id: str) -> SessionRow:
         session = self._archive.session(_key(native_id))
-        if session is None or not session.folder or session.parent or not session.event_count:
+        if session is None or not session.folder or session.parent or not session.last_at:
             raise Refused(f"Unknown session_id: {native_id}")
         if not self._projects.matches(session.folder):
             raise Refused(f"Unknown session_id: {native_id}")
         return session
 
-    def _result(self, hit: TurnHit) -> SearchResult:
-        spoken = self._archive.events(hit.session.key, hit.turn.ordinal, Part(types=_SPOKEN, limit=_FIRST_EVENTS))
-        snippet = self._head(_said(spoken), _SNIPPET_CHARS)
+    def _result(self, hit: ExchangeHit) -> SearchResult | None:
+        exchange = self._exchange(hit, _FIRST_EVENTS)
+        if exchange is None:  # deleted since it was found
+            return None
+        snippet = self._head(_said(exchange), _SNIPPET_CHARS)
         if len(snippet) < _SNIPPET_CHARS:
-            if len(spoken) == _FIRST_EVENTS:
-                spoken = self._archive.events(hit.session.key, hit.turn.ordinal, Part(types=_SPOKEN))
-            whole = f"{_said(spoken)}\ntools: {' '.join(sorted(hit.turn.tools))}"
-            snippet = self._head(whole, _SNIPPET_CHARS)
+            if len(exchange.said) == _FIRST_EVENTS:
+                exchange = self._exchange(hit, None) or exchange
+            tools = sorted({event.tool or "" for event in exchange.said if event.type is EventType.TOOL_CALL})
+            snippet = self._head(f"{_said(exchange)}\ntools: {' '.join(tools)}", _SNIPPET_CHARS)
         return SearchResult(
             session_id=self._id(hit.session),
             project=self._project(hit.session),
             turn_number=hit.number,
             score=round(hit.score, 4),
             snippet=snippet,
-            timestamp=rfc3339(spoken[0].ts),
+            timestamp=rfc3339(exchange.ts),
         )
 
-    def _turn(self, session: SessionRow, number: int, ordinal: int) -> Turn:
-        events = self._archive.events(session.key, ordinal, Part(types=_WITH_TOOLS))
+    def _exchange(self, hit: ExchangeHit, events: int | None) -> Exchange | None:
+        return next(iter(self._archive.exchanges(hit.session.key, hit.number, 1, events)), None)
+
+    def _turn(self, session: SessionRow, exchange: Exchange) -> Turn:
         return Turn(
             session_id=self._id(session),
-            turn_number=number,
-            timestamp=rfc3339(next(event.ts for event in events if event.type is EventType.USER_INPUT)),
-            user_text=self._out(_texts(events, EventType.USER_INPUT)),
-            assistant_text=self._out(_texts(events, EventType.ASSISTANT_RESPONSE)),
-            tools_used=[self._call(event) for event in events if event.type is EventType.TOOL_CALL],
+            turn_number=exchange.number,
+            timestamp=rfc3339(exchange.ts),
+            user_text=self._out(exchange.user_text or ""),
+            assistant_text=self._out(_answers(exchange)),
+            tools_used=[self._call(event) for event in exchange.said if event.type is EventType.TOOL_CALL],
         )
 
     def _call(self, call: EventRow) -> dict[str, Any]:
@@ -180,10 +175,10 @@ def _key(native_id: str) -> str:
     return f"{_SOURCE}/{native_id}"
 
 
-def _said(events: list[EventRow]) -> str:
+def _said(exchange: Exchange) -> str:
     """What a turn is searched by, but for its tools."""
-    return f"{_texts(events, EventType.USER_INPUT)}\n{_texts(events, EventType.ASSISTANT_RESPONSE)}"
+    return f"{exchange.user_text or ''}\n{_answers(exchange)}"
 
 
-def _texts(events: list[EventRow], kind: EventType) -> str:
-    return "\n".join(event.text for event in events if event.type is kind)
+def _answers(exchange: Exchange) -> str:
+    return "\n".join(event.text for event in exchange.said if event.type is not EventType.TOOL_CALL)

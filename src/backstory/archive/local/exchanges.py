@@ -1,4 +1,4 @@
-"""Asking the index of whole turns: plain BM25 over any of the words."""
+"""Asking the index of whole exchanges: plain BM25 over any of the words."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from ..query import Query
 if TYPE_CHECKING:
     import tantivy
 
-__all__ = ["RankedTurn", "rank_turns"]
+__all__ = ["RankedExchange", "rank_exchanges"]
 
-# Ties at the end of a page are resolved by looking further; this many turns with one and the same score is enough.
+# Ties at the end of a page are resolved by looking further; this many exchanges with one and the same score is enough.
 _MAX_TIED = 20_000
 
 
-class RankedTurn(Struct, frozen=True):
+class RankedExchange(Struct, frozen=True):
     score: float
     ts: int
     number: int
 
 
-def rank_turns(
+def rank_exchanges(
     schema: tantivy.Schema,
     snapshot: tantivy.Searcher,
     query: Query,
     folders: tuple[int, ...] | None,
     session: int | None,
     limit: int,
-) -> list[RankedTurn]:
-    """The best turns: by score, then the newest, then by their numbers. None does not filter."""
+) -> list[RankedExchange]:
+    """The best exchanges: by score, then the newest, then by their numbers. None does not filter."""
     # The engine makes room for as many as are asked for.
     limit = min(limit, snapshot.num_docs)
     if not query.clauses or limit < 1:
@@ -44,14 +44,14 @@ def rank_turns(
             break
         wanted *= 8
     addresses = [address for _, address in hits]
-    numbers = snapshot.fast_field_values("turn", addresses)
+    numbers = snapshot.fast_field_values("exchange", addresses)
     times = snapshot.fast_field_values("ts", addresses)
-    turns = [
-        RankedTurn(float(score), int(ts or 0), int(number or 0))
+    ranked = [
+        RankedExchange(float(score), int(ts or 0), int(number or 0))
         for (score, _), ts, number in zip(hits, times, numbers, strict=True)
     ]
-    turns.sort(key=lambda turn: (-turn.score, -turn.ts, turn.number))
-    return turns[:limit]
+    ranked.sort(key=lambda exchange: (-exchange.score, -exchange.ts, exchange.number))
+    return ranked[:limit]
 
 
 def _question(
