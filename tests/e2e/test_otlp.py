@@ -27,7 +27,7 @@ from opentelemetry.sdk._logs.export import SimpleLogRecordProcessor
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.trace import Status, StatusCode
+from opentelemetry.trace import Link, SpanKind, Status, StatusCode
 from served import Served, eventually
 
 PROTOBUF, JSON = {"content-type": "application/x-protobuf"}, {"content-type": "application/json"}
@@ -101,6 +101,44 @@ class TestSdk:
         assert (chat["data"]["type"], chat["data"]["model"]) == ("GENERATION", "gpt-4o")
         assert tool["data"]["metadata"]["statusMessage"] == "broke"
         assert root["data"]["attributes"]["user.tier"] == "gold"
+
+    def test_everything_is_kept(self, server: Served) -> None:
+        """Links, kind, scope, resource: what the SDK sends by itself, and what only some use."""
+        resource = Resource.create({"service.name": "sdk", "host.name": "box", "process.pid": 42, "os.type": "linux"})
+        provider = TracerProvider(resource=resource)
+        provider.add_span_processor(SimpleSpanProcessor(OTLPSpanExporter(f"{server.url}/v1/traces")))
+        tracer = provider.get_tracer("my.scope", "1.2", attributes={"team": "red"})
+        with tracer.start_as_current_span("before") as before:
+            pass
+        link = Link(before.get_span_context(), {"reason": "follows"})
+        facts = {
+            "gen_ai.request.model": "gpt-4o", "gen_ai.response.model": "gpt-4o-2024-08-06", "events": "mine",
+            "gen_ai.usage.input_tokens": "many", "retries": [1, 2],
+        }  # fmt: skip
+        with tracer.start_as_current_span("after", kind=SpanKind.CLIENT, links=[link], attributes=facts) as after:
+            after.add_event("retry", {"why": "timeout"})
+            after.set_status(Status(StatusCode.OK))
+        provider.shutdown()
+        trace = f"{after.get_span_context().trace_id:032x}"
+        (span,) = server.tool("get_trace", {"traceId": trace})["trace"]["spans"]
+        linked = f"{before.get_span_context().trace_id:032x}"
+        shown = span["data"]["attributes"]
+        assert shown["otel.links"][0]["traceId"] == linked
+        assert shown["otel.links"][0]["attributes"] == {"reason": "follows"}
+        assert shown["otel.events"][0]["attributes"] == {"why": "timeout"}
+        assert shown["otel.scope.attributes"] == {"team": "red"}
+        assert span["data"]["model"] == "gpt-4o-2024-08-06"
+        asked = {
+            "otel.kind": "CLIENT", "otel.scope.name": "my.scope", "otel.scope.version": "1.2", "host.name": "box",
+            "otel.status_code": "OK", "process.pid": 42, "os.type": "linux", "telemetry.sdk.language": "python",
+            "gen_ai.request.model": "gpt-4o", "gen_ai.usage.input_tokens": "many", "events": "mine",
+            "otel.scope.attributes.team": "red", "retries": "[1,2]",
+        }  # fmt: skip
+        for name, value in asked.items():
+            filters = [{"field": f"data.attributes.{name}", "operator": "eq", "value": value}]
+            assert server.tool("search_spans", {"filters": filters, "traceId": trace})["total"] == 1, name
+        filters = [{"field": "data.attributes.otel.links", "operator": "contains", "value": linked}]
+        assert server.tool("search_spans", {"filters": filters})["total"] == 1
 
     def test_custom_attributes_are_found(self, server: Served) -> None:
         trace = exported(server, "find me")

@@ -71,6 +71,38 @@ class TestConventions:
         assert found.cost == pytest.approx((60 * 2.5 + 40 * 1.25 + 7 * 10) / 1e6)
         assert not found.cost_reported
 
+    @pytest.mark.parametrize("name", ["gen_ai.usage.total_tokens", "llm.token_count.total", "ai.usage.tokens"])
+    def test_totals(self, name: str) -> None:
+        """A total that comes alone is one; beside one part it tells the other."""
+        alone = interpret({"gen_ai.request.model": "gpt-4o", name: 120}, NOW)
+        assert (alone.type, alone.tokens, alone.total_tokens, alone.cost) == ("GENERATION", None, 120, None)
+        assert alone.rest == {name: 120}
+        beside = interpret({"gen_ai.usage.input_tokens": 100, name: 120}, NOW)
+        assert (beside.tokens, beside.total_tokens) == (Tokens(100, 20), None)
+        assert interpret({"gen_ai.usage.output_tokens": 20, name: 120}, NOW).tokens == Tokens(100, 20)
+
+    @pytest.mark.parametrize("name", ["gen_ai.usage.cache_write.input_tokens", "cache_write_token_count"])
+    def test_cache_writes(self, name: str) -> None:
+        assert interpret({"input_token_count": "100", name: 30}, NOW).tokens == Tokens(100, 0, 0, 30)
+
+    def test_what_is_not_shown_as_it_was_sent(self) -> None:
+        """Stays an attribute: losing names, other types, counts that were added up."""
+        sent = {
+            "gen_ai.response.model": 5, "gen_ai.request.model": "gpt-4o", "llm.model_name": "other",
+            "gen_ai.usage.input_tokens": "10", "gen_ai.usage.output_tokens": 7, "gen_ai.usage.cost": "much",
+            "gen_ai.response.finish_reasons": ["stop", "length"], "input.value": "first", "gen_ai.prompt": "second",
+        }  # fmt: skip
+        found = interpret(dict(sent), NOW)
+        assert (found.model, found.tokens, found.input) == ("gpt-4o", Tokens(10, 7), "first")
+        shown = ("gen_ai.request.model", "gen_ai.usage.output_tokens", "input.value")
+        assert found.rest == {name: value for name, value in sent.items() if name not in shown}
+
+    def test_text_that_is_nested_too_deep(self) -> None:
+        """It stays a text: nobody could work with the data."""
+        for depth in (300, 5000):
+            text = "[" * depth + "]" * depth
+            assert interpret({"input.value": text, "metadata": text}, NOW).input == text
+
     def test_cache_beside_the_input(self) -> None:
         """Anthropic counts cached tokens beside the input; here the input includes them."""
         given = {"model": "claude-haiku-4-5", "input_tokens": "10", "output_tokens": "5", "cache_read_tokens": "3"}

@@ -233,12 +233,16 @@ def _stop_reason(value: Any) -> str | None:
 def _gather(spread: Attributes) -> list[Any] | None:
     """`{"0.message.role": ..., "0.message.tool_calls.0.name": ...}` as messages; None if they contradict each other."""
     tree: Attributes = {}
+    made = {id(tree)}  # a value may be a mapping, too
     for path, value in spread.items():
         *above, last = path.split(".")
         branch = tree
         for part in above:
-            branch = branch.setdefault(part, {})
-            if not isinstance(branch, dict):
+            if part not in branch:
+                branch[part] = {}
+                made.add(id(branch[part]))
+            branch = branch[part]
+            if id(branch) not in made:
                 return None
         if last in branch:
             return None

@@ -36,30 +36,24 @@ class ToolOutput(Struct, frozen=True):
 
 def take_events(raw: RawSpan, meaning: Meaning) -> ToolOutput | None:
     """Fill input and output from events that hold them, and keep what they do not show as the attribute `events`."""
-    messages: dict[str, list[Any]] = {"input": [], "output": []}
+    read = [_message(event) for event in raw.events]
+    # Where attributes or other events tell the same already, an event stays what it is.
     told = {"input": meaning.input is not None, "output": meaning.output is not None}
+    messages = {side: [message for of, message in read if of == side] for side in told if not told[side]}
     tool: ToolOutput | None = None
     others = []
-    unseen: dict[str, Any]
-    for event in raw.events:
-        side, message = _message(event)
-        if side is not None and not told[side]:
-            messages[side].append(message)
+    for event, (side, _) in zip(raw.events, read, strict=True):
+        unseen = event.attributes
+        if messages.get(side or ""):
             unseen = {}
-        elif event.name == "tool.output" and not told["output"] and tool is None:
-            key = next((key for key in ("output", "content") if key in event.attributes), None)
-            arguments = {name: value for name, value in event.attributes.items() if name != key}
-            tool = ToolOutput(arguments if key is None else event.attributes[key], arguments)
+        elif event.name == "tool.output" and tool is None and messages.get("output") == []:
+            key = next((key for key in ("output", "content") if unseen.get(key) is not None), None)
+            arguments = {name: value for name, value in unseen.items() if name != key}
+            tool = ToolOutput(arguments if key is None else unseen[key], arguments)
             unseen = {} if key is None else arguments
-        else:
-            unseen = event.attributes
         others.append(_entry(event, unseen))
-    if messages["input"]:
-        meaning.input = messages["input"]
-    if messages["output"]:
-        meaning.output = messages["output"]
-    elif tool is not None:
-        meaning.output = tool.output
+    meaning.input = messages.get("input") or meaning.input
+    meaning.output = tool.output if tool is not None else messages.get("output") or meaning.output
     name = "events" if "events" not in meaning.rest else "otel.events"
     meaning.rest = with_fields(meaning.rest, {name: others})
     return tool
