@@ -79,6 +79,19 @@ class TestHookStop:
             (EventType.USER_INPUT, False),
         ]
 
+    def test_marked(self) -> None:
+        """Newer versions mark the words, and say in a record of their own that the prompt has ended."""
+        records = Records(version="2.1.325")
+        words = "Operation stopped by hook: not today"
+        ending = {"ending": {"kind": "stopped_by_hook"}, "promptKept": True}
+        said = [records.user("go", promptSource="typed"), records.user(words, isMeta=True)]
+        items = feed([*said, records.system("informational", content=words, promptSubmitEnding=ending)])
+        assert prompts(items) == ["go"]
+        assert [(event.type, event.ends_turn) for event in events(items)][1:] == [
+            (EventType.SYSTEM, False),
+            (EventType.SYSTEM, True),
+        ]
+
     def test_after_the_agent_did_something(self) -> None:
         """Nothing was stopped there: the words are a person's."""
         records = Records()
@@ -131,6 +144,28 @@ class TestCommands:
         assert events(feed(said))[-1].text == "On it."
         assert feed(said) == feed_with_restarts(said)
         assert len({event.uid for event in events(feed(said))}) == len(events(feed(said)))
+
+    @pytest.mark.parametrize(
+        ("command", "printed", "prompt"),
+        [
+            (LOCAL.format("goal", "ship it"), PRINTED.format("Goal set"), "/goal ship it"),
+            ("<bash-input>ls</bash-input>", "<bash-stdout>a.py</bash-stdout><bash-stderr></bash-stderr>", "!ls"),
+        ],
+    )
+    def test_the_output_says_that_a_turn_begins(self, command: str, printed: str, prompt: str) -> None:
+        """Where the output carries the mark of a person's turn, the prompt is told before it."""
+        records = Records(version="2.1.325")
+        said = [records.user(command), records.user(printed, turnOrigin="human"), records.user("More.", isMeta=True)]
+        said.append(records.assistant("On it.", stop="end_turn"))
+        assert prompts(feed(said)) == [prompt]
+        assert [event.type for event in events(feed(said))] == [
+            EventType.SYSTEM,
+            EventType.USER_INPUT,
+            EventType.SYSTEM,
+            EventType.SYSTEM,
+            EventType.ASSISTANT_RESPONSE,
+        ]
+        assert feed(said) == feed_with_restarts(said)
 
     def test_the_model_answers_a_command_at_once(self) -> None:
         """A command that printed nothing and is answered by the model was a prompt."""

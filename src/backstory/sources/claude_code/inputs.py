@@ -76,6 +76,8 @@ def _read_spoken(entry: Entry, spoken: list[Any], state: State) -> None:
         for words in (text, *(piece.text for piece in pieces if piece.part in _COMMANDS)):
             queued |= state.queue.claim(words)
         _wait(entry, pieces, state, meta=meta)
+        if person and state.waiting and state.waiting.printed:
+            add_waiting(thread, state, entry.items)
     if record.get("promptSource") == "sdk":  # every prompt of a headless run goes through the queue
         queued = False
     add_pieces(entry, pieces, typed=typed, queued=queued, images=count_images(spoken))
@@ -105,7 +107,8 @@ def _wait(entry: Entry, pieces: list[Piece], state: State, *, meta: bool) -> Non
         if part is Part.OUTPUT or (meta and part is Part.PROMPT):
             if waiting:
                 waiting.printed |= part is Part.OUTPUT
-                waiting.expanded |= part is Part.PROMPT
+                # Since 2.1.300 or so the output that the model goes on with says whose turn it begins.
+                waiting.expanded |= part is Part.PROMPT or _is_by_a_person(entry.record)
             state.waiting = waiting
         elif part is Part.SHELL or (part is Part.COMMAND and text[1:].split(maxsplit=1)[0] not in _CLIENT_COMMANDS):
             stamp = string(entry.record, "timestamp")

@@ -71,6 +71,13 @@ def _file(table: Table) -> str:
     return f"{name}\n{readable(inner)}".strip()
 
 
+def _goal(table: Table) -> str:
+    """A goal that was reached. One that was not is told by the hook that kept the agent going, one that was set or
+    cleared by the command."""
+    reached = table.get("met") is True and table.get("sentinel") is not True
+    return f"goal met: {_field('condition', 'reason')(table)}" if reached else ""
+
+
 def _diagnostics(table: Table) -> str:
     return "\n".join(
         f"{file.get('uri')}: {problem.get('severity')}: {problem.get('message')}"
@@ -161,6 +168,7 @@ ATTACHMENTS: dict[str, Reading] = {
     "directory": Reading(SYSTEM, _file),
     "edited_text_file": Reading(SYSTEM, _file),
     "file": Reading(SYSTEM, _file),
+    "goal_status": Reading(SYSTEM, _goal),
     "hook_additional_context": Reading(SYSTEM, _hook("content")),
     "hook_blocking_error": Reading(RUNTIME, _blocking),
     "hook_error_during_execution": Reading(RUNTIME, _hook("content", "stderr")),

@@ -270,6 +270,10 @@ class ClaudeCodeParser:
         if reading.ends_turn:
             entry.add_stop("0", text)
             return
+        if isinstance(table.get("promptSubmitEnding"), dict):  # a hook did not let the prompt through
+            entry.add("0", reading.type, text, ends_turn=not entry.thread.ended)
+            entry.thread.ended = True
+            return
         details = table.get("compactMetadata") or table.get("microcompactMetadata")
         known = details if isinstance(details, dict) else {}
         facts = {fact: known[name] for name, fact in _FACTS.items() if isinstance(known.get(name), int | str)}
