@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 iii = pytest.importorskip("iii")
+from iii.trigger import TriggerHandler  # noqa: E402, F401
 from iii_helpers.observability import ReconnectionConfig  # noqa: E402
 
 MESSAGE = {"role": "user", "content": [{"type": "text", "text": "What's the weather?"}], "timestamp": 1717800000000}

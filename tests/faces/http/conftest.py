@@ -28,6 +28,12 @@ class FakeLive:
         self.bindings: dict[str, tuple[str, dict[str, Any], asyncio.Queue[Event], asyncio.Task[None]]] = {}
         self._news = asyncio.Event()
 
+    async def start(self, wait_seconds: float = 0.0) -> None:
+        """Nothing has to be opened."""
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
     def functions(self) -> tuple[Function, ...]:
         names = ("create", "append", "get", "store::put-meta")
         return tuple(Function(f"session::{name}", name, SCHEMA, SCHEMA) for name in names)

@@ -202,6 +202,7 @@ class WorkerThread:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         worker = Worker(self.live, url)  # type: ignore[arg-type]
         await worker.connected()
+        await worker.start({})
         self._started.set()
         await self._stop.wait()
         await worker.close()

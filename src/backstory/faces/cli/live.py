@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -7,7 +8,7 @@ import click
 from .options import json_option
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from ..http.iii.worker import Worker
 
 __all__ = ["live"]
 
@@ -23,10 +24,17 @@ def live(ctx: click.Context) -> None:
 @live.command()
 @click.option("--url", required=True, metavar="ws://HOST:PORT", help="The iii engine to connect to.")
 @click.option("--token", envvar="III_TOKEN", show_envvar=True, help="Its token, where it asks for one.")
+@click.option(
+    "--config",
+    "seed",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Settings (YAML, JSON or TOML) for an engine whose configuration worker has none yet.",
+)
 @json_option
-def worker(url: str, token: str | None, as_json: bool) -> int:
+def worker(url: str, token: str | None, seed: Path | None, as_json: bool) -> int:
     """Serve the session functions at an existing iii engine, until stopped.
 
+    An engine with a configuration worker keeps the settings, under the id session-manager; otherwise config.toml does.
     Needs the iii SDK: pip install 'backstory[iii]'.
     """
     import asyncio
@@ -40,18 +48,19 @@ def worker(url: str, token: str | None, as_json: bool) -> int:
     if find_spec("iii") is None:
         raise click.ClickException("the iii SDK is not installed: pip install 'backstory[iii]'")
     try:
-        asyncio.run(_work(make_private_folder(home_folder()), url, token, as_json))
+        asyncio.run(_work(make_private_folder(home_folder()), url, token, seed, as_json))
     except LiveError as error:
         raise click.ClickException(error.message) from None
     return 0
 
 
-async def _work(home: Path, url: str, token: str | None, as_json: bool) -> None:
+async def _work(home: Path, url: str, token: str | None, config: Path | None, as_json: bool) -> None:
     import asyncio
     import logging
     import signal
 
     from ...toolsets.live import Live
+    from ..http.iii.configuration import read_seed
     from ..http.iii.worker import Worker
     from .output import print_json, tell
 
@@ -59,22 +68,37 @@ async def _work(home: Path, url: str, token: str | None, as_json: bool) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    async with Live(home, own_urls=[url]) as sessions:
-        engine = Worker(sessions, url, token)
-        connecting = asyncio.create_task(engine.connected())
-        ends: set[asyncio.Future[Any]] = {asyncio.create_task(stop.wait()), engine.failed}
-        try:
-            await asyncio.wait(ends | {connecting}, return_when=asyncio.FIRST_COMPLETED)
-            if connecting.done():
-                if as_json:
-                    print_json({"url": url})
-                else:
-                    click.echo(f"Serving live sessions at {url}")
-                    tell("Ctrl-C stops it.")
-                await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-            if engine.failed.done():
-                raise click.ClickException(f"{url}: the engine refuses this worker; is another one connected?")
-        finally:
-            for task in ends | {connecting}:
-                task.cancel()
-            await engine.close()
+    seed = read_seed(config) if config else None
+    sessions = Live(home, own_urls=[url])
+    engine = Worker(sessions, url, token)
+    ends: set[asyncio.Future[Any]] = {asyncio.create_task(stop.wait()), engine.failed}
+    steps = asyncio.create_task(_start(engine, home, seed))
+    try:
+        await asyncio.wait(ends | {steps}, return_when=asyncio.FIRST_COMPLETED)
+        if steps.done():
+            if not steps.result() and config is not None:
+                tell(f"{url} has no configuration worker: {config} is not used, {home / 'config.toml'} is")
+            if as_json:
+                print_json({"url": url})
+            else:
+                click.echo(f"Serving live sessions at {url}")
+                tell("Ctrl-C stops it.")
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        if engine.failed.done():
+            raise click.ClickException(f"{url}: the engine refuses this worker; is another one connected?")
+    finally:
+        for task in ends | {steps}:
+            task.cancel()
+        await engine.close()
+
+
+async def _start(engine: Worker, home: Path, seed: dict[str, Any] | None) -> bool:
+    """Connect, and open the sessions; whether the settings come from the engine."""
+    from ...config import load_settings
+    from ...toolsets.live.settings import default_table, parse_settings
+
+    if seed is None:
+        seed = {**default_table(home), **load_settings(home).live}
+    parse_settings(seed, home)
+    await engine.connected()
+    return await engine.start(seed)

@@ -63,6 +63,10 @@ class Live:
         self._users: Counter[Adapter] = Counter()
         self._idle = asyncio.Event()
 
+    def take_config_from(self, fetch: Callable[[], Awaitable[Mapping[str, Any]]]) -> None:
+        """Use another source of the `[live]` table than `config.toml`. Until `start`."""
+        self._fetch, self._watch = fetch, False
+
     # --- starting and closing
 
     async def start(self, wait_seconds: float = 0.0) -> None:

@@ -15,7 +15,15 @@ from msgspec import Meta, Struct
 from ...config import ConfigError
 from ...livefiles import expand_placeholders, resolve_folder
 
-__all__ = ["BridgeSettings", "FsSettings", "LiveSettings", "is_own_url", "parse_settings"]
+__all__ = [
+    "BridgeSettings",
+    "FsSettings",
+    "LiveSettings",
+    "configuration_schema",
+    "default_table",
+    "is_own_url",
+    "parse_settings",
+]
 
 Positive = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 
@@ -80,6 +88,35 @@ def parse_settings(table: Mapping[str, Any], home: Path, environ: Mapping[str, s
     except msgspec.ValidationError as error:
         raise ConfigError(f"[live] adapter.config of {read.adapter.name}: {error}") from None
     return LiveSettings(adapter, read.default_list_limit, read.max_list_limit)
+
+
+def default_table(home: Path) -> dict[str, Any]:
+    """The table with everything in it as it is when nobody has set anything."""
+    adapter = {"name": "fs", "config": {"data_dir": str(resolve_folder(None, home))}}
+    defaults = LiveSettings()
+    limits = {"default_list_limit": defaults.default_list_limit, "max_list_limit": defaults.max_list_limit}
+    return {"adapter": adapter, **limits}
+
+
+def configuration_schema() -> dict[str, Any]:
+    """The table as JSON Schema, with one variant for each adapter: what forms are made from."""
+    table = msgspec.json.schema(_Table)["$defs"]["_Table"]["properties"]
+    limits = {name: table[name] for name in ("default_list_limit", "max_list_limit")}
+    variants = [_variant("fs", FsSettings), _variant("bridge", BridgeSettings)]
+    adapter = {"description": "Where live sessions are kept.", "oneOf": variants}
+    properties = {"adapter": adapter, **limits}
+    return {"title": "Live sessions", "type": "object", "properties": properties, "additionalProperties": False}
+
+
+def _variant(name: str, config: type[Struct]) -> dict[str, Any]:
+    (schema,) = msgspec.json.schema(config)["$defs"].values()
+    return {
+        "title": name,
+        "type": "object",
+        "properties": {"name": {"const": name}, "config": schema},
+        "required": ["name", *(["config"] if schema.get("required") else [])],
+        "additionalProperties": False,
+    }
 
 
 def _without_nulls(value: Any) -> Any:

@@ -7,29 +7,42 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import warnings
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, TypeVar
 
 from iii import InitOptions, TriggerAction  # type: ignore[import-untyped]
 from iii.iii import III  # type: ignore[import-untyped]
 from iii.trigger import TriggerConfig, TriggerHandler  # type: ignore[import-untyped]
 
+from ....config import ConfigError
 from ....toolsets.live import Live, LiveError
+from .configuration import Configuration
 
 __all__ = ["Worker"]
 
 WORKER_NAME = "backstory"
+_ON_CHANGE = "session::on-config-change"
+_WAIT_SECONDS = 2.0
+T = TypeVar("T")
 
 
 class Worker:
-    """Serves every function and trigger type of `live` at the engine behind `url`, and reconnects by itself."""
+    """Serves every function and trigger type of `live` at the engine behind `url`, and reconnects by itself.
+
+    Calls wait until `start` has opened the sessions: the engine may be asked for their settings first.
+    """
 
     def __init__(self, live: Live, url: str, token: str | None = None) -> None:
         self._live = live
+        self._open = False
+        self._started = asyncio.Event()
+        self._configuration: Configuration | None = None
         self._loop = asyncio.get_running_loop()
         self._bound: dict[str, tuple[TriggerConfig, Callable[[], None]]] = {}
         self._connected = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
         self.failed: asyncio.Future[None] = self._loop.create_future()
         """Done when the engine will not have this worker, which no retry would change."""
         options = InitOptions(
@@ -49,11 +62,36 @@ class Worker:
         """Returns when the engine has been reached."""
         await self._connected.wait()
 
+    async def start(self, seed: Mapping[str, Any]) -> bool:
+        """Open the sessions, with the settings of the engine's configuration worker, which gets the seed where it has
+        none. False when the engine has no such worker: then `config.toml` counts."""
+        configuration = Configuration(self._client, seed)
+        found = await self._on_client(configuration.register())
+        if found:
+            self._configuration = configuration
+            self._live.take_config_from(self._fetch_config)
+        await self._live.start(_WAIT_SECONDS)
+        self._open = True
+        if found:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)
+                configuration.follow(_ON_CHANGE)
+        self._started.set()
+        return found
+
+    async def _fetch_config(self) -> Mapping[str, Any]:
+        assert self._configuration is not None
+        return await self._on_client(self._configuration.fetch())
+
     async def close(self) -> None:
         for _, unbind in self._bound.values():
             unbind()
         self._bound.clear()
+        for task in self._tasks:
+            task.cancel()
         await asyncio.to_thread(self._client.shutdown)
+        if self._open:
+            await self._live.close()
 
     def _register(self) -> None:
         for function in self._live.functions():
@@ -74,13 +112,18 @@ class Worker:
                 )
 
     def _handler(self, function_id: str) -> Any:
+        async def work(data: Any) -> Any:
+            await self._started.wait()
+            return await self._live.call(function_id, data)
+
         async def call(data: Any) -> Any:
-            return await self.here(self._live.call(function_id, data))
+            return await self.here(work(data))
 
         return call
 
     async def bind(self, trigger_type: str, config: TriggerConfig) -> None:
         """On our loop. The engine says every binding again after a reconnect; one that did not change goes on."""
+        await self._started.wait()
         known = self._bound.get(config.id)
         if known is not None and known[0] == config:
             return
@@ -108,16 +151,35 @@ class Worker:
         """Run on our loop what is awaited on the SDK's."""
         return asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, self._loop))
 
+    async def _on_client(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run on the SDK's loop what is awaited on ours."""
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, self._client._loop))
+
     def _on_state(self, state: str) -> None:
         self._loop.call_soon_threadsafe(self._set_state, state)
 
     def _set_state(self, state: str) -> None:
         if state == "connected":
             self._connected.set()
+            if self._configuration is not None:
+                self._spawn(self._register_again(self._configuration))
         else:
             self._connected.clear()
         if state == "failed" and not self.failed.done():
             self.failed.set_result(None)
+
+    async def _register_again(self, configuration: Configuration) -> None:
+        """The engine was away: it may know nothing any more, or something else."""
+        try:
+            await self._on_client(configuration.register())
+        except ConfigError as error:
+            logging.getLogger(__name__).warning("%s", error)
+        await self._live.reload()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
 
 class _Bindings(TriggerHandler):  # type: ignore[misc]
@@ -160,8 +222,11 @@ class _Client(III):  # type: ignore[misc]
         return data
 
 
+_OLD_NEWS = re.compile("register_trigger(_type)? is deprecated")
+
+
 def _is_news(record: logging.LogRecord) -> bool:
     """A refused call is the caller's to know, not the log's; and that trigger types are of old is known."""
     error = record.exc_info[1] if record.exc_info else None
     refused = isinstance(error, LiveError) or isinstance(getattr(error, "__cause__", None), LiveError)
-    return not refused and "register_trigger_type is deprecated" not in record.getMessage()
+    return not refused and not _OLD_NEWS.search(record.getMessage())
