@@ -111,6 +111,8 @@ class TestForget:
         check()
         source.save("copy", *talk("s", SECRET), title=SECRET)
         check()
+        source.save("copy", title=SECRET, title_rank=3)  # which it says again by itself
+        check()
         path.unlink()
         check()
         path.write_bytes(before)
@@ -119,6 +121,24 @@ class TestForget:
         assert writer.rebuild_index() == 0
         writer.close()
         check()
+
+    def test_free_space_of_pages(self, engine: Archive, source: Rewriting, tmp_path: Path) -> None:
+        """Rows that were moved from page to page leave copies behind, whatever is deleted later."""
+        names = [f"{SECRET}{number:03d}z" for number in range(150)]
+        random.Random(1).shuffle(names)
+        for length in (1, 4):
+            for name in names:
+                prompt = record(name, "prompt", f"{name} " * length, cwd=f"/work/{name * length}")
+                source.save(name, prompt, title=f"{name} " * length, title_rank=3)
+            sync(engine, source)
+        for name in names[:60]:
+            engine.forget(f"claude-code/{name}")
+        writer = engine.writer()
+        writer.recover()
+        assert writer.forget_requested()
+        writer.close()
+        assert [name for name in names[:60] if holding(tmp_path / "backstory", name)] == []
+        assert all(found(engine, name) for name in names[60:])
 
     def test_a_fork_keeps_its_own(self, engine: Archive, source: Rewriting, tmp_path: Path) -> None:
         """What it inherited does not come back through it."""
@@ -267,6 +287,17 @@ class TestTelemetry:
         put_span(engine, None, "t3", 6, "nougat")
         check_gone(engine)
         assert [name for name in span_names(engine) if "span" in name] == ["span nougat"]
+
+    def test_sessions_without_a_transcript(self, engine: Archive) -> None:
+        for name in ("a", "b"):
+            put_span(engine, f"claude-code/{name}", name)
+            engine.forget(f"claude-code/{name}")
+        put_span(engine, "claude-code/c", "c", word="nougat")
+        writer = engine.writer()
+        writer.recover()
+        assert writer.forget_requested()
+        writer.close()
+        assert span_names(engine) == ["span nougat"]
 
     def test_attributes_of_others_stay(self, engine: Archive, tmp_path: Path) -> None:
         for number in range(1, 7):

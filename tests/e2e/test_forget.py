@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import random
 import signal
@@ -10,13 +11,15 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 
 from backstory.archive.base import SearchRequest
 from backstory.library import Library
 from backstory.model import SEARCHABLE_TYPES, session_id
-from tests.e2e.served import PATIENCE, PROGRAM, environment, run
+from tests.e2e.served import PATIENCE, PROGRAM, Served, environment, eventually, run
 from tests.transcripts import Transcript
 
 SECRET = "xylophagous"
@@ -74,6 +77,51 @@ class TestAnotherWriter:
             finally:
                 library.close()
                 process.send_signal(signal.SIGTERM)
+
+
+class TestTelemetry:
+    """What agents send of a forgotten session is not kept, neither as spans nor as a conversation."""
+
+    def test_sent_before_and_after(self, tmp_path: Path) -> None:
+        secret = write(tmp_path, "secret", SECRET)
+        ids = {"claude-code": secret.id, "by-hand": "demo"}
+        with Served(tmp_path) as server:
+            for service, session in ids.items():
+                send(server, service, session, SECRET, "aa")
+            folder = tmp_path / ".backstory"
+            eventually(lambda: len(hits_of(server, SECRET)) > 20)
+            for source, session in (("claude-code", secret.id), ("otel", "demo")):
+                result = run(tmp_path, "forget", f"{source}/{session}", "--yes")
+                assert result.returncode == 0, result.stderr
+            for service, session in ids.items():
+                send(server, service, session, SECRET, "aa")
+                send(server, service, session, SECRET, "bb")
+            send(server, "by-hand", "other", "nougat", "cc")
+            eventually(lambda: hits_of(server, "nougat"))
+            assert hits_of(server, SECRET) == []
+            traces = server.tool("search_spans", {"limit": 200})["items"]
+            assert [span["name"] for span in traces] == ["chat nougat"]
+            assert holding(folder, SECRET) == []
+            assert holding(folder, "demo") == []
+
+
+def hits_of(server: Served, word: str) -> list[Any]:
+    found = server.tool("search_sessions", {"query": word, "event_types": list(SEARCHABLE_TYPES), "n_hits": 50})
+    return list(found["data"]["results"])
+
+
+def send(server: Served, service: str, session: str, word: str, trace: str) -> None:
+    said = [{"role": "user", "content": f"{service} asks about {word}"}]
+    table = {"session.id": session, "gen_ai.operation.name": "chat", "gen_ai.input.messages": json.dumps(said)}
+    attributes = [{"key": name, "value": {"stringValue": value}} for name, value in table.items()]
+    trace_id = (trace + service.encode().hex() + "0" * 32)[:32]
+    span = {
+        "traceId": trace_id, "spanId": f"{trace}00000000000000", "name": f"chat {word}", "attributes": attributes,
+        "startTimeUnixNano": "1767225600000000000", "endTimeUnixNano": "1767225600005000000",
+    }  # fmt: skip
+    resource = {"attributes": [{"key": "service.name", "value": {"stringValue": service}}]}
+    body = {"resourceSpans": [{"resource": resource, "scopeSpans": [{"spans": [span]}]}]}
+    assert httpx.post(f"{server.url}/v1/traces", json=body, timeout=PATIENCE).status_code == 200
 
 
 class TestKill:

@@ -194,3 +194,5 @@ class Batch(Struct, kw_only=True):
     exchanges: list[ExchangeRow] = []
     usage: list[UsageRow] = []
     files: list[FileRow] = []
+    forgotten: list[bytes] = []
+    """Digests to be recognised as forgotten from now on."""

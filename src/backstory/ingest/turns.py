@@ -8,7 +8,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from ..archive.base import Batch, EventRow, Place, SessionRow, TurnRow, UsageRow
-from ..model import MAX_TURNS, EventType, session_mark
+from ..model import MAX_TURNS, EventType, digest, session_mark
 from ..sources.base import About, Event, Item, Transcript, TurnEnd, Usage
 from .exchanges import Exchanges, KnownExchanges
 from .modes import wider_mode
@@ -121,7 +121,9 @@ class Assembly:
             usage=list(self._usage.values()),
         )
         for session in self._open.values():
-            if (session.changed and not session.inherits) or session.changed_turns:
+            if session.inherits:
+                batch.forgotten.append(_copy_mark(session.row.key))
+            elif session.changed or session.changed_turns:
                 batch.sessions.append(session.row)
             batch.turns.extend(session.turns[ordinal] for ordinal in sorted(session.changed_turns))
             if session.exchanges is not None:
@@ -148,6 +150,7 @@ class Assembly:
             parent = transcript.session if native and native != transcript.session else transcript.parent
             above = [f"{transcript.source}/{parent}"] if parent else []
             session.forgotten = bool(self._known.forgotten([session_mark(name) for name in (key, *above)]))
+            session.inherits = not session.row.event_count and bool(self._known.forgotten([_copy_mark(key)]))
             if parent and not session.row.parent:
                 session.row.parent = f"{transcript.source}/{parent}"
                 session.changed = row is not None
@@ -309,6 +312,11 @@ def _only_exchanges(items: Sequence[Item]) -> list[Item]:
     for event in marked:
         event.starts_turn = event.ends_turn = event.may_end_turn = False
     return list[Item](marked)
+
+
+def _copy_mark(key: str) -> bytes:
+    """The digest by which a session is known that has only repeated what was forgotten."""
+    return digest("copy", key)
 
 
 def _pass_over(session: _Open, event: Event) -> None:

@@ -99,8 +99,9 @@ def _remember(db: sqlite3.Connection, key: str, session: int) -> None:
 def _delete(db: sqlite3.Connection, key: str, session: int) -> None:
     source, _, native = key.partition("/")
     _delete_copies(db, session)
-    for table in ("event", "turn", "usage", "exchange", "stale"):
+    for table in ("event", "turn", "usage", "exchange"):
         db.execute(f"DELETE FROM {table} WHERE session = ?", (session,))
+    db.execute("DELETE FROM stale WHERE session = ? AND key IS NULL", (session,))
     db.execute("DELETE FROM session WHERE id = ?", (session,))
     db.execute("DELETE FROM file WHERE source = ? AND session = ?", (source, native))
 

@@ -246,6 +246,8 @@ class LocalWriter:
         touched = [row.key for row in batch.usage if (row.session, max(row.turn, 1)) not in changed]
         db.executemany(_TOUCH_TURN, [(self._change, key) for key in touched])
         db.executemany(_UPSERT_FILE, [file_values(row) for row in batch.files])
+        marks = [(mark(digest),) for digest in batch.forgotten]
+        db.executemany("INSERT OR IGNORE INTO forgotten (mark) VALUES (?)", marks)
 
     def _numbered(self, events: Sequence[EventRow]) -> list[tuple[Any, ...]]:
         values = []
