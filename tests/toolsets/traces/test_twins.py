@@ -332,6 +332,28 @@ class TestCodex:
         assert sum(trace.get("totalTokens", 0) for trace in world.traces()) == 1152 + 1455 + 2 * 57
         assert sum(line.calls for line in world.library.archive.spans.usage(Window())) == 2
 
+    @pytest.mark.parametrize("order", list(permutations(("spans", "logs", "transcript"))), ids="-".join)
+    def test_a_subagent(self, world: TwinWorld, order: tuple[str, ...]) -> None:
+        """Its spans lie in the trace of the session that started it and do not name theirs; its log records do."""
+        session = stable_uuid("child")
+        usage = {"output_tokens": 57, "cache_read__input_tokens": 100}
+        spans = [
+            span(number, 10, "handle_responses", at, at + 5, codex__usage__reasoning_output_tokens=7,
+                 **{f"gen_ai__usage__{name}": count for name, count in {"input_tokens": tokens, **usage}.items()})
+            for number, at, tokens in ((11, 2010, 1152), (12, 4010, 1455))
+        ]  # fmt: skip
+        spans.append(span(10, 0, "session_task.turn", 500, 5000, conversation__id="parent", model="gpt-5.2"))
+        for name in order:
+            if name == "spans":
+                world.send_spans("codex_exec", *({**entry, "traceId": "cd" * 16} for entry in spans))
+            elif name == "logs":
+                self.send(world, session)
+            else:
+                self.write(world, session)
+                world.sync()
+        assert sum(line.calls for line in world.library.archive.spans.usage(Window())) == 2
+        assert sum(trace.get("totalTokens", 0) for trace in world.traces()) == 1152 + 1455 + 2 * 57
+
 
 class TestForgetting:
     """Of a forgotten session nothing stays, also not in the spans that showed its calls."""

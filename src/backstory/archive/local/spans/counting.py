@@ -12,7 +12,7 @@ import msgspec
 from ....money import Tokens, price
 from ...spans import SPAN_TYPES
 
-__all__ = ["REPORTS_USAGE", "count_once", "traces_of_calls"]
+__all__ = ["REPORTS_USAGE", "count_once", "traces_beside", "traces_of_calls"]
 
 REPORTS_USAGE = "(input IS NOT NULL OR output IS NOT NULL OR total IS NOT NULL OR cost IS NOT NULL)"
 
@@ -27,6 +27,7 @@ class _Report(NamedTuple):
     id: int
     call: str
     logged: bool
+    twin: int | None
     cost: float | None
     """As it was reported, not computed."""
 
@@ -62,6 +63,16 @@ def traces_of_calls(db: sqlite3.Connection, calls: Collection[str]) -> set[int]:
     rows = db.execute(
         "SELECT DISTINCT trace FROM span WHERE session IS NULL AND call IN (SELECT value FROM json_each(?))",
         (_encode(sorted(calls)).decode(),),
+    )
+    return {trace for (trace,) in rows}
+
+
+def traces_beside(db: sqlite3.Connection, traces: Collection[int]) -> set[int]:
+    """The traces with other reports of those calls that these traces report and a transcript shows."""
+    rows = db.execute(
+        "SELECT DISTINCT o.trace FROM span s JOIN span o ON o.call = s.call WHERE o.session IS NULL "
+        "AND s.trace IN (SELECT value FROM json_each(?)) AND s.twin IS NOT NULL AND s.type = ?",
+        (_encode(sorted(traces)).decode(), _GENERATION),
     )
     return {trace for (trace,) in rows}
 
@@ -107,8 +118,8 @@ def _inherit_models(db: sqlite3.Connection, trace: int) -> None:
 def _repeated(db: sqlite3.Connection, calls: Collection[str]) -> set[int]:
     """The reports of calls that other reports have told. A cost that only they report goes to the others."""
     rows = db.execute(
-        f"SELECT id, call, logged, iif(cost_reported, cost, NULL) FROM span WHERE session IS NULL AND {REPORTS_USAGE} "
-        "AND call IN (SELECT value FROM json_each(?)) ORDER BY start, id",
+        "SELECT id, call, logged, twin, iif(cost_reported, cost, NULL) FROM span "
+        f"WHERE session IS NULL AND {REPORTS_USAGE} AND call IN (SELECT value FROM json_each(?)) ORDER BY start, id",
         (_encode(sorted(calls)).decode(),),
     )
     by_call: dict[str, tuple[list[_Report], list[_Report]]] = defaultdict(lambda: ([], []))
@@ -119,6 +130,11 @@ def _repeated(db: sqlite3.Connection, calls: Collection[str]) -> set[int]:
     for spans, records in by_call.values():
         counted, others = (spans, records) if len(spans) >= len(records) else (records, spans)
         repeated.update(report.id for report in others)
+        # A transcript may show a call by its log record alone: spans of Codex do not say whose they are.
+        shown = sum(report.twin is not None for report in others)
+        unshown = [report for report in counted if report.twin is None]
+        elsewhere = shown - (len(counted) - len(unshown))
+        repeated.update(report.id for report in unshown[: max(elsewhere, 0)])
         for report, other in zip(counted, others, strict=False):
             if report.cost is None and other.cost is not None:
                 db.execute("UPDATE span SET cost = ?, cost_reported = 1 WHERE id = ?", (other.cost, report.id))

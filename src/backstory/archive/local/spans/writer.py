@@ -15,7 +15,7 @@ from ...spans import SPAN_TYPES, STATUSES, Origin, SpanRow
 from ..bodies import Bodies
 from ..database import mark
 from .columns import Columns
-from .counting import REPORTS_USAGE, count_once, traces_of_calls
+from .counting import REPORTS_USAGE, count_once, traces_beside, traces_of_calls
 from .twins import enriched
 from .twins import unite as find_twins
 
@@ -193,7 +193,7 @@ class SpanWriter:
         shown, touched = find_twins(self.db, traces, written)
         for number, received in shown.items():
             self._enrich(number, received)
-        return touched
+        return touched | traces_beside(self.db, touched) if touched else touched
 
     def _enrich(self, number: int, received: Sequence[int]) -> None:
         row = enriched(self.db, number, received)
