@@ -161,9 +161,9 @@ def _session_key(text: str) -> str:
     return key
 
 
-def call_by_tokens(agent: str, input: int, output: int, cache_read: int, cache_write: int, reasoning: int) -> str:
-    """The name of a model call to which its agent gives no id, in its transcripts and in its telemetry alike."""
-    return f"{agent}:{input}/{output}/{cache_read}/{cache_write}/{reasoning}"
+def call_by_tokens(agent: str, input: int, output: int, cache_read: int, cache_write: int) -> str:
+    """The name of a model call whose id the agent does not tell, in its transcripts and in its telemetry alike."""
+    return f"{agent}:{input}/{output}/{cache_read}/{cache_write}"
 
 
 def parse_id(text: str) -> Ref:

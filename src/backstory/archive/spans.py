@@ -110,6 +110,8 @@ class SpanRow(Struct, kw_only=True):
     """The call that the span reports, as its agent or provider names it: the request id of a model call, the call id of
     a tool. Spans of one session and one type (GENERATION or not) that report the same call are one span. Only the span
     of the call as a whole has it, not those inside (such as a permission prompt)."""
+    alias: str | None = None
+    """Another name of a model call (`model.call_by_tokens`), for transcripts that do not tell its id."""
     logged: bool = False
     """Made from a log record, which may report a call that a span reports as well."""
     twin: tuple[str, int] | None = None
@@ -233,8 +235,8 @@ class Spans(Protocol):
 
     def trace(self, id: str) -> tuple[TraceRow, list[SpanRow]] | None: ...
     def usage(self, window: Window, detail: UsageDetail = "day") -> list[UsageTotal]:
-        """A session's usage is that of its transcript if there is one, else that of its telemetry. `detail` also tells
-        sessions, or the quarter hours of a day, apart."""
+        """A call counts once, whether a transcript, telemetry or both report it. Telemetry that does not name its calls
+        counts for sessions without a transcript. `detail` also tells sessions, or the quarter hours of a day, apart."""
 
     def tools(self, window: Window) -> list[ToolUse]: ...
     def check(self) -> None:

@@ -189,6 +189,27 @@ class TestOneSpan:
         assert sum(line.calls for line in world.library.archive.spans.usage(Window())) == 3
         assert sum(trace.get("totalTokens", 0) for trace in world.traces()) == 3 * 115
 
+    @pytest.mark.parametrize("telemetry_first", [False, True])
+    @pytest.mark.parametrize("without", ["transcript", "telemetry"])
+    def test_without_ids(self, world: TwinWorld, without: str, telemetry_first: bool) -> None:
+        """Where one of the two does not tell the ids of its model calls, their tokens and the time decide."""
+        transcript, spans, logs = talk(), claude_spans(talk()), claude_logs(talk())
+        for entry in transcript.records if without == "transcript" else [*spans, *logs]:
+            entry.pop("requestId", None)
+            if without == "telemetry":
+                entry["attributes"] = [pair for pair in entry["attributes"] if pair["key"] != "request_id"]
+        if not telemetry_first:
+            world.sync(transcript)
+        world.send_spans("claude-code", *spans)
+        world.send_logs("claude-code", *logs)
+        world.sync(transcript)
+        names = ["chat claude-sonnet-4-5"] * 2
+        assert [found["name"] for found in world.find("data.type", "GENERATION")] == names
+        assert sum(trace.get("totalTokens", 0) for trace in world.traces()) == 2 * 115
+        assert sum(line.calls for line in world.library.archive.spans.usage(Window())) == 2
+        first, second = world.find("data.type", "GENERATION")
+        assert (first["data"]["totalCost"], second["data"]["totalCost"]) == (0.25, 0.5)
+
     def test_the_same_ids_in_another_session(self, world: TwinWorld) -> None:
         world.sync(talk("another"))
         send_all(world, talk())
@@ -317,6 +338,21 @@ class TestCodex:
         tool = {"tool_name": "exec_command", "call_id": "call_1", "duration_ms": "82", "success": "true"}
         done = record("codex.tool_result", 2990, conversation__id=session, arguments="{}", output="a.txt", **tool)
         world.send_logs("codex_exec", completed(1990, 1152), done, completed(3990, 1455))
+
+    def test_spans_that_learn_their_session_later(self, world: TwinWorld) -> None:
+        """Those that report usage do not name the conversation; one around them does, when it ends."""
+        session = stable_uuid("codex")
+        self.write(world, session)
+        world.sync()
+        counts = {"input": 1152, "output": 57, "cache_read__input": 100}
+        usage = {f"gen_ai__usage__{name}_tokens": count for name, count in counts.items()}
+        usage |= {"codex__usage__reasoning_output_tokens": 7}
+        world.send_spans("codex_exec", span(2, 1, "handle_responses", 1100, 1990, **usage))
+        assert len(world.find("data.type", "GENERATION")) == 3
+        world.send_spans("codex_exec", span(1, 0, "session_task.turn", 1000, 4000, conversation__id=session))
+        first, _ = world.find("data.type", "GENERATION")
+        assert (first["name"], first["startTime"] - NOW) == ("chat gpt-5.2", 1100)
+        assert sum(trace.get("totalTokens", 0) for trace in world.traces()) == 1152 + 1455 + 2 * 57
 
     @pytest.mark.parametrize("telemetry_first", [False, True])
     def test_one_span(self, world: TwinWorld, telemetry_first: bool) -> None:

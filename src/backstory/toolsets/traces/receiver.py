@@ -99,7 +99,7 @@ class Receiver:
             span.parent = parent
         span.end = max(raw.end, raw.start) if raw.end else None
         span.status = "error" if raw.failed else "success" if raw.end else "pending"
-        span.call = _call(attributes, meaning, agent)
+        _name_call(span, attributes, meaning, agent)
         if agent == _CLAUDE and raw.name.endswith(_WAITING) and span.end is not None:
             span.waiting = span.end - span.start
         if raw.message:
@@ -139,7 +139,10 @@ class Receiver:
         span.parent = _number(record.span_id) if _is_id(record.span_id, 8) else None
         span.end = record.time
         span.status = "error" if log.failed else "success"
-        span.call = _call(attributes, meaning, agent) if span.type == "GENERATION" else log.call
+        if span.type == "GENERATION":
+            _name_call(span, attributes, meaning, agent)
+        else:
+            span.call = log.call
         span.logged = True
         if log.body is not None:
             if span.input is None and span.output is None:
@@ -226,19 +229,23 @@ def _all_attributes(raw: RawSpan) -> dict[str, Any]:
     return attributes
 
 
-def _call(attributes: dict[str, Any], meaning: Meaning, agent: str | None) -> str | None:
-    """The id of the call that a span reports, if it reports a whole one."""
+def _name_call(span: SpanRow, attributes: dict[str, Any], meaning: Meaning, agent: str | None) -> None:
+    """Give a span the id of the call that it reports, if it reports a whole one."""
     if meaning.type == "GENERATION":
-        if agent == _CODEX and (tokens := meaning.tokens) is not None:
-            # It gives its calls no id, but tells of each the same numbers.
-            counts = (tokens.input, tokens.output, tokens.cache_read, tokens.cache_write_5m, meaning.reasoning or 0)
-            return call_by_tokens(agent, *counts)
         call = attributes.get("request_id") or attributes.get("gen_ai.response.id")
+        if agent is not None and (tokens := meaning.tokens) is not None:
+            written = tokens.cache_write_5m + tokens.cache_write_1h
+            span.alias = call_by_tokens(agent, tokens.input, tokens.output, tokens.cache_read, written)
+        if agent == _CODEX:
+            call = None  # its log records have none
     elif attributes.get("gen_ai.operation.name") == "execute_tool":
         call = attributes.get("gen_ai.tool.call.id")
     else:
         call = attributes.get("call_id") if "codex.tool.phase" in attributes else None
-    return call if isinstance(call, str) and 0 < len(call) <= _MAX_NAME_CHARS else None
+    if isinstance(call, str) and 0 < len(call) <= _MAX_NAME_CHARS:
+        span.call = call
+    else:
+        span.call, span.alias = span.alias, None
 
 
 def _is_id(data: bytes, length: int) -> bool:

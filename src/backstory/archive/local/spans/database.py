@@ -156,11 +156,16 @@ _SCOPES = """
 ALTER TABLE span ADD COLUMN scope INTEGER;
 CREATE INDEX span_received_call ON span (call) WHERE session IS NULL AND call IS NOT NULL
 """
+# `alias` is another name of the call, by its tokens: where one of two reports does not tell its id.
+_ALIASES = """
+ALTER TABLE span ADD COLUMN alias TEXT;
+CREATE INDEX span_alias ON span (alias) WHERE alias IS NOT NULL
+"""
 
 # Digests of sessions that were forgotten, and of traces that telemetry told of them, as in archive.db.
 _FORGOTTEN = "CREATE TABLE forgotten (mark INTEGER PRIMARY KEY) STRICT"
 
-_MIGRATIONS: tuple[str, ...] = (_TABLES, _FEWER_PAGES, _CALLS, _TWINS, _FORGOTTEN, _SCOPES)
+_MIGRATIONS: tuple[str, ...] = (_TABLES, _FEWER_PAGES, _CALLS, _TWINS, _FORGOTTEN, _SCOPES, _ALIASES)
 
 
 def prepare(path: Path) -> None:

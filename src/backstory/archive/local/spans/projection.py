@@ -27,7 +27,7 @@ __all__ = ["Projection"]
 
 log = logging.getLogger(__name__)
 
-_VERSION = 2
+_VERSION = 3
 _TURNS_PER_COMMIT = 200
 _NAME_CHARS = 120
 _SPAN = SPAN_TYPES.index("SPAN")
@@ -199,8 +199,9 @@ class Projection:
                 "cost": _cost(piece.model, usage, piece.start),
                 "cost_reported": usage.cost is not None,
                 "stop_reason": name(usage.stop_reason) if usage.stop_reason else None,
-                "call": piece.call or _call(agent, usage),
             }
+            by_tokens = _call(agent, usage)
+            row["call"], row["alias"] = (piece.call, by_tokens) if piece.call else (by_tokens, None)
         return row
 
     # Subagents
@@ -323,10 +324,8 @@ class Projection:
 
 
 def _call(agent: str, usage: UsageRow) -> str:
-    """The name of a model call that has no id in the transcript."""
     written = usage.cache_write_5m_tokens + usage.cache_write_1h_tokens
-    counts = (usage.input_tokens, usage.output_tokens, usage.cache_read_tokens, written, usage.reasoning_tokens)
-    return call_by_tokens(agent, *counts)
+    return call_by_tokens(agent, usage.input_tokens, usage.output_tokens, usage.cache_read_tokens, written)
 
 
 def _cost(model: str | None, usage: UsageRow, at: int) -> float | None:

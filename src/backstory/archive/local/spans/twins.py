@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -40,18 +40,13 @@ class _Member(Struct, frozen=True):
     id: int
     trace: int
     call: str
+    alias: str | None
     scope: int | None
-    native: str | None
     projected: bool
-    type: int
+    of_model: bool
     logged: bool
     start: int
     twin: int | None
-
-    @property
-    def group(self) -> tuple[str, int | None, bool]:
-        scope = self.scope if self.projected else scope_of(self.native)
-        return self.call, scope, self.type == _GENERATION
 
 
 def scope_of(session: str | None) -> int | None:
@@ -73,22 +68,28 @@ def unite(
     if db.execute("SELECT 1 FROM span WHERE session IS NULL AND call IS NOT NULL LIMIT 1").fetchone() is None:
         return {}, set()
     news = None if written is None else _with_parents(db, written)
-    groups: dict[tuple[str, int | None, bool], list[_Member]] = defaultdict(list)
-    for member in _members(db, traces):
-        groups[member.group].append(member)
+    names = _names(db, traces)
+    members = _members(db, names)
+    pairs = _all_pairs(members, names)
+    known = {member.id: member for member in members}
     shown: dict[int, list[int]] = defaultdict(list)
-    changes: list[tuple[int | None, int]] = []
+    renewed: set[int] = set()
     touched: set[int] = set()
-    for members in groups.values():
-        pairs = _pairs(members)
-        changed = {member.id for member in members if pairs.get(member.id) != member.twin}
-        changes += [(pairs.get(number), number) for number in changed]
-        if news is None or changed or any(member.id in news for member in members):
-            touched |= {member.trace for member in members}
-            for received, twin in pairs.items():
-                shown[twin].append(received)
+    changes: list[tuple[int | None, int]] = []
+    for member in members:
+        twin = pairs.get(member.id)
+        if twin is not None:
+            shown[twin].append(member.id)
+        if twin != member.twin and (twin is not None or _name_by_tokens(member) in names):
+            changes.append((twin, member.id))
+        elif news is not None and member.id not in news:
+            continue
+        touched.add(member.trace)
+        if twin is not None:
+            renewed.add(twin)
+            touched.add(known[twin].trace)
     db.executemany("UPDATE span SET twin = ? WHERE id = ?", changes)
-    return shown, touched
+    return {twin: shown[twin] for twin in renewed}, touched
 
 
 def _with_parents(db: sqlite3.Connection, numbers: Collection[int]) -> set[int]:
@@ -101,25 +102,59 @@ def _with_parents(db: sqlite3.Connection, numbers: Collection[int]) -> set[int]:
     return {*numbers, *(number for (number,) in rows)}
 
 
-def _members(db: sqlite3.Connection, traces: Collection[int]) -> list[_Member]:
-    """In the order in which they are asked: spans know more than log records."""
+def _names(db: sqlite3.Connection, traces: Collection[int]) -> set[str]:
+    """Names of the calls in the traces, as far as telemetry may have reported them."""
     rows = db.execute(
-        "SELECT s.id, s.trace, s.call, s.scope, t.native, s.session IS NOT NULL, s.type, s.logged, s.start, s.twin "
-        "FROM span s JOIN trace t ON t.id = s.trace WHERE s.call IN (SELECT DISTINCT o.call FROM span o "
-        "WHERE o.trace IN (SELECT value FROM json_each(?)) AND o.call IS NOT NULL AND (o.session IS NULL "
-        "OR EXISTS (SELECT 1 FROM span r WHERE r.call = o.call AND r.session IS NULL))) "
-        "ORDER BY s.logged, s.start, s.id",
+        "SELECT call, alias FROM span WHERE trace IN (SELECT value FROM json_each(?)) AND call IS NOT NULL",
         (msgspec.json.encode(sorted(traces)).decode(),),
     )
+    return {name for row in rows for name in row if name is not None}
+
+
+def _members(db: sqlite3.Connection, names: Collection[str]) -> list[_Member]:
+    """The spans that report the calls, and those with which these may be twins by another name. Spans come before log
+    records: they know more."""
+    rows = db.execute(
+        "WITH name AS (SELECT value FROM json_each(?)), "
+        "one AS (SELECT call FROM span WHERE call IN name UNION SELECT call FROM span WHERE alias IN name) "
+        "SELECT s.id, s.trace, s.call, s.alias, s.scope, t.native, s.session IS NOT NULL, s.type = ?, s.logged, "
+        "s.start, s.twin FROM span s JOIN trace t ON t.id = s.trace WHERE s.call IN one "
+        "ORDER BY s.logged, s.start, s.id",
+        (msgspec.json.encode(sorted(names)).decode(), _GENERATION),
+    )
     return [
-        _Member(id, trace, call, scope, native, bool(projected), type_, bool(logged), start, twin)
-        for id, trace, call, scope, native, projected, type_, logged, start, twin in rows
-    ]
+        _Member(
+            id, trace, call, alias, scope if projected else scope_of(native), bool(projected), bool(of_model),
+            bool(logged), start, twin,
+        )
+        for id, trace, call, alias, scope, native, projected, of_model, logged, start, twin in rows
+    ]  # fmt: skip
 
 
-def _pairs(members: Collection[_Member]) -> dict[int, int]:
-    """Received spans with the projected ones that show them: the nearest in time, each with one span and one log
-    record, as far as there are enough of them."""
+def _name_by_tokens(member: _Member) -> str:
+    return member.alias or member.call
+
+
+def _all_pairs(members: Iterable[_Member], names: Collection[str]) -> dict[int, int]:
+    """Received spans with the projected ones that show them: by the ids of their calls, then by their tokens."""
+    by_call: dict[Any, list[_Member]] = defaultdict(list)
+    for member in members:
+        by_call[member.call, member.scope, member.of_model].append(member)
+    pairs: dict[int, int] = {}
+    for group in by_call.values():
+        pairs |= _pairs(group)
+    paired = {*pairs, *pairs.values()}
+    by_tokens: dict[Any, list[_Member]] = defaultdict(list)
+    for member in members:
+        if member.of_model and member.id not in paired and (name := _name_by_tokens(member)) in names:
+            by_tokens[name, member.scope].append(member)
+    for group in by_tokens.values():
+        pairs |= _pairs(group)
+    return pairs
+
+
+def _pairs(members: Sequence[_Member]) -> dict[int, int]:
+    """The nearest in time: each projected span with one span and one log record, as far as there are enough of them."""
     distances = sorted(
         (abs(shown.start - member.start), member.id, shown.id, member.logged)
         for shown in members
@@ -127,7 +162,7 @@ def _pairs(members: Collection[_Member]) -> dict[int, int]:
         for member in members
         if not member.projected
     )
-    near = [entry for entry in distances if entry[0] <= _NEAR_MS or not next(iter(members)).group[2]]
+    near = [entry for entry in distances if entry[0] <= _NEAR_MS or not members[0].of_model]
     pairs: dict[int, int] = {}
     taken: set[tuple[int, bool]] = set()
     for _, received, shown, logged in near:
@@ -136,7 +171,7 @@ def _pairs(members: Collection[_Member]) -> dict[int, int]:
             taken.add((shown, logged))
     for _, received, shown, _ in near:
         pairs.setdefault(received, shown)
-    return {member.id: pairs[member.id] for member in members if member.id in pairs}
+    return pairs
 
 
 def enriched(db: sqlite3.Connection, shown: int, received: Iterable[int]) -> Row:

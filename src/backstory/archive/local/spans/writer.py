@@ -26,7 +26,7 @@ _TYPE_CODES = {type: code for code, type in enumerate(SPAN_TYPES)}
 _STATUS_CODES = {status: code for code, status in enumerate(STATUSES)}
 _ANALYZE_EVERY = 50_000
 _MAX_NUMBERS = 100_000
-_NO_USAGE = (None,) * 11
+_NO_USAGE = (None,) * 12
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
@@ -34,12 +34,12 @@ _decode = msgspec.json.Decoder().decode
 SPAN_COLUMNS = (
     "id", "trace", "uid", "parent", "name", "type", "status", "start", "end", "model", "input", "output", "cache_read",
     "cache_write", "cache_write_1h", "reasoning", "cost", "cost_reported", "counts", "stop_reason", "exit_code",
-    "session", "turn", "first", "last", "cause", "call", "waiting", "last_turn", "scope",
+    "session", "turn", "first", "last", "cause", "call", "waiting", "last_turn", "scope", "alias",
 )  # fmt: skip
 _EMPTY = {**dict.fromkeys(SPAN_COLUMNS), "cost_reported": False, "counts": True}
 _PLAIN_COLUMNS = SPAN_COLUMNS[: SPAN_COLUMNS.index("model")]
 _USAGE_COLUMNS = SPAN_COLUMNS[: SPAN_COLUMNS.index("counts")]
-_RECEIVED_COLUMNS = ("total", "call", "logged", "waiting")
+_RECEIVED_COLUMNS = ("total", "call", "alias", "logged", "waiting")
 
 
 def _upsert(columns: Sequence[str], **fixed: str) -> str:
@@ -309,7 +309,7 @@ class SpanWriter:
                 self.name(model) if model else None, span.input_tokens, span.output_tokens, span.cache_read_tokens,
                 span.cache_write_tokens, span.cache_write_1h_tokens, span.reasoning_tokens, span.cost,
             )  # fmt: skip
-            told = (self.name(stop_reason) if stop_reason else None, span.total_tokens, span.call)
+            told = (self.name(stop_reason) if stop_reason else None, span.total_tokens, span.call, span.alias)
             if usage + told == _NO_USAGE and not span.logged and span.waiting is None:
                 plain.append(row)
             else:
