@@ -120,6 +120,13 @@ class TestFetchMany:
         ]
         assert all(set(error) == {"ref", "code", "message"} for error in answer["errors"])
 
+    def test_a_huge_reference_is_repeated_in_part(self, world: World) -> None:
+        """Whatever was asked for, an answer about nothing stays small."""
+        (error,) = world.ok("fetch_many", items=[{"name": "x" * 100_000}])["errors"]
+
+        assert error["ref"]["name"].startswith("xxx")
+        assert len(str(error)) < 8000
+
     def test_at_most_fifty(self, world: World) -> None:
         world.store("a")
 

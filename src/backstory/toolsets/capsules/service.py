@@ -9,6 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ...config import CapsuleSettings
+from ..base import excerpt
 from . import inputs, types
 from .addressing import refs_of, target_of, target_of_ref
 from .capsule import SECOND, Capsule, item, link, search_hit, summary, with_text
@@ -103,7 +104,7 @@ class Capsules:
                     capsule = target_of_ref(ref).find(reader, include_deleted=bool(given.include_deleted))
                     fetched.items.append(item(capsule, include_text=given.include_text is not False))
                 except CapsuleError as error:
-                    fetched.errors.append(types.RefError(ref, error.code, error.message))
+                    fetched.errors.append(types.RefError(excerpt(ref), error.code, excerpt(error.message)))
         return fetched
 
     def update(self, given: inputs.UpdateInput) -> types.Updated:
