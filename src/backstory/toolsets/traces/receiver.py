@@ -221,7 +221,9 @@ def _row(trace: str, id: int, name: str, start: int, meaning: Meaning) -> SpanRo
 
 
 def _all_attributes(raw: RawSpan) -> dict[str, Any]:
-    attributes = with_fields(with_fields(raw.attributes, raw.sender), raw.rest)
+    attributes = with_fields(raw.attributes, raw.sender)
+    if raw.rest:
+        attributes = with_fields(attributes, raw.rest)
     if len(raw.name) > _MAX_NAME_CHARS:
         attributes = with_fields(attributes, {"otel.name": raw.name})
     if raw.parent_id and (raw.parent_id == raw.span_id or not _is_id(raw.parent_id, 8)):

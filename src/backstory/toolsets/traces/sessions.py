@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
+from functools import lru_cache
 from pathlib import Path
 
 import msgspec
@@ -37,6 +38,7 @@ class TelemetrySession(msgspec.Struct, frozen=True):
     """Whether what is said in it has to be kept: no transcript tells it better."""
 
 
+@lru_cache(maxsize=256)
 def agent_of(service: str | None) -> str | None:
     """The source of an agent's transcripts, by the name of the service that sends its telemetry."""
     name = (service or "").lower()

@@ -39,16 +39,19 @@ def count_once(db: sqlite3.Connection, trace: int) -> None:
     count, unless log records tell of more such calls.
     """
     rows = db.execute(
-        f"SELECT id, uid, parent, {REPORTS_USAGE}, counts, CASE WHEN session IS NULL THEN call END FROM span "
-        "WHERE trace = ?",
-        (trace,),
+        f"SELECT id, uid, parent, {REPORTS_USAGE}, counts, CASE WHEN session IS NULL THEN call END, "
+        "session IS NULL AND model IS NULL AND type = ? AND coalesce(input, output) IS NOT NULL "
+        "FROM span WHERE trace = ?",
+        (_GENERATION, trace),
     ).fetchall()
-    _inherit_models(db, trace)
-    covered = _covered((uid, parent, bool(reports)) for _, uid, parent, reports, _, _ in rows)
-    calls = {call for _, _, _, reports, _, call in rows if reports and call is not None}
+    nameless = [row[0] for row in rows if row[6]]
+    if nameless:
+        _inherit_models(db, trace, nameless)
+    covered = _covered((uid, parent, bool(reports)) for _, uid, parent, reports, *_ in rows)
+    calls = {call for _, _, _, reports, _, call, _ in rows if reports and call is not None}
     repeated = _repeated(db, calls) if calls else set()
     changes = []
-    for id, uid, _, _, counts, _ in rows:
+    for id, uid, _, _, counts, *_ in rows:
         counted = uid not in covered and id not in repeated
         if counted != bool(counts):
             changes.append((counted, id))
@@ -90,18 +93,16 @@ def _covered(spans: Iterable[tuple[int, int | None, bool]]) -> set[int]:
     return covered
 
 
-def _inherit_models(db: sqlite3.Connection, trace: int) -> None:
-    """A model call whose model only a span around it names: it gets the name, and its price."""
-    nameless = db.execute(
-        "SELECT id, parent, start, input, output, cache_read, cache_write, cache_write_1h FROM span WHERE trace = ? "
-        "AND type = ? AND session IS NULL AND model IS NULL AND coalesce(input, output) IS NOT NULL",
-        (trace, _GENERATION),
+def _inherit_models(db: sqlite3.Connection, trace: int, nameless: Collection[int]) -> None:
+    """Model calls whose model only a span around them names: they get the name, and its price."""
+    calls = db.execute(
+        "SELECT id, parent, start, input, output, cache_read, cache_write, cache_write_1h FROM span "
+        "WHERE id IN (SELECT value FROM json_each(?))",
+        (_encode(list(nameless)).decode(),),
     ).fetchall()
-    if not nameless:
-        return
     rows = db.execute("SELECT uid, parent, model FROM span WHERE trace = ?", (trace,))
     spans = {uid: (parent, model) for uid, parent, model in rows}
-    for id, above, start, input, output, read, written, one_hour in nameless:
+    for id, above, start, input, output, read, written, one_hour in calls:
         seen: set[int] = set()
         model = None
         while model is None and above in spans and above not in seen:
