@@ -98,9 +98,11 @@ class TestOlderArchives:
         return [(turn["user_text"], turn["assistant_text"], len(turn["tools_used"])) for turn in part["turns"]]
 
     def test_transcripts_are_read_again(self, home: Path, transcript: Session) -> None:
+        (home / "backstory" / "index" / "turns" / "v3-1").mkdir(parents=True)
         with library(home) as updated:
             before = updated.archive.counts().events
             updated.sync()
+            assert [path.name for path in (home / "backstory" / "index" / "turns").glob("v3*")] == []
             assert updated.archive.counts().events == before
             expected = [("alpha", "first", 0), ("Summary", "second", 0), ("beta", "third", 1)]
             assert self.read(updated, transcript) == expected
@@ -144,12 +146,16 @@ class TestOlderArchives:
 
     def test_fewer_than_before(self, home: Path, transcript: Session) -> None:
         """The transcript was rewritten meanwhile: its exchanges are those it has now."""
+        with library(home) as updated:
+            updated.reindex()
         transcript.records = transcript.records[:2]
         transcript.write(home)
         with library(home) as updated:
             updated.sync()
             assert self.read(updated, transcript) == [("alpha", "first", 0)]
             assert found(updated.archive, "third") == []
+            # Not even in the index, where it would take the place of another on a page.
+            assert updated.archive._exchanges.searcher().num_docs == 2  # type: ignore[attr-defined]
 
     def test_bytes_of_ids(self, home: Path, transcript: Session) -> None:
         """Ids are any bytes, zeros and halves of characters among them, and are kept as they are."""

@@ -207,6 +207,18 @@ class TestFilters:
 
         assert said(world.turns(session.answer("Both."))) == [("Ask", ""), ("Also this", "Both.")]
 
+    def test_text_beside_the_result_of_a_subagent(self, world: World) -> None:
+        """The subagent's answer, which stands in the same record, is not what begins the turn."""
+        session = Session("s").prompt("Ask").says(tool_use("Task", {"description": "d", "prompt": "Do it"}))
+        session.user("Do it", isSidechain=True, agentId="a1")
+        inner = {"role": "assistant", "content": [{"type": "tool_use", "id": "t2", "name": "Bash", "input": {}}]}
+        session.add("assistant", isSidechain=True, agentId="a1", message=inner)
+        result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "Inner answer"}
+        content = [result, {"type": "text", "text": "Also this"}]
+        session.user(content, toolUseResult={"agentId": "a1", "status": "completed", "content": "Inner answer"})
+
+        assert said(world.turns(session.answer("Both."))) == [("Ask", ""), ("Also this", "Both.")]
+
     def test_thinking(self, world: World) -> None:
         """It is neither shown nor searched."""
         thought = {"type": "thinking", "thinking": "A ruminant.", "signature": "x"}

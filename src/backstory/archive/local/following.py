@@ -184,7 +184,7 @@ class Following:
             for _, session, turn, event, key, remember in rows:
                 if key is not None:
                     self._delete_session(session, key, bool(remember))
-                elif not event:  # the exchanges of a fork, which are numbered anew and fed again
+                elif not event:  # the exchanges of a session that are numbered anew, and fed again
                     self._open_exchanges().delete("session", [session])
                     self._uncommitted_exchanges = True
                 else:

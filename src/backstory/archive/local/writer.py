@@ -72,6 +72,7 @@ def _upsert(table: str, columns: Sequence[str], key: Sequence[str]) -> str:
 _UPSERT_SESSION = _upsert("session", ("id", "public_id", *SESSION_COLUMNS), ("key",))
 _UPSERT_TURN = _upsert("turn", ("session", "change", *TURN_COLUMNS), ("session", "ordinal"))
 _UPSERT_EXCHANGE = _upsert("exchange", ("session", "change", *EXCHANGE_COLUMNS), ("session", "number"))
+_DELETE_EXCHANGES = "DELETE FROM exchange WHERE session = ? AND number >= ?"
 _UPSERT_FILE = _upsert("file", FILE_COLUMNS, ("path",))
 _INSERT_EVENT = (
     "INSERT INTO event (id, uid, session, turn, ordinal, type, ts, project, tool, model, originating_model, usage, "
@@ -262,8 +263,9 @@ class LocalWriter:
         values = [exchange_values(session, self._change, row, self._bodies) for session, row in rows]
         self._db.executemany(_UPSERT_EXCHANGE, values)
         # An update may have made more of them (`SessionRow.provisional`).
-        ends = [(self._session_id(row.key), row.exchange_count) for row in batch.sessions if row.exchange_count]
-        self._db.executemany("DELETE FROM exchange WHERE session = ? AND number >= ?", ends)
+        for session, count in [(self._session_id(row.key), row.exchange_count) for row in batch.sessions]:
+            if count and self._db.execute(_DELETE_EXCHANGES, (session, count)).rowcount:
+                self._db.execute("INSERT INTO stale (session, turn, event) VALUES (?, 0, 0)", (session,))
 
     def _forget_uncommitted(self, next_event: int) -> None:
         self._next_event = next_event

@@ -6,11 +6,12 @@ summary, a notification or a shell line. Left out are meta records, tool results
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ...model import EventType
 from ..base import Event, Item
+from .answers import is_synthetic
 from .content import readable, string
 from .entry import Entry
 from .prompts import has_only_tags
@@ -28,8 +29,8 @@ def mark_user(entry: Entry, message: dict[str, Any], items: Iterable[Item]) -> N
     text = _text(entry.record, message.get("content"))
     if text is None:
         return
-    own = (item for item in items if isinstance(item, Event) and item.type is not EventType.TOOL_RESPONSE)
-    begin_exchange(next(own, None) or entry.add("exchange", EventType.SYSTEM, text), text)
+    told = (event for event in _own(entry, items) if event.type is not EventType.TOOL_RESPONSE)
+    begin_exchange(next(told, None) or entry.add("exchange", EventType.SYSTEM, text), text)
 
 
 def begin_exchange(event: Event, text: str) -> None:
@@ -42,10 +43,15 @@ def mark_answers(entry: Entry, message: dict[str, Any], items: Iterable[Item]) -
     record = entry.record
     if record.get("isMeta") is True:
         return
-    stand_in = message.get("model") == "<synthetic>" or record.get("isApiErrorMessage") is True
-    for item in items:
-        if isinstance(item, Event) and (item.type in _SAID or (stand_in and item.type is EventType.RUNTIME)):
-            item.exchange = "assistant"
+    stand_in = is_synthetic(record, message)
+    for event in _own(entry, items):
+        if event.type in _SAID or (stand_in and event.type is EventType.RUNTIME):
+            event.exchange = "assistant"
+
+
+def _own(entry: Entry, items: Iterable[Item]) -> Iterator[Event]:
+    """The events of the session; a record may also tell of a subagent."""
+    return (item for item in items if isinstance(item, Event) and item.session == entry.thread.session)
 
 
 def _text(record: dict[str, Any], content: Any) -> str | None:
@@ -57,6 +63,8 @@ def _text(record: dict[str, Any], content: Any) -> str | None:
     if not isinstance(content, list):
         return None
     spoken = [block for block in content if not isinstance(block, dict) or block.get("type") != "tool_result"]
+    if not spoken:
+        return None
     texts = [block if isinstance(block, str) else string(block, "text") or "" for block in spoken]
     if record.get("isCompactSummary") is True or any(map(_is_typed, texts)):
         return readable(spoken)
