@@ -20,6 +20,11 @@ class TestLoadSettings:
         settings = load_settings(tmp_path, {})
         assert (settings.redact, settings.capsules.max_chars) == ("ingest", 500)
 
+    def test_the_capsule_formats_own_name(self, tmp_path: Path) -> None:
+        """`capsule_max_chars` is `max_chars` and goes before it."""
+        (tmp_path / "config.toml").write_text("[capsules]\nmax_chars = 500\ncapsule_max_chars = 700\n")
+        assert load_settings(tmp_path, {}).capsules.most_chars == 700
+
     def test_environment(self, tmp_path: Path) -> None:
         (tmp_path / "config.toml").write_text('redact = "ingest"\n')
         environ = {
@@ -43,6 +48,8 @@ class TestLoadSettings:
             ('redact = "sometimes"', "redact"),
             ("no_such_setting = 1", "no_such_setting"),
             ("[capsules]\nmax_chars = true", "max_chars"),
+            ("[capsules]\nmax_chars = 0", "max_chars"),
+            ("[capsules]\ncapsule_max_chars = -1", "capsule_max_chars"),
             ("redact = ", "config.toml"),
             ("sources = 'codex'", "sources"),
         ],

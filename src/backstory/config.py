@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 __all__ = [
     "CapsuleSettings",
@@ -28,9 +28,15 @@ class ConfigError(Exception):
 class CapsuleSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """`[capsules]`: limits and folders of the capsule store."""
 
-    max_chars: int = 12_000
+    max_chars: Annotated[int, Meta(ge=1)] = 12_000
+    capsule_max_chars: Annotated[int, Meta(ge=1)] | None = None
+    """Another name for `max_chars`, which it overrides: the one the capsule format has for it."""
     export_folders: tuple[str, ...] = ()
     underscore_names: bool = False
+
+    @property
+    def most_chars(self) -> int:
+        return self.max_chars if self.capsule_max_chars is None else self.capsule_max_chars
 
 
 class McpSettings(Struct, frozen=True, forbid_unknown_fields=True):

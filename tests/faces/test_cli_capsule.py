@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import pty
+import shlex
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -163,7 +165,8 @@ class TestAddress:
         result = cli("fetch-many", ids[0], "missing", "b")
         assert result.exit_code == 1
         assert result.stdout == f"{capsule_text('a')}\n---\n\n{capsule_text('b')}"
-        assert result.stderr == "error: [NOT_FOUND] capsule not found: default/missing\n"
+        hint = "(workspaces that hold capsules: default)"
+        assert result.stderr == f"error: [NOT_FOUND] capsule not found: default/missing {hint}\n"
 
 
 class TestOutput:
@@ -205,6 +208,75 @@ class TestOutput:
         assert "a\n  default/a" in cli("search", "work").stdout
 
 
+class TestAsAPersonTypes:
+    def test_an_absolute_path_is_allowed(self, cli: Cli, tmp_path_factory: pytest.TempPathFactory) -> None:
+        """On the command line a person decides where a backup goes; agents keep to the allowed folders."""
+        backup = tmp_path_factory.mktemp("anywhere") / "backup.jsonl"
+        cli("store", "--name", "a", text=GOOD)
+
+        assert cli("export", "--path", str(backup)).exit_code == 0
+        assert cli("import", str(backup), "--mode", "replace").exit_code == 0
+        error = Library(cli.home).call("moss.export", {"path": str(backup)})["error"]
+        assert error["code"] == "INVALID_REQUEST"
+        assert str(cli.home / "exports") in error["message"]
+
+    def test_the_order_of_fetch_many(self, cli: Cli) -> None:
+        """Each as often as it was asked for."""
+        for name in ("a", "b"):
+            cli("store", "--name", name, text=GOOD)
+
+        assert [item["name"] for item in cli.json("fetch-many", "b", "a", "b")["items"]] == ["b", "a", "b"]
+
+    def test_no_tags(self, cli: Cli) -> None:
+        """An empty list of tags clears them."""
+        cli("store", "--name", "a", "--tags", "x,y", text=GOOD)
+        cli("update", "a", "--tags", "")
+
+        assert "tags" not in cli.json("fetch", "a")
+
+
+class TestStdin:
+    """Run as a process: what stdin is decides."""
+
+    def run(self, home: Path, *arguments: str, **options: Any) -> subprocess.CompletedProcess[bytes]:
+        environ = {"PATH": os.environ["PATH"], "HOME": str(home), "BACKSTORY_HOME": str(home)}
+        program = [sys.executable, "-m", "backstory", "capsule", *arguments]
+        return subprocess.run(program, env=environ, capture_output=True, timeout=60, check=False, **options)
+
+    def test_a_socket(self, tmp_path: Path) -> None:
+        """As Node gives it to its children."""
+        ours, theirs = socket.socketpair()
+        ours.sendall(GOOD.encode())
+        ours.close()
+        with theirs:
+            result = self.run(tmp_path, "store", "--name", "a", stdin=theirs.fileno())
+
+        assert result.returncode == 0, result.stderr
+        assert self.run(tmp_path, "fetch", "a", stdin=subprocess.DEVNULL).stdout.decode() == GOOD
+
+    def test_closed(self, tmp_path: Path) -> None:
+        """Says so."""
+        command = f"exec {shlex.quote(sys.executable)} -m backstory capsule store --name a <&-"
+        environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "BACKSTORY_HOME": str(tmp_path)}
+        result = subprocess.run(["sh", "-c", command], env=environ, capture_output=True, timeout=60, check=False)
+
+        assert result.returncode == 2
+        assert b"stdin is closed" in result.stderr
+
+    def test_an_open_pipe_is_not_waited_for(self, tmp_path: Path) -> None:
+        """When an option already says what to change."""
+        self.run(tmp_path, "store", "--name", "a", input=GOOD.encode())
+        reader, writer = os.pipe()
+        try:
+            result = self.run(tmp_path, "update", "a", "--title", "New", stdin=reader)
+        finally:
+            os.close(reader)
+            os.close(writer)
+
+        assert result.returncode == 0, result.stderr
+        assert b"stdin gave nothing" in result.stderr
+
+
 class TestErrors:
     @pytest.mark.parametrize(
         ("arguments", "code", "exit_code"),
@@ -220,7 +292,7 @@ class TestErrors:
             (("compose",), "INVALID_REQUEST", 2),
             (("import",), "INVALID_REQUEST", 2),
             (("import", "--path", "x.csv"), "INVALID_REQUEST", 2),
-            (("export", "--path", "/elsewhere/x.jsonl"), "INVALID_REQUEST", 2),
+            (("export", "--path", "x.jsonl"), "INVALID_REQUEST", 2),
             (("purge", "--older-than-days", "-1"), "INVALID_REQUEST", 2),
         ],
     )

@@ -189,7 +189,18 @@ def decode_arguments(kind: type[T], arguments: Arguments) -> T:
     try:
         return msgspec.convert(arguments, kind)
     except msgspec.ValidationError as error:
-        raise _bad_argument(str(error)) from None
+        raise _suggesting(_bad_argument(str(error)), kind) from None
+
+
+def _suggesting(error: BadArgument, kind: type) -> BadArgument:
+    """For an unknown field, the one that was probably meant."""
+    if not error.message.startswith("unknown field: ") or error.field is None:
+        return error
+    from difflib import get_close_matches
+
+    known = list(getattr(kind, "__struct_fields__", ()))
+    near = [field for field in known if error.field in field.split("_")] or get_close_matches(error.field, known, 1)
+    return BadArgument(error.field, f"{error.message} (did you mean {near[0]}?)") if len(near) == 1 else error
 
 
 def _bad_argument(text: str) -> BadArgument:

@@ -28,7 +28,7 @@ class TestLatest:
         world.store("a")
         item = world.ok("latest")["item"]
 
-        assert set(item) == SUMMARY | {"task_link", "fetch_key"}
+        assert set(item) == SUMMARY | {"task_link", "fetch_key", "version"}
         assert world.ok("latest", include_text=True)["item"]["capsule_text"] == GOOD
 
     def test_of_nothing_is_null(self, world: World) -> None:

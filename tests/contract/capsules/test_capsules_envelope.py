@@ -49,6 +49,14 @@ class TestNames:
             assert not world.call(name, {"capsule_text": GOOD, "name": name}).is_error
         assert world.ok("inventory")["pagination"]["total"] == 3
 
+    def test_are_named_with_underscores_everywhere(self, tmp_path: Path) -> None:
+        """In descriptions, schemas and instructions too."""
+        listed = toolset(tmp_path, CapsuleSettings(underscore_names=True))
+
+        assert "moss." not in listed.instructions
+        for tool in listed.tools:
+            assert "moss." not in tool.description + str(tool.input_schema)
+
     def test_can_be_listed_with_underscores(self, tmp_path: Path) -> None:
         """A setting for clients that refuse dots; the dotted names still work."""
         tools = toolset(tmp_path, CapsuleSettings(underscore_names=True)).tools
@@ -215,13 +223,14 @@ class TestWrongArguments:
 
 class TestInternal:
     def test_shows_no_internals(self, world: World) -> None:
-        """A broken store is told as such: no path, no SQL, no exception."""
+        """A broken store is named with its cure: no path, no SQL, no exception."""
         (world.home / "capsules.db").write_bytes(b"this is no database, " * 100)
         error = world.refused("inventory")
 
         assert error == {
             "code": "INTERNAL",
-            "message": "The capsule store could not be used; `backstory doctor` tells more",
+            "message": "capsules.db is damaged: restore it from a backup, or move it away and import an export "
+            "(backstory capsule import FILE)",
             "status": 500,
         }
 

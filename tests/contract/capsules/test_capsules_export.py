@@ -234,6 +234,28 @@ class TestProject:
 
 
 class TestAtomic:
+    def test_what_a_killed_export_left_is_removed(self, world: World) -> None:
+        """But nothing that another one may be writing."""
+        world.store("a")
+        world.ok("export")
+        stale, fresh = world.exports / ".backstory-0123.part", world.exports / ".backstory-4567.part"
+        for path in (stale, fresh):
+            path.write_bytes(b"half")
+        os.utime(stale, (1, 1))
+        world.ok("export")
+
+        assert not stale.exists()
+        assert fresh.exists()
+
+    @pytest.mark.parametrize("name", ["x" * 250 + ".jsonl", "/".join(["d" * 200] * 30) + "/x.jsonl"])
+    def test_a_path_that_is_too_long(self, world: World, name: str) -> None:
+        """Is the caller's, with the reason."""
+        world.store("a")
+        error = world.refused("export", path=str(world.exports / name))
+
+        assert (error["code"], error["details"]["field"]) == ("INVALID_REQUEST", "path")
+        assert "too long" in error["message"]
+
     def test_a_failure_leaves_the_old_file(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         """And nothing beside it."""
         import backstory.toolsets.capsules.paths as paths
@@ -249,6 +271,7 @@ class TestAtomic:
 
         monkeypatch.setattr(paths.os, "fsync", full)
         error = world.refused("export", path=str(path))
+        assert (error["code"], error["status"]) == ("INTERNAL", 500)
         assert "No space left" in error["message"]
         assert path.read_bytes() == before
         assert [file.name for file in world.exports.iterdir()] == ["x.jsonl"]

@@ -293,11 +293,35 @@ class TestRoundTrip:
             assert new.ok("inventory", include_deleted=include_deleted) == listing
             for item in listing["items"]:
                 address = {"id": item["id"], "include_deleted": True}
-                assert new.ok("fetch", **address) == old.ok("fetch", **address)
+                ours, theirs = new.ok("fetch", **address), old.ok("fetch", **address)
+                assert ours.pop("version") == 1  # past versions stay where they are
+                assert theirs.pop("version") >= 1
+                assert ours == theirs
         for workspace in ("a B", "default"):
-            assert new.ok("latest", workspace=workspace) == old.ok("latest", workspace=workspace)
+            newest = [world.ok("latest", workspace=workspace)["item"]["id"] for world in (old, new)]
+            assert newest[0] == newest[1]
         again = Path(new.ok("export", include_deleted=True)["path"])
         assert again.read_bytes().split(b"\n")[1:] == exported.read_bytes().split(b"\n")[1:]
+
+    def test_of_a_renamed_capsule(self, new_world: Callable[..., World]) -> None:
+        """A name that was as long as names may be is shortened for its suffix, so that its export can be imported."""
+        old, new = new_world("old"), new_world("new")
+        old.store("n" * 1000)
+        clash = record(name_raw="n" * 1000)
+        assert old.ok("import", path=str(old.write("in.jsonl", clash)), mode="rename")["imported"] == 1
+
+        exported = Path(old.ok("export")["path"])
+        new.exports.mkdir()
+        (new.exports / "backup.jsonl").write_bytes(exported.read_bytes())
+
+        assert new.ok("import", path=str(new.exports / "backup.jsonl"))["imported"] == 2
+
+    @pytest.mark.parametrize("mode", ["replace", "rename"])
+    def test_a_bad_line_costs_that_line(self, world: World, mode: str) -> None:
+        path = world.write("in.jsonl", record(1, capsule_text="thin"), record(2))
+        answer = world.ok("import", path=str(path), mode=mode)
+
+        assert (answer["imported"], [error["line"] for error in answer["errors"]]) == (1, [1])
 
     @pytest.mark.parametrize("mode", ["error", "replace", "rename"])
     def test_into_itself_does_nothing(self, world: World, mode: str) -> None:

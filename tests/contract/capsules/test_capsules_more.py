@@ -144,6 +144,17 @@ class TestSearch:
         assert len({item["id"] for page in (first, second) for item in page["items"]}) == 5
 
 
+class TestAppendOfCode:
+    def test_an_open_fence_is_refused(self, world: World) -> None:
+        """It would swallow the headings after it."""
+        world.store("a")
+        error = world.refused("append", name="a", section="Decisions", content="```python\nprint(1)")
+
+        assert (error["code"], error["details"]["field"]) == ("INVALID_REQUEST", "content")
+        world.ok("append", name="a", section="Decisions", content="```python\nprint(1)\n```")
+        assert "print(1)" in world.ok("fetch", name="a")["capsule_text"]
+
+
 class TestAppend:
     def test_to_a_list(self, world: World) -> None:
         """At the end of the section; everything else stays as it was."""

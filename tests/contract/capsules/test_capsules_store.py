@@ -51,6 +51,7 @@ class TestStore:
         item = world.ok("fetch", name="été plan", workspace="my project")
         created = item.pop("created_at")
         assert before <= created <= int(time.time())
+        assert item.pop("version") == 1
         del item["id"], item["task_link"], item["fetch_key"]
         assert item == {
             "workspace": " My  Project ",
@@ -88,6 +89,7 @@ class TestStore:
             "updated_at",
             "task_link",
             "fetch_key",
+            "version",
         }
         assert world.ok("fetch", name="auth")["title"] == "Auth"
         assert world.ok("fetch", name="auth")["workspace"] == "default"
@@ -135,12 +137,41 @@ class TestOrderOfChecks:
         assert error["code"] == code
         assert error.get("details", {}).get("field") == field
 
-    @pytest.mark.parametrize("text", [None, "", " \n\t\u3000"])
+    @pytest.mark.parametrize("text", [None, ""])
     def test_the_text_must_be_there(self, world: World, text: str | None) -> None:
-        """Blank is not there, whatever is allowed."""
         error = world.refused("store", capsule_text=text, allow_thin=True)
 
         assert (error["code"], error["details"]) == ("INVALID_REQUEST", {"field": "capsule_text"})
+
+    @pytest.mark.parametrize("allow_thin", [False, True])
+    def test_a_blank_text_has_no_sections(self, world: World, allow_thin: bool) -> None:
+        """It is too thin, also for a quick note: an export of it could not be imported."""
+        error = world.refused("store", capsule_text=" \n\t\u3000", allow_thin=allow_thin)
+
+        assert (error["code"], error["status"]) == ("CAPSULE_TOO_THIN", 422)
+        assert len(error["details"]["missing"]) == 6
+
+
+class TestHelp:
+    def test_an_unknown_field_suggests_the_right_one(self, world: World) -> None:
+        error = world.refused("store", text=GOOD)
+
+        assert error["message"] == "unknown field: text (did you mean capsule_text?)"
+
+    def test_a_secret_is_warned_about(self, world: World) -> None:
+        """It is stored all the same."""
+        token = "ghp_" + "a1B2" * 9
+        answer = world.ok("store", capsule_text=GOOD + f"\ntoken {token}\n", name="a")
+
+        assert "a secret" in answer["warnings"][0]
+        assert "warnings" not in world.ok("store", capsule_text=GOOD, name="b")
+
+    def test_not_found_names_what_is_close(self, world: World) -> None:
+        world.store("auth-refactor", workspace="shop")
+
+        assert "shop/auth-refactor" in world.refused("fetch", name="auth-refacto", workspace="shop")["message"]
+        assert "shop/auth-refactor" in world.refused("fetch", name="auth-refactor")["message"]
+        assert "workspaces that hold capsules: shop" in world.refused("fetch", name="zebra")["message"]
 
 
 class TestTooLarge:
@@ -204,7 +235,8 @@ class TestReplace:
         assert answer["fetch_key"] == {"moss_capsule": "auth", "moss_workspace": "Default"}
         after = world.ok("fetch", id=first)
         assert after["created_at"] == before["created_at"]
-        assert after["updated_at"] > before["updated_at"]
+        assert after["updated_at"] >= before["updated_at"]
+        assert after["version"] == before["version"] + 1
         assert (after["title"], after["workspace"]) == ("auth", "Default")
         assert "- new" in after["capsule_text"]
         assert not {"tags", "source", "run_id"} & set(after)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -64,7 +65,9 @@ class TestUpdate:
             ({"name": "missing", "capsule_text": "x" * 12_001}, "NOT_FOUND"),
             ({"name": "a", "capsule_text": "x" * 12_001}, "CAPSULE_TOO_LARGE"),
             ({"name": "a", "capsule_text": "x"}, "CAPSULE_TOO_THIN"),
-            ({"name": "a", "capsule_text": " "}, "INVALID_REQUEST"),
+            ({"name": "missing", "capsule_text": " "}, "NOT_FOUND"),
+            ({"name": "a", "capsule_text": " "}, "CAPSULE_TOO_THIN"),
+            ({"name": "a", "capsule_text": " ", "allow_thin": True}, "CAPSULE_TOO_THIN"),
             ({"name": "a", "allow_thin": True}, "INVALID_REQUEST"),
         ],
     )
@@ -145,21 +148,31 @@ class TestCompareAndSet:
         world.ok(verb, name="a", if_updated_at=current["updated_at"], **arguments)
 
     def test_every_change_counts(self, world: World) -> None:
-        """Whichever tool made it, guarded or not."""
+        """Whichever tool made it, guarded or not: what was read before is refused, by time and by version."""
         world.store("a")
-        read = [world.ok("fetch", name="a")["updated_at"]]
+        read = [world.ok("fetch", name="a")]
         for verb, arguments in (
             ("update", {"title": "x"}),
             ("append", {"section": "Risks", "content": "- x"}),
             ("store", {"capsule_text": GOOD, "mode": "replace"}),
         ):
             world.ok(verb, name="a", **arguments)
-            read.append(world.ok("fetch", name="a")["updated_at"])
+            read.append(world.ok("fetch", name="a"))
 
-        assert read == sorted(set(read))
+        assert [item["version"] for item in read] == [1, 2, 3, 4]
         for stale in read[:-1]:
-            assert world.refused("update", name="a", title="y", if_updated_at=stale)["code"] == "CONFLICT"
-        world.ok("update", name="a", title="y", if_updated_at=read[-1])
+            guards = ({"if_updated_at": stale["updated_at"]}, {"if_version": stale["version"]})
+            for guard in guards:
+                assert world.refused("update", name="a", title="y", **guard)["code"] == "CONFLICT"
+        world.ok("update", name="a", title="y", if_version=read[-1]["version"])
+
+    def test_a_fresh_reader_is_never_refused(self, world: World) -> None:
+        """Guarded changes one after the other, each with what was read just before; `updated_at` stays the time."""
+        world.store("a")
+        for _ in range(3):
+            read = world.ok("fetch", name="a")["updated_at"]
+            world.ok("update", name="a", title="x", if_updated_at=read)
+            assert world.ok("fetch", name="a")["updated_at"] <= time.time()
 
     def test_by_version(self, world: World) -> None:
         world.store("a")

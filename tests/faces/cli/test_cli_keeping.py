@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sqlite3
 import time
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from backstory import open_archive
+from backstory.library import Library
 from backstory.otelfiles import file_name
 from tests.transcripts import Transcript
 
@@ -26,6 +30,11 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HOME", str(tmp_path))
     Transcript("one").prompt("Which port?").answer("Port 7717.").write(tmp_path)
     return tmp_path
+
+
+def set_version(path: Path, version: int) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(f"PRAGMA user_version = {version}")
 
 
 class TestSync:
@@ -125,6 +134,27 @@ class TestDoctor:
     def test_no_agents(self, backstory: Program) -> None:
         """A machine without agents has nothing to remember yet."""
         assert "no agent found: none of claude-code," in backstory("doctor").out
+
+    @pytest.mark.parametrize(
+        ("damage", "says"),
+        [
+            (lambda path: path.write_bytes(b"no database " * 100), "✗ capsules.db is damaged"),
+            (lambda path: set_version(path, 99), "✗ capsules.db was written by a newer Backstory"),
+        ],
+    )
+    def test_a_capsule_store_that_cannot_be_used(
+        self, home: Path, backstory: Program, damage: Callable[[Path], None], says: str
+    ) -> None:
+        """Is named with its cure; everything else goes on."""
+        backstory("sync")
+        with Library(home / ".backstory") as library:
+            library.call("moss.store", {"capsule_text": "x", "allow_thin": True})
+        damage(home / ".backstory" / "capsules.db")
+
+        result = backstory("doctor")
+
+        assert result.code == 1
+        assert says in result.out
 
     def test_agents_that_are_not_read(self, home: Path, backstory: Program) -> None:
         """They are named with their number of sessions, and are no problem."""

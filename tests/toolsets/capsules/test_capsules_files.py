@@ -129,7 +129,7 @@ class TestSchema:
         with closing(Capsules(tmp_path)) as capsules:
             capsules.store(StoreInput(capsule_text=GOOD, name="a"))
         with closing(sqlite3.connect(tmp_path / "capsules.db")) as connection:
-            assert connection.execute("PRAGMA user_version").fetchone() == (1,)
+            assert connection.execute("PRAGMA user_version").fetchone() == (2,)
             assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
             (sql,) = connection.execute("SELECT sql FROM sqlite_master WHERE name = 'active_names'").fetchone()
             assert sql.startswith("CREATE UNIQUE INDEX")
@@ -147,7 +147,7 @@ class TestSchema:
             with pytest.raises(sqlite3.OperationalError), Database(tmp_path / "capsules.db").reading():
                 pass
         with closing(sqlite3.connect(tmp_path / "capsules.db")) as connection:
-            assert connection.execute("PRAGMA user_version").fetchone() == (1,)
+            assert connection.execute("PRAGMA user_version").fetchone() == (2,)
             columns = [row[1] for row in connection.execute("PRAGMA table_info(capsules)")]
             assert "extra" not in columns
 
@@ -162,4 +162,4 @@ class TestSchema:
 
             assert capsules.fetch(FetchInput(name="a")).capsule_text == GOOD
         with closing(sqlite3.connect(tmp_path / "capsules.db")) as connection:
-            assert connection.execute("PRAGMA user_version").fetchone() == (2,)
+            assert connection.execute("PRAGMA user_version").fetchone() == (3,)

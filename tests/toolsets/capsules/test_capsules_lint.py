@@ -11,13 +11,23 @@ from backstory.toolsets.capsules.lint import SECTIONS, missing_sections, section
 ACCEPTED = {
     "Objective": ("objective", "goal", "purpose"),
     "Current status": ("current status", "status", "state", "where we are"),
-    "Decisions": ("decisions", "decisions / constraints", "decisions/constraints", "constraints", "choices"),
+    "Decisions": (
+        "decisions",
+        "decisions / constraints",
+        "decisions/constraints",
+        "constraints",
+        "choices",
+        "key decisions",
+        "decisions & constraints",
+    ),
     "Next actions": ("next actions", "next steps", "action items", "todo", "tasks"),
-    "Key locations": ("key locations", "locations", "files", "paths", "references"),
+    "Key locations": ("key locations", "locations", "files", "paths", "references", "key files"),
     "Open questions": (
         "open questions",
         "open questions / risks",
         "open questions/risks",
+        "open questions & risks",
+        "open questions and risks",
         "questions",
         "risks",
         "unknowns",
@@ -25,6 +35,8 @@ ACCEPTED = {
 }
 NAMES = [(section, name) for section, names in ACCEPTED.items() for name in names]
 FORMS = (
+    "- **{}**: x",
+    "* **{}:** x",
     "# {}",
     "## {}",
     "###### {}",

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from .options import json_option
+
+if TYPE_CHECKING:
+    from ...library import Library
 
 __all__ = ["capsule"]
 
@@ -230,7 +234,7 @@ def compose(store_as: str | None, mode: str | None, as_json: bool, **given: Any)
 
 
 @capsule.command("export")
-@click.option("--path", "-p", metavar="FILE", help="A .jsonl file in an allowed folder; named for you if not given.")
+@click.option("--path", "-p", metavar="FILE", help="A .jsonl file: an absolute path, or in an allowed folder.")
 @_only_workspace
 @_include_deleted
 @json_option
@@ -241,7 +245,7 @@ def export(as_json: bool, **given: Any) -> None:
 
 @capsule.command("import")
 @click.argument("file", metavar="[FILE]", required=False)
-@click.option("--path", "-p", metavar="FILE", help="The file, in an allowed folder.")
+@click.option("--path", "-p", metavar="FILE", help="The file: an absolute path, or in an allowed folder.")
 @click.option("--mode", metavar="error|replace|rename", help="What to do about collisions.")
 @click.option("--format", metavar="jsonl|moss-db", help="An export, or Moss' own database.")
 @_allow_thin
@@ -281,11 +285,8 @@ def _items(given: dict[str, Any]) -> list[dict[str, str]]:
     workspace = given.pop("workspace")
     names = given.pop("names")
     refs = given.pop("refs")
-    ids = [ref for ref in refs if _ID.fullmatch(ref)]
-    named = [*(ref for ref in refs if ref not in ids), *names]
-    order = {ref: position for position, ref in enumerate((*refs, *names))}
-    items = [{"id": ref} for ref in ids] + [_without_none(name=name, workspace=workspace) for name in named]
-    return sorted(items, key=lambda item: order[item.get("id") or item["name"]])
+    items = [{"id": ref} if _ID.fullmatch(ref) else _without_none(name=ref, workspace=workspace) for ref in refs]
+    return items + [_without_none(name=name, workspace=workspace) for name in names]
 
 
 def _call(verb: str, as_json: bool, **given: Any) -> None:
@@ -306,16 +307,32 @@ def _reply(verb: str, as_json: bool, **given: Any) -> dict[str, Any]:
     """The tool's answer; for an error it is told and the program left."""
     from ... import open_archive
 
-    if "tags" in given:
-        given["tags"] = [tag.strip() for tags in given["tags"] for tag in tags.split(",") if tag.strip()] or None
+    if given.get("tags") is not None:
+        # `--tags ""` says that there are none; without the option nothing is said.
+        tags = [tag.strip() for tags in given["tags"] for tag in tags.split(",") if tag.strip()]
+        given["tags"] = tags if given["tags"] else None
     # Flags that are not set were not given.
     arguments = {key: value for key, value in given.items() if value is not None and value is not False}
     if given.get("include_text") is False:
         arguments["include_text"] = False
-    reply = open_archive().reply(f"moss.{verb}", arguments)
+    library = open_archive()
+    if verb in ("export", "import"):
+        _allow_folder_of(library, arguments.get("path"))
+    reply = library.reply(f"moss.{verb}", arguments)
     if reply.is_error:
         _fail(reply.data, as_json)
     return reply.data
+
+
+def _allow_folder_of(library: Library, path: str | None) -> None:
+    """A person who gives an absolute path decides by that where a file may lie; agents keep to the allowed folders."""
+    from msgspec.structs import replace
+
+    given = Path(path or "").expanduser()
+    if given.is_absolute():
+        capsules = library.settings.capsules
+        folders = (*capsules.export_folders, str(given.parent))
+        library.settings = replace(library.settings, capsules=replace(capsules, export_folders=folders))
 
 
 def _fail(answer: dict[str, Any], as_json: bool) -> None:

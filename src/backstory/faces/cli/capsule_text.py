@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import stat
 import sys
 from collections.abc import Callable
@@ -14,18 +15,22 @@ from ...toolsets.capsules.lint import PURPOSES
 
 __all__ = ["read_text"]
 
+_PATIENCE_SECONDS = 0.5
 _TEMPLATE = "\n\n".join(f"## {section}\n<!-- {purpose} -->" for section, purpose in PURPOSES.items()) + "\n"
 
 
 def read_text(file: str | None, *, edit: Callable[[], str] | None) -> str | None:
     """The text, if there is one.
 
-    With a terminal on stdin the editor opens, unless `edit` is None: on the text `edit` gives, else on a template.
+    With a terminal on stdin the editor opens, on the text `edit` gives, else on a template. Where `edit` is None
+    something else was given to be done: then no pipe is waited for that gives nothing.
     """
     try:
         if file is not None and file != "-":
             return _decoded(Path(file).expanduser().read_bytes())
-        if file == "-" or _stdin_has_text():
+        if file == "-" or edit is not None:
+            _refuse_closed_stdin()
+        if file == "-" or (_stdin_has_text() and (edit is not None or _stdin_is_ready())):
             return _decoded(sys.stdin.buffer.read())
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
@@ -36,16 +41,34 @@ def read_text(file: str | None, *, edit: Callable[[], str] | None) -> str | None
     return None if written is None or written == _TEMPLATE else written
 
 
+def _refuse_closed_stdin() -> None:
+    if sys.stdin is None or sys.stdin.closed:
+        raise click.UsageError(
+            "there is no text: stdin is closed; give it with --file FILE", click.get_current_context()
+        )
+
+
+def _stdin_is_ready() -> bool:
+    """Whether reading begins at once. A pipe that is open and silent is left alone, which is said."""
+    try:
+        ready = bool(select.select([sys.stdin.fileno()], [], [], _PATIENCE_SECONDS)[0])
+    except (OSError, ValueError, AttributeError):
+        return True
+    if not ready:
+        click.echo("note: stdin gave nothing and was not read; --file - waits for it", err=True)
+    return ready
+
+
 def _decoded(data: bytes) -> str | None:
     """The text as it is, line ends included, without a byte order mark; None for nothing."""
     return data.decode("utf-8-sig") or None
 
 
 def _stdin_has_text() -> bool:
-    """Whether something is piped in or redirected. A terminal, /dev/null and a closed stdin are not waited for."""
+    """Whether something is piped in or redirected. A terminal and /dev/null are not waited for."""
     try:
         mode = os.fstat(sys.stdin.fileno()).st_mode
     except (OSError, ValueError, AttributeError):
         # No file behind it: given by a program that runs this one in its own process.
         return sys.stdin is not None and not sys.stdin.closed and not sys.stdin.isatty()
-    return stat.S_ISFIFO(mode) or stat.S_ISREG(mode)
+    return stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode)

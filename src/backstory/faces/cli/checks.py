@@ -138,6 +138,7 @@ def diagnose(library: Library) -> Diagnosis:
         *_traces_problems(library),
         *_transcript_problems(found),
         *_live_problems(library),
+        *_capsule_problems(library),
         *_folder_problems(library),
     ]
     return found
@@ -259,9 +260,17 @@ def _live_problems(library: Library) -> Iterator[Problem]:
         yield Problem("warning", f"live session {path}: {problem}", fix)
 
 
+def _capsule_problems(library: Library) -> Iterator[Problem]:
+    from ...toolsets.capsules.database import check_database
+
+    if trouble := check_database(library.home / "capsules.db"):
+        message, _, fix = trouble.partition(": ")
+        yield Problem("error", message, fix)
+
+
 def _folder_problems(library: Library) -> Iterator[Problem]:
     home = library.home
-    for path in (home, home / "archive.db", home / "capsules.db", home / "config.toml"):
+    for path in (home, home / "archive.db", home / "capsules.db", home / "config.toml", home / "exports"):
         if path.exists() and path.stat().st_mode & 0o077:
             yield Problem("warning", f"others on this machine can read {path}", f"chmod -R go-rwx {home}")
             break

@@ -17,6 +17,11 @@ from .wording import normalise, workspace_or_default
 __all__ = ["Target", "refs_of", "target_of", "target_of_ref"]
 
 
+# How many names and workspaces are looked at for a hint.
+_MOST_NAMES = 2_000
+_MOST_WORKSPACES = 10
+
+
 class Target(Struct, frozen=True):
     """A checked address: an id, or a name with its workspace, both as given."""
 
@@ -27,7 +32,7 @@ class Target(Struct, frozen=True):
     def find(self, reader: Reader, *, include_deleted: bool = False) -> Capsule:
         found = self._find(reader, include_deleted=include_deleted)
         if found is None:
-            raise CapsuleError.not_found(self.identifier)
+            raise CapsuleError.not_found(self.identifier, hint=self._hint(reader))
         return found
 
     def find_deleted(self, reader: Reader) -> Capsule:
@@ -42,6 +47,19 @@ class Target(Struct, frozen=True):
     @property
     def identifier(self) -> str:
         return self.id or f"{self.workspace}/{self.name}"
+
+    def _hint(self, reader: Reader) -> str:
+        """Names that are close to the one that was not found, else the workspaces that hold something."""
+        from difflib import get_close_matches
+
+        names: dict[str, list[str]] = {}
+        for workspace, name in reader.names(_MOST_NAMES) if self.id is None else ():
+            names.setdefault(normalise(name), []).append(f"{workspace}/{name}")
+        close = get_close_matches(normalise(self.name), names, n=3, cutoff=0.6)
+        if found := [full for name in close for full in names[name]][:5]:
+            return f"close to it: {', '.join(found)}"
+        workspaces = reader.workspaces(_MOST_WORKSPACES)
+        return f"workspaces that hold capsules: {', '.join(workspaces)}" if workspaces else "there are no capsules yet"
 
     def _find(self, reader: Reader, *, include_deleted: bool) -> Capsule | None:
         if self.id is not None:

@@ -16,7 +16,11 @@ SECOND = 1_000_000
 
 
 class Capsule(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Raw names and text exactly as given. Times that decide an order are kept in microseconds."""
+    """Raw names and text exactly as given.
+
+    `updated_us` gives the order of updates: it only grows, whatever the clock does. `updated_at` is the time of the
+    last update in seconds, by the clock.
+    """
 
     id: str = ""
     workspace: str
@@ -36,6 +40,7 @@ class Capsule(Struct, frozen=True, kw_only=True, omit_defaults=True):
     version: int = 1
     created_at: int = 0
     updated_us: int = 0
+    updated_at: int = 0
     deleted_us: int | None = None
 
     @property
@@ -45,10 +50,6 @@ class Capsule(Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def name_norm(self) -> str | None:
         return None if self.name is None else normalise(self.name)
-
-    @property
-    def updated_at(self) -> int:
-        return self.updated_us // SECOND
 
     @property
     def deleted_at(self) -> int | None:
@@ -72,7 +73,7 @@ def summary(capsule: Capsule) -> Summary:
 def item(capsule: Capsule, *, include_text: bool) -> Item:
     key = link(capsule)
     text = capsule.text if include_text else None
-    return Item(**_shown(capsule), capsule_text=text, task_link=key, fetch_key=key)
+    return Item(**_shown(capsule), capsule_text=text, version=capsule.version, task_link=key, fetch_key=key)
 
 
 def search_hit(capsule: Capsule, snippet: str) -> SearchHit:

@@ -7,15 +7,21 @@ import sqlite3
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
+from ...archive.trouble import explain, is_damage
 from ...config import make_private_folder
 
-__all__ = ["Database", "DatabaseTooNew"]
+__all__ = ["Database", "DatabaseTooNew", "check_database", "database_trouble"]
 
-# An import of many thousand capsules holds the write lock for seconds; others wait for it instead of failing.
-_BUSY_MS = 30_000
+DAMAGED = (
+    "capsules.db is damaged: restore it from a backup, or move it away and import an export "
+    "(backstory capsule import FILE)"
+)
+
+# An import that is all or nothing may hold the write lock for minutes; others wait for it instead of failing.
+_BUSY_MS = 300_000
 # How long a purge waits for others to let go of the log. What it cannot clear now, the next one will.
 _SCRUB_MS = 5_000
 
@@ -86,11 +92,41 @@ CREATE VIRTUAL TABLE words USING fts5 (
     name, title, tags, text, content = '', tokenize = 'unicode61 remove_diacritics 2'
 );
 """
-_MIGRATIONS = (_FIRST_SCHEMA,)
+# The time of the last update by the clock; `updated_us` is its place in the order of all updates.
+_UPDATE_TIMES = """
+ALTER TABLE capsules ADD COLUMN updated_at INTEGER NOT NULL DEFAULT 0;
+UPDATE capsules SET updated_at = updated_us / 1000000;
+UPDATE versions SET capsule = json_set(capsule, '$.updated_at', updated_us / 1000000);
+"""
+_MIGRATIONS = (_FIRST_SCHEMA, _UPDATE_TIMES)
 
 
 class DatabaseTooNew(Exception):
     """The file was written by a later version of Backstory."""
+
+
+def database_trouble(error: Exception) -> str | None:
+    """The cause of a failure of the store and its cure, in a sentence; None where they are not known."""
+    if isinstance(error, DatabaseTooNew):
+        return str(error)
+    if isinstance(error, sqlite3.Error) and is_damage(error):
+        return DAMAGED
+    cause = explain(error) if isinstance(error, sqlite3.Error | OSError) else None
+    return None if cause is None else f"The capsule store cannot be used: {cause.replace('the archive', 'it')}"
+
+
+def check_database(path: Path) -> str | None:
+    """The trouble of a store, looked for without changing it; None for one that is well or not there."""
+    if not path.is_file():
+        return None
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=5)) as connection:
+            if _version(connection) > len(_MIGRATIONS):
+                return str(_too_new(path, _version(connection)))
+            found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+        return None if found == "ok" else DAMAGED
+    except sqlite3.Error as error:
+        return database_trouble(error)
 
 
 class Database:
@@ -206,4 +242,10 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
                 f"BEGIN IMMEDIATE;{_MIGRATIONS[number]};PRAGMA user_version = {number + 1};COMMIT;"
             )
     if _version(connection) > len(_MIGRATIONS):
-        raise DatabaseTooNew(f"{path} has schema {_version(connection)}, this version knows {len(_MIGRATIONS)}")
+        raise _too_new(path, _version(connection))
+
+
+def _too_new(path: Path, version: int) -> DatabaseTooNew:
+    return DatabaseTooNew(
+        f"{path.name} was written by a newer Backstory (schema {version}, this one knows {len(_MIGRATIONS)}): upgrade"
+    )

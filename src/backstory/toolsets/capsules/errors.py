@@ -45,8 +45,9 @@ class CapsuleError(Exception):
         return cls("INVALID_REQUEST", message, field=field)
 
     @classmethod
-    def not_found(cls, identifier: str) -> CapsuleError:
-        return cls("NOT_FOUND", f"capsule not found: {identifier}", identifier=identifier)
+    def not_found(cls, identifier: str, hint: str = "") -> CapsuleError:
+        message = f"capsule not found: {identifier}" + (f" ({hint})" if hint else "")
+        return cls("NOT_FOUND", message, identifier=identifier)
 
     @classmethod
     def file_not_found(cls, path: str) -> CapsuleError:
@@ -93,5 +94,6 @@ class CapsuleError(Exception):
         )
 
     @classmethod
-    def internal(cls) -> CapsuleError:
-        return cls("INTERNAL", "The capsule store could not be used; `backstory doctor` tells more")
+    def internal(cls, cause: str | None = None) -> CapsuleError:
+        """`cause` is a sentence that names the reason and the cure, where both are known."""
+        return cls("INTERNAL", cause or "The capsule store failed unexpectedly; the log of this process says why")

@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from itertools import islice
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -16,7 +17,7 @@ from .errors import CapsuleError
 from .inputs import ExportInput, ImportInput
 from .limits import check_text
 from .lint import missing_sections
-from .merge import MODES, Refused, merge
+from .merge import MODES, Merge, Refused
 from .moss import MOSS_HOME, read_moss_database
 from .paths import AllowedFolders, checked_path, open_for_reading, replacing
 from .reader import Filters
@@ -28,6 +29,7 @@ from .wording import normalise, workspace_or_default
 
 __all__ = ["export_capsules", "import_capsules"]
 
+_BATCH = 500
 _NOT_IN_FILE_NAMES = re.compile(r"[^\w.-]+|\.\.+")
 
 
@@ -50,7 +52,8 @@ def export_capsules(store: Store, home: Path, settings: CapsuleSettings, given: 
 
 
 def import_capsules(store: Store, home: Path, settings: CapsuleSettings, given: ImportInput) -> Imported:
-    """Read a file into the store in one transaction. What is wrong with the data is part of the result."""
+    """Read a file into the store: in mode error in one transaction, else in several, so that other writers get their
+    turn. What is wrong with the data is part of the result."""
     path_given = unless_blank(given.path)
     if path_given is None:
         raise CapsuleError.invalid("path", "path is required")
@@ -60,15 +63,23 @@ def import_capsules(store: Store, home: Path, settings: CapsuleSettings, given: 
     def admit(capsule: Capsule) -> Capsule:
         if given.allow_thin and not capsule.allow_thin and missing_sections(capsule.text):
             capsule = replace(capsule, allow_thin=True)
-        check_text(capsule.text, max_chars=settings.max_chars, allow_thin=capsule.allow_thin)
+        check_text(capsule.text, max_chars=settings.most_chars, allow_thin=capsule.allow_thin)
         return capsule
 
     reading = _moss_entries if form == "moss-db" else _export_entries
-    try:
-        with reading(path_given, _allowed(home, settings)) as entries, store.writing() as writer:
-            return merge(writer, entries, mode, admit)
-    except Refused as refused:
-        return refused.outcome
+    merge = Merge(mode, admit)
+    with reading(path_given, _allowed(home, settings)) as entries:
+        if mode != "error":
+            while batch := list(islice(entries, _BATCH)):
+                with store.writing() as writer:
+                    merge.add(writer, batch)
+            return merge.outcome()
+        try:
+            with store.writing() as writer:
+                merge.add(writer, entries)
+                return merge.outcome()
+        except Refused as refused:
+            return refused.outcome
 
 
 def _allowed(home: Path, settings: CapsuleSettings) -> AllowedFolders:

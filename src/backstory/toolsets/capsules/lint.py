@@ -8,15 +8,15 @@ from collections.abc import Iterator
 import msgspec
 from msgspec import Struct
 
-__all__ = ["PURPOSES", "SECTIONS", "Section", "canonical_name", "missing_sections", "sections"]
+__all__ = ["PURPOSES", "SECTIONS", "Section", "canonical_name", "has_open_fence", "missing_sections", "sections"]
 
 # In canonical order, with the names that are accepted for each.
 _NAMES: dict[str, tuple[str, ...]] = {
     "Objective": ("objective", "goal", "purpose"),
     "Current status": ("current status", "status", "state", "where we are"),
-    "Decisions": ("decisions", "decisions/constraints", "constraints", "choices"),
+    "Decisions": ("decisions", "decisions/constraints", "constraints", "choices", "key decisions"),
     "Next actions": ("next actions", "next steps", "action items", "todo", "tasks"),
-    "Key locations": ("key locations", "locations", "files", "paths", "references"),
+    "Key locations": ("key locations", "locations", "files", "paths", "references", "key files"),
     "Open questions": ("open questions", "open questions/risks", "questions", "risks", "unknowns"),
 }
 SECTIONS: tuple[str, ...] = tuple(_NAMES)
@@ -35,8 +35,8 @@ _LINE = re.compile(r"([^\r\n]*)(\r\n|\r|\n|$)")
 _FENCE = re.compile(r" {0,3}(`{3,}(?=[^`]*$)|~{3,})")
 _HEADING = re.compile(r" {0,3}(#{1,6})(?!#)[ \t]*(.*)")
 _UNDERLINE = re.compile(r" {0,3}(=+|-{2,})[ \t]*")
-# `**Objective**` alone on its line, `**Objective:** text`, `**Objective**: text`
-_BOLD = re.compile(r" {0,3}(\*\*|__)(?P<name>[^*:]+?)(?:\1[ \t]*:|:[ \t]*\1|\1[ \t]*$)")
+# `**Objective**` alone on its line, `**Objective:** text`, `**Objective**: text`, each also as an item of a list
+_BOLD = re.compile(r" {0,3}(?:[-*+] +)?(\*\*|__)(?P<name>[^*:]+?)(?:\1[ \t]*:|:[ \t]*\1|\1[ \t]*$)")
 _LABEL = re.compile(r"(?P<name>\w[^:]{0,40}?)[ \t]*:")
 _NUMBER = re.compile(r"^(?:\d{1,3}(?:\.\d{1,3})+[.):]*\s|\d{1,3}[.):]+)\s*")
 _EDGES = re.compile(r"^[\W_]+|[\W_]+$")
@@ -58,7 +58,7 @@ class Section(Struct, frozen=True):
 def canonical_name(name: str) -> str | None:
     """Which of the six sections a heading stands for, if any."""
     folded = " ".join(name.lower().split())
-    return _CANONICAL.get(re.sub(r"\s*/\s*", "/", folded))
+    return _CANONICAL.get(re.sub(r"\s*(?:/|&|\band\b)\s*", "/", folded))
 
 
 def missing_sections(text: str) -> list[str]:
@@ -77,19 +77,34 @@ def sections(text: str) -> list[Section]:
     return found[::-1]
 
 
+def has_open_fence(text: str) -> bool:
+    """Whether a fenced code block begins in the text and does not end."""
+    fence = ""
+    for line in _LINE.finditer(text):
+        fence = _fence_after(fence, line[1])
+    return bool(fence)
+
+
+def _fence_after(fence: str, line: str) -> str:
+    """The fence of the code block that is open after a line, given the one that was open before it."""
+    opening = _FENCE.match(line)
+    if not opening:
+        return fence
+    if not fence:
+        return opening[1]
+    return "" if opening[1].startswith(fence) and not line[opening.end() :].strip() else fence
+
+
 def _starts(text: str) -> Iterator[tuple[str, int, int, int]]:
     """Name, level, offset and body offset of each section's first line; lines inside fenced code are passed over."""
     fence = ""
     above: re.Match[str] | None = None
     for line in _LINE.finditer(text):
         content, before, above = line[1], above, None
-        opening = _FENCE.match(content)
-        if fence:
-            if opening and opening[1].startswith(fence) and not content[opening.end() :].strip():
-                fence = ""
-        elif opening:
-            fence = opening[1]
-        elif heading := _HEADING.fullmatch(content):
+        was_open, fence = fence, _fence_after(fence, content)
+        if was_open or fence:
+            continue
+        if heading := _HEADING.fullmatch(content):
             yield _bare(heading[2]), len(heading[1]), line.start(), line.end()
         elif before and (rule := _UNDERLINE.fullmatch(content)) and canonical_name(_bare(before[1])):
             yield _bare(before[1]), 1 if rule[1][0] == "=" else 2, before.start(), line.end()
@@ -125,5 +140,5 @@ def _json_sections(text: str) -> set[str]:
         keys = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return set()
-    words = (re.sub(r"[\s_/-]+", " ", _HUMP.sub(" ", key)).strip().lower() for key in keys)
+    words = (re.sub(r"[\s_/&-]+(?:and[\s_-]+)?", " ", _HUMP.sub(" ", key)).strip().lower() for key in keys)
     return {_CANONICAL_KEY[word] for word in words if word in _CANONICAL_KEY}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import stat
+import time
 import tomllib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -20,6 +22,9 @@ __all__ = ["PROJECT_FILE", "AllowedFolders", "checked_path", "open_for_reading",
 
 # A project may narrow what is allowed for the agents that work in it.
 PROJECT_FILE = ".backstory.toml"
+# No export takes that long.
+_STALE_SECONDS = 3_600
+_SHOWN_CHARS = 300
 
 
 class _ProjectCapsules(Struct, frozen=True, forbid_unknown_fields=True):
@@ -53,19 +58,26 @@ def checked_path(given: str, extensions: tuple[str, ...], allowed: AllowedFolder
     path = _expanded(given)
     if path.suffix.lower() not in extensions:
         raise CapsuleError.invalid("path", f"path must end in {' or '.join(extensions)}")
-    base = allowed.base_of(path)
+    try:
+        base = allowed.base_of(path)
+        _refuse_symlinks(path, base)
+    except OSError as error:  # a name or a path that is too long, among others
+        raise _unusable(path, error) from None
     if base is None:
         folders = ", ".join(str(folder) for folder in allowed.folders if allowed.base_of(folder))
         hint = f"allowed: {folders}" if folders else f"the project's {PROJECT_FILE} allows none"
         raise CapsuleError.invalid(
             "path", f"path is outside the allowed folders ({hint}); more can be set as capsules.export_folders"
         )
+    return path
+
+
+def _refuse_symlinks(path: Path, base: Path | None) -> None:
     below = path
-    while below != base:
+    while base is not None and below != base:
         if below.is_symlink():
             raise CapsuleError.invalid("path", f"path must not be or go through a symlink: {below}")
         below = below.parent
-    return path
 
 
 def open_for_reading(path: Path) -> BinaryIO:
@@ -87,9 +99,10 @@ def open_for_reading(path: Path) -> BinaryIO:
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """A file to write that takes the place of `path` when all is well and on the disk, and leaves no trace when not."""
-    part = path.with_name(f".{path.name}.{secrets.token_hex(6)}.part")
+    part = path.with_name(f".backstory-{secrets.token_hex(6)}.part")
     try:
         _make_private_parents(path)
+        _remove_stale_parts(path.parent)
         if path.is_dir():
             raise CapsuleError.invalid("path", f"{path} is a folder")
         descriptor = os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_BINARY", 0), 0o600)
@@ -106,6 +119,14 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         _sync_folder(path.parent)
     except OSError as error:
         raise _unusable(path, error) from None
+
+
+def _remove_stale_parts(folder: Path) -> None:
+    """Remove what exports that were killed left behind."""
+    for part in folder.glob(".backstory-*.part"):
+        with suppress(OSError):
+            if part.stat().st_mtime < time.time() - _STALE_SECONDS:
+                part.unlink()
 
 
 def _make_private_parents(path: Path) -> None:
@@ -130,7 +151,11 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _unusable(path: Path, error: OSError) -> CapsuleError:
-    return CapsuleError.invalid("path", f"{path} cannot be used: {error.strerror}")
+    """A full disk is nobody's wrong path; everything else is about the path."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return CapsuleError.internal(f"{path} cannot be written: {error.strerror}; make room and try again")
+    shown = str(path) if len(str(path)) <= _SHOWN_CHARS else f"{str(path)[:_SHOWN_CHARS]}…"
+    return CapsuleError.invalid("path", f"{shown} cannot be used: {error.strerror}")
 
 
 def _expanded(given: str) -> Path:

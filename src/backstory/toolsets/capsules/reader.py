@@ -15,7 +15,7 @@ from .wording import prefix_end
 __all__ = ["SUMMARY", "TEXT", "WHOLE", "Filters", "Reader", "decode"]
 
 _SUMMARY = """id, workspace_raw, name_raw, title, capsule_chars, tokens_estimate, tags_json, source, run_id, phase,
-    role, source_session, allow_thin, version, created_at, updated_us, deleted_us"""
+    role, source_session, allow_thin, version, created_at, updated_us, updated_at, deleted_us"""
 SUMMARY = f"{_SUMMARY}, ''"
 TEXT = "(SELECT capsule_text FROM texts WHERE texts.row = capsules.row)"
 WHOLE = f"{_SUMMARY}, {TEXT}"
@@ -125,13 +125,20 @@ class Reader:
         )
         return [msgspec.json.decode(row[0], type=Capsule) for row in rows]
 
-    def previous_update(self, capsule: Capsule) -> int | None:
-        """When the version before this one was written, in microseconds."""
-        row = self.connection.execute(
-            "SELECT updated_us FROM versions WHERE row = (SELECT row FROM capsules WHERE id = ?) AND version = ?",
-            [capsule.id, capsule.version - 1],
-        ).fetchone()
-        return row[0] if row else None
+    def workspaces(self, limit: int) -> list[str]:
+        """Workspaces that hold something, the most recently used first."""
+        rows = self.connection.execute(
+            "SELECT workspace_raw FROM capsules WHERE deleted_us IS NULL "
+            "GROUP BY workspace_norm ORDER BY max(updated_us) DESC LIMIT ?",
+            [limit],
+        )
+        return [row[0] for row in rows]
+
+    def names(self, limit: int) -> list[tuple[str, str]]:
+        """Workspace and name of the capsules that have one, the most recently updated first."""
+        condition = "name_norm IS NOT NULL AND deleted_us IS NULL"
+        query = f"SELECT workspace_raw, name_raw FROM capsules WHERE {condition} {_NEWEST_FIRST} LIMIT ?"
+        return list(self.connection.execute(query, [limit]))
 
     def changes(self, after: int, limit: int) -> list[tuple[int, str, Capsule | None]]:
         """The next changes by sequence number; None stands for a capsule that is deleted or purged."""
@@ -162,6 +169,7 @@ def decode(row: tuple[Any, ...]) -> Capsule:
         version=row[13],
         created_at=row[14],
         updated_us=row[15],
-        deleted_us=row[16],
-        text=row[17],
+        updated_at=row[16],
+        deleted_us=row[17],
+        text=row[18],
     )

@@ -25,8 +25,8 @@ class _Filtering(Protocol):
 
 
 def text_of(given: str | None) -> str:
-    if given is None or not given.strip():
-        raise CapsuleError.invalid("capsule_text", "capsule_text is required and must not be blank")
+    if not given:
+        raise CapsuleError.invalid("capsule_text", "capsule_text is required")
     return given
 
 

@@ -11,12 +11,13 @@ from msgspec.structs import replace
 from ...config import CapsuleSettings
 from ..base import excerpt
 from . import inputs, types
-from .addressing import refs_of, target_of, target_of_ref
+from .addressing import Target, refs_of, target_of, target_of_ref
 from .capsule import SECOND, Capsule, item, link, search_hit, summary, with_text
 from .editing import bundle_json, bundle_markdown, extend_section
 from .errors import CapsuleError
 from .exchange import export_capsules, import_capsules
-from .limits import check_fields, check_text
+from .limits import check_fields, check_text, secret_warnings
+from .lint import has_open_fence, missing_sections
 from .reader import Filters, Reader
 from .requests import choice, filters_of, limit_of, offset_of, text_of, unless_blank
 from .search import search
@@ -78,17 +79,21 @@ class Capsules:
             allow_thin=bool(given.allow_thin),
         )
         check_fields(capsule)
-        check_text(text, max_chars=self.settings.max_chars, allow_thin=capsule.allow_thin)
+        check_text(text, max_chars=self.settings.most_chars, allow_thin=capsule.allow_thin)
         capsule = with_text(capsule, text)
         with self._store.writing() as writer:
             taken = writer.by_name(capsule.workspace_norm, normalise(given.name)) if given.name else None
             if taken is None:
                 created = writer.create(capsule)
-                return types.Stored(created.id, link(created), link(created), created=True)
+                return types.Stored(
+                    created.id, link(created), link(created), created=True, warnings=secret_warnings(created)
+                )
             if mode == "error":
                 raise CapsuleError.name_taken(capsule.workspace, given.name or "")
             replaced = writer.change(taken, replace(capsule, created_at=taken.created_at))
-            return types.Stored(replaced.id, link(replaced), link(replaced), replaced=True)
+            return types.Stored(
+                replaced.id, link(replaced), link(replaced), replaced=True, warnings=secret_warnings(replaced)
+            )
 
     def fetch(self, given: inputs.FetchInput) -> types.Item:
         target = target_of(given)
@@ -109,21 +114,22 @@ class Capsules:
 
     def update(self, given: inputs.UpdateInput) -> types.Updated:
         target = target_of(given)
+        self._await_next_second(target, given.if_updated_at)
         fields = {field: value for field in _EDITABLE if (value := getattr(given, field)) is not None}
         if not fields and given.capsule_text is None:
             choices = ", ".join(("capsule_text", *_EDITABLE))
             raise CapsuleError.invalid("capsule_text", f"Nothing to update; give at least one of {choices}")
-        text = None if given.capsule_text is None else text_of(given.capsule_text)
+        text = given.capsule_text
         with self._store.writing() as writer:
             old = target.find(writer)
             _check_unchanged(writer, old, given.if_updated_at, given.if_version)
             new = _edited(old, fields)
             check_fields(new)
             if text is not None:
-                check_text(text, max_chars=self.settings.max_chars, allow_thin=bool(given.allow_thin))
+                check_text(text, max_chars=self.settings.most_chars, allow_thin=bool(given.allow_thin))
                 new = with_text(replace(new, allow_thin=bool(given.allow_thin)), text)
             writer.change(old, new)
-        return types.Updated(new.id, link(new), link(new))
+        return types.Updated(new.id, link(new), link(new), warnings=secret_warnings(new))
 
     def delete(self, given: inputs.DeleteInput) -> types.Deleted:
         target = target_of(given)
@@ -193,14 +199,19 @@ class Capsules:
         for field in ("section", "content"):
             if not (getattr(given, field) or "").strip():
                 raise CapsuleError.invalid(field, f"{field} is required")
+        if has_open_fence(given.content or ""):
+            raise CapsuleError.invalid("content", "content opens a code fence that it does not close; close it")
+        self._await_next_second(target, given.if_updated_at)
         with self._store.writing() as writer:
             old = target.find(writer)
             _check_unchanged(writer, old, given.if_updated_at, given.if_version)
             extended = extend_section(old.text, given.section or "", given.content or "")
-            # A section more cannot make a capsule thin, so only the size is checked.
-            check_text(extended.text, max_chars=self.settings.max_chars, allow_thin=True)
-            writer.change(old, with_text(old, extended.text))
-        return types.Appended(old.id, link(old), link(old), extended.section, extended.replaced)
+            thin = old.allow_thin or bool(missing_sections(old.text))
+            check_text(extended.text, max_chars=self.settings.most_chars, allow_thin=thin)
+            new = writer.change(old, with_text(old, extended.text))
+        return types.Appended(
+            old.id, link(old), link(old), extended.section, extended.replaced, warnings=secret_warnings(new)
+        )
 
     def compose(self, given: inputs.ComposeInput) -> types.Composed:
         refs = refs_of(given.items)
@@ -233,7 +244,17 @@ class Capsules:
                 identifier = f"{target.identifier} version {given.version}"
                 raise CapsuleError.not_found(identifier)
         shown = [_version(version, include_text=given.version is not None) for version in versions]
-        return types.History(current.id, link(current), link(current), current.version, shown)
+        version = current.version if given.version is None else given.version
+        return types.History(current.id, link(current), link(current), version, current.version, shown)
+
+    def _await_next_second(self, target: Target, if_updated_at: int | None) -> None:
+        """Before a change that is guarded by `updated_at`, wait until the second of the version it replaces is over,
+        so that the new version has another `updated_at`, which is still the time."""
+        if if_updated_at is None:
+            return
+        with self._store.reading() as reader:
+            capsule = target.find(reader)
+        self._store.await_after(capsule.updated_at)
 
     def _page(self, filters: Filters, limit: int, offset: int | None) -> types.Page:
         skip = offset_of(offset)
@@ -252,13 +273,16 @@ def _edited(old: Capsule, fields: dict[str, Any]) -> Capsule:
 
 
 def _check_unchanged(reader: Reader, capsule: Capsule, if_updated_at: int | None, if_version: int | None) -> None:
-    """Compare and set. Where two versions share a second, `if_updated_at` cannot tell them apart and is refused."""
-    changed = if_version is not None and if_version != capsule.version
-    if if_updated_at is not None:
-        previous = reader.previous_update(capsule)
-        shared = previous is not None and previous // SECOND == capsule.updated_at
-        changed = changed or if_updated_at != capsule.updated_at or (shared and if_version is None)
-    if changed:
+    """Compare and set. Where several versions share a second, `if_updated_at` cannot tell them apart: `if_version`
+    can."""
+    if if_version is not None:
+        changed = if_version != capsule.version
+    elif if_updated_at is not None:
+        past = reader.past_versions(capsule.id)
+        changed = if_updated_at != capsule.updated_at or any(old.updated_at == if_updated_at for old in past)
+    else:
+        return
+    if changed or (if_updated_at is not None and if_updated_at != capsule.updated_at):
         raise CapsuleError.changed_meanwhile(capsule.updated_at, capsule.version)
 
 

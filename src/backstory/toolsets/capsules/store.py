@@ -10,7 +10,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from .capsule import Capsule
+from .capsule import SECOND, Capsule
 from .database import Database
 from .reader import Reader
 from .writer import Writer
@@ -85,6 +85,12 @@ class Store:
             if len(batch) < _BATCH:
                 return
             seq = batch[-1].seq
+
+    def await_after(self, second: int) -> None:
+        """Wait for the end of a second, if it is the current one."""
+        left_us = (second + 1) * SECOND - self._clock()
+        if 0 < left_us <= SECOND:
+            time.sleep(left_us / SECOND)
 
     def close(self) -> None:
         self._database.close()

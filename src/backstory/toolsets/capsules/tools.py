@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -9,6 +10,7 @@ from typing import Any, Literal, TypeVar
 from ...config import CapsuleSettings
 from ..base import BadArgument, Failure, Frame, Tool, Toolset, input_schema, output_schema
 from . import inputs, types
+from .database import database_trouble
 from .errors import CapsuleError
 from .service import Capsules
 
@@ -42,15 +44,14 @@ def toolset(home: Path, settings: CapsuleSettings, listener: Callable[[], None] 
 
 
 def toolset_of(capsules: Capsules) -> Toolset:
-    tools = _eleven(capsules) + _more(capsules)
-    separator = _separator(capsules)
-    return Toolset(name="capsules", tools=tools, instructions=_INSTRUCTIONS.replace("moss.", f"moss{separator}"))
+    declare = _Declaring(underscores=capsules.settings.underscore_names)
+    tools = _eleven(capsules, declare) + _more(capsules, declare)
+    return Toolset(name="capsules", tools=tools, instructions=declare.spelled(_INSTRUCTIONS))
 
 
-def _eleven(capsules: Capsules) -> tuple[Tool, ...]:
+def _eleven(capsules: Capsules, declare: _Declaring) -> tuple[Tool, ...]:
     """The tools of the specification."""
-    distill = _DISTILL.format(max_chars=capsules.settings.max_chars)
-    declare = _Declaring(_separator(capsules))
+    distill = _DISTILL.format(max_chars=capsules.settings.most_chars)
     return (
         declare(
             "store",
@@ -144,9 +145,8 @@ def _eleven(capsules: Capsules) -> tuple[Tool, ...]:
     )
 
 
-def _more(capsules: Capsules) -> tuple[Tool, ...]:
+def _more(capsules: Capsules, declare: _Declaring) -> tuple[Tool, ...]:
     """What users of the specification's tools miss."""
-    declare = _Declaring(_separator(capsules))
     return (
         declare(
             "search",
@@ -192,13 +192,15 @@ def _more(capsules: Capsules) -> tuple[Tool, ...]:
     )
 
 
-def _separator(capsules: Capsules) -> str:
-    return "_" if capsules.settings.underscore_names else "."
-
-
 class _Declaring:
-    def __init__(self, separator: str) -> None:
-        self._separator = separator
+    """Declares tools under names with a dot or, for clients that refuse dots, with an underscore."""
+
+    def __init__(self, *, underscores: bool) -> None:
+        self._prefix = "moss_" if underscores else "moss."
+
+    def spelled(self, text: str) -> str:
+        """The text with the names of tools as they are listed."""
+        return text.replace("moss.", self._prefix)
 
     def __call__(
         self,
@@ -212,12 +214,12 @@ class _Declaring:
         read_only: bool = False,
         destructive: bool = False,
     ) -> Tool:
-        name = f"moss{self._separator}{verb}"
+        name = self.spelled(f"moss.{verb}")
         names = (f"moss.{verb}", f"moss_{verb}", f"capsule_{verb}", f"capsule.{verb}")
         return Tool(
             name=name,
-            description=description.replace("moss.", f"moss{self._separator}"),
-            input_schema=input_schema(takes, required, nullable=False),
+            description=self.spelled(description),
+            input_schema=json.loads(self.spelled(json.dumps(input_schema(takes, required, nullable=False)))),
             output_schema=output_schema(gives),
             handler=_FRAME.handler(name, takes, action),
             offer=_OFFERS.get(verb, "named"),
@@ -231,6 +233,8 @@ class _Declaring:
 def _refuse(error: Exception) -> Failure | None:
     if isinstance(error, BadArgument):
         error = CapsuleError.invalid(error.field or "arguments", error.message)
+    elif cause := database_trouble(error):
+        error = CapsuleError.internal(cause)
     return Failure(error.as_reply()) if isinstance(error, CapsuleError) else None
 
 

@@ -11,6 +11,7 @@ from msgspec import Struct
 from .capsule import SECOND, Capsule, with_text
 from .errors import CapsuleError
 from .limits import check_fields
+from .lint import missing_sections
 from .types import ImportProblem
 from .wording import workspace_or_default
 
@@ -43,7 +44,7 @@ class Record(Struct, kw_only=True):
     phase: str | None = None
     role: str | None = None
     source_session: str | None = None
-    # `updated_at` with its milliseconds, which give capsules of the same second their order.
+    # The place in the order of updates, in milliseconds: what was updated in the same second has an order too.
     updated_at_ms: int | None = None
 
 
@@ -112,6 +113,7 @@ def to_capsule(record: Record, now: int) -> Capsule:
         allow_thin=bool(record.allow_thin),
         created_at=created_at,
         updated_us=_exact_update(record, created_at, updated_at),
+        updated_at=updated_at,
         deleted_us=None if record.deleted_at is None else deleted_at * SECOND,
     )
     check_fields(capsule)
@@ -137,7 +139,8 @@ def _line(capsule: Capsule) -> dict[str, Any]:
         "deleted_at": capsule.deleted_at,
     }
     extras = {
-        "allow_thin": capsule.allow_thin or None,
+        # What the store holds, its export restores, also where a text lost a section after it was checked.
+        "allow_thin": capsule.allow_thin or bool(missing_sections(capsule.text)) or None,
         "run_id": capsule.run_id,
         "phase": capsule.phase,
         "role": capsule.role,
@@ -156,7 +159,7 @@ def _implied_update(capsule: Capsule) -> bool:
 
 def _exact_update(record: Record, created_at: int, updated_at: int) -> int:
     """Microseconds from the milliseconds a record brings; for a capsule never changed its id tells them."""
-    if record.updated_at_ms is not None and record.updated_at_ms // 1000 == updated_at:
+    if record.updated_at_ms is not None and 0 <= record.updated_at_ms // 1000 <= _MAX_TIME:
         return record.updated_at_ms * _MILLISECOND
     if updated_at == created_at and (made := _milliseconds(record.id)) is not None and made // 1000 == created_at:
         return made * _MILLISECOND

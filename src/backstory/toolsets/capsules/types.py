@@ -65,6 +65,7 @@ class Summary(Struct, frozen=True, omit_defaults=True):
 class Item(Summary, frozen=True, kw_only=True, omit_defaults=True):
     task_link: Link
     fetch_key: Link
+    version: int
     capsule_text: str | None = None
 
 
@@ -80,6 +81,7 @@ class Stored(Struct, frozen=True, omit_defaults=True):
     fetch_key: Link
     created: bool = False
     replaced: bool = False
+    warnings: list[str] = []
 
 
 class RefError(Struct, frozen=True):
@@ -93,10 +95,11 @@ class Fetched(Struct, frozen=True):
     errors: list[RefError]
 
 
-class Updated(Struct, frozen=True):
+class Updated(Struct, frozen=True, omit_defaults=True):
     id: str
     task_link: Link
     fetch_key: Link
+    warnings: list[str] = []
 
 
 class Deleted(Struct, frozen=True):
@@ -161,7 +164,7 @@ class Restored(Struct, frozen=True):
     fetch_key: Link
 
 
-class Appended(Struct, frozen=True):
+class Appended(Struct, frozen=True, omit_defaults=True):
     """`replaced` is true when the section held only a placeholder such as TBD."""
 
     id: str
@@ -169,6 +172,7 @@ class Appended(Struct, frozen=True):
     fetch_key: Link
     section: str
     replaced: bool
+    warnings: list[str] = []
 
 
 class Composed(Struct, frozen=True, omit_defaults=True):
@@ -191,10 +195,11 @@ class Version(Struct, frozen=True, omit_defaults=True):
 
 
 class History(Struct, frozen=True):
-    """Versions of a capsule, newest first; the first is the current one unless a version was asked for."""
+    """Versions of a capsule, newest first, or the one that was asked for. `version` is that of the first item."""
 
     id: str
     task_link: Link
     fetch_key: Link
     version: int
+    current_version: int
     items: list[Version]

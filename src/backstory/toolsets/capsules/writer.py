@@ -17,33 +17,34 @@ __all__ = ["Writer"]
 
 KEPT_VERSIONS = 20
 _MILLISECOND = 1000
-# How far time stamps may run ahead of the clock to keep the versions of a capsule apart.
-_LEAD_US = 60 * SECOND
-# A last stamp further ahead than this was given out by a wrong clock, and is not followed.
-_WRONG_CLOCK_US = 10 * _LEAD_US
 
 _COLUMNS = """id, workspace_raw, workspace_norm, name_raw, name_norm, title, capsule_chars, tokens_estimate,
-    tags_json, source, run_id, phase, role, source_session, allow_thin, version, created_at, updated_us, deleted_us"""
+    tags_json, source, run_id, phase, role, source_session, allow_thin, version, created_at, updated_us, updated_at,
+    deleted_us"""
 _MARKS = ", ".join("?" * len(_COLUMNS.split(",")))
 
 
 class Writer(Reader):
-    """Time stamps only ever grow, whatever the clock does: their order is the order of the commits."""
+    """Order stamps and ids only ever grow, whatever the clock does: their order is the order of the commits."""
 
     def __init__(self, connection: sqlite3.Connection, now_us: int) -> None:
         super().__init__(connection)
         self.now_us = now_us
-        stamp_us: int
+        self._stamp_us: int
         self._last_id: str
-        stamp_us, self._last_id = connection.execute("SELECT stamp_us, last_id FROM state").fetchone()
-        self._stamp_us = stamp_us if stamp_us < now_us + _WRONG_CLOCK_US else 0
+        self._stamp_us, self._last_id = connection.execute("SELECT stamp_us, last_id FROM state").fetchone()
         self.changed = False
+
+    @property
+    def now(self) -> int:
+        """The time of this transaction, in seconds."""
+        return self.now_us // SECOND
 
     def create(self, capsule: Capsule) -> Capsule:
         """Store it as new, with an id and the time of now."""
         capsule_id = self.new_id()
         stamp = self._stamp_us
-        return self.insert(replace(capsule, id=capsule_id, created_at=stamp // SECOND, updated_us=stamp))
+        return self.insert(replace(capsule, id=capsule_id, created_at=self.now, updated_us=stamp, updated_at=self.now))
 
     def insert(self, capsule: Capsule) -> Capsule:
         """Store it as it is."""
@@ -57,9 +58,10 @@ class Writer(Reader):
 
     def change(self, old: Capsule, new: Capsule) -> Capsule:
         """Overwrite it as of now; the old version goes to the history."""
-        stamp = self._next_update(old.updated_us)
+        # A whole millisecond, so that an export can carry it.
+        stamp = -(-max(self.now_us, self._stamp_us + 1) // _MILLISECOND) * _MILLISECOND
         self._tick(stamp)
-        return self.overwrite(old, replace(new, updated_us=stamp))
+        return self.overwrite(old, replace(new, updated_us=stamp, updated_at=max(self.now, old.created_at)))
 
     def overwrite(self, old: Capsule, new: Capsule) -> Capsule:
         """Overwrite it with the times it brings along; the old version goes to the history."""
@@ -117,16 +119,6 @@ class Writer(Reader):
         self._last_id = str(made)
         self._tick(stamp_us)
         return self._last_id
-
-    def _next_update(self, previous_us: int) -> int:
-        """A whole millisecond, so that an export can carry it, and in a later second than the version before.
-
-        The second rule makes `updated_at` tell two versions apart. It yields when a capsule is written so often that
-        its time stamps would run far ahead of the clock.
-        """
-        stamp = -(-max(self.now_us, self._stamp_us + 1) // _MILLISECOND) * _MILLISECOND
-        later_second = (previous_us // SECOND + 1) * SECOND
-        return max(stamp, later_second) if later_second <= self.now_us + _LEAD_US else stamp
 
     def _tick(self, stamp_us: int) -> None:
         self._stamp_us = stamp_us
@@ -193,5 +185,6 @@ def _values(capsule: Capsule) -> list[Any]:
         capsule.version,
         capsule.created_at,
         capsule.updated_us,
+        capsule.updated_at,
         capsule.deleted_us,
     ]
