@@ -140,5 +140,5 @@ def _json_sections(text: str) -> set[str]:
         keys = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return set()
-    words = (re.sub(r"[\s_/&-]+(?:and[\s_-]+)?", " ", _HUMP.sub(" ", key)).strip().lower() for key in keys)
+    words = (re.sub(r"[\s_/&-]+(?:and[\s_-]+)?", " ", _HUMP.sub(" ", key).lower()).strip() for key in keys)
     return {_CANONICAL_KEY[word] for word in words if word in _CANONICAL_KEY}
