@@ -152,6 +152,25 @@ class TestTerminal:
         assert "last sync: just now" in written
         assert "backstory search " in written
 
+    def test_the_first_search_reads_everything_first(self, tmp_path: Path) -> None:
+        """With a word about it; a search in a pipe says at its top when it is incomplete."""
+        Transcript("x").prompt("Hello numbat").answer("Hi.").write(tmp_path)
+
+        written = in_terminal(tmp_path, "search", "numbat", NO_COLOR="1")
+
+        first, *rest = written.splitlines()
+        assert first.startswith("Reading your agents' sessions for the first time.")
+        assert any("Hello numbat" in line for line in rest)
+        assert "first time" not in in_terminal(tmp_path, "search", "numbat")
+
+    def test_no_agents(self, tmp_path: Path) -> None:
+        """Status, sync and search say where was looked and what to do."""
+        for arguments in ([], ["sync"], ["search", "anything"]):
+            written = " ".join(in_terminal(tmp_path, *arguments, NO_COLOR="1").split())
+
+            assert "Looked in: ~/.claude/projects," in written
+            assert "name it under extra_roots in ~/.backstory/config.toml" in written
+
     def test_progress(self, home: Path, tmp_path: Path) -> None:
         """A bar while reading, on stderr; JSON on stdout stays alone."""
         Transcript("x").prompt("Hello").answer("Hi.").write(tmp_path)
