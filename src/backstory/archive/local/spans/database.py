@@ -161,11 +161,17 @@ _ALIASES = """
 ALTER TABLE span ADD COLUMN alias TEXT;
 CREATE INDEX span_alias ON span (alias) WHERE alias IS NOT NULL
 """
+# Received spans have a scope, too. Without it the same tokens in many sessions make every search for twins a long one.
+_CALLS_BY_SCOPE = """
+DROP INDEX span_alias;
+CREATE INDEX span_alias ON span (scope, alias) WHERE alias IS NOT NULL;
+CREATE INDEX span_scoped_call ON span (scope, call) WHERE call IS NOT NULL
+"""
 
 # Digests of sessions that were forgotten, and of traces that telemetry told of them, as in archive.db.
 _FORGOTTEN = "CREATE TABLE forgotten (mark INTEGER PRIMARY KEY) STRICT"
 
-_MIGRATIONS: tuple[str, ...] = (_TABLES, _FEWER_PAGES, _CALLS, _TWINS, _FORGOTTEN, _SCOPES, _ALIASES)
+_MIGRATIONS: tuple[str, ...] = (_TABLES, _FEWER_PAGES, _CALLS, _TWINS, _FORGOTTEN, _SCOPES, _ALIASES, _CALLS_BY_SCOPE)
 
 
 def prepare(path: Path) -> None:

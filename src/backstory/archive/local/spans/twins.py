@@ -41,7 +41,7 @@ class _Member(Struct, frozen=True):
     trace: int
     call: str
     alias: str | None
-    scope: int | None
+    scope: int
     projected: bool
     of_model: bool
     logged: bool
@@ -68,8 +68,10 @@ def unite(
     if db.execute("SELECT 1 FROM span WHERE session IS NULL AND call IS NOT NULL LIMIT 1").fetchone() is None:
         return {}, set()
     news = None if written is None else _with_parents(db, written)
-    names = _names(db, traces)
-    members = _members(db, names)
+    listed = msgspec.json.encode(sorted(traces)).decode()
+    _set_scopes(db, listed)
+    names, scopes = _names(db, listed)
+    members = _members(db, names, scopes)
     pairs = _all_pairs(members, names)
     known = {member.id: member for member in members}
     shown: dict[int, list[int]] = defaultdict(list)
@@ -102,33 +104,42 @@ def _with_parents(db: sqlite3.Connection, numbers: Collection[int]) -> set[int]:
     return {*numbers, *(number for (number,) in rows)}
 
 
-def _names(db: sqlite3.Connection, traces: Collection[int]) -> set[str]:
-    """Names of the calls in the traces, as far as telemetry may have reported them."""
+def _set_scopes(db: sqlite3.Connection, traces: str) -> None:
+    """Which session a trace belongs to may be known only after some of its spans."""
     rows = db.execute(
-        "SELECT call, alias FROM span WHERE trace IN (SELECT value FROM json_each(?)) AND call IS NOT NULL",
-        (msgspec.json.encode(sorted(traces)).decode(),),
+        "SELECT id, native FROM trace WHERE id IN (SELECT value FROM json_each(?)) AND NOT projected", (traces,)
+    ).fetchall()
+    db.executemany(
+        "UPDATE span SET scope = ?1 WHERE trace = ?2 AND call IS NOT NULL AND scope IS NOT ?1",
+        [(scope_of(native), trace) for trace, native in rows],
     )
-    return {name for row in rows for name in row if name is not None}
 
 
-def _members(db: sqlite3.Connection, names: Collection[str]) -> list[_Member]:
+def _names(db: sqlite3.Connection, traces: str) -> tuple[set[str], set[int]]:
+    """Names of the calls in the traces, and the scopes of these."""
+    rows = db.execute(
+        "SELECT call, alias, scope FROM span WHERE trace IN (SELECT value FROM json_each(?)) AND call IS NOT NULL "
+        "AND scope IS NOT NULL",
+        (traces,),
+    ).fetchall()
+    return {name for *names, _ in rows for name in names if name is not None}, {scope for _, _, scope in rows}
+
+
+def _members(db: sqlite3.Connection, names: Collection[str], scopes: Collection[int]) -> list[_Member]:
     """The spans that report the calls, and those with which these may be twins by another name. Spans come before log
     records: they know more."""
     rows = db.execute(
-        "WITH name AS (SELECT value FROM json_each(?)), "
-        "one AS (SELECT call FROM span WHERE call IN name UNION SELECT call FROM span WHERE alias IN name) "
-        "SELECT s.id, s.trace, s.call, s.alias, s.scope, t.native, s.session IS NOT NULL, s.type = ?, s.logged, "
-        "s.start, s.twin FROM span s JOIN trace t ON t.id = s.trace WHERE s.call IN one "
-        "ORDER BY s.logged, s.start, s.id",
-        (msgspec.json.encode(sorted(names)).decode(), _GENERATION),
+        "WITH name AS (SELECT value FROM json_each(?)), scope AS (SELECT value FROM json_each(?)), "
+        "one AS (SELECT call FROM span WHERE scope IN scope AND call IN name "
+        "UNION SELECT call FROM span WHERE scope IN scope AND alias IN name) "
+        "SELECT id, trace, call, alias, scope, session IS NOT NULL, type = ?, logged, start, twin FROM span "
+        "WHERE scope IN scope AND call IN one ORDER BY logged, start, id",
+        (msgspec.json.encode(sorted(names)).decode(), msgspec.json.encode(sorted(scopes)).decode(), _GENERATION),
     )
     return [
-        _Member(
-            id, trace, call, alias, scope if projected else scope_of(native), bool(projected), bool(of_model),
-            bool(logged), start, twin,
-        )
-        for id, trace, call, alias, scope, native, projected, of_model, logged, start, twin in rows
-    ]  # fmt: skip
+        _Member(id, trace, call, alias, scope, bool(projected), bool(of_model), bool(logged), start, twin)
+        for id, trace, call, alias, scope, projected, of_model, logged, start, twin in rows
+    ]
 
 
 def _name_by_tokens(member: _Member) -> str:
