@@ -327,6 +327,13 @@ FRAGMENTS = [
 class TestRedactTwice:
     """Redacting what is redacted changes nothing, however secrets are glued together."""
 
+    def test_a_key_within_the_marks_of_another(self) -> None:
+        begin, end = (f"-----{word} PRIVATE " + "KEY-----" for word in ("BEGIN", "END"))
+        once = redact(f"{begin}{begin}\n{'7dU/0q9ezLsUUugk3mpUsGA9K82IqjeN65/imT98' * 4}\n{end}{end}")
+
+        assert once == f"{begin}[redacted:private-key]{end}"
+        assert redact(once) == once
+
     @given(st.lists(st.sampled_from(FRAGMENTS), max_size=8))
     def test_fragments(self, fragments: list[str]) -> None:
         once = redact("".join(fragments))

@@ -80,7 +80,9 @@ _GROUPS = (
         r"-(?:(?<=sk-)(?:(?<![0-9A-Za-z]sk-)|(?<=\\[nrt]sk-))|(?<=glpat-)|(?<=xox[a-z]-)|(?<=pypi-)|(?<=key-)|(?<=xai-)|(?<=pplx-)|----BEGIN)",
         private_key=(
             r"-----BEGIN (?:[A-Z0-9]+ ){0,4}PRIVATE KEY(?: BLOCK)?-----(?:"
-            r"(?:[^-]++|-(?!----))*+-----END (?:[A-Z0-9]+ ){0,4}PRIVATE KEY(?: BLOCK)?-----"
+            # A block in which one was replaced before is not one: redacting twice changes nothing.
+            r"(?:[^-\[]++|-(?!----)|\[(?!redacted:private-key\]))*+"
+            r"-----END (?:[A-Z0-9]+ ){0,4}PRIVATE KEY(?: BLOCK)?-----"
             # A torn block: whatever lines of it are there.
             r"|(?:(?:\s|\\[nr])*+[0-9A-Za-z+/=]{40,}+)+)"
         ),
