@@ -212,6 +212,12 @@ class Writer(Protocol):
         Afterwards nothing that was read of files or sessions before is valid any more.
         """
 
+    def children(self, key: str) -> list[str]:
+        """The keys of the sessions that a session started."""
+
+    def remove(self, keys: Sequence[str]) -> None:
+        """Delete sessions with all that is known of them and of their files, so that they can be read again."""
+
     def write(self, batch: Batch) -> None:
         """Commit a batch: durable and readable by all when this returns; searchable after `flush`."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +13,18 @@ from msgspec import Struct
 from ..archive.base import FileRow, Writer
 from ..model import session_mark
 from ..sources.base import Event, Item, Source, Transcript
+from .families import Families, Watch, settled
 from .reading import Reading
 from .scan import Changed, changed_files, existing_roots, family_order, named, nothing_to_read, stored_path, walk
-from .turns import Assembly
+from .turns import Added, Assembly
 
 __all__ = ["Ingest", "SyncProgress", "SyncReport"]
 
 _EVENTS_PER_COMMIT = 4_000
 _CHARS_PER_COMMIT = 16 << 20
 _FILES_PER_COMMIT = 100
+# Reading sessions again may show that others were read too early as well.
+_MAX_ROUNDS = 8
 # While much is being read the index is committed now and then: at first soon, so that search is useful at once, then
 # less and less often, because each commit waits for the index.
 _FIRST_FLUSH_SECONDS = 2.0
@@ -70,6 +73,9 @@ class Ingest:
         self._extra_roots = extra_roots or {}
         self._redact = redact
         self._known = writer.files()
+        self._families = Families(sources, self._known)
+        # The sessions that were read too early, with the size of the transcript that showed it, by its path.
+        self._again: dict[str, tuple[int, set[str]]] = {}
         self._assembly = Assembly(writer)
         self._files: list[FileRow] = []
 
@@ -84,6 +90,7 @@ class Ingest:
         """Forget the sessions that somebody asked for, in any process."""
         if self._writer.forget_requested():
             self._known = self._writer.files()
+            self._families = Families(self._sources, self._known)
 
     def sync(
         self, *, progress: Callable[[SyncProgress], None] | None = None, deadline: float | None = None
@@ -157,44 +164,105 @@ class Ingest:
         self, changes: list[Changed], progress: Callable[[SyncProgress], None] | None, deadline: float | None
     ) -> SyncReport:
         run = _Run(changes, progress, deadline)
+        self._families.read_whole.clear()
         with self._writer.bulk(run.bytes_total):
-            for number, change in enumerate(family_order(changes)):
-                if run.is_over or not self._read_file(change, run):
-                    run.report.skipped = len(changes) - number
+            self._read_files(family_order(changes), run)
+            for _ in range(_MAX_ROUNDS):
+                if not self._again or run.is_over:
                     break
-            self._commit(run)
-            self._assembly.forget()
+                again = self._take_back()
+                run.extend(again)
+                self._read_files(family_order(again, strictly=True), run)
+            self._settle(run)
             self._writer.flush()
             run.report.seconds = time.monotonic() - run.started
         return run.report
 
+    def _read_files(self, changes: list[Changed], run: _Run) -> None:
+        for number, change in enumerate(changes):
+            if run.is_over or not self._read_file(change, run):
+                run.report.skipped += len(changes) - number
+                break
+        self._commit(run)
+        self._assembly.forget()
+
+    def _take_back(self) -> list[Changed]:
+        """Remove the sessions that were read too early, and give their transcripts, to be read from the start.
+
+        A session one of whose transcripts is gone stays as it is: nothing that was read is lost.
+        """
+        keys = sorted({key for _, told in self._again.values() for key in told if self._can_be_read(key)})
+        rows = [row for key in keys for row in self._families.files(key)]
+        self._writer.remove([key for told in keys for key in (told, *self._told_by(told))])
+        for row in rows:
+            del self._known[row.path]
+            self._families.drop(row)
+        for path, (size, _) in self._again.items():
+            if path in self._known:
+                self._note(settled(self._known[path], size))
+        self._again.clear()
+        changes: list[Changed] = []
+        for source in self._sources:
+            paths = [Path(row.path) for row in rows if row.source == source.name]
+            changes += self._changes(source, named(source, paths))
+        return changes
+
+    def _settle(self, run: _Run) -> None:
+        """Past the deadline the rows of the files keep what is left to do; else nothing is."""
+        if self._again and not run.is_over:
+            for path, (size, _) in self._again.items():
+                self._note(settled(self._known[path], size))
+            self._commit(run)
+        self._again.clear()
+
+    def _can_be_read(self, key: str) -> bool:
+        files = self._families.files(key)
+        return bool(files) and all(not row.missing and os.access(row.path, os.R_OK) for row in files)
+
+    def _told_by(self, key: str) -> Iterator[str]:
+        """The sessions without a transcript of their own, of which that of this session tells."""
+        for child in self._writer.children(key):
+            if not self._families.files(child):
+                yield child
+                yield from self._told_by(child)
+
     def _read_file(self, change: Changed, run: _Run) -> bool:
         """False if the time was up before its end: it is read on from there."""
         run.start(change)
-        reading = Reading(change, lambda session: self._writer.turn_keys(f"{change.source.name}/{session}"))
+        reading = Reading(change, lambda session: self._assembly.turn_keys(f"{change.source.name}/{session}"))
+        watch = Watch(self._families, self._assembly, change)
         for number, items in enumerate(reading.steps()):
-            if number == 0 and reading.from_start:
-                self._assembly.restart(change.transcript)
-            self._add(change, items, again=reading.offset <= reading.known_until)
+            if number == 0:
+                self._assembly.begin(change.transcript, reading.standing.turn, from_start=reading.from_start)
+            added = self._add(change, items, again=reading.offset <= reading.known_until)
+            watch.see(items, added.owners, added.since)
+            reading.standing = watch.standing(self._assembly.position(change.transcript))
             if self._full:
                 self._commit(run, reading)
                 if run.is_over:
                     return False
-        self._note(reading.checkpoint(finished=True))
+        watch.end()
+        reading.standing = watch.standing(self._assembly.position(change.transcript))
+        row = reading.checkpoint(finished=True)
+        if reading.from_start:
+            self._families.read_whole.add(row.path)
+        if watch.again:
+            self._again[row.path] = (change.size, watch.again)
+        self._note(row)
         run.finish(change, reading.errors)
         if len(self._files) >= _FILES_PER_COMMIT or self._full:
             self._commit(run)
             self._assembly.forget()
         return True
 
-    def _add(self, change: Changed, items: list[Item], *, again: bool) -> None:
+    def _add(self, change: Changed, items: list[Item], *, again: bool) -> Added:
         if self._redact:
             for item in items:
                 if isinstance(item, Event):
                     item.text = self._redact(item.text)
                     item.user_text = self._redact(item.user_text)
                     item.arguments = self._redact(item.arguments)
-        self._assembly.add(change.transcript, items, change.mtime_ns // 1_000_000, again=again)
+        return self._assembly.add(change.transcript, items, change.mtime_ns // 1_000_000, again=again)
 
     @property
     def _full(self) -> bool:
@@ -202,6 +270,7 @@ class Ingest:
 
     def _note(self, row: FileRow) -> None:
         self._known[row.path] = row
+        self._families.note(row)
         self._files.append(row)
 
     def _commit(self, run: _Run, reading: Reading | None = None) -> None:
@@ -243,6 +312,12 @@ class _Run:
     def flushed(self) -> None:
         self._flush_after = min(2 * self._flush_after, _FLUSH_SECONDS)
         self.next_flush = time.monotonic() + self._flush_after
+
+    def extend(self, changes: list[Changed]) -> None:
+        """More is to be read than was known at first."""
+        self._now.files_total += len(changes)
+        self._now.bytes_total += sum(map(_bytes_to_read, changes))
+        self.bytes_total = self._now.bytes_total
 
     def start(self, change: Changed) -> None:
         self._now.current = os.fspath(change.path)

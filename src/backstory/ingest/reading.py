@@ -9,6 +9,7 @@ import msgspec
 
 from ..archive.base import FileRow
 from ..sources.base import Item, Lookup, Parser
+from .families import Standing
 from .lines import BrokenLine, decode_line, lines
 from .scan import Changed, is_append, open_transcript, prefix_digest, stored_path
 
@@ -32,6 +33,8 @@ class Reading:
         self._incremental = False
         self._interrupted = False
         self._compressed = change.path.suffix == ".zst"
+        self.standing = Standing.of(change.transcript)
+        """What is kept with the state of the parser."""
         self._row = FileRow(
             path=stored_path(change.path),
             source=change.source.name,
@@ -59,15 +62,16 @@ class Reading:
     def checkpoint(self, *, finished: bool = False) -> FileRow:
         """Until it is finished the size is left open, so that whoever comes after a crash reads on from here."""
         row = msgspec.structs.replace(self._row)
-        if self._parser is not None and self._incremental:
-            row.state = self._parser.state()
+        if self._parser is not None:
+            state = self._parser.state() if self._incremental else None
+            row.state = self.standing.join(state)
         if not self._compressed and row.offset:
             try:
                 with open_transcript(self.change.path) as stream:
                     row.prefix = prefix_digest(stream, row.offset)
             except OSError:  # gone while it was read: if it comes back, it is read from its start
                 row.offset, row.state = 0, None
-        if not finished or self._interrupted:
+        if not finished or self._interrupted or self.standing.again:
             row.size = -1
         return row
 
@@ -100,11 +104,12 @@ class Reading:
 
     def _go_on(self, before: FileRow) -> Parser | None:
         """The parser as it was left, or None if it does not take its old state: one of another version starts over."""
+        standing, state = Standing.split(before.state)
         try:
-            parser = self.change.source.parser(self.change.transcript, before.state, self._lookup)
+            parser = self.change.source.parser(self.change.transcript, state, self._lookup)
         except ValueError:
             return None
-        self.from_start = False
+        self.standing, self.from_start = standing or self.standing, False
         self._row.offset, self._row.errors, self._row.last_error = before.offset, before.errors, before.last_error
         return parser
 

@@ -1,4 +1,4 @@
-"""Rows of events, and what becomes of a turn when one of its events is replaced."""
+"""Rows of events, and what becomes of a turn when an event is added to it or replaced in it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from ..archive.base import EventRow, SessionRow, TurnRow
 from ..model import EventType
 from ..sources.base import Event
 
-__all__ = ["ACTIVITY", "close", "differs", "end_with", "event_row", "revise"]
+__all__ = ["close", "differs", "event_row", "follow", "revise"]
 
-ACTIVITY = frozenset((EventType.ASSISTANT_RESPONSE, EventType.REASONING, EventType.TOOL_CALL, EventType.TOOL_RESPONSE))
+_ACTIVITY = frozenset((EventType.ASSISTANT_RESPONSE, EventType.REASONING, EventType.TOOL_CALL, EventType.TOOL_RESPONSE))
 _FIELDS = EventRow.__struct_fields__
 
 
@@ -51,11 +51,11 @@ def revise(turn: TurnRow, events: Sequence[EventRow], event: Event) -> None:
     turn.prompt = next((row.uid for row in events if row.type is EventType.USER_INPUT), None)
     answers = [row.uid for row in events if row.type is EventType.ASSISTANT_RESPONSE]
     turn.last_answer = answers[-1] if answers else None
-    active = [row.uid for row in events if row.type in ACTIVITY or row.uid == event.uid]
-    turn.started_work = any(row.type in ACTIVITY for row in events)
+    active = [row.uid for row in events if row.type in _ACTIVITY or row.uid == event.uid]
+    turn.started_work = any(row.type in _ACTIVITY for row in events)
     turn.turn_key = turn.turn_key or event.turn_key
     is_last = active[-1] == event.uid
-    may_end = event.may_end_turn and event.type in ACTIVITY
+    may_end = event.may_end_turn and event.type in _ACTIVITY
     if event.late:
         return
     if turn.terminal == event.uid and not event.ends_turn:
@@ -63,13 +63,33 @@ def revise(turn: TurnRow, events: Sequence[EventRow], event: Event) -> None:
         taken_back = turn.candidate == event.uid and not may_end
         if taken_back or event.type is not turn.terminal_type:
             turn.terminal = turn.terminal_type = None
-    if turn.candidate == event.uid or (is_last and event.type in ACTIVITY):
+    if turn.candidate == event.uid or (is_last and event.type in _ACTIVITY):
         turn.candidate = event.uid if may_end and is_last else None
     if event.ends_turn and is_last:
-        end_with(turn, event)
+        _end_with(turn, event)
 
 
-def end_with(turn: TurnRow, event: Event) -> None:
+def follow(turn: TurnRow, event: Event) -> None:
+    """What the event means for its turn."""
+    if event.type not in turn.types:
+        turn.types = (*turn.types, event.type)
+    if event.type is EventType.TOOL_CALL and event.tool and event.tool not in turn.tools:
+        turn.tools = (*turn.tools, event.tool)
+    if event.type is EventType.USER_INPUT and turn.prompt is None:
+        turn.prompt = event.uid
+    turn.turn_key = turn.turn_key or event.turn_key
+    if event.type in _ACTIVITY and not event.late:
+        # The agent goes on: whatever looked like the end of the turn was not one.
+        turn.started_work = True
+        turn.terminal = turn.terminal_type = None
+        turn.candidate = event.uid if event.may_end_turn else None
+        if event.type is EventType.ASSISTANT_RESPONSE:
+            turn.last_answer = event.uid
+    if event.ends_turn:
+        _end_with(turn, event)
+
+
+def _end_with(turn: TurnRow, event: Event) -> None:
     """End a turn with an event that says so."""
     # An answer that was cut off is the end, but not what the turn was to end in.
     cut_off = event.extra is not None and event.extra.get("interrupted") is True

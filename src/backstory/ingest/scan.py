@@ -160,18 +160,20 @@ def _look(source: Source, path: Path) -> _Seen | None:
     return _Seen(path, status.st_ino & _MAX_INODE, status.st_size, status.st_mtime_ns)
 
 
-def family_order(changes: Iterable[Changed]) -> list[Changed]:
+def family_order(changes: Iterable[Changed], *, strictly: bool = False) -> list[Changed]:
     """Newest first, so that search is useful at once; but the members of a family by rank, the original first, and
-    whatever a transcript copies from before it."""
+    whatever a transcript copies from, and earlier parts of its session, before it. `strictly`: all by rank, as if they
+    were one family."""
     families: dict[tuple[str, str], list[Changed]] = {}
     by_session: dict[tuple[str, str], list[Changed]] = {}
     for change in changes:
         source, transcript = change.source.name, change.transcript
-        families.setdefault((source, transcript.family or transcript.session), []).append(change)
+        family = "" if strictly else transcript.family or transcript.session
+        families.setdefault((source, family), []).append(change)
         by_session.setdefault((source, transcript.session), []).append(change)
     groups = sorted(families.values(), key=lambda group: max(change.mtime_ns for change in group), reverse=True)
     for group in groups:
-        group.sort(key=lambda change: (change.transcript.rank, os.fspath(change.path)))
+        group.sort(key=_order)
 
     ordered: dict[str, Changed] = {}
     for change in (change for group in groups for change in group):
@@ -185,7 +187,13 @@ def family_order(changes: Iterable[Changed]) -> list[Changed]:
             entered.add(name)
             for session in here.transcript.after:
                 waiting += by_session.get((here.source.name, session), ())
+            parts = by_session[here.source.name, here.transcript.session]
+            waiting += [part for part in parts if _order(part) < _order(here)]
     return list(ordered.values())
+
+
+def _order(change: Changed) -> tuple[tuple[int, str], str]:
+    return change.transcript.rank, stored_path(change.path)
 
 
 def open_transcript(path: Path) -> BinaryIO:

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from msgspec import Struct
 
 from ..archive.base import Batch, EventRow, Place, SessionRow, TurnRow, UsageRow
 from ..model import MAX_TURNS, EventType, digest, session_mark
 from ..sources.base import About, Event, Item, Transcript, TurnEnd, Usage
+from .about import add_tokens, describe, one_line
 from .exchanges import Exchanges, KnownExchanges
 from .modes import wider_mode
-from .revision import ACTIVITY, close, differs, end_with, event_row, revise
+from .revision import close, differs, event_row, follow, revise
 
-__all__ = ["Assembly"]
+__all__ = ["Added", "Assembly"]
 
-_TITLE_CHARS = 120
 _RECENT_TURNS = 16
-_MOST_TOKENS = 1 << 40
-_TOKENS = tuple(name for name in UsageRow.__struct_fields__ if name.endswith("_tokens"))
 
 
 class Known(KnownExchanges, Protocol):
@@ -30,6 +28,7 @@ class Known(KnownExchanges, Protocol):
     def places(self, uids: Sequence[bytes]) -> dict[bytes, Place]: ...
     def events(self, key: str, turn: int) -> list[EventRow]: ...
     def forgotten(self, digests: Sequence[bytes]) -> frozenset[bytes]: ...
+    def turn_keys(self, key: str) -> frozenset[str]: ...
 
 
 class _Open(Struct):
@@ -43,6 +42,8 @@ class _Open(Struct):
     """It is not to be kept, nor is what it started."""
     inherits: bool = False
     """It has only repeated what was forgotten: until it goes on by itself, nothing that is said of it is kept."""
+    entering: bool = False
+    """Its transcript is read from the start: where it stands is known with its first event."""
     changed_turns: set[int] = set()
     exchanges: Exchanges | None = None
     restarted: bool = False
@@ -50,11 +51,22 @@ class _Open(Struct):
     upgrading: bool = False
     """It was read by an older version, and is read again for its exchanges alone."""
 
+    @property
+    def ordinal(self) -> int:
+        return self.turn.ordinal if self.turn else 0
+
     def rest(self) -> None:
         """Everything is written: only the turns that may still change need to be at hand."""
         self.changed, self.changed_turns = False, set()
-        at_hand = {self.row.turn_count, self.turn.ordinal if self.turn else 0}
+        at_hand = {self.row.turn_count, self.ordinal}
         self.turns = {ordinal: turn for ordinal, turn in self.turns.items() if ordinal in at_hand}
+
+
+class Added(NamedTuple):
+    """The time of the earliest event that was new, and the sessions that had some of the others."""
+
+    since: int | None
+    owners: frozenset[str]
 
 
 class Assembly:
@@ -73,15 +85,34 @@ class Assembly:
         # The events of turns in which something is replaced, by uid, in their order.
         self._turn_events: dict[tuple[str, int], dict[bytes, EventRow]] = {}
         self._usage: dict[bytes, UsageRow] = {}
+        self._owners: set[str] = set()
+        self._since: int | None = None
         self.text_chars = 0
 
     @property
     def event_count(self) -> int:
         return len(self._events) + len(self._replaced)
 
-    def add(self, transcript: Transcript, items: Sequence[Item], fallback_ts: int, *, again: bool = False) -> None:
+    def begin(self, transcript: Transcript, turn: int | None, *, from_start: bool) -> None:
+        """A transcript is read, from its start or where it was left: in this turn, 0 for none, None for the latest."""
+        for session in self._open.values():
+            session.turn, session.entering = self._turn(session, session.row.turn_count), False
+        session = self._session(transcript, None)
+        if from_start:
+            session.entering = session.restarted = True
+            session.upgrading = session.row.provisional
+        if turn is not None:
+            session.turn = self._turn(session, turn)
+
+    def position(self, transcript: Transcript) -> int | None:
+        """The turn in which the transcript that is being read stands, as `begin` takes it."""
+        session = self._session(transcript, None)
+        return None if session.ordinal == session.row.turn_count else session.ordinal
+
+    def add(self, transcript: Transcript, items: Sequence[Item], fallback_ts: int, *, again: bool = False) -> Added:
         """Take items in their order. `fallback_ts` is the time of an event when nothing told any. `again`: they come
         from what was read before."""
+        self._owners, self._since = set(), None
         if again and self._session(transcript, None).upgrading:
             items = _only_exchanges(items)
         fallback_ts = transcript.begun or fallback_ts
@@ -102,16 +133,23 @@ class Assembly:
                 case Event():
                     self._add_event(session, item, fallback_ts)
                 case About():
-                    _describe(session, item, transcript.source)
+                    describe(session.row, item, transcript)
+                    session.changed = True
                 case Usage():
                     self._add_usage(session, item, fallback_ts)
                 case TurnEnd():
                     _end_turn(session, item)
+        return Added(self._since, frozenset(self._owners))
 
-    def restart(self, transcript: Transcript) -> None:
-        """What comes next is the beginning of the transcript."""
-        session = self._session(transcript, None)
-        session.restarted, session.upgrading = True, session.row.provisional
+    def session_row(self, key: str) -> SessionRow | None:
+        """A session as it is, with what is not committed yet."""
+        session = self._open.get(key)
+        return session.row if session else self._known.session(key)
+
+    def turn_keys(self, key: str) -> frozenset[str]:
+        """The agent's own ids of a session's turns, with those that are not committed yet."""
+        turns = self._open[key].turns.values() if key in self._open else ()
+        return self._known.turn_keys(key) | {turn.turn_key for turn in turns if turn.turn_key}
 
     def take(self) -> Batch:
         """The rows as they are now, to be written before anything else is added."""
@@ -174,17 +212,22 @@ class Assembly:
                 _span(row, event.ts)
                 session.changed = True
             if place.session == row.key:
-                session.turn = self._turn(session, place.turn)
+                # Only prompts tell where it stands: other records may be written again at any time.
+                if event.starts_turn or session.entering:
+                    session.turn, session.entering = self._turn(session, place.turn), False
                 if event.replaces:
                     self._replace(session, event, place.turn)
-            else:
-                _pass_over(session, event)
+                return
+            self._owners.add(place.session)
+            _pass_over(session, event)
             return
+        session.entering = False
         turn = self._late_turn(session, event) if event.late else self._turn_for(session, event)
+        self._since = ts if self._since is None else min(self._since, ts)
         turn.event_count += 1
         turn.started_at = min(turn.started_at or ts, ts)
         turn.updated_at = max(turn.updated_at, ts)
-        _follow(turn, event)
+        follow(turn, event)
         row.event_count += 1
         row.started_at = min(row.started_at or ts, ts)
         row.updated_at = max(row.updated_at, ts)
@@ -192,7 +235,7 @@ class Assembly:
         if event.type is EventType.TOOL_CALL and event.tool:
             row.mode = wider_mode(row.mode, event.tool)
         if event.starts_turn and (not row.title or row.title_rank < 0):
-            row.title, row.title_rank = _one_line(event.text), 0
+            row.title, row.title_rank = one_line(event.text), 0
         if event.cwd and event.cwd != row.last_cwd:
             row.cwd, row.last_cwd = row.cwd or event.cwd, event.cwd
         _settle(session)
@@ -224,8 +267,8 @@ class Assembly:
         row.updated_at = max(row.updated_at, after.ts)
         if after.type is EventType.TOOL_CALL and after.tool:
             row.mode = wider_mode(row.mode, after.tool)
-        if not row.title_rank and before.type is EventType.USER_INPUT and row.title == _one_line(before.text):
-            row.title = _one_line(after.text)
+        if not row.title_rank and before.type is EventType.USER_INPUT and row.title == one_line(before.text):
+            row.title = one_line(after.text)
         session.changed_turns.add(ordinal)
         _settle(session)
 
@@ -256,6 +299,14 @@ class Assembly:
             if turn is not None:
                 session.turns[ordinal] = turn
         return turn
+
+    def _turn_at(self, session: _Open, ts: int) -> int:
+        """The turn that began last before a time; 0 before the first one."""
+        for ordinal in range(session.row.turn_count, 0, -1):
+            turn = self._turn(session, ordinal)
+            if turn is not None and turn.started_at <= ts:
+                return ordinal
+        return 0
 
     def _late_turn(self, session: _Open, event: Event) -> TurnRow:
         """The turn that the event names, if it is among the latest ones."""
@@ -290,19 +341,11 @@ class Assembly:
             row = self._usage[usage.key] = UsageRow(
                 key=usage.key,
                 session=session.row.key,
-                turn=session.turn.ordinal if session.turn else 0,
+                turn=self._turn_at(session, usage.ts) if usage.by_time and usage.ts else session.ordinal,
                 ts=usage.ts or session.row.updated_at or fallback_ts,
             )
             session.changed = True
-        for name in _TOKENS:
-            tokens = getattr(usage, name)
-            # No model call has more tokens than this; a transcript may say anything.
-            if getattr(row, name) < tokens < _MOST_TOKENS:
-                setattr(row, name, tokens)
-        row.model = usage.model or row.model
-        row.cost = row.cost if usage.cost is None else usage.cost
-        row.stop_reason = usage.stop_reason or row.stop_reason
-        row.request = usage.request or row.request
+        add_tokens(row, usage)
 
 
 def _only_exchanges(items: Sequence[Item]) -> list[Item]:
@@ -336,26 +379,6 @@ def _span(row: SessionRow, ts: int) -> None:
     row.last_at = max(row.last_at, ts)
 
 
-def _follow(turn: TurnRow, event: Event) -> None:
-    """What the event means for its turn."""
-    if event.type not in turn.types:
-        turn.types = (*turn.types, event.type)
-    if event.type is EventType.TOOL_CALL and event.tool and event.tool not in turn.tools:
-        turn.tools = (*turn.tools, event.tool)
-    if event.type is EventType.USER_INPUT and turn.prompt is None:
-        turn.prompt = event.uid
-    turn.turn_key = turn.turn_key or event.turn_key
-    if event.type in ACTIVITY and not event.late:
-        # The agent goes on: whatever looked like the end of the turn was not one.
-        turn.started_work = True
-        turn.terminal = turn.terminal_type = None
-        turn.candidate = event.uid if event.may_end_turn else None
-        if event.type is EventType.ASSISTANT_RESPONSE:
-            turn.last_answer = event.uid
-    if event.ends_turn:
-        end_with(turn, event)
-
-
 def _end_turn(session: _Open, end: TurnEnd) -> None:
     turn = session.turn
     if turn is None or turn.terminal is not None:
@@ -372,27 +395,3 @@ def _settle(session: _Open) -> None:
     latest = session.turns.get(session.row.turn_count)
     if latest is not None:
         session.row.completed = latest.completed
-
-
-def _describe(session: _Open, about: About, source: str) -> None:
-    row = session.row
-    outranks = about.title_rank >= row.title_rank or not row.title
-    if about.title and outranks and (title := _one_line(about.title)):
-        row.title, row.title_rank = title, about.title_rank
-    if about.cwd:
-        row.cwd, row.last_cwd = row.cwd or about.cwd, about.cwd
-    row.summary = about.summary or row.summary
-    row.slug = about.slug or row.slug
-    row.branch = about.branch or row.branch
-    row.version = about.version or row.version
-    row.parent_call = about.parent_call or row.parent_call
-    if about.parent:
-        row.parent = f"{source}/{about.parent}"
-    if about.forked_from:
-        row.forked_from = f"{source}/{about.forked_from}"
-    session.changed = True
-
-
-def _one_line(text: str) -> str:
-    line = " ".join(text[: 4 * _TITLE_CHARS].split())
-    return line if len(line) <= _TITLE_CHARS else line[: _TITLE_CHARS - 1].rstrip() + "…"

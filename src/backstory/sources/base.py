@@ -40,6 +40,8 @@ class Transcript(Struct, frozen=True, kw_only=True):
     after: tuple[str, ...] = ()
     """The agent's own ids of the sessions this one may copy from (forks, spawned agents): ingest reads those first, as
     far as they exist, so that `Lookup` knows what they own."""
+    feeds: bool = False
+    """The parsers of the session's other transcripts look into this one: those are read again when it comes later."""
 
 
 class Event(Struct, kw_only=True):
@@ -122,6 +124,8 @@ class Usage(Struct, kw_only=True):
 
     key: bytes
     session: str | None = None
+    by_time: bool = False
+    """It is of the turn that began last before its time, wherever the transcript stands: that of a run beside it."""
     model: str | None = None
     ts: int | None = None
     input_tokens: int = 0
@@ -163,7 +167,11 @@ class Parser(Protocol):
         """Items that only the end of what is there now can tell; called after each read, more records may follow."""
 
     def state(self) -> dict[str, Any]:
-        """JSON-ready; given back to `Source.parser` when the file has grown."""
+        """JSON-ready; given back to `Source.parser` when the file has grown.
+
+        `ancestors` in it, if there are any, are the agent's own ids of the sessions whose turns this one leaves out
+        (`Lookup`): when one of those is read later, this one is read again.
+        """
 
 
 class Source(Protocol):

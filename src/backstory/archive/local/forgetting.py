@@ -19,12 +19,14 @@ from .rows import split_uids
 if TYPE_CHECKING:
     import tantivy
 
-__all__ = ["Request", "clean", "delete_requested", "request", "requested", "withdraw"]
+__all__ = ["Request", "clean", "delete_requested", "delete_sessions", "request", "requested", "withdraw"]
 
 _PAGE_ROWS = 1_000
 _MIN_WORD_CHARS = 4
 _NEVER = 1 << 62
 _WIPE, _WIPE_WITH_DICTIONARY = 1, 2
+# The key of no session: what telemetry told of a session that is only read again stays.
+_ANY = ""
 
 _FAMILY = """
 WITH RECURSIVE family (key) AS (VALUES (?) UNION SELECT s.key FROM session s JOIN family f ON s.parent = f.key)
@@ -63,11 +65,7 @@ def withdraw(db: sqlite3.Connection, requests: Iterable[Request]) -> None:
 
 def delete_requested(db: sqlite3.Connection, requests: Iterable[Request], events: Index) -> None:
     """Delete the rows of the sessions and of those they started; index and traces follow by `stale`."""
-    numbers = {
-        "change": newest_change(db),
-        **{f"highest {table}": highest(db, table) for table in ("event", "session")},
-    }
-    db.executemany("INSERT OR REPLACE INTO meta (name, value) VALUES (?, ?)", numbers.items())
+    _keep_numbers(db)
     for key, remember, wipe in requests:
         family: list[tuple[str, int]] = db.execute(_FAMILY, (key,)).fetchall()
         if wipe == _WIPE and _is_in_dictionary(db, events, [session for _, session in family]):
@@ -75,11 +73,28 @@ def delete_requested(db: sqlite3.Connection, requests: Iterable[Request], events
         for member, session in family:
             if remember:
                 _remember(db, member, session)
+            _delete_copies(db, session)
             _delete(db, member, session)
-            db.execute(
-                "INSERT INTO stale (session, turn, event, key, remember) VALUES (?, 0, 0, ?, ?)",
-                (session, member, remember),
-            )
+            _follow(db, session, member, remember=remember)
+
+
+def delete_sessions(db: sqlite3.Connection, keys: Iterable[str]) -> None:
+    """Delete the rows of these sessions, which may come again; index and traces follow by `stale`."""
+    _keep_numbers(db)
+    for key in keys:
+        found = db.execute("SELECT id FROM session WHERE key = ?", (key,)).fetchone()
+        number = found[0] if found else 0
+        _delete(db, key, number)
+        _follow(db, number, _ANY, remember=False)
+
+
+def _keep_numbers(db: sqlite3.Connection) -> None:
+    """No number of what is deleted is given again."""
+    numbers = {
+        "change": newest_change(db),
+        **{f"highest {table}": highest(db, table) for table in ("event", "session")},
+    }
+    db.executemany("INSERT OR REPLACE INTO meta (name, value) VALUES (?, ?)", numbers.items())
 
 
 def _remember(db: sqlite3.Connection, key: str, session: int) -> None:
@@ -98,7 +113,6 @@ def _remember(db: sqlite3.Connection, key: str, session: int) -> None:
 
 def _delete(db: sqlite3.Connection, key: str, session: int) -> None:
     source, _, native = key.partition("/")
-    _delete_copies(db, session)
     for table in ("event", "turn", "usage", "exchange"):
         db.execute(f"DELETE FROM {table} WHERE session = ?", (session,))
     db.execute("DELETE FROM stale WHERE session = ? AND key IS NULL", (session,))
@@ -143,6 +157,12 @@ def _without(db: sqlite3.Connection, session: int, uids: set[bytes]) -> list[tup
         elif rest:
             kept.append((ts, None, None, rest))
     return kept
+
+
+def _follow(db: sqlite3.Connection, session: int, key: str, *, remember: bool) -> None:
+    db.execute(
+        "INSERT INTO stale (session, turn, event, key, remember) VALUES (?, 0, 0, ?, ?)", (session, key, remember)
+    )
 
 
 def _is_in_dictionary(db: sqlite3.Connection, events: Index, sessions: Sequence[int]) -> bool:

@@ -17,7 +17,7 @@ from .bodies import Bodies, train_dictionary
 from .database import highest, mark, newest_change, rewrite, stored_dictionary
 from .follower import Follower
 from .following import Following
-from .forgetting import clean, delete_requested, requested, withdraw
+from .forgetting import clean, delete_requested, delete_sessions, requested, withdraw
 from .index import Index
 from .rows import (
     EVENT_COLUMNS,
@@ -177,6 +177,9 @@ class LocalWriter:
         gone = self._db.execute("SELECT turn_key FROM forgotten_turn WHERE session = ?", (mark(session_mark(key)),))
         return frozenset(turn_key for (turn_key,) in (*rows, *gone))
 
+    def children(self, key: str) -> list[str]:
+        return [child for (child,) in self._db.execute("SELECT key FROM session WHERE parent = ?", (key,))]
+
     def forgotten(self, digests: Sequence[bytes]) -> frozenset[bytes]:
         if self._forgets is None:
             self._forgets = bool(self._scalar("SELECT EXISTS (SELECT 1 FROM forgotten)"))
@@ -324,6 +327,13 @@ class LocalWriter:
 
     def rebuild_index(self) -> int:
         return self._following.rebuild()
+
+    def remove(self, keys: Sequence[str]) -> None:
+        if not keys:
+            return
+        with self._transaction(durable=True):
+            delete_sessions(self._db, keys)
+        self._forget_uncommitted(self._next_event)
 
     def forget_requested(self) -> bool:
         requests = requested(self._db)

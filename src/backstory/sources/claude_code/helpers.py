@@ -22,7 +22,7 @@ from .content import readable
 from .layout import is_helper, parts_of
 from .usage import read_usage, usage_key
 
-__all__ = ["HelperParser", "displaced_records"]
+__all__ = ["HelperParser", "displaced_records", "holds_displaced"]
 
 _MAX_LINE = 1 << 20
 _MAX_RECORDS = 32
@@ -41,7 +41,7 @@ class HelperParser:
         usage = read_usage(message, record, usage_key(message, record, str(record.get("uuid") or "")))
         if usage is None:
             return ()
-        usage.ts = parse_time(record.get("timestamp"))
+        usage.ts, usage.by_time = parse_time(record.get("timestamp")), True
         return (usage,)
 
     def finish(self) -> Iterable[Item]:
@@ -64,6 +64,11 @@ def displaced_records(folder: Path) -> dict[str, dict[str, Any]]:
                 if isinstance(uuid := record.get("uuid"), str):
                     found[uuid] = record
     return found
+
+
+def holds_displaced(path: Path) -> bool:
+    """Whether a helper's file holds records of the session."""
+    return bool(_before_assignment(path))
 
 
 def _before_assignment(path: Path) -> list[dict[str, Any]]:

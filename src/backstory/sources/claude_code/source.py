@@ -14,7 +14,7 @@ from msgspec import Struct
 from ...model import parse_time
 from ..base import Lookup, Parser, Transcript
 from .content import readable
-from .helpers import HelperParser
+from .helpers import HelperParser, holds_displaced
 from .kinds import SKIPPED_RECORDS, TITLES
 from .layout import (
     agent_id,
@@ -67,7 +67,8 @@ class ClaudeCode:
             family = session
         elif parent is None and (earlier := _earliest_part(path)):
             family = str(earlier.get("uuid") or session)
-        copied = first.forked_from is not None or first.opening.get("sessionKind") == "bg"
+        helps = is_helper(path)
+        copied = first.is_copy or parent is not None or helps
         return Transcript(
             source=_NAME,
             path=path,
@@ -79,6 +80,7 @@ class ClaudeCode:
             # Copies share their first record, so they come in the order in which they ended: who forks a conversation
             # goes on with the fork. Parts of one session come in the order in which they began.
             rank=(begun + _LATER * copied, f"{ended:015d} {session}"),
+            feeds=helps and holds_displaced(path),
             after=(first.forked_from,) if first.forked_from else (),
         )
 
@@ -124,6 +126,8 @@ class _First:
         """The first record with a uuid: forks copy it, so it names the family."""
         self.session: str | None = None
         self.forked_from: str | None = None
+        self._prepared = 0
+        """The latest time above the opening."""
         self.records: list[dict[str, Any]] = []
         for record in _leading(path, head):
             if record.get("type") == "session_meta":  # Codex, Qoder: the rest may look alike
@@ -132,6 +136,8 @@ class _First:
             self.ours = self.ours or _is_ours(record)
             if self.session is None and isinstance(session := record.get("sessionId"), str) and session:
                 self.session = session
+            if not self.opening and not isinstance(record.get("uuid"), str):
+                self._prepared = max(self._prepared, _time(record))
             if not self.opening and isinstance(record.get("uuid"), str):
                 self.opening = record
                 origin = record.get("forkedFrom")
@@ -139,6 +145,13 @@ class _First:
                     self.forked_from = session
             if self.ours and self.opening:
                 break
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether it says that its opening is a copy of another session's, or shows it: what Claude Code wrote above
+        the opening when it began the file is later than the opening."""
+        is_background = self.opening.get("sessionKind") == "bg"
+        return self.forked_from is not None or is_background or 0 < _time(self.opening) < self._prepared
 
 
 def _leading(path: Path, head: bytes) -> Iterator[dict[str, Any]]:

@@ -1,0 +1,273 @@
+"""Whose a shared turn is, whatever was read first.
+
+Transcripts copy one another: forks, resumes, copies of a file, subagents that the transcript of their session repeats.
+What they share belongs to the one that comes first in their order (`Transcript.after`, then `rank`), and within one
+sync they are read in that order. Across syncs a copy may come before its original, or before its original has grown to
+where it was copied. Reading notices that here, and names the sessions that have to be read again, in order: the archive
+depends on what the files hold, not on when they came.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import Struct
+
+from ..archive.base import FileRow, SessionRow
+from ..sources.base import Event, Item, Source, Transcript, Usage
+from .scan import HEAD_BYTES, Changed, open_transcript, stored_path
+
+__all__ = ["Families", "Standing", "Watch", "settled"]
+
+_STANDING = "standing"
+Order = tuple[tuple[int, str], str]
+
+
+class Standing(Struct, omit_defaults=True):
+    """What a transcript was when it was last read; kept with the state of its parser."""
+
+    family: str = ""
+    rank: tuple[int, str] = (0, "")
+    after: tuple[str, ...] = ()
+    feeds: bool = False
+    turn: int | None = None
+    """The turn of its session in which reading stopped, 0 for none of them; None is the latest one."""
+    upto: int | None = None
+    """It has no events, only usage up to this time."""
+    again: tuple[str, ...] = ()
+    """The sessions that reading it showed to have been read too early, as long as they were not read again."""
+
+    @classmethod
+    def of(cls, transcript: Transcript) -> Standing:
+        return cls(transcript.family or transcript.session, transcript.rank, transcript.after, transcript.feeds)
+
+    def join(self, state: Mapping[str, Any] | None) -> dict[str, Any]:
+        return {**(state or {}), _STANDING: msgspec.to_builtins(self)}
+
+    @staticmethod
+    def split(state: Mapping[str, Any] | None) -> tuple[Standing | None, dict[str, Any] | None]:
+        """The standing of a file, where it was noted, and the state of its parser."""
+        if state is None or _STANDING not in state:
+            return None, None if state is None else dict(state)
+        rest = {name: value for name, value in state.items() if name != _STANDING}
+        try:
+            return msgspec.convert(state[_STANDING], Standing), rest
+        except msgspec.ValidationError:
+            return None, rest
+
+
+def settled(row: FileRow, size: int) -> FileRow:
+    """The row of a transcript when the sessions it showed to have been read too early are read again."""
+    standing, state = Standing.split(row.state)
+    if standing is None:
+        return row
+    return msgspec.structs.replace(row, size=size, state=msgspec.structs.replace(standing, again=()).join(state))
+
+
+class Families:
+    """The transcripts that were read, by session, by family and by the sessions they copy from."""
+
+    def __init__(self, sources: Iterable[Source], rows: Mapping[str, FileRow]) -> None:
+        self._sources = {source.name: source for source in sources}
+        self._rows = rows
+        self._by_session: dict[str, set[str]] = defaultdict(set)
+        self._by_family: dict[tuple[str, str], set[str]] = defaultdict(set)
+        self._copies: dict[str, set[str]] = defaultdict(set)
+        self.read_whole: set[str] = set()
+        """The transcripts that this sync has read from their start."""
+        for row in rows.values():
+            self.note(row)
+
+    def note(self, row: FileRow) -> None:
+        """A transcript was read, as far as its row says."""
+        if not row.session:
+            return
+        key = f"{row.source}/{row.session}"
+        self._by_session[key].add(row.path)
+        standing, state = Standing.split(row.state)
+        if standing is not None:
+            self._by_family[row.source, standing.family].add(row.path)
+        for ancestor in {*(standing.after if standing else ()), *_ancestors(state)}:
+            if ancestor != row.session:
+                self._copies[f"{row.source}/{ancestor}"].add(key)
+
+    def drop(self, row: FileRow) -> None:
+        """A transcript is as if it had never been read."""
+        for paths in (*self._by_session.values(), *self._by_family.values()):
+            paths.discard(row.path)
+
+    def files(self, key: str) -> list[FileRow]:
+        """The transcripts of a session that were read, those that are gone among them."""
+        return [row for path in self._by_session.get(key, ()) if (row := self._rows[path]).state is not None]
+
+    def relatives(self, source: str, family: str) -> list[FileRow]:
+        paths = self._by_family.get((source, family), ())
+        return [row for path in paths if (row := self._rows[path]).state is not None and not row.missing]
+
+    def copies(self, key: str) -> set[str]:
+        """The sessions that may have copied from a session."""
+        return self._copies.get(key, set())
+
+    def standing(self, row: FileRow) -> Standing | None:
+        """Noted when it was read; for files that an older version read, found out now."""
+        standing, _ = Standing.split(row.state)
+        if standing is None and (source := self._sources.get(row.source)) is not None:
+            path = Path(row.path)
+            try:
+                with open_transcript(path) as stream:
+                    transcript = source.describe(path, stream.read(HEAD_BYTES))
+            except (OSError, ValueError):
+                return None
+            standing = Standing.of(transcript) if transcript else None
+        return standing
+
+    def precedes(self, transcript: Transcript, row: FileRow) -> bool:
+        """Whether a transcript comes before another one that was read: what they share is its own."""
+        standing = self.standing(row)
+        if standing is None or row.session in transcript.after:
+            return False
+        _, state = Standing.split(row.state)
+        if transcript.session in (*standing.after, *_ancestors(state)):
+            return True
+        if row.session != transcript.session and standing.rank == transcript.rank:
+            return False  # nothing tells which is the original
+        return _order(transcript) < (standing.rank, row.path)
+
+
+def _ancestors(state: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """See `Parser.state`."""
+    named = (state or {}).get("ancestors", ())
+    return tuple(name for name in named if isinstance(name, str)) if isinstance(named, list | tuple) else ()
+
+
+def _order(transcript: Transcript) -> Order:
+    return transcript.rank, stored_path(transcript.path)
+
+
+class Contents(Protocol):
+    """What was read so far, committed or not."""
+
+    def session_row(self, key: str) -> SessionRow | None: ...
+    def turn_keys(self, key: str) -> frozenset[str]: ...
+
+
+class Watch:
+    """Notices, while one transcript is read, which sessions were read too early because of it."""
+
+    def __init__(self, families: Families, contents: Contents, change: Changed) -> None:
+        self._families = families
+        self._contents = contents
+        self._transcript = change.transcript
+        self._path = stored_path(change.path)
+        self._key = f"{change.source.name}/{change.transcript.session}"
+        self._owners: set[str] = set()
+        self._turn_keys: set[str] = set()
+        self._copies: dict[str, frozenset[str]] | None = None
+        self._had_turns = bool(contents.turn_keys(self._key))
+        self._since: int | None = None
+        before = change.before
+        self._is_new = before is None or before.state is None
+        standing = None if before is None or self._is_new else self._families.standing(before)
+        self._upto = standing.upto if standing else None
+        self._speaks = standing is not None and standing.upto is None
+        self.again: set[str] = set(standing.again if standing else ())
+        """The sessions to read again."""
+        self._see_order(change.source.name, standing)
+
+    def standing(self, turn: int | None) -> Standing:
+        """What is to be kept of the transcript with its row."""
+        standing = Standing.of(self._transcript)
+        standing.turn, standing.again = turn, tuple(sorted(self.again))
+        standing.upto = None if self._speaks else self._upto or 0
+        return standing
+
+    def _see_order(self, source: str, standing: Standing | None) -> None:
+        """What the order of the files alone tells."""
+        others = self._others()
+        fed = standing is not None and standing.feeds
+        if self._transcript.feeds and not fed and any(row.path not in self._families.read_whole for row in others):
+            self.again.add(self._key)
+        if self._is_new:
+            if any(self._families.precedes(self._transcript, row) for row in others if self._has_events(row)):
+                self.again.add(self._key)
+            session = self._contents.session_row(self._key)
+            if session is not None and session.event_count and session.parent and not self._families.files(self._key):
+                # The transcript of the session that started it told of it, as long as it had none of its own.
+                self.again |= {self._key, *self._roots(session.parent)}
+        elif standing is not None and standing.rank != self._transcript.rank:
+            self._see_growth(source, standing)
+
+    def _see_growth(self, source: str, standing: Standing) -> None:
+        """Its rank is another one than before: so may be the order."""
+        then, now = (standing.rank, self._path), _order(self._transcript)
+        for row in self._families.relatives(source, standing.family):
+            known = self._families.standing(row)
+            if known is not None and row.path != self._path:
+                other = (known.rank, row.path)
+                if (then < other) != (now < other):
+                    self.again |= {self._key, f"{source}/{row.session}"}
+
+    def _others(self) -> list[FileRow]:
+        rows = self._families.files(self._key)
+        return [row for row in rows if row.path != self._path and not row.missing]
+
+    def _has_events(self, row: FileRow) -> bool:
+        standing = self._families.standing(row)
+        return standing is None or standing.upto is None
+
+    def see(self, items: Iterable[Item], owners: Iterable[str], since: int | None) -> None:
+        """Items that were taken: `owners` are other sessions that had some of them already, `since` is the time of the
+        earliest event that none had."""
+        if since is not None:
+            self._since = since if self._since is None else min(self._since, since)
+        for item in items:
+            self._speaks = self._speaks or isinstance(item, Event)
+            if isinstance(item, Usage) and item.ts:
+                self._upto = max(self._upto or 0, item.ts)
+        for owner in owners:
+            if owner not in self._owners:
+                self._owners.add(owner)
+                self._see_owner(owner)
+        keys = {item.turn_key for item in items if isinstance(item, Event) and item.turn_key} - self._turn_keys
+        if keys:
+            self._turn_keys |= keys
+            self._see_turns(keys)
+
+    def _see_owner(self, owner: str) -> None:
+        roots = list(self._roots(owner))
+        files = [row for root in roots for row in self._families.files(root)]
+        if any(self._families.precedes(self._transcript, row) for row in files if row.path != self._path):
+            self.again |= {self._key, *roots}
+
+    def _roots(self, key: str | None) -> Iterator[str]:
+        """The session, or if no transcript is its own, the one whose transcript tells of it."""
+        for _ in range(8):
+            if key is None:
+                return
+            if self._families.files(key):
+                yield key
+                return
+            row = self._contents.session_row(key)
+            key = row.parent if row else None
+
+    def _see_turns(self, keys: set[str]) -> None:
+        if self._copies is None:
+            copies = self._families.copies(self._key)
+            self._copies = {key: self._contents.turn_keys(key) for key in copies if self._families.files(key)}
+        for key, taken in self._copies.items():
+            if not self._had_turns or taken & keys:
+                self.again.add(key)
+
+    def end(self) -> None:
+        """The transcript was read to its end."""
+        if self._since is None:
+            return
+        for row in self._others():
+            standing = self._families.standing(row)
+            upto = standing.upto if standing else None
+            if self._families.precedes(self._transcript, row) if upto is None else self._since <= upto:
+                self.again.add(self._key)

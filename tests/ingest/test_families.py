@@ -1,0 +1,195 @@
+"""The archive is the same whatever the order and the batches in which the transcripts come."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from collections.abc import Iterator
+from itertools import chain, repeat
+from pathlib import Path
+from typing import Any
+from unittest.mock import PropertyMock, patch
+
+import pytest
+from family_world import Files, append, changes, dump, home, relative
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from backstory.archive.local.writer import LocalWriter
+from backstory.ingest import pipeline
+from backstory.library import Library
+from tests.transcripts import Transcript, stable_uuid
+
+HOME = home()
+NAMES = sorted(HOME)
+OWNERS = {
+    form: name
+    for name in ("first", "second")
+    for form in (relative(Transcript(name)), f"claude-code/{stable_uuid(name)}")
+}
+
+
+def library_in(folder: Path) -> Library:
+    return Library(folder / "backstory", agents_home=folder / "home", environ={})
+
+
+class Contents:
+    """What an archive has."""
+
+    def __init__(self, library: Library) -> None:
+        self.rows = dump(library)
+
+    def __sub__(self, other: Contents) -> list[Any]:
+        return changes(self.rows, other.rows)
+
+
+@pytest.fixture(scope="module")
+def at_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Contents]:
+    """What one sync makes of all of it."""
+    folder = tmp_path_factory.mktemp("at_once")
+    for name, parts in HOME.items():
+        append(folder / "home", name, b"".join(parts))
+    library = library_in(folder)
+    library.sync()
+    yield Contents(library)
+    library.close()
+
+
+def read(folder: Path, batches: list[list[tuple[str, bytes]]]) -> Contents:
+    library = library_in(folder)
+    for batch in batches:
+        for name, data in batch:
+            append(folder / "home", name, data)
+        report = library.sync()
+        assert report.skipped == 0
+    result = Contents(library)
+    library.close()
+    return result
+
+
+def whole(name: str) -> tuple[str, bytes]:
+    return name, b"".join(HOME[name])
+
+
+class TestOrder:
+    def test_what_belongs_to_whom(self, at_once: Contents) -> None:
+        """No turn is repeated, and none is lost."""
+        prompts = [event["text"] for event in at_once.rows["events"] if event["type"] == "user_input"]
+        assert sorted(prompts) == sorted(
+            {
+                *(f"question {name}" for name in ("one", "two", "three", "of old", "for an agent", "here", "there")),
+                "question to be helped with", "question after the summary",
+                "another question", "agent, look around", "fork of two", "fork of the fork", "marked fork",
+                *(f"question of {name}" for name in ("one", "two", "three", "of an agent")),
+                *(f"question of {name}" for name in ("fork", "fork of the fork", "early fork", "orphan")),
+                "question of of a session that is gone",
+                *(f"question of {name}" for name in ("without a name", "without one either", "fork without a name")),
+            }
+        )  # fmt: skip
+
+    def test_one_file_at_a_time(self, at_once: Contents, tmp_path: Path) -> None:
+        assert at_once - read(tmp_path, [[whole(name)] for name in NAMES]) == []
+
+    def test_the_other_way_round(self, at_once: Contents, tmp_path: Path) -> None:
+        assert at_once - read(tmp_path, [[whole(name)] for name in reversed(NAMES)]) == []
+
+    @pytest.mark.parametrize("size", [1, 3, 100_000])
+    def test_any_commit_size(self, at_once: Contents, tmp_path: Path, size: int) -> None:
+        with patch.object(pipeline, "_EVENTS_PER_COMMIT", size), patch.object(pipeline, "_FILES_PER_COMMIT", size):
+            assert at_once - read(tmp_path, [[whole(name) for name in NAMES]]) == []
+
+    @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(seed=st.integers(0, 1 << 32), size=st.sampled_from([1, 5, 4000]), batches=st.integers(1, 9))
+    def test_any_order_in_any_batches(self, at_once: Contents, seed: int, size: int, batches: int) -> None:
+        """Files come in any order, cut anywhere, a few at a time."""
+        plan = scatter(HOME, random.Random(seed), batches)
+        with (
+            patch.object(pipeline, "_EVENTS_PER_COMMIT", size),
+            patch.object(pipeline, "_FILES_PER_COMMIT", size),
+            tempfile.TemporaryDirectory() as folder,
+        ):
+            assert at_once - read(Path(folder), plan) == []
+
+
+class TestReadingAgain:
+    """A copy that was read before its original is read again when that comes."""
+
+    FIRST = next(name for name in NAMES if "first" in OWNERS.get(name, ""))
+    SECOND = next(name for name in NAMES if "second" in OWNERS.get(name, ""))
+
+    def put(self, folder: Path, *names: str) -> None:
+        for name in names:
+            append(folder / "home", *whole(name))
+
+    def prompts(self, library: Library) -> dict[str, list[str]]:
+        rows = dump(library)["events"]
+        prompts: dict[str, list[str]] = {}
+        for row in rows:
+            if row["type"] == "user_input":
+                prompts.setdefault(OWNERS[row["session"]], []).append(row["text"])
+        return prompts
+
+    def test_copies_of_an_original_that_never_comes(self, tmp_path: Path) -> None:
+        self.put(tmp_path, self.SECOND)
+        library = library_in(tmp_path)
+        library.sync()
+        assert self.prompts(library) == {"second": ["question one", "question two", "fork of two"]}
+        library.close()
+
+    def test_nothing_that_was_read_is_lost(self, tmp_path: Path) -> None:
+        """A copy whose transcript is gone keeps what it has: it could not be read again."""
+        self.put(tmp_path, self.SECOND)
+        library = library_in(tmp_path)
+        library.sync()
+        (tmp_path / "home" / self.SECOND).unlink()
+        self.put(tmp_path, self.FIRST)
+        library.sync()
+        prompts = self.prompts(library)
+        assert prompts == {"second": ["question one", "question two", "fork of two"], "first": ["question three"]}
+        library.close()
+
+    @pytest.mark.parametrize("step", ["remove", "flush"])
+    def test_killed_on_the_way(self, tmp_path: Path, step: str) -> None:
+        """Whoever comes after a crash sees what was left to do."""
+        self.put(tmp_path, self.SECOND)
+        library = library_in(tmp_path)
+        library.sync()
+        self.put(tmp_path, self.FIRST)
+        with patch.object(LocalWriter, step, side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+            library.sync()
+        library.close()
+        library = library_in(tmp_path)
+        library.sync()
+        assert self.prompts(library) == {
+            "first": ["question one", "question two", "question three"],
+            "second": ["fork of two"],
+        }
+        library.close()
+
+    def test_past_the_deadline(self, tmp_path: Path) -> None:
+        """What is left to do is done by the next sync; until then nothing is missing."""
+        self.put(tmp_path, self.SECOND)
+        library = library_in(tmp_path)
+        library.sync()
+        self.put(tmp_path, self.FIRST)
+        with patch.object(
+            pipeline._Run, "is_over", new_callable=PropertyMock, side_effect=chain([False], repeat(True))
+        ):
+            library.sync()
+        assert sum(len(texts) for texts in self.prompts(library).values()) == 4
+        assert library.sync().files
+        assert self.prompts(library)["second"] == ["fork of two"]
+        assert library.sync().files == 0
+        library.close()
+
+
+def scatter(files: Files, chance: random.Random, batches: int) -> list[list[tuple[str, bytes]]]:
+    """The files in batches; most come whole, some in several of them, torn at any byte."""
+    plan: list[dict[str, bytes]] = [{} for _ in range(batches)]
+    for name, parts in files.items():
+        data = b"".join(parts)
+        cuts = sorted(chance.sample(range(1, len(data)), chance.choice([0, 0, 1, 2])))
+        pieces = [data[start:end] for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True)]
+        for batch, piece in zip(sorted(chance.choices(range(batches), k=len(pieces))), pieces, strict=True):
+            plan[batch][name] = plan[batch].get(name, b"") + piece
+    return [chance.sample(sorted(batch.items()), len(batch)) for batch in plan]
