@@ -187,6 +187,13 @@ class TestCommands:
         said = [records.user(LOCAL.format("foo", "")), records.user(PRINTED.format("x")), records.assistant("Fine.")]
         assert prompts(feed(said)) == []
 
+    @pytest.mark.parametrize("name", ["", "/", "  ", "/ /"])
+    def test_commands_without_a_name(self, name: str) -> None:
+        """Whatever stands for the name is kept."""
+        records = Records()
+        content = f"<command-name>{name}</command-name><command-args>x</command-args>"
+        assert len(events(feed([records.user("go"), records.user(content)]))) <= 2
+
     def test_words_of_claude_code_do_not_answer_it(self) -> None:
         """A stand-in for an answer is no work of the model."""
         records = Records()

@@ -76,8 +76,6 @@ def _read_spoken(entry: Entry, spoken: list[Any], state: State) -> None:
         for words in (text, *(piece.text for piece in pieces if piece.part in _COMMANDS)):
             queued |= state.queue.claim(words)
         _wait(entry, pieces, state, meta=meta)
-        if person and state.waiting and state.waiting.printed:
-            add_waiting(thread, state, entry.items)
     if record.get("promptSource") == "sdk":  # every prompt of a headless run goes through the queue
         queued = False
     add_pieces(entry, pieces, typed=typed, queued=queued, images=count_images(spoken))
@@ -107,20 +105,23 @@ def _wait(entry: Entry, pieces: list[Piece], state: State, *, meta: bool) -> Non
         if part is Part.OUTPUT or (meta and part is Part.PROMPT):
             if waiting:
                 waiting.printed |= part is Part.OUTPUT
-                # Since 2.1.300 or so the output that the model goes on with says whose turn it begins.
-                waiting.expanded |= part is Part.PROMPT or _is_by_a_person(entry.record)
+                waiting.begun |= part is Part.OUTPUT and _is_by_a_person(entry.record)
+                waiting.expanded |= part is Part.PROMPT
             state.waiting = waiting
-        elif part is Part.SHELL or (part is Part.COMMAND and text[1:].split(maxsplit=1)[0] not in _CLIENT_COMMANDS):
+        elif part is Part.SHELL or (part is Part.COMMAND and text[1:].partition(" ")[0] not in _CLIENT_COMMANDS):
             stamp = string(entry.record, "timestamp")
             waiting = Waiting(entry.identity, text, stamp, part is Part.SHELL)
             state.waiting = None if meta else waiting
 
 
-def add_waiting(main: Thread, state: State, items: list[Item]) -> None:
+def add_waiting(state: State) -> list[Item]:
     """The model goes on: a command that waited for that was a prompt."""
+    items: list[Item] = []
     waiting, state.waiting = state.waiting, None
     if waiting and waiting.is_prompt:
-        add_prompt(Entry({"timestamp": waiting.timestamp}, main, waiting.identity, items), waiting.text, queued=False)
+        entry = Entry({"timestamp": waiting.timestamp}, state.main, waiting.identity, items)
+        add_prompt(entry, waiting.text, queued=False)
+    return items
 
 
 def add_pieces(entry: Entry, pieces: list[Piece], *, typed: bool, queued: bool, images: int = 0) -> None:

@@ -133,6 +133,8 @@ class ClaudeCodeParser:
             read_input(entry, message, self._state, self._children, self._folder)
             if self._has_exchanges(thread):
                 mark_user(entry, message, items[before:])
+            if self._state.waiting and self._state.waiting.begun:
+                items[before:before] = add_waiting(self._state)
             if any(getattr(item, "starts_turn", False) for item in items[before:]) and thread is self._state.main:
                 items[before:before] = self._absorbed()
         elif kind == "assistant" and isinstance(message, dict):
@@ -220,7 +222,7 @@ class ClaudeCodeParser:
         if is_synthetic(record, message):
             self._state.waiting = None
         else:
-            add_waiting(self._state.main, self._state, items)
+            items += add_waiting(self._state)
 
     def _read_system(self, entry: Entry) -> None:
         record, subtype = entry.record, string(entry.record, "subtype") or ""

@@ -37,11 +37,13 @@ class Waiting(Struct, omit_defaults=True):
     """Its output is there."""
     expanded: bool = False
     """Claude Code added instructions for the model."""
+    begun: bool = False
+    """The output says that a turn begins with it (since 2.1.300 or so)."""
 
     @property
     def is_prompt(self) -> bool:
         """Whether the model's next message answers it."""
-        return self.shell or self.expanded or not self.printed
+        return self.shell or self.expanded or self.begun or not self.printed
 
 
 class Thread(Struct, omit_defaults=True):
