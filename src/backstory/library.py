@@ -38,7 +38,6 @@ _RETRY_SECONDS = 5
 _FIRST_SYNC_SECONDS = 5.0
 _FIRST_SYNC_POLL_SECONDS = 0.02
 _FORGET_SECONDS = 600.0
-_FORGET_POLL_SECONDS = 0.1
 _LIVE, _TELEMETRY = "live", "otel"
 _log = logging.getLogger(__name__)
 
@@ -186,6 +185,7 @@ class Library:
 
     def family(self, id: str) -> list[SessionRow]:
         """A session and those it started, which are forgotten with it. Raises LookupError when there is none."""
+        from .ingest.forgetting import family_of
         from .model import InvalidId, SessionRef, parse_id
 
         try:
@@ -197,10 +197,7 @@ class Library:
         session = self.archive.session(ref.key)
         if session is None:
             raise LookupError(f"no session {ref.key} is in the archive")
-        family = [session]
-        for member in family:
-            family += self.archive.children(member.key)
-        return family
+        return family_of(self.archive, session)
 
     def forget(self, id: str, *, patience: float = _FORGET_SECONDS) -> list[SessionRow]:
         """Delete a session and those it started everywhere, for good; gives what they were.
@@ -208,6 +205,7 @@ class Library:
         Their transcripts are not read again. Raises LookupError when there is no such session, and ArchiveBusy when
         another process writes and does not come to it in time; it is forgotten later then.
         """
+        from .ingest.forgetting import have_forgotten
         from .otelfiles import FOLDER, file_name
 
         family = self.family(id)
@@ -226,7 +224,7 @@ class Library:
             # What telemetry told of the session before its transcript was read.
             keys.add(f"{_TELEMETRY}/{native}")
             self.archive.forget(f"{_TELEMETRY}/{native}")
-        self._await_forgotten(keys, patience)
+        have_forgotten(self.archive, keys, patience)
         if source != _LIVE:
             (self.home / FOLDER / file_name(native)).unlink(missing_ok=True)
         return family
@@ -234,33 +232,13 @@ class Library:
     def forget_live(self, session_id: str) -> None:
         """A live session was deleted: forget what the archive has of it, now or when its writer comes to it."""
         from .archive.base import ArchiveBusy
+        from .ingest.forgetting import have_forgotten
 
         key = f"{_LIVE}/{session_id}"
-        if self.archive.session(key) is not None:
-            self.archive.forget(key, remember=False, wipe=False)
-            with suppress(ArchiveBusy):
-                self._await_forgotten({key}, 0)
-
-    def _await_forgotten(self, keys: set[str], patience: float) -> None:
-        """Wait until the writer has done it; where there is none, do it."""
-        from .archive.base import ArchiveBusy
-
-        until = time.monotonic() + patience
-        while keys.intersection(self.archive.forgetting()):
-            try:
-                writer = self.archive.writer()
-            except ArchiveBusy:
-                if time.monotonic() > until:
-                    raise ArchiveBusy(
-                        "another Backstory process is writing the archive; it forgets the session when it is done"
-                    ) from None
-                time.sleep(_FORGET_POLL_SECONDS)
-                continue
-            try:
-                writer.recover()
-                writer.forget_requested()
-            finally:
-                writer.close()
+        # Also if it is not there: whoever writes may be about to commit it.
+        self.archive.forget(key, remember=False, wipe=False)
+        with suppress(ArchiveBusy):
+            have_forgotten(self.archive, {key}, 0)
 
     @contextmanager
     def _ingest(self) -> Iterator[Ingest]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import random
+import sqlite3
 import string
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -272,6 +274,19 @@ class TestForget:
         assert len(found(engine, "nougat")) == 5
 
 
+class TestInterrupted:
+    def test_exchanges_that_were_fed_again(self, engine: Archive, source: Rewriting, tmp_path: Path) -> None:
+        """The note that a session's exchanges are numbered anew outlived a crash: they are fed once more, not less."""
+        source.save("s", *talk("s", "nougat"))
+        sync(engine, source)
+        assert found_exchanges(engine, "nougat") == [0]
+        with closing(sqlite3.connect(tmp_path / "backstory" / "archive.db", isolation_level=None)) as db:
+            db.execute("INSERT INTO stale (session, turn, event) SELECT id, 0, 0 FROM session")
+        sync(engine, source)
+        assert found_exchanges(engine, "nougat") == [0]
+        assert engine.is_whole()
+
+
 class TestTelemetry:
     """Spans that were received, of a session that has a transcript or not."""
 
@@ -298,6 +313,27 @@ class TestTelemetry:
         assert writer.forget_requested()
         writer.close()
         assert span_names(engine) == ["span nougat"]
+
+    def test_damaged_traces(self, engine: Archive, source: Rewriting, tmp_path: Path) -> None:
+        """The rest is forgotten, and the note stays until there are traces that can be written."""
+        source.save("s", *talk("s", SECRET))
+        sync(engine, source)
+        engine.close()
+        files = list((tmp_path / "backstory").glob("traces.db*"))
+        for path in files:
+            path.write_bytes(b"junk" * 4096)
+        archive = LocalArchive(tmp_path / "backstory")
+        archive.forget(KEY)
+        writer = archive.writer()
+        assert writer.forget_requested()
+        writer.close()
+        assert found(archive, SECRET) == []
+        assert not archive.is_whole()
+        for path in files:
+            path.unlink(missing_ok=True)
+        sync(archive, source)
+        check_gone(archive)
+        archive.close()
 
     def test_attributes_of_others_stay(self, engine: Archive, tmp_path: Path) -> None:
         for number in range(1, 7):

@@ -6,7 +6,7 @@ import logging
 import sqlite3
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING
 
@@ -39,11 +39,11 @@ SELECT e.id, e.session, e.turn, e.type, e.project, o.id, e.ts, e.tool, e.body
 FROM event e JOIN session s ON s.id = e.session JOIN source o ON o.name = s.source
 WHERE e.id > ? ORDER BY e.id LIMIT ?
 """
-_SELECT_STALE = "SELECT id, session, turn, event, key, remember FROM stale WHERE id > ? ORDER BY id LIMIT ?"
+_SELECT_STALE = "SELECT id, session, turn, event, key FROM stale WHERE id > ? ORDER BY id LIMIT ?"
 _SELECT_EXCHANGES = """
 SELECT x.session, x.number, x.change, x.ts, p.id
 FROM exchange x JOIN session s ON s.id = x.session JOIN project p ON p.path = s.folder
-WHERE x.change > ?
+WHERE x.{} ?
 """
 _SELECT_EXCHANGE = "SELECT user, user_text, said FROM exchange WHERE session = ? AND number = ?"
 _SELECT_PARTS = "SELECT uid, type, tool, body FROM event WHERE uid IN ({})"
@@ -114,12 +114,24 @@ class Following:
                 self._projection = Projection(self._record, self._spans, self._bodies.unpack, self._projected)
             self._projected = self._projection.follow(newest, time.monotonic() + seconds)
         except (ArchiveError, sqlite3.DatabaseError) as error:
-            # Whatever is wrong with the traces, the archive goes on without them.
-            if str(error) != self._complaint:
-                log.warning("traces are not up to date: %s", error)
-            self._complaint = str(error)
+            self._complain(error)
             self._close_projection()
             self._projected = min(self._spans.projected, newest)
+
+    def forget_traces(self, session: int, key: str, remember: bool) -> bool:
+        """Delete the traces of a session that was forgotten; False if that has to be tried again."""
+        try:
+            self._spans.forget(session, key, remember=remember)
+        except (ArchiveError, sqlite3.DatabaseError) as error:
+            self._complain(error)
+            return False
+        return True
+
+    def _complain(self, error: Exception) -> None:
+        """Whatever is wrong with the traces, the archive goes on without them."""
+        if str(error) != self._complaint:
+            log.warning("traces are not up to date: %s", error)
+        self._complaint = str(error)
 
     def rebuild(self) -> int:
         """New indexes from everything in the record, swapped in when they are complete. Gives the number of events."""
@@ -181,25 +193,19 @@ class Following:
         """Delete the documents of replaced events, which are fed under a new number, and of forgotten sessions."""
         while rows := self._record.execute(_SELECT_STALE, (self._deleted_stale, _PAGE_STALE)).fetchall():
             turns: dict[int, list[int]] = defaultdict(list)
-            for _, session, turn, event, key, remember in rows:
-                if key is not None:
-                    self._delete_session(session, key, bool(remember))
+            for _, session, turn, event, key in rows:
+                if key is not None:  # its number is not given again
+                    for writer in (self._open_events(), self._open_exchanges()):
+                        writer.delete("session", [session])
+                    self._uncommitted = self._uncommitted_exchanges = True
                 elif not event:  # the exchanges of a session that are numbered anew, and fed again
-                    self._open_exchanges().delete("session", [session])
-                    self._uncommitted_exchanges = True
+                    self._feed_again(session)
                 else:
                     turns[turn_number(session, turn)].append(event)
             if turns:
                 self._open_events().delete_within("turn", turns, "id")
                 self._uncommitted = True
             self._deleted_stale = rows[-1][0]
-
-    def _delete_session(self, session: int, key: str, remember: bool) -> None:
-        """Delete all documents and traces of a session that was forgotten. Its number is not given again."""
-        for writer in (self._open_events(), self._open_exchanges()):
-            writer.delete("session", [session])
-        self._uncommitted = self._uncommitted_exchanges = True
-        self._spans.forget(session, key, remember=remember)
 
     def _documents(self) -> Iterator[EventDocument]:
         """The searchable events that were not fed yet, in order, read in pages so that no transaction stays open."""
@@ -227,13 +233,24 @@ class Following:
 
     def _feed_exchanges(self, writer: IndexWriter, after: int) -> int:
         """Exchanges grow: each takes the place of what was known of it."""
-        rows = self._record.execute(_SELECT_EXCHANGES, (after,)).fetchall()
+        rows = self._record.execute(_SELECT_EXCHANGES.format("change >"), (after,)).fetchall()
         if after and rows:
             writer.delete("exchange", [turn_number(session, number) for session, number, *_ in rows])
+        self._add_exchanges(writer, rows)
+        return len(rows)
+
+    def _feed_again(self, session: int) -> None:
+        """All exchanges of a session take the place of all that was known, also of those that have not changed."""
+        self._open_exchanges().delete("session", [session])
+        self._uncommitted_exchanges = True
+        if self._fed_change:  # else all of them are about to be fed
+            rows = self._record.execute(_SELECT_EXCHANGES.format("session ="), (session,)).fetchall()
+            self._add_exchanges(self._open_exchanges(), rows)
+
+    def _add_exchanges(self, writer: IndexWriter, rows: Iterable[tuple[int, int, int, int, int]]) -> None:
         for session, number, change, ts, folder in rows:
             text = self._exchange_text(session, number)
             writer.add(ExchangeDocument(session, number, change, text, folder, ts).entry())
-        return len(rows)
 
     def _exchange_text(self, session: int, number: int) -> str:
         user, user_text, said = self._record.execute(_SELECT_EXCHANGE, (session, number)).fetchone()

@@ -17,8 +17,15 @@ __all__ = [
     "EVENT_COLUMNS",
     "EXCHANGE_COLUMNS",
     "FILE_COLUMNS",
+    "INSERT_EVENT",
+    "REPLACE_EVENT",
     "SESSION_COLUMNS",
     "TURN_COLUMNS",
+    "UPSERT_EXCHANGE",
+    "UPSERT_FILE",
+    "UPSERT_SESSION",
+    "UPSERT_TURN",
+    "UPSERT_USAGE",
     "USAGE_COLUMNS",
     "event_values",
     "exchange_values",
@@ -59,6 +66,34 @@ FILE_COLUMNS = (
     "path", "source", "session", "inode", "size", "mtime_ns", "offset", "prefix", "state", "errors", "last_error",
     "missing",
 )  # fmt: skip
+
+
+def _upsert(table: str, columns: Sequence[str], key: Sequence[str]) -> str:
+    names = ", ".join(columns)
+    marks = ", ".join("?" * len(columns))
+    updates = ", ".join(f"{name} = excluded.{name}" for name in columns if name not in key)
+    return f"INSERT INTO {table} ({names}) VALUES ({marks}) ON CONFLICT ({', '.join(key)}) DO UPDATE SET {updates}"
+
+
+UPSERT_SESSION = _upsert("session", ("id", "public_id", *SESSION_COLUMNS), ("key",))
+UPSERT_TURN = _upsert("turn", ("session", "change", *TURN_COLUMNS), ("session", "ordinal"))
+UPSERT_EXCHANGE = _upsert("exchange", ("session", "change", *EXCHANGE_COLUMNS), ("session", "number"))
+UPSERT_FILE = _upsert("file", FILE_COLUMNS, ("path",))
+INSERT_EVENT = (
+    "INSERT INTO event (id, uid, session, turn, ordinal, type, ts, project, tool, model, originating_model, usage, "
+    "body, facts) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+REPLACE_EVENT = (
+    "UPDATE event SET id = ?1, type = ?6, ts = ?7, project = coalesce(?8, project), tool = ?9, model = ?10, "
+    "originating_model = ?11, usage = ?12, body = ?13, facts = ?14 WHERE uid = ?2"
+)
+_GROWING = tuple(name for name in USAGE_COLUMNS if name.endswith("_tokens"))
+UPSERT_USAGE = (
+    f"INSERT INTO usage (key, session, {', '.join(USAGE_COLUMNS[1:])}) VALUES (?{', ?' * len(USAGE_COLUMNS)}) "
+    f"ON CONFLICT (key) DO UPDATE SET {', '.join(f'{name} = max({name}, excluded.{name})' for name in _GROWING)}, "
+    "cost = coalesce(excluded.cost, cost), stop_reason = coalesce(excluded.stop_reason, stop_reason), "
+    "model = coalesce(excluded.model, model), request = coalesce(excluded.request, request)"
+)
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode

@@ -12,7 +12,18 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ...model import MAX_TURNS, session_mark
-from ..base import ArchiveBusy, Batch, EventRow, ExchangeRow, FileRow, Place, SessionRow, SyncState, TurnRow
+from ..base import (
+    ArchiveBusy,
+    ArchiveError,
+    Batch,
+    EventRow,
+    ExchangeRow,
+    FileRow,
+    Place,
+    SessionRow,
+    SyncState,
+    TurnRow,
+)
 from .bodies import Bodies, train_dictionary
 from .database import highest, mark, newest_change, rewrite, stored_dictionary
 from .follower import Follower
@@ -23,9 +34,15 @@ from .rows import (
     EVENT_COLUMNS,
     EXCHANGE_COLUMNS,
     FILE_COLUMNS,
+    INSERT_EVENT,
+    REPLACE_EVENT,
     SESSION_COLUMNS,
     TURN_COLUMNS,
-    USAGE_COLUMNS,
+    UPSERT_EXCHANGE,
+    UPSERT_FILE,
+    UPSERT_SESSION,
+    UPSERT_TURN,
+    UPSERT_USAGE,
     event_values,
     exchange_values,
     file_values,
@@ -62,35 +79,8 @@ def take_lock(home: Path) -> filelock.BaseFileLock:
     return lock
 
 
-def _upsert(table: str, columns: Sequence[str], key: Sequence[str]) -> str:
-    names = ", ".join(columns)
-    marks = ", ".join("?" * len(columns))
-    updates = ", ".join(f"{name} = excluded.{name}" for name in columns if name not in key)
-    return f"INSERT INTO {table} ({names}) VALUES ({marks}) ON CONFLICT ({', '.join(key)}) DO UPDATE SET {updates}"
-
-
-_UPSERT_SESSION = _upsert("session", ("id", "public_id", *SESSION_COLUMNS), ("key",))
-_UPSERT_TURN = _upsert("turn", ("session", "change", *TURN_COLUMNS), ("session", "ordinal"))
-_UPSERT_EXCHANGE = _upsert("exchange", ("session", "change", *EXCHANGE_COLUMNS), ("session", "number"))
 _DELETE_EXCHANGES = "DELETE FROM exchange WHERE session = ? AND number >= ?"
-_UPSERT_FILE = _upsert("file", FILE_COLUMNS, ("path",))
-_INSERT_EVENT = (
-    "INSERT INTO event (id, uid, session, turn, ordinal, type, ts, project, tool, model, originating_model, usage, "
-    "body, facts) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-)
 _MARK_STALE = "INSERT INTO stale (session, turn, event) SELECT session, turn, id FROM event WHERE uid = ?"
-_REPLACE_EVENT = (
-    "UPDATE event SET id = ?1, type = ?6, ts = ?7, project = coalesce(?8, project), tool = ?9, model = ?10, "
-    "originating_model = ?11, usage = ?12, body = ?13, facts = ?14 WHERE uid = ?2"
-)
-_GROWING = tuple(name for name in USAGE_COLUMNS if name.endswith("_tokens"))
-_UPSERT_USAGE = (
-    f"INSERT INTO usage (key, session, {', '.join(USAGE_COLUMNS[1:])}) VALUES (?{', ?' * len(USAGE_COLUMNS)}) "
-    f"ON CONFLICT (key) DO UPDATE SET {', '.join(f'{name} = max({name}, excluded.{name})' for name in _GROWING)}, "
-    "cost = coalesce(excluded.cost, cost), stop_reason = coalesce(excluded.stop_reason, stop_reason), "
-    "model = coalesce(excluded.model, model), request = coalesce(excluded.request, request)"
-)
-
 # Traces show usage: the turn that has it, wherever the call was told again, has changed.
 _TOUCH_TURN = (
     "UPDATE turn SET change = ?1 FROM usage u WHERE u.key = ?2 AND turn.session = u.session "
@@ -235,23 +225,22 @@ class LocalWriter:
             if session.folder:
                 self._number("project", "path", session.folder)
         sessions = [(self._session_number(row.key), *session_values(row)) for row in batch.sessions]
-        db.executemany(_UPSERT_SESSION, sessions)
+        db.executemany(UPSERT_SESSION, sessions)
         db.executemany(_MARK_STALE, [(row.uid,) for row in batch.replaced])
-        db.executemany(_REPLACE_EVENT, self._numbered(batch.replaced))
-        db.executemany(_INSERT_EVENT, self._numbered(batch.events))
+        db.executemany(REPLACE_EVENT, self._numbered(batch.replaced))
+        db.executemany(INSERT_EVENT, self._numbered(batch.events))
         if batch.turns or batch.usage or batch.exchanges:
             self._change += 1
             turns = [turn_values(self._session_id(row.session), self._change, row) for row in batch.turns]
-            db.executemany(_UPSERT_TURN, turns)
+            db.executemany(UPSERT_TURN, turns)
             self._set_meta("change", self._change)
         self._write_exchanges(batch)
-        db.executemany(_UPSERT_USAGE, [usage_values(self._session_id(row.session), row) for row in batch.usage])
+        db.executemany(UPSERT_USAGE, [usage_values(self._session_id(row.session), row) for row in batch.usage])
         changed = {(row.session, row.ordinal) for row in batch.turns}
         touched = [row.key for row in batch.usage if (row.session, max(row.turn, 1)) not in changed]
         db.executemany(_TOUCH_TURN, [(self._change, key) for key in touched])
-        db.executemany(_UPSERT_FILE, [file_values(row) for row in batch.files])
-        marks = [(mark(digest),) for digest in batch.forgotten]
-        db.executemany("INSERT OR IGNORE INTO forgotten (mark) VALUES (?)", marks)
+        db.executemany(UPSERT_FILE, [file_values(row) for row in batch.files])
+        db.executemany("INSERT OR IGNORE INTO forgotten (mark) VALUES (?)", [(mark(d),) for d in batch.forgotten])
 
     def _numbered(self, events: Sequence[EventRow]) -> list[tuple[Any, ...]]:
         values = []
@@ -264,7 +253,7 @@ class LocalWriter:
     def _write_exchanges(self, batch: Batch) -> None:
         rows = ((self._session_id(row.session), row) for row in batch.exchanges)
         values = [exchange_values(session, self._change, row, self._bodies) for session, row in rows]
-        self._db.executemany(_UPSERT_EXCHANGE, values)
+        self._db.executemany(UPSERT_EXCHANGE, values)
         # An update may have made more of them (`SessionRow.provisional`).
         for session, count in [(self._session_id(row.key), row.exchange_count) for row in batch.sessions]:
             if count and self._db.execute(_DELETE_EXCHANGES, (session, count)).rowcount:
@@ -290,21 +279,34 @@ class LocalWriter:
             self._end_follower()
 
     def flush(self, *, wait: bool = True) -> None:
-        stale = self._scalar("SELECT max(id) FROM stale")
         if self._follower is not None:
+            stale = self._scalar("SELECT max(id) FROM stale")
             if self._follower.flush(wait=wait):
                 if wait:
                     self._drop_stale(stale)
                 return
             self._end_follower()
-        self._following.flush()
-        self._drop_stale(stale)
+        self._flush_alone()
+
+    def _flush_alone(self) -> bool:
+        last, behind = self._scalar("SELECT max(id) FROM stale"), self._following.flush()
+        self._drop_stale(last)
         self._following.project(_PROJECT_SECONDS)
+        return behind
 
     def _drop_stale(self, last: int) -> None:
-        """The index has deleted the documents up to this entry."""
-        if last:
-            self._db.execute("DELETE FROM stale WHERE id <= ?", (last,))
+        """The index has deleted the documents up to this entry. A session's traces go here; what fails is tried again
+        with the next flush."""
+        if not last:
+            return
+        rows = self._db.execute(
+            "SELECT id, session, key, remember FROM stale WHERE id <= ? AND key IS NOT NULL", (last,)
+        ).fetchall()
+        kept = [id for id, *session in rows if not self._following.forget_traces(*session)]
+        self._db.execute(
+            "DELETE FROM stale WHERE id <= ? AND id NOT IN (SELECT value FROM json_each(?))",
+            (last, msgspec.json.encode(kept).decode()),
+        )
 
     def _end_follower(self) -> None:
         if self._follower is not None:
@@ -313,10 +315,7 @@ class LocalWriter:
             self._following = self._follow(self._db)
 
     def recover(self) -> bool:
-        stale = self._scalar("SELECT max(id) FROM stale")
-        behind = self._following.flush()
-        self._drop_stale(stale)
-        self._following.project(_PROJECT_SECONDS)
+        behind = self._flush_alone()
         self._note_whole()
         return behind
 
@@ -358,7 +357,7 @@ class LocalWriter:
         try:
             rewrite(self._db)
             self._following.rewrite_traces()
-        except sqlite3.OperationalError as error:
+        except (ArchiveError, sqlite3.DatabaseError) as error:
             _log.warning("what was forgotten may still lie in free space of the archive's files: %s", error)
 
     def sync_state(self) -> SyncState:
