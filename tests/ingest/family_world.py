@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from backstory.archive.base import SearchRequest, SessionRow, SessionsRequest
+from backstory.archive.spans import TraceQuery
 from backstory.library import Library
 from backstory.model import SEARCHABLE_TYPES
 from tests.transcripts import Transcript, stable_uuid
@@ -201,11 +202,13 @@ def dump(library: Library) -> dict[str, Any]:
     for query in QUERIES:
         hits = archive.search(SearchRequest(query=query, types=SEARCHABLE_TYPES, limit=1000)).hits
         found[query] = sorted((hit.session.key, hit.turn.ordinal, hit.event.uid.hex()) for hit in hits)
+    traces = archive.spans.traces(TraceQuery(sort="createdAt", limit=1000))
     rows = {
         "sessions": [msgspec.to_builtins(sessions[key]) for key in sorted(sessions)],
         "turns": list(map(msgspec.to_builtins, turns)),
         "events": list(map(msgspec.to_builtins, events)),
         "usage": list(map(msgspec.to_builtins, usage)),
+        "traces": [msgspec.to_builtins(row) for row in traces.rows],
         "found": found,
     }
     assert archive.counts().events == len(events)
