@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -88,3 +89,35 @@ class TestTokens:
                 break
             cursor = {"cursor": page["cursor"]}
         assert added == spent > 0
+
+
+AGENT = {"assistant_response", "reasoning", "tool_call", "tool_response"}
+
+
+class TestTimes:
+    """Each turn lasts from its prompt to the last thing that the agent did, or to what stopped it."""
+
+    def test_every_turn(self, library: Library) -> None:
+        call = caller(library.archive)
+        traces, cursor = list[dict[str, Any]](), dict[str, str]()
+        while True:
+            page = call("search_traces", limit=200, **cursor)
+            traces += page["items"]
+            if not page["hasMore"]:
+                break
+            cursor = {"cursor": page["cursor"]}
+        turns = [trace for trace in traces if trace["id"].startswith("turn:")]
+        assert len(turns) > 100
+        for trace in turns:
+            events = [(event["type"], ms(event["timestamp"])) for event in library.open(trace["id"])["data"]["events"]]
+            work = [time for kind, time in events if kind in AGENT]
+            prompts = [time for kind, time in events if kind == "user_input"]
+            stops = {time for kind, time in events if kind == "runtime"}
+            start = ms(trace["createdAt"])
+            ends = {max(work, default=start), *(time for time in stops if time > max(work, default=start))}
+            assert start in {*work, *prompts[:1]} or not (work or prompts), trace
+            assert start + trace["latency"] in ends, trace
+
+
+def ms(timestamp: str) -> int:
+    return round(datetime.fromisoformat(timestamp).timestamp() * 1000)

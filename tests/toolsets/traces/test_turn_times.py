@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,6 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 def later(record: dict[str, Any], record_before: dict[str, Any], ms: int) -> None:
     """Give a record the time of another one, and some more."""
-    from datetime import datetime
-
     then = datetime.fromisoformat(record_before["timestamp"]).timestamp() * 1000
     record["timestamp"] = rfc3339(round(then) + ms)
 

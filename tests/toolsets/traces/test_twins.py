@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from itertools import permutations
 from operator import itemgetter
 from pathlib import Path
@@ -306,8 +307,6 @@ class TestCodex:
     def write(self, world: TwinWorld, session: str) -> None:
         def line(at: int, kind: str, **payload: Any) -> str:
             seconds, millis = divmod(NOW + at, 1000)
-            from datetime import UTC, datetime
-
             stamp = f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{millis:03d}Z"
             return json.dumps({"timestamp": stamp, "type": kind, "payload": payload})
 
