@@ -140,6 +140,14 @@ class TestCalls:
         assert (by_id[1].model, by_id[1].cost, by_id[1].cost_reported) == ("gpt-4o", 0.25, True)
         assert (by_id[2].cost, by_id[2].cost_reported) == (0.5, False)
 
+    def test_the_same_name_hours_later(self, tmp_path: Path) -> None:
+        """Is another call: a log record of today does not stand for a span of yesterday."""
+        archive = LocalArchive(tmp_path)
+        later = [report(7_200_000, "later", "r1", logged=True), report(7_200_001, "later", "r1", logged=True)]
+        archive.spans.put([report(1, "turn", "r1"), *later], {})
+        assert sum(line.calls for line in archive.spans.usage(Window())) == 3
+        archive.close()
+
 
 class TestFirstVersion:
     """What was received before attributes lay by path is there afterwards, and found alike."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-from collections import defaultdict
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
@@ -16,6 +15,8 @@ __all__ = ["REPORTS_USAGE", "count_once", "traces_beside", "traces_of_calls"]
 
 REPORTS_USAGE = "(input IS NOT NULL OR output IS NOT NULL OR total IS NOT NULL OR cost IS NOT NULL)"
 
+_NEAR_MS = 3_600_000
+_ALWAYS = 1 << 62
 _GENERATION = SPAN_TYPES.index("GENERATION")
 
 _encode = msgspec.json.Encoder().encode
@@ -26,6 +27,7 @@ class _Report(NamedTuple):
 
     id: int
     call: str
+    start: int
     logged: bool
     twin: int | None
     cost: float | None
@@ -59,13 +61,15 @@ def count_once(db: sqlite3.Connection, trace: int) -> None:
         db.executemany("UPDATE span SET counts = ? WHERE id = ?", changes)
 
 
-def traces_of_calls(db: sqlite3.Connection, calls: Collection[str]) -> set[int]:
-    """The traces with reports of these calls."""
+def traces_of_calls(db: sqlite3.Connection, calls: Collection[str], starts: Collection[int] = ()) -> set[int]:
+    """The traces with reports of these calls, of all times or near those at which they started."""
     if not calls:
         return set()
+    first, last = (min(starts) - _NEAR_MS, max(starts) + _NEAR_MS) if starts else (0, _ALWAYS)
     rows = db.execute(
-        "SELECT DISTINCT trace FROM span WHERE session IS NULL AND call IN (SELECT value FROM json_each(?))",
-        (_encode(sorted(calls)).decode(),),
+        "SELECT DISTINCT trace FROM span WHERE session IS NULL AND call IN (SELECT value FROM json_each(?)) "
+        "AND start BETWEEN ? AND ?",
+        (_encode(sorted(calls)).decode(), first, last),
     )
     return {trace for (trace,) in rows}
 
@@ -74,8 +78,9 @@ def traces_beside(db: sqlite3.Connection, traces: Collection[int]) -> set[int]:
     """The traces with other reports of those calls that these traces report and a transcript shows."""
     rows = db.execute(
         "SELECT DISTINCT o.trace FROM span s JOIN span o ON o.call = s.call WHERE o.session IS NULL "
-        "AND s.trace IN (SELECT value FROM json_each(?)) AND s.twin IS NOT NULL AND s.type = ?",
-        (_encode(sorted(traces)).decode(), _GENERATION),
+        "AND s.trace IN (SELECT value FROM json_each(?)) AND s.twin IS NOT NULL AND s.type = ? "
+        "AND o.start BETWEEN s.start - ? AND s.start + ?",
+        (_encode(sorted(traces)).decode(), _GENERATION, _NEAR_MS, _NEAR_MS),
     )
     return {trace for (trace,) in rows}
 
@@ -119,16 +124,23 @@ def _inherit_models(db: sqlite3.Connection, trace: int, nameless: Collection[int
 def _repeated(db: sqlite3.Connection, calls: Collection[str]) -> set[int]:
     """The reports of calls that other reports have told. A cost that only they report goes to the others."""
     rows = db.execute(
-        "SELECT id, call, logged, twin, iif(cost_reported, cost, NULL) FROM span "
+        "SELECT id, call, start, logged, twin, iif(cost_reported, cost, NULL) FROM span "
         f"WHERE session IS NULL AND {REPORTS_USAGE} AND call IN (SELECT value FROM json_each(?)) ORDER BY start, id",
         (_encode(sorted(calls)).decode(),),
     )
-    by_call: dict[str, tuple[list[_Report], list[_Report]]] = defaultdict(lambda: ([], []))
+    # Names that are made of token counts come again, hours later: then it is another call.
+    groups: list[tuple[list[_Report], list[_Report]]] = []
+    latest: dict[str, tuple[int, int]] = {}
     for row in rows:
         report = _Report(*row)
-        by_call[report.call][bool(report.logged)].append(report)
+        before, group = latest.get(report.call, (-_ALWAYS, 0))
+        if report.start - before > _NEAR_MS:
+            group = len(groups)
+            groups.append(([], []))
+        latest[report.call] = report.start, group
+        groups[group][bool(report.logged)].append(report)
     repeated: set[int] = set()
-    for spans, records in by_call.values():
+    for spans, records in groups:
         counted, others = (spans, records) if len(spans) >= len(records) else (records, spans)
         repeated.update(report.id for report in others)
         # A transcript may show a call by its log record alone: spans of Codex do not say whose they are.

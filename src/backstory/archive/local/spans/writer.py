@@ -154,9 +154,9 @@ class SpanWriter:
                 fresh += place not in known
             self._put_rows([(number, *place, unique[place]) for place, number in numbers.items()])
             self._put_details({number: unique[place] for place, number in numbers.items()}, known.values())
-            calls = {span.call for span in spans if span.call is not None and span.type == "GENERATION"}
+            calls = {span.call: span.start for span in spans if span.call is not None and span.type == "GENERATION"}
             united = self.unite(traces.values(), numbers.values())
-            for trace in traces_of_calls(self.db, calls).union(traces.values(), united):
+            for trace in traces_of_calls(self.db, calls, calls.values()).union(traces.values(), united):
                 self.refresh(trace)
 
     def replace_turn(self, trace: int, session: int, turn: int, rows: Sequence[Mapping[str, Any]]) -> set[int]:
