@@ -24,7 +24,7 @@ ALLOWED = {
     "ingest": {"model", "config", "redact", "sources", "archive"},
     "toolsets": {"model", "config", "redact", "money", "archive", "livefiles", "otelfiles"},
     "library": {"model", "config", "redact", "otelfiles", "sources", "archive", "ingest", "toolsets"},
-    "live": {"config", "toolsets"},
+    "live": {"config", "toolsets", "library"},
     "faces": {
         "model",
         "config",

@@ -235,6 +235,8 @@ class Library:
         from .ingest.forgetting import have_forgotten
 
         key = f"{_LIVE}/{session_id}"
+        if not (self.home / "archive.db").exists():
+            return
         # Also if it is not there: whoever writes may be about to commit it.
         self.archive.forget(key, remember=False, wipe=False)
         with suppress(ArchiveBusy):

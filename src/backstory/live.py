@@ -80,8 +80,17 @@ class Sessions:
         self._table = table
 
     async def __aenter__(self) -> Self:
-        self.live: Live = await open_live(self._home, table=self._table, wait_seconds=_WAIT_SECONDS)
+        # Sessions of another folder or server are not this home's to forget.
+        forget = self._forget if self._table is None else None
+        self.live: Live = await open_live(self._home, table=self._table, wait_seconds=_WAIT_SECONDS, forget=forget)
         return self
+
+    def _forget(self, session_id: str) -> None:
+        """Delete what the archive of this home has of a session."""
+        from .library import Library
+
+        with Library(self._home) as library:
+            library.forget_live(session_id)
 
     async def __aexit__(self, *_: object) -> None:
         await self.live.close()

@@ -312,12 +312,12 @@ class TestOneDamagedLine:
 
 
 class Damage:
-    """A range of a file, and what is there instead."""
+    """A range of a file, and what is there instead: nothing that could be taken for somebody's correction of a text."""
 
     def __init__(self, data: bytes, start: float, length: float, kind: str) -> None:
         self.start = int(start * len(data))
         self.end = len(data) if kind == "cut" else self.start + 1 + int(length * (len(data) - self.start))
-        filler = {"zero": b"\0", "garbage": b"\xfe\xff", "lines": b"?\n", "cut": b""}[kind]
+        filler = {"zero": b"\0", "garbage": b"\xfe\xff", "lines": b"\n?", "cut": b""}[kind]
         self.data = (
             data[: self.start] + (filler * len(data))[: self.end - self.start if filler else 0] + data[self.end :]
         )

@@ -59,6 +59,7 @@ async def _work(home: Path, url: str, token: str | None, config: Path | None, as
     import logging
     import signal
 
+    from ...library import Library
     from ...toolsets.live import Live
     from ..http.iii.configuration import read_seed
     from ..http.iii.worker import Worker
@@ -69,7 +70,12 @@ async def _work(home: Path, url: str, token: str | None, config: Path | None, as
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     seed = read_seed(config) if config else None
-    sessions = Live(home, own_urls=[url])
+
+    def forget(session_id: str) -> None:
+        with Library(home) as library:
+            library.forget_live(session_id)
+
+    sessions = Live(home, own_urls=[url], forget=forget)
     engine = Worker(sessions, url, token)
     ends: set[asyncio.Future[Any]] = {asyncio.create_task(stop.wait()), engine.failed}
     steps = asyncio.create_task(_start(engine, home, seed))

@@ -49,7 +49,9 @@ def serve(
             library = open_archive()
             try:
                 with asyncio.Runner(loop_factory=new_loop) as runner:
-                    runner.run(run(library, Live(library.home), listener, options, on_ready))
+                    runner.run(
+                        run(library, Live(library.home, forget=library.forget_live), listener, options, on_ready)
+                    )
             finally:
                 library.close()
     except CannotServe as error:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ...config import load_settings
+from .adapters import Forget
 from .errors import InUse
 from .runtime import Live
 
@@ -19,6 +20,7 @@ async def open_live(
     *,
     table: Mapping[str, Any] | None = None,
     wait_seconds: float = 0.0,
+    forget: Forget | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> Live:
     """Started sessions of a home, or of a `[live]` table instead of the one in its `config.toml`.
@@ -28,7 +30,8 @@ async def open_live(
     """
     given = dict(table) if table is not None else None
     while True:
-        live = Live(home, fetch_config=_fetch(given) if given is not None else None, environ=environ)
+        fetch = _fetch(given) if given is not None else None
+        live = Live(home, fetch_config=fetch, forget=forget, environ=environ)
         try:
             await live.start(wait_seconds)
             return live

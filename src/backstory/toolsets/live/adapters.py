@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import math
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,10 +24,15 @@ from .service import Service
 from .settings import FsSettings, LiveSettings
 from .store_protocol import StoreProtocol
 
-__all__ = ["Adapter", "FsAdapter", "Publish"]
+__all__ = ["Adapter", "Forget", "FsAdapter", "Publish"]
 
 Publish = Callable[[int, Callable[[], list[Event]]], None]
 """Tells subscribers: the number of the newest event, and how to get the new ones."""
+Forget = Callable[[str], None]
+"""Deletes what there is elsewhere of a session that was deleted. Called in a thread; again, if it raises."""
+_log = logging.getLogger("backstory.live")
+_RETRY_SECONDS = 30.0
+_END_SECONDS = 5.0
 
 
 class Adapter(Protocol):
@@ -65,7 +73,7 @@ class Adapter(Protocol):
 class FsAdapter:
     name = "fs"
 
-    def __init__(self, settings: LiveSettings, publish: Publish, url: str = "") -> None:
+    def __init__(self, settings: LiveSettings, publish: Publish, url: str = "", forget: Forget | None = None) -> None:
         assert isinstance(settings.adapter, FsSettings)
         self._tell = publish
         folder = Path(settings.adapter.data_dir or "")
@@ -73,6 +81,10 @@ class FsAdapter:
         self._service = Service(self._store, settings)
         self._protocol = StoreProtocol(self._store, self._read, lambda: self.head)
         self.head = 0
+        self._forget = forget
+        self._forget_until = math.inf
+        self._deleted = asyncio.Event()
+        self._forgetting: asyncio.Task[None] | None = None
 
     @property
     def oldest(self) -> int:
@@ -82,9 +94,38 @@ class FsAdapter:
         await asyncio.to_thread(self._store.open, wait_seconds)
         self.head = self._store.journal.head
         self._store.start()
+        if self._forget is not None:
+            self._forgetting = asyncio.create_task(self._keep_forgetting(self._forget))
 
     async def close(self) -> None:
+        if self._forgetting is not None:
+            self._forget_until = asyncio.get_running_loop().time() + _END_SECONDS
+            self._deleted.set()
+            await self._forgetting
         await self._store.close()
+
+    async def _keep_forgetting(self, forget: Forget) -> None:
+        """Until it is closed. What cannot be forgotten now is tried again, also after a restart."""
+        while True:
+            self._deleted.clear()
+            closing = self._forget_until < math.inf
+            done = await self._forget_deleted(forget)
+            if closing:
+                return
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._deleted.wait(), None if done else _RETRY_SECONDS)
+
+    async def _forget_deleted(self, forget: Forget) -> bool:
+        try:
+            for session_id in self._store.index.deleted():
+                if asyncio.get_running_loop().time() > self._forget_until:
+                    return False
+                await asyncio.to_thread(forget, session_id)
+                self._store.index.set_told(session_id)
+        except Exception as error:  # whatever is wrong with the archive: the session itself is gone
+            _log.warning("a deleted session is still in the archive: %s", error)
+            return False
+        return True
 
     def wanted(self) -> bool:
         return self._store.lock.wanted()
@@ -121,6 +162,8 @@ class FsAdapter:
 
     def _publish(self, change: Change) -> None:
         self.head = change.head
+        if change.cause == "deleted":
+            self._deleted.set()
         if change.events:
             self._tell(change.head, lambda: events_of(change))
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from msgspec import Struct
 
 from .records import EntryLine
 
-__all__ = ["Branch", "Layout", "Place", "lay_out"]
+__all__ = ["Branch", "Layout", "Place", "lay_out", "read_place", "signed"]
 
 
 class Place(EntryLine):
@@ -62,3 +63,15 @@ def _ancestry(entry_id: str, entries: Mapping[str, EntryLine], placed: Mapping[s
         chain[current] = entries[current]
         current = entries[current].parent
     return list(chain.values())
+
+
+def read_place(row: Sequence[Any]) -> Place:
+    """A place from its row in the index."""
+    place = Place(*row)
+    place.revision %= 2**64
+    return place
+
+
+def signed(number: int) -> int:
+    """An unsigned 64-bit number as SQLite keeps it."""
+    return number - 2**64 if number >= 2**63 else number

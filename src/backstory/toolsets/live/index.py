@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from .branches import Branch, Place
+from .branches import Branch, Place, read_place, signed
 from .database import Database
 from .filters import tokens_of
 from .journal import Position
@@ -27,6 +27,7 @@ _VERSION = 2
 _CACHED_SESSIONS = 4096
 _RARE = 1000
 _MAX_TOKENS = 32
+_DELETED = "deleted "
 _encode = msgspec.json.encode
 
 _SCHEMA = """
@@ -133,7 +134,7 @@ class Index:
         if session.tip is not None and session.tip.id == entry_id:
             return session.tip
         row = self._ask(f"SELECT {_PLACE} FROM entry WHERE session = ? AND id = ?", session.key, entry_id).fetchone()
-        return _place(row) if row else None
+        return read_place(row) if row else None
 
     def path(self, session: Session, end: Place) -> list[Run]:
         """The runs from the root to an entry."""
@@ -164,13 +165,13 @@ class Index:
                 run.last,
                 limit - len(found) if limit >= 0 else -1,
             )
-            found += map(_place, rows)
+            found += map(read_place, rows)
         return found
 
     def all_places(self, session: Session) -> list[Place]:
         """Every entry, parents before their children (a branch is numbered after the one it leaves)."""
         rows = self._ask(f"SELECT {_PLACE} FROM entry WHERE session = ? ORDER BY branch, depth", session.key)
-        return [_place(row) for row in rows]
+        return [read_place(row) for row in rows]
 
     def ordered(
         self, order: Order, after: tuple[int, str] | None, tokens: Sequence[int]
@@ -248,7 +249,7 @@ class Index:
         place = Place(line.id, line.parent, line.role, line.revision, line.offset, line.length, branch, depth)
         self._write(
             "INSERT INTO entry VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            session.key, branch, depth, line.id, line.parent, line.role, _signed(line.revision), line.offset,
+            session.key, branch, depth, line.id, line.parent, line.role, signed(line.revision), line.offset,
             line.length,
         )  # fmt: skip
         session.current += line.length
@@ -270,7 +271,7 @@ class Index:
             "UPDATE entry SET role = ?, revision = ?, offset = ?, length = ? "
             "WHERE session = ? AND branch = ? AND depth = ?",
             line.role,
-            _signed(line.revision),
+            signed(line.revision),
             line.offset,
             line.length,
             session.key,
@@ -310,7 +311,7 @@ class Index:
             "INSERT INTO entry VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             [
                 (
-                    key, place.branch, place.depth, place.id, place.parent, place.role, _signed(place.revision),
+                    key, place.branch, place.depth, place.id, place.parent, place.role, signed(place.revision),
                     place.offset, place.length,
                 )
                 for place in places
@@ -367,6 +368,18 @@ class Index:
     def set_state(self, name: str, value: str | None) -> None:
         self._write("INSERT OR REPLACE INTO state VALUES (?, ?)", name, value, key=("state", name))
 
+    def note_deleted(self, session_id: str) -> None:
+        """Remember that a session was deleted until others that have copies of it were told (`set_told`)."""
+        self._write("INSERT OR REPLACE INTO state VALUES (?, NULL)", _DELETED + session_id)
+
+    def set_told(self, session_id: str) -> None:
+        self._write("DELETE FROM state WHERE name = ?", _DELETED + session_id)
+
+    def deleted(self) -> list[str]:
+        """Deleted sessions that others were not told of yet."""
+        rows = self._ask("SELECT name FROM state WHERE name > ? AND name < ?", _DELETED, _DELETED + chr(0x10FFFF))
+        return [row[0].removeprefix(_DELETED) for row in rows]
+
     def checkpoint(self) -> Position | None:
         found = self.state("checkpoint")
         return Position(*map(int, found.split())) if found else None
@@ -380,14 +393,3 @@ class Index:
         if done:
             self._touched.clear()
         return done
-
-
-def _place(row: Sequence[Any]) -> Place:
-    place = Place(*row)
-    place.revision %= 2**64
-    return place
-
-
-def _signed(number: int) -> int:
-    """An unsigned 64-bit number as SQLite keeps it."""
-    return number - 2**64 if number >= 2**63 else number

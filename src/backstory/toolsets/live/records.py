@@ -92,6 +92,7 @@ def leaf_line(leaf: str | None) -> bytes:
 
 class _Role(Struct):
     role: Literal["user", "assistant", "function_result", "custom"]
+    content: list[Raw]
 
 
 class _Head(Struct):

@@ -16,7 +16,7 @@ import msgspec
 
 from ...config import ConfigError, load_settings
 from ..base import BadArgument, decode_arguments
-from .adapters import Adapter, FsAdapter
+from .adapters import Adapter, Forget, FsAdapter
 from .bridge import BridgeAdapter
 from .errors import LiveError
 from .events import FEED, PUBLIC_TYPES, Deliver, Event
@@ -44,13 +44,15 @@ class Live:
         *,
         fetch_config: Callable[[], Awaitable[Mapping[str, Any]]] | None = None,
         own_urls: Iterable[str] = (),
+        forget: Forget | None = None,
         environ: Mapping[str, str] = os.environ,
     ) -> None:
         """`fetch_config` gives the `[live]` table whenever it is asked; by default that of `home/config.toml`, which is
         also watched. `own_urls` are the WebSocket URLs this instance is reached at (also in `self.own_urls`, may be set
-        until `start`): a bridge to one of them is refused."""
+        until `start`): a bridge to one of them is refused. `forget` deletes what others have of a deleted session."""
         self.own_urls = list(own_urls)
         self._home = home
+        self._forget = forget
         self._environ = environ
         self._fetch = fetch_config or self._fetch_file
         self._watch = fetch_config is None
@@ -271,7 +273,7 @@ class Live:
         if isinstance(settings.adapter, BridgeSettings):
             adapter = BridgeAdapter(settings, publish, settle, lambda: self._tell_state({}))
         else:
-            adapter = FsAdapter(settings, publish, next(iter(self.own_urls), ""))
+            adapter = FsAdapter(settings, publish, next(iter(self.own_urls), ""), self._forget)
         return adapter
 
     async def _exchange(self, settings: LiveSettings) -> None:

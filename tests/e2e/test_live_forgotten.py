@@ -1,0 +1,139 @@
+"""A live session that is deleted is deleted from the archive too, whichever process deletes it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backstory import live
+from backstory.archive.base import SearchRequest
+from backstory.library import Library
+from backstory.model import SEARCHABLE_TYPES
+from backstory.toolsets.live import Live
+from tests.e2e.served import Served, eventually
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> Iterator[Library]:
+    with Library(tmp_path / ".backstory", agents_home=tmp_path, environ={}) as opened:
+        yield opened
+
+
+def sessions_with(library: Library, word: str) -> set[str]:
+    hits = library.archive.search(SearchRequest(query=word, types=SEARCHABLE_TYPES, limit=50)).hits
+    return {hit.session.key.removeprefix("live/") for hit in hits}
+
+
+class TestServed:
+    """`backstory serve` forgets at once. A fork lives on, and an id that is used again is another session."""
+
+    def test_deleted_everywhere(self, library: Library, tmp_path: Path) -> None:
+        with Served(tmp_path) as server:
+
+            def say(session_id: str, words: str) -> str:
+                server.call("ensure", {"session_id": session_id})
+                message = live.user(words)
+                entry_id: str = server.call("append", {"session_id": session_id, "message": message})["entry_id"]
+                return entry_id
+
+            entry_id = say("s", "the quokka")
+            fork = server.call("fork", {"session_id": "s", "entry_id": entry_id})["session_id"]
+            say("t", "the wallaby")
+            eventually(lambda: sessions_with(library, "quokka") == {"s", fork})
+            eventually(lambda: sessions_with(library, "wallaby") == {"t"})
+            server.call("delete", {"session_id": "s"})
+            eventually(lambda: sessions_with(library, "quokka") == {fork})
+            assert library.archive.session("live/s") is None
+            say("s", "the numbat")
+            eventually(lambda: sessions_with(library, "numbat") == {"s"})
+            server.call("delete", {"session_id": fork})
+            eventually(lambda: sessions_with(library, "quokka") == set())
+            assert sessions_with(library, "wallaby") == {"t"}
+            assert sessions_with(library, "numbat") == {"s"}
+
+    def test_deleted_before_it_was_read(self, library: Library, tmp_path: Path) -> None:
+        """The process beside the server may have the file open when the session is deleted."""
+        with Served(tmp_path) as server:
+            for number in range(20):
+                session_id = f"s{number}"
+                server.call("ensure", {"session_id": session_id})
+                server.call("append", {"session_id": session_id, "message": live.user("the quokka")})
+                server.call("delete", {"session_id": session_id})
+            server.call("ensure", {"session_id": "t"})
+            server.call("append", {"session_id": "t", "message": live.user("the wallaby")})
+            eventually(lambda: sessions_with(library, "wallaby") == {"t"})
+            eventually(lambda: library.archive.forgetting() == [])
+            assert sessions_with(library, "quokka") == set()
+
+
+class TestInPython:
+    """Without a server the sessions are forgotten by who deletes them, or by who comes next."""
+
+    def talk(self, library: Library) -> None:
+        async def scenario() -> None:
+            async with live.open(library.home) as sessions:
+                await sessions.ensure("s")
+                await sessions.append("s", live.user("the quokka"))
+
+        asyncio.run(scenario())
+        library.sync()
+        assert sessions_with(library, "quokka") == {"s"}
+
+    def test_deleted(self, library: Library) -> None:
+        self.talk(library)
+
+        async def scenario() -> None:
+            async with live.open(library.home) as sessions:
+                assert await sessions.delete("s")
+
+        asyncio.run(scenario())
+        assert sessions_with(library, "quokka") == set()
+        self.talk(library)
+
+    def test_another_folder_is_not_of_this_home(self, library: Library, tmp_path: Path) -> None:
+        self.talk(library)
+
+        async def scenario() -> None:
+            async with live.open(library.home, data_dir=tmp_path / "elsewhere") as sessions:
+                await sessions.ensure("s")
+                assert await sessions.delete("s")
+
+        asyncio.run(scenario())
+        assert library.archive.forgetting() == []
+        assert sessions_with(library, "quokka") == {"s"}
+
+    def test_what_could_not_be_forgotten_is_later(self, library: Library, caplog: pytest.LogCaptureFixture) -> None:
+        self.talk(library)
+        told: list[str] = []
+
+        def refuse(session_id: str) -> None:
+            raise OSError("the archive is away")
+
+        async def delete(forget: Any) -> None:
+            async with Live(library.home, forget=forget, environ={}) as sessions:
+                await sessions.call("session::delete", {"session_id": "s"})
+
+        asyncio.run(delete(refuse))
+        assert "the archive is away" in caplog.text
+        asyncio.run(delete(None))
+        asyncio.run(delete(told.append))
+        assert told == ["s"]
+        asyncio.run(delete(told.append))
+        assert told == ["s"]
+
+    def test_a_crash_between_the_two(self, tmp_path: Path) -> None:
+        from tests.live_world import World
+
+        world = World(tmp_path, {"adapter": {"name": "fs", "config": {"fsync": "off"}}})
+        try:
+            world.call("ensure", session_id="s")
+            world.call("delete", session_id="s")
+            world.crash_and_reopen()
+            store: Any = world.live._adapter._store  # type: ignore[attr-defined]
+            assert store.index.deleted() == ["s"]
+        finally:
+            world.end()
