@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from backstory.archive.base import ArchiveBusy, SearchRequest
+from backstory.archive.base import ArchiveBusy, ExchangesRequest, SearchRequest
 from backstory.archive.local.archive import LocalArchive
 from backstory.library import Library
 from backstory.model import SEARCHABLE_TYPES
@@ -68,11 +68,19 @@ def check_whole(home: Path, folder: Path, transcripts: list[Transcript]) -> None
             session = library.archive.session(key)
             assert session is not None
             assert (session.turn_count, session.event_count) == (_TURNS, 4 * _TURNS)
+            assert session.exchange_count == _TURNS
+            topic = f"topic{transcripts.index(transcript)}"
+            for number, exchange in enumerate(library.archive.exchanges(key)):
+                assert (exchange.number, exchange.user_text) == (number, f"question {number} about {topic}")
+                assert [event.text for event in exchange.said][1:] == [f"answer {number} for {topic}"]
+                assert exchange.said[0].arguments == {"command": f"make step{number}"}
         events = _SESSIONS * _TURNS * 4
         assert library.archive.counts().events == events
         request = SearchRequest(query="topic7", types=SEARCHABLE_TYPES, limit=2 * _TURNS)
         found = library.archive.search(request)
         assert (len(found.hits), found.more, found.documents) == (2 * _TURNS, False, events)
+        exchanges = library.archive.search_exchanges(ExchangesRequest(query="topic7", limit=2 * _TURNS))
+        assert sorted(hit.number for hit in exchanges) == list(range(_TURNS))
 
 
 class TestKill:

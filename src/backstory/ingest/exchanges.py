@@ -49,13 +49,15 @@ class Exchanges:
                 self._position = self._reached = number
             return self._revise(event, number)
         session = self._session
-        begins = (event.exchange == "user" or self._position < 0) and session.exchange_count < MAX_TURNS
+        begins = (event.exchange == "user" or not session.exchange_count) and session.exchange_count < MAX_TURNS
         if begins:
             self._position = session.exchange_count
             self._reached += self._reached == self._position - 1
             session.exchange_count += 1
             row = self._rows[self._position] = ExchangeRow(session=session.key, number=self._position, ts=ts)
         else:
+            if self._position < 0:  # another file of the session goes on where the one before it ended
+                self._position = session.exchange_count - 1
             row = self._row(self._position)
         if begins and event.exchange == "user":
             row.user, row.user_text = event.uid, event.user_text

@@ -366,6 +366,20 @@ class TestRewritten:
         assert said(world.ask("read_conversation", session_id=session.id)["turns"]) == expected
         assert len(world.list()) == 1
 
+    @pytest.mark.parametrize("together", [True, False])
+    def test_a_session_that_moves(self, world: World, together: bool) -> None:
+        """A session that changes its directory goes on in another folder, where it left off."""
+        session = Session("s").prompt("Ask").answer("Yes.", None)
+        rest = Session("s", "/elsewhere")
+        rest.records, rest._ms = [{"type": "mode", "sessionId": session.id}] * 2, session._ms
+        rest.answer("On it.").prompt("More").answer("Ok.")
+        if not together:
+            world.read(session)
+        world.read(session, rest)
+
+        turns = world.ask("read_conversation", session_id=session.id)["turns"]
+        assert said(turns) == [("Ask", "Yes.\nOn it."), ("More", "Ok.")]
+
     def test_from_the_start(self, world: World) -> None:
         """A file with another beginning is read again: what is known stays where it is."""
         session = Session("s").prompt("Ask").answer("Yes.").prompt("More").answer("Ok.")
