@@ -25,6 +25,7 @@ from ..base import (
     TurnRow,
 )
 from .bodies import Bodies, train_dictionary
+from .connections import select_in
 from .database import highest, mark, newest_change, rewrite, stored_dictionary
 from .follower import Follower
 from .following import Following
@@ -79,6 +80,7 @@ def take_lock(home: Path) -> filelock.BaseFileLock:
     return lock
 
 
+_SELECT_PLACES = "SELECT e.uid, s.key, e.turn FROM event e JOIN session s ON s.id = e.session WHERE e.uid IN ({})"
 _DELETE_EXCHANGES = "DELETE FROM exchange WHERE session = ? AND number >= ?"
 _MARK_STALE = "INSERT INTO stale (session, turn, event) SELECT session, turn, id FROM event WHERE uid = ?"
 # Traces show usage: the turn that has it, wherever the call was told again, has changed.
@@ -134,16 +136,8 @@ class LocalWriter:
         return read_turn(key, row) if row else None
 
     def places(self, uids: Sequence[bytes]) -> dict[bytes, Place]:
-        found: dict[bytes, Place] = {}
-        for start in range(0, len(uids), 500):
-            chunk = uids[start : start + 500]
-            marks = ", ".join("?" * len(chunk))
-            rows = self._db.execute(
-                f"SELECT e.uid, s.key, e.turn FROM event e JOIN session s ON s.id = e.session WHERE e.uid IN ({marks})",
-                chunk,
-            )
-            found.update((uid, Place(key, turn)) for uid, key, turn in rows)
-        return found
+        rows = select_in(self._db, _SELECT_PLACES, uids)
+        return {uid: Place(key, turn) for uid, key, turn in rows}
 
     def events(self, key: str, turn: int) -> list[EventRow]:
         rows = self._db.execute(
