@@ -83,6 +83,38 @@ class TestInPython:
         library.sync()
         assert sessions_with(library, "quokka") == {"s"}
 
+    def test_the_log_is_blanked(self, library: Library) -> None:
+        """Who asks for old events gets none of a deleted session, and no file has its words; others are all there."""
+
+        async def scenario() -> list[str]:
+            async with live.open(library.home) as sessions:
+                for session_id in ("s", "t"):
+                    await sessions.ensure(session_id, title=f"About {session_id}")
+                    await sessions.append(session_id, live.user(f"the quokka of {session_id}"))
+                await sessions.delete("s")
+                await sessions.ensure("s")
+                await sessions.append("s", live.user("the numbat"))
+            async with live.open(library.home) as sessions:
+                told = []
+                async for event in sessions.follow(after=0):
+                    told.append(f"{event.trigger_type} {event.payload}")
+                    if "numbat" in told[-1]:
+                        return told
+            raise AssertionError
+
+        told = asyncio.run(scenario())
+        assert not [event for event in told if "quokka of s" in event or "About s" in event]
+        assert [event.split()[0] for event in told] == [
+            "session::created",
+            "session::message-added",
+            "session::deleted",
+            "session::created",
+            "session::message-added",
+        ]
+        kept = b"".join(path.read_bytes() for path in (library.home / "live").rglob("*.jsonl"))
+        assert b"quokka of s" not in kept
+        assert b"quokka of t" in kept
+
     def test_deleted(self, library: Library) -> None:
         self.talk(library)
 

@@ -120,6 +120,7 @@ class FsAdapter:
             for session_id in self._store.index.deleted():
                 if asyncio.get_running_loop().time() > self._forget_until:
                     return False
+                await asyncio.to_thread(self._store.journal.blank, session_id)
                 await asyncio.to_thread(forget, session_id)
                 self._store.index.set_told(session_id)
         except Exception as error:  # whatever is wrong with the archive: the session itself is gone

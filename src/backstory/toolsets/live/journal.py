@@ -162,6 +162,45 @@ class Journal:
             self._path(self._segments.pop(0)).unlink()
             sizes.pop(0)
 
+    def blank(self, session_id: str) -> None:
+        """Overwrite what the log says of a session up to its deletion; numbers and offsets stay as they are.
+
+        May run in another thread than the rest: only lines that are complete are read and overwritten.
+        """
+        found: list[tuple[Path, int, int, Change]] = []
+        deleted = 0
+        for path, offset, line in self._lines_with(_encode(session_id)):
+            with suppress(msgspec.MsgspecError, UnicodeDecodeError):
+                change = _decode_change(_sound_part(line).decode())
+                if change.session_id == session_id and change.cause == "deleted":
+                    deleted = len(found)
+                elif change.session_id == session_id:
+                    found.append((path, offset, len(line), change))
+        for path, offset, length, change in found[:deleted]:
+            gone = Change(
+                head=change.head, events=change.events, cause="published", session_id=session_id, time=change.time
+            )
+            line = _encode(gone)
+            if len(line) < length:
+                with suppress(FileNotFoundError), path.open("r+b") as file:
+                    file.seek(offset)
+                    file.write(line.ljust(length - 1) + b"\n")
+                    file.flush()
+                    _sync_data(file.fileno())
+
+    def _lines_with(self, text: bytes) -> Iterator[tuple[Path, int, bytes]]:
+        """The complete lines that have some bytes in them, with their files and offsets."""
+        segments, size = list(self._segments), self._size
+        for segment in segments:
+            offset = 0
+            with suppress(FileNotFoundError), self._path(segment).open("rb") as file:
+                for line in file:
+                    if segment == segments[-1] and offset + len(line) > size:
+                        return
+                    if text in line:
+                        yield self._path(segment), offset, line
+                    offset += len(line)
+
     def changes(self, start: Position | None) -> Iterator[Change]:
         """All changes from a position on; from the oldest kept when there is none."""
         for segment in self._segments:
