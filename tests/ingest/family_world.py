@@ -46,14 +46,16 @@ def claude_code() -> Files:
     marked = fork(first, "marked", 4, forkedFrom={"sessionId": first.id}).prompt("marked fork").answer("answer, marked")
     old = Transcript("old", "/home/dev/old").prompt("question of old").answer("answer of old", None)
     old.prompt("another question").answer("another answer", None)
-    agent = with_agent(old)
+    agents = {(old, name): with_agent(old, name) for name in ("a1", "a2")}
+    agents[third, "a3"] = with_agent(third, "a3")
     moved = Transcript("moved", "/home/dev/one").prompt("question here").answer("answer here")
     there = Transcript("moved", "/home/dev/two", start_ms=moved._ms + 60_000)
     there.records, here = list(moved.records), len(moved.records)
     there.prompt("question there").answer("answer there")
     there.records = there.records[here:]
     files = {relative(each): lines(each.records) for each in (first, second, third, marked, old, moved, there)}
-    files[relative(old).removesuffix(".jsonl") + "/subagents/agent-a1.jsonl"] = lines(agent)
+    for (session, name), records in agents.items():
+        files[agent_path(session, name)] = lines(records)
     helped, helper = with_helper()
     files[relative(helped)] = lines(helped.records)
     files[relative(helped).removesuffix(".jsonl") + "/subagents/agent-acompact-b2.jsonl"] = lines(helper)
@@ -66,23 +68,27 @@ def relative(transcript: Transcript) -> str:
     return str(transcript.path(Path("/")).relative_to("/"))
 
 
-def with_agent(session: Transcript) -> list[dict[str, Any]]:
+def agent_path(session: Transcript, agent: str) -> str:
+    return relative(session).removesuffix(".jsonl") + f"/subagents/agent-{agent}.jsonl"
+
+
+def with_agent(session: Transcript, agent: str) -> list[dict[str, Any]]:
     """Let a session start an agent and repeat what it does, as versions before 2.1.80 or so did. Gives the agent's own
     transcript."""
-    call = f"toolu_{session.id[:8]}"
-    arguments = {"description": "Look around", "prompt": "agent, look around", "subagent_type": "x"}
-    session.prompt("question for an agent")
+    call = f"toolu_{session.id[:8]}_{agent}"
+    arguments = {"description": "Look around", "prompt": f"agent {agent}, look around", "subagent_type": "x"}
+    session.prompt(f"question for agent {agent}")
     session._assistant([{"type": "tool_use", "id": call, "name": "Task", "input": arguments}], None)
-    task = Transcript("task", session.cwd, start_ms=session._ms)
-    task.prompt("agent, look around").call("Read", {"file_path": "a.py"}, "text of a.py")
+    task = Transcript(f"task of {agent}", session.cwd, start_ms=session._ms)
+    task.prompt(f"agent {agent}, look around").call("Read", {"file_path": "a.py"}, "text of a.py")
     task.answer("agent has looked", None)
-    records = [{**record, "sessionId": session.id, "isSidechain": True, "agentId": "a1"} for record in task.records]
+    records = [{**record, "sessionId": session.id, "isSidechain": True, "agentId": agent} for record in task.records]
     for record in records[:3]:
         message = {name: record[name] for name in ("type", "message", "uuid", "timestamp")}
-        progress = {"type": "agent_progress", "agentId": "a1", "message": message}
+        progress = {"type": "agent_progress", "agentId": agent, "message": message}
         session._record("progress", data=progress, parentToolUseID=call, toolUseID="x")
     result = {"type": "tool_result", "tool_use_id": call, "content": "agent has looked"}
-    session._record("user", message={"role": "user", "content": [result]}, toolUseResult={"agentId": "a1"})
+    session._record("user", message={"role": "user", "content": [result]}, toolUseResult={"agentId": agent})
     session.answer("answer after the agent", None)
     return records
 

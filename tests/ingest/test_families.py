@@ -15,6 +15,7 @@ from family_world import Files, append, changes, dump, home, relative
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from backstory.archive.local import writer
 from backstory.archive.local.writer import LocalWriter
 from backstory.ingest import pipeline
 from backstory.library import Library
@@ -77,9 +78,11 @@ class TestOrder:
         prompts = [event["text"] for event in at_once.rows["events"] if event["type"] == "user_input"]
         assert sorted(prompts) == sorted(
             {
-                *(f"question {name}" for name in ("one", "two", "three", "of old", "for an agent", "here", "there")),
+                *(f"question {name}" for name in ("one", "two", "three", "of old", "here", "there")),
+                *(f"question for agent {name}" for name in ("a1", "a2", "a3")),
+                *(f"agent {name}, look around" for name in ("a1", "a2", "a3")),
                 "question to be helped with", "question after the summary",
-                "another question", "agent, look around", "fork of two", "fork of the fork", "marked fork",
+                "another question", "fork of two", "fork of the fork", "marked fork",
                 *(f"question of {name}" for name in ("one", "two", "three", "of an agent")),
                 *(f"question of {name}" for name in ("fork", "fork of the fork", "early fork", "orphan")),
                 "question of of a session that is gone",
@@ -165,6 +168,16 @@ class TestReadingAgain:
             "second": ["fork of two"],
         }
         library.close()
+
+    def test_while_another_process_follows(
+        self, at_once: Contents, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """It makes the traces of agents whose session is being read again, because of the transcript of another one."""
+        batches = [[whole(name) for name in NAMES if "agent-a2" not in name]]
+        batches.append([whole(name) for name in NAMES if "agent-a2" in name])
+        with patch.object(writer, "_BULK_BYTES", 0):
+            assert at_once - read(tmp_path, batches) == []
+        assert caplog.messages == []
 
     def test_past_the_deadline(self, tmp_path: Path) -> None:
         """What is left to do is done by the next sync; until then nothing is missing."""

@@ -146,17 +146,20 @@ class TestUsage:
         assert world.spans(world.traces()[0])[1]["data"]["metadata"]["costSource"] == "reported"
 
 
-def write_subagent(world: World, parent: Transcript, name: str) -> None:
+def write_subagent(
+    world: World, parent: Transcript, name: str, child: Transcript | None = None, *, upto: int | None = None
+) -> None:
     """A subagent's transcript in a file of its own, as Claude Code keeps it."""
     call = parent.records[1]["message"]["content"][0]["id"]
     parent.records[2]["toolUseResult"] = {"agentId": name, "status": "completed", "content": []}
     parent.records[2]["message"]["content"][0]["tool_use_id"] = call
-    child = Transcript(f"sub {name}", start_ms=1_780_000_001_500).prompt("look around").answer("nothing here")
+    if child is None:
+        child = Transcript(f"sub {name}", start_ms=1_780_000_001_500).prompt("look around").answer("nothing here")
     for record in child.records:
         record |= {"isSidechain": True, "agentId": name, "sessionId": parent.id}
     folder = parent.path(world.agents).with_suffix("") / "subagents"
     folder.mkdir(parents=True, exist_ok=True)
-    lines = "".join(json.dumps(record) + "\n" for record in child.records)
+    lines = "".join(json.dumps(record) + "\n" for record in child.records[:upto])
     (folder / f"agent-{name}.jsonl").write_text(lines, "utf-8")
 
 
@@ -191,6 +194,34 @@ class TestSubagents:
         (trace,) = world.traces()
         assert len(world.spans(trace)) == 6
         assert trace["totalTokens"] == 3 * 115
+
+    def test_growing_with_its_parent(self, world: World) -> None:
+        """What was read of it before its parent came moves, too."""
+        parent = self.parent()
+        write_subagent(world, parent, "a1b2c3d", upto=1)
+        world.sync()
+        write_subagent(world, parent, "a1b2c3d")
+        world.sync(parent)
+        (trace,) = world.traces()
+        assert len(world.spans(trace)) == 6
+        assert trace["totalTokens"] == 3 * 115
+
+    def test_with_those_that_it_started(self, world: World) -> None:
+        """A subagent that moves below its call takes its own subagents along."""
+        child, parent = Transcript("child").prompt("look around"), self.parent()
+        child.call("Task", {"prompt": "look there", "description": "look", "subagent_type": "x"}, "nothing there")
+        write_subagent(world, child.answer("nothing here"), "b1b2c3d")
+        write_subagent(world, parent, "a1b2c3d", child)
+        folder = parent.path(world.agents).with_suffix("") / "subagents"
+        child.path(world.agents).with_suffix("").joinpath("subagents", "agent-b1b2c3d.jsonl").rename(
+            folder / "agent-b1b2c3d.jsonl"
+        )
+        world.sync()
+        assert [trace["totalTokens"] for trace in world.traces()] == [3 * 115]
+        world.sync(parent)
+        (trace,) = world.traces()
+        assert len(world.spans(trace)) == 10
+        assert trace["totalTokens"] == 5 * 115
 
 
 class TestKeepingUp:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from contextlib import closing, suppress
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from ...model import EventType
@@ -22,6 +23,7 @@ __all__ = [
     "newest_change",
     "prepare",
     "rewrite",
+    "snapshot",
     "stored_dictionary",
 ]
 
@@ -244,6 +246,16 @@ def stored_dictionary(connection: sqlite3.Connection) -> bytes | None:
     """What texts are compressed with, once there are enough of them to learn from."""
     row = connection.execute("SELECT value FROM meta WHERE name = 'dictionary'").fetchone()
     return row[0] if row else None
+
+
+@contextmanager
+def snapshot(connection: sqlite3.Connection) -> Iterator[None]:
+    """Several reads of one state of the record, whatever another process commits meanwhile."""
+    connection.execute("BEGIN")
+    try:
+        yield
+    finally:
+        connection.execute("ROLLBACK")
 
 
 def newest_change(connection: sqlite3.Connection) -> int:

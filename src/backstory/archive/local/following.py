@@ -17,7 +17,7 @@ from ..base import ArchiveError
 from ..render import render_call
 from .bodies import Bodies
 from .connections import select_in
-from .database import newest_change, stored_dictionary
+from .database import newest_change, snapshot, stored_dictionary
 from .documents import EventDocument, ExchangeDocument, turn_number
 from .index import Index, IndexWriter
 from .rows import split_uids
@@ -233,10 +233,11 @@ class Following:
 
     def _feed_exchanges(self, writer: IndexWriter, after: int) -> int:
         """Exchanges grow: each takes the place of what was known of it."""
-        rows = self._record.execute(_SELECT_EXCHANGES.format("change >"), (after,)).fetchall()
-        if after and rows:
-            writer.delete("exchange", [turn_number(session, number) for session, number, *_ in rows])
-        self._add_exchanges(writer, rows)
+        with snapshot(self._record):
+            rows = self._record.execute(_SELECT_EXCHANGES.format("change >"), (after,)).fetchall()
+            if after and rows:
+                writer.delete("exchange", [turn_number(session, number) for session, number, *_ in rows])
+            self._add_exchanges(writer, rows)
         return len(rows)
 
     def _feed_again(self, session: int) -> None:
@@ -244,8 +245,9 @@ class Following:
         self._open_exchanges().delete("session", [session])
         self._uncommitted_exchanges = True
         if self._fed_change:  # else all of them are about to be fed
-            rows = self._record.execute(_SELECT_EXCHANGES.format("session ="), (session,)).fetchall()
-            self._add_exchanges(self._open_exchanges(), rows)
+            with snapshot(self._record):
+                rows = self._record.execute(_SELECT_EXCHANGES.format("session ="), (session,)).fetchall()
+                self._add_exchanges(self._open_exchanges(), rows)
 
     def _add_exchanges(self, writer: IndexWriter, rows: Iterable[tuple[int, int, int, int, int]]) -> None:
         for session, number, change, ts, folder in rows:

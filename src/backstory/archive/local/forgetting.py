@@ -79,9 +79,15 @@ def delete_requested(db: sqlite3.Connection, requests: Iterable[Request], events
 
 
 def delete_sessions(db: sqlite3.Connection, keys: Iterable[str]) -> None:
-    """Delete the rows of these sessions, which may come again; index and traces follow by `stale`."""
+    """Delete the rows of these sessions, which may come again; index and traces follow by `stale`. Those that they
+    started change with them: their traces may lie elsewhere now."""
     _keep_numbers(db)
+    change = newest_change(db) + 1
+    db.execute("UPDATE meta SET value = ? WHERE name = 'change'", (change,))
     for key in keys:
+        db.execute(
+            "UPDATE turn SET change = ? WHERE session IN (SELECT id FROM session WHERE parent = ?)", (change, key)
+        )
         found = db.execute("SELECT id FROM session WHERE key = ?", (key,)).fetchone()
         number = found[0] if found else 0
         _delete(db, key, number)

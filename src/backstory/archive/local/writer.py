@@ -326,6 +326,7 @@ class LocalWriter:
             return
         with self._transaction(durable=True):
             delete_sessions(self._db, keys)
+        self._change = newest_change(self._db)
         self._forget_uncommitted(self._next_event)
 
     def forget_requested(self) -> bool:

@@ -9,15 +9,18 @@ from __future__ import annotations
 import logging
 import sqlite3
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import Struct
+from msgspec.json import encode
 
-from ....model import EventType, call_by_tokens, digest, session_id, turn_id
-from ....money import Tokens, price, price_list
-from ...base import UsageRow
+from ....model import EventType, digest, session_id, turn_id
+from ....money import price_list
 from ...spans import SPAN_TYPES, Origin
-from .turn import Piece, Turn, Unpack, read_turn_spans
+from ..database import snapshot
+from .turn import Piece, Turn, Unpack, call_of, cost_of, read_turn_spans
 from .twins import scope_of
 
 if TYPE_CHECKING:
@@ -34,6 +37,24 @@ _SPAN = SPAN_TYPES.index("SPAN")
 _ERROR, _PENDING, _SUCCESS = range(3)
 # Telemetry that became a session has its spans already.
 _NOT_PROJECTED = "otel"
+
+_FAMILY = """
+WITH RECURSIVE family (id, key) AS (
+    SELECT id, key FROM session WHERE key = ? UNION SELECT s.id, s.key FROM session s JOIN family f ON s.parent = f.key
+)
+SELECT id FROM family
+"""
+_ANCESTORS = """
+WITH RECURSIVE above (key) AS (
+    VALUES (?) UNION SELECT s.parent FROM session s JOIN above a ON s.key = a.key WHERE s.parent IS NOT NULL
+)
+SELECT key FROM above
+"""
+# The traces in which a subagent may lie are its own and those of the sessions above it.
+_SPANS_OF_FAMILY = (
+    "trace IN (SELECT id FROM trace WHERE session IN (SELECT value FROM json_each(?))) "
+    "AND session IN (SELECT value FROM json_each(?))"
+)
 
 
 class Session(Struct):
@@ -52,6 +73,14 @@ class Place(NamedTuple):
 
     trace: str
     parent: int | None
+
+
+class Host(NamedTuple):
+    """The call that started a subagent."""
+
+    session: int
+    turn: int
+    uid: int
 
 
 class Projection:
@@ -99,23 +128,36 @@ class Projection:
             self._change = min(int(self._meta("change") or 0), self._projected)
 
     def _follow(self, newest: int, deadline: float | None) -> None:
-        while changes := self._changes():
-            self._sessions.clear()
-            self._children.clear()
-            with self._spans.transaction():
-                for session, ordinal in changes[1]:
-                    self._project(session, ordinal)
-                self._refresh()
-                self._set_meta("change", changes[0])
-            self._change = changes[0]
+        while self._project_changes():
             if deadline is not None and time.monotonic() > deadline and self._change < newest:
                 return
-        with self._spans.transaction():
+        with self._reading(), self._spans.transaction():
             self._project_loose_usage()
             self._refresh()
             # The last changes may have been of usage alone.
             self._change = max(self._change, newest)
             self._set_meta("change", self._change)
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """The record as it is now: the writer may remove sessions meanwhile, which are read again."""
+        self._sessions.clear()
+        self._children.clear()
+        with snapshot(self._record):
+            yield
+
+    def _project_changes(self) -> bool:
+        with self._reading():
+            changes = self._changes()
+            if changes is None:
+                return False
+            with self._spans.transaction():
+                for session, ordinal in changes[1]:
+                    self._project(session, ordinal)
+                self._refresh()
+                self._set_meta("change", changes[0])
+        self._change = changes[0]
+        return True
 
     def _changes(self) -> tuple[int, list[tuple[int, int]]] | None:
         (until,) = self._record.execute(
@@ -196,11 +238,11 @@ class Projection:
                 "cache_write": usage.cache_write_5m_tokens + usage.cache_write_1h_tokens or None,
                 "cache_write_1h": usage.cache_write_1h_tokens or None,
                 "reasoning": usage.reasoning_tokens or None,
-                "cost": _cost(piece.model, usage, piece.start),
+                "cost": cost_of(piece.model, usage, piece.start),
                 "cost_reported": usage.cost is not None,
                 "stop_reason": name(usage.stop_reason) if usage.stop_reason else None,
             }
-            by_tokens = _call(agent, usage)
+            by_tokens = call_of(agent, usage)
             row["call"], row["alias"] = (piece.call, by_tokens) if piece.call else (by_tokens, None)
         return row
 
@@ -217,25 +259,45 @@ class Projection:
             parent, turn, _ = above
         return Place(turn_id(self._session(parent).key, turn), uid)
 
-    def _host(self, session: Session) -> tuple[int, int, int] | None:
-        """The call that started a subagent: its session, turn and span."""
+    def _host(self, session: Session) -> Host | None:
+        """The call that started a subagent."""
         if not session.parent or not session.parent_call:
             return None
-        row = self._spans.db.execute("SELECT parent, turn, uid FROM host WHERE session = ?", (session.id,)).fetchone()
-        if row is not None:
-            return row[0], row[1], row[2]
+        known = self._known_host(session)
+        if known is not None and self._exists(known.session):
+            return known
         found = self._find_call(session.parent, session.parent_call)
-        if found is not None:
-            self._spans.db.execute("INSERT INTO host VALUES (?, ?, ?, ?)", (session.id, *found))
+        if known is not None or found is not None:
+            self._move(session, found)
         return found
 
-    def _find_call(self, key: str, call: str) -> tuple[int, int, int] | None:
+    def _known_host(self, session: Session) -> Host | None:
+        row = self._spans.db.execute("SELECT parent, turn, uid FROM host WHERE session = ?", (session.id,)).fetchone()
+        return None if row is None else Host(*row)
+
+    def _move(self, session: Session, host: Host | None) -> None:
+        """Write the turns of a subagent, and of those that it started, where they belong now: below the call, which may
+        have been read later than they were, or again."""
+        db = self._spans.db
+        db.execute("DELETE FROM host WHERE session = ?", (session.id,))
+        if host is not None:
+            db.execute("INSERT INTO host VALUES (?, ?, ?, ?)", (session.id, *host))
+        family = [self._session(number) for (number,) in self._record.execute(_FAMILY, (session.key,)).fetchall()]
+        above = self._record.execute(_ANCESTORS, (session.key,)).fetchall()
+        listed = encode([key for (key,) in above]).decode(), encode([member.id for member in family]).decode()
+        traces = db.execute(f"SELECT DISTINCT trace FROM span WHERE {_SPANS_OF_FAMILY}", listed).fetchall()
+        self._touched |= {trace for (trace,) in traces} | self._spans.remove(_SPANS_OF_FAMILY, listed)
+        for member in family:
+            for ordinal in range(1, member.turn_count + 1):
+                self._write_turn(member, ordinal, self._place(member, ordinal))
+
+    def _find_call(self, key: str, call: str) -> Host | None:
         row = self._record.execute(
             "SELECT e.session, e.turn, e.uid FROM session s JOIN event e ON e.session = s.id WHERE s.key = ? "
             "AND e.type = ? AND json_extract(e.facts, '$.call') = ?",
             (key, EventType.TOOL_CALL.code, call),
         ).fetchone()
-        return None if row is None else (row[0], row[1], _uid(row[2]))
+        return None if row is None else Host(row[0], row[1], _uid(row[2]))
 
     def _follow_children(self, session: Session, ordinal: int, turn: Turn, trace: int) -> None:
         """The subagents that a turn started. Turns of those that were read before their call move below it now; one
@@ -253,11 +315,9 @@ class Projection:
             if piece is None:
                 continue
             child = self._session(number)
-            if self._spans.db.execute("SELECT 1 FROM host WHERE session = ?", (number,)).fetchone() is None:
-                self._spans.db.execute("INSERT INTO host VALUES (?, ?, ?, ?)", (number, session.id, ordinal, piece.uid))
-                for child_ordinal in range(1, child.turn_count + 1):
-                    self._remove_trace(turn_id(child.key, child_ordinal))
-                    self._write_turn(child, child_ordinal, self._place(child, child_ordinal))
+            host = self._known_host(child)
+            if host is None or not self._exists(host.session):
+                self._move(child, Host(session.id, ordinal, piece.uid))
             elif piece.end is not None and child.turn_count:
                 place = self._place(child, child.turn_count)
                 if self._is_pending(child, child.turn_count, place):
@@ -305,6 +365,11 @@ class Projection:
         line = " ".join(self._unpack(body)[: 4 * _NAME_CHARS].split())
         return line if len(line) <= _NAME_CHARS else line[: _NAME_CHARS - 1].rstrip() + "…"
 
+    def _exists(self, number: int) -> bool:
+        """Whether the record has the session still, and not under another number."""
+        known = number in self._sessions
+        return known or self._record.execute("SELECT 1 FROM session WHERE id = ?", (number,)).fetchone() is not None
+
     def _session(self, number: int) -> Session:
         session = self._sessions.get(number)
         if session is None:
@@ -321,25 +386,6 @@ class Projection:
 
     def _set_meta(self, name: str, value: str | int) -> None:
         self._spans.db.execute("INSERT OR REPLACE INTO meta (name, value) VALUES (?, ?)", (name, value))
-
-
-def _call(agent: str, usage: UsageRow) -> str:
-    written = usage.cache_write_5m_tokens + usage.cache_write_1h_tokens
-    return call_by_tokens(agent, usage.input_tokens, usage.output_tokens, usage.cache_read_tokens, written)
-
-
-def _cost(model: str | None, usage: UsageRow, at: int) -> float | None:
-    """What the agent reported, else what the prices of the time say."""
-    if usage.cost is not None:
-        return usage.cost
-    counts = Tokens(
-        usage.input_tokens,
-        usage.output_tokens,
-        usage.cache_read_tokens,
-        usage.cache_write_5m_tokens,
-        usage.cache_write_1h_tokens,
-    )
-    return price(model, counts, at)
 
 
 def _uid(digest: bytes) -> int:

@@ -9,12 +9,13 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import Struct
 
-from ....model import EventType
+from ....model import EventType, call_by_tokens
+from ....money import Tokens, price
 from ...base import UsageRow
 from ...spans import SPAN_TYPES
 from ..rows import USAGE_COLUMNS, read_usage
 
-__all__ = ["Piece", "Turn", "Unpack", "read_turn_spans"]
+__all__ = ["Piece", "Turn", "Unpack", "call_of", "cost_of", "read_turn_spans"]
 
 Unpack = Callable[[Any], str]
 """The text of an event's body."""
@@ -349,3 +350,23 @@ def _chat(model: str | None) -> str:
 
 def _uid(digest: bytes) -> int:
     return int.from_bytes(digest[:8], "big", signed=True)
+
+
+def call_of(agent: str, usage: UsageRow) -> str:
+    """The name of a call that has none, by its tokens."""
+    written = usage.cache_write_5m_tokens + usage.cache_write_1h_tokens
+    return call_by_tokens(agent, usage.input_tokens, usage.output_tokens, usage.cache_read_tokens, written)
+
+
+def cost_of(model: str | None, usage: UsageRow, at: int) -> float | None:
+    """What the agent reported, else what the prices of the time say."""
+    if usage.cost is not None:
+        return usage.cost
+    counts = Tokens(
+        usage.input_tokens,
+        usage.output_tokens,
+        usage.cache_read_tokens,
+        usage.cache_write_5m_tokens,
+        usage.cache_write_1h_tokens,
+    )
+    return price(model, counts, at)
