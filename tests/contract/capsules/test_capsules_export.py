@@ -94,6 +94,12 @@ class TestPlace:
         assert all(path.name.startswith("all-") for path in paths[:3])
         assert paths[3].name.startswith("evil-project-")
 
+    def test_is_named_within_the_bytes_that_a_file_name_can_have(self, world: World) -> None:
+        workspace = "\u6f22" * 80
+        world.store("a", workspace=workspace)
+
+        assert Path(world.ok("export", workspace=workspace)["path"]).is_file()
+
     def test_is_private(self, world: World) -> None:
         """Files 0600, also over an old one; folders that are made 0700."""
         world.store("a")

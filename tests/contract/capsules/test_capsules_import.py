@@ -12,6 +12,17 @@ import pytest
 from tests.capsule_world import GOOD, HEADER, World, capsule_text, record
 
 
+class TestLongLines:
+    def test_whatever_the_store_accepts_is_read_again(self, new_world: Callable[..., World]) -> None:
+        """A text of control characters takes six times its length in JSON."""
+        settings = "max_chars = 3_000_000"
+        old, new = new_world("old", settings), new_world("new", settings)
+        old.store("a", "x" + "\x01" * 2_900_000, allow_thin=True)
+        path = new.write("backup.jsonl", Path(old.ok("export")["path"]).read_bytes().rstrip())
+
+        assert new.ok("import", path=str(path))["imported"] == 1
+
+
 class Importing:
     def lines(self, world: World, *lines: Any, **arguments: Any) -> dict[str, Any]:
         path = world.write("in.jsonl", *lines)

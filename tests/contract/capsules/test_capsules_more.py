@@ -154,6 +154,20 @@ class TestAppendOfCode:
         world.ok("append", name="a", section="Decisions", content="```python\nprint(1)\n```")
         assert "print(1)" in world.ok("fetch", name="a")["capsule_text"]
 
+    def test_in_place_of_a_placeholder_beside_its_name(self, world: World) -> None:
+        """Code begins on a line of its own: behind `Decisions:` its end would be taken for a beginning."""
+        world.store("a", "Decisions: tbd\n\n" + GOOD.replace("## Decisions", "## Other"))
+        world.ok("append", name="a", section="Decisions", content="```python\nprint(1)\n```")
+
+        assert "Decisions:\n```python\nprint(1)\n```\n" in world.ok("fetch", name="a")["capsule_text"]
+
+    def test_a_bundle_closes_what_a_capsule_leaves_open(self, world: World) -> None:
+        world.store("a", f"{GOOD}\n~~~~text\nlog")
+        world.store("b")
+        bundle = world.ok("compose", items=[{"name": "a"}, {"name": "b"}])["bundle_text"]
+
+        assert "log\n~~~~\n\n---\n\n## b\n" in bundle
+
 
 class TestAppend:
     def test_to_a_list(self, world: World) -> None:

@@ -196,4 +196,7 @@ class TestCompareAndSet:
         error = world.refused("update", name="a", title="x", if_updated_at=current["updated_at"])
 
         assert error["code"] == "CONFLICT"
+        # Fetching again gives the same second: what helps is the version.
+        assert "give if_version instead" in error["message"]
+        assert "fetch it again" not in error["message"]
         world.ok("update", name="a", title="x", if_version=error["details"]["version"])

@@ -37,6 +37,11 @@ def set_version(path: Path, version: int) -> None:
         connection.execute(f"PRAGMA user_version = {version}")
 
 
+def put_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
 class TestSync:
     def test_reads_what_is_new(self, home: Path, backstory: Program) -> None:
         """Ends with counts, bytes and seconds; the second time there is nothing."""
@@ -139,6 +144,7 @@ class TestDoctor:
         ("damage", "says"),
         [
             (lambda path: path.write_bytes(b"no database " * 100), "✗ capsules.db is damaged"),
+            (put_folder, "✗ The capsule store cannot be used"),
             (lambda path: set_version(path, 99), "✗ capsules.db was written by a newer Backstory"),
         ],
     )

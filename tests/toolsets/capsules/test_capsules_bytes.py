@@ -62,8 +62,8 @@ class TestAnyBytes:
 
     def test_a_line_without_end(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         """Is not read into memory; those around it are."""
-        monkeypatch.setattr(transfer, "_MAX_LINE", 5000)
-        long = json.dumps(record(2, capsule_text=GOOD + "x" * 9000)).encode()
+        monkeypatch.setattr(transfer, "_LINE_BYTES", 5000)
+        long = json.dumps(record(2, capsule_text=GOOD + "x" * 90_000)).encode()
         answer = world.ok("import", path=str(world.write("in.jsonl", record(1), long, record(3), long)), mode="replace")
 
         assert answer["imported"] == 2

@@ -117,7 +117,7 @@ def database_trouble(error: Exception) -> str | None:
 
 def check_database(path: Path) -> str | None:
     """The trouble of a store, looked for without changing it; None for one that is well or not there."""
-    if not path.is_file():
+    if not path.exists():
         return None
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=5)) as connection:

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from .capsule import Capsule
 from .errors import CapsuleError
-from .lint import Section, canonical_name, sections
+from .lint import Section, canonical_name, open_fence, sections
 
 __all__ = ["Extended", "bundle_json", "bundle_markdown", "extend_section"]
 
@@ -37,8 +37,9 @@ def extend_section(text: str, section: str, content: str) -> Extended:
     if kept:
         kept += newline * (1 if _continues_list(kept, content) else 2)
     elif not head.endswith(("\n", "\r")):
-        # Either the text ends with the heading, or the section starts on the line of its name.
-        kept = newline if target.body == len(text) else " "
+        # Either the text ends with the heading, or the section starts on the line of its name. Several lines, such as
+        # a code block, need one of their own.
+        kept = newline if target.body == len(text) or "\n" in content.strip() else " "
     gap = newline * 2 if tail else newline if text.endswith(("\n", "\r")) else ""
     return Extended(f"{head}{kept}{content.strip()}{gap}{tail}", target.name, replaced)
 
@@ -65,8 +66,13 @@ def _find(present: Sequence[Section], wanted: str) -> Section:
 
 
 def bundle_markdown(capsules: Sequence[Capsule]) -> str:
-    """The capsules one after the other, each under its display name."""
-    return "\n\n---\n\n".join(f"## {_display_name(capsule)}\n\n{capsule.text.strip()}" for capsule in capsules)
+    """The capsules one after the other, each under its display name. A code block ends with its capsule."""
+    return "\n\n---\n\n".join(f"## {_display_name(capsule)}\n\n{_closed(capsule.text.strip())}" for capsule in capsules)
+
+
+def _closed(text: str) -> str:
+    fence = open_fence(text)
+    return f"{text}\n{fence}" if fence else text
 
 
 def bundle_json(capsules: Sequence[Capsule]) -> str:

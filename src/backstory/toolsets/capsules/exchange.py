@@ -30,6 +30,7 @@ from .wording import normalise, workspace_or_default
 __all__ = ["export_capsules", "import_capsules"]
 
 _BATCH = 500
+_MAX_STEM_BYTES = 150
 _NOT_IN_FILE_NAMES = re.compile(r"[^\w.-]+|\.\.+")
 
 
@@ -68,7 +69,7 @@ def import_capsules(store: Store, home: Path, settings: CapsuleSettings, given: 
 
     reading = _moss_entries if form == "moss-db" else _export_entries
     merge = Merge(mode, admit)
-    with reading(path_given, _allowed(home, settings)) as entries:
+    with reading(path_given, _allowed(home, settings), settings.most_chars) as entries:
         if mode != "error":
             while batch := list(islice(entries, _BATCH)):
                 with store.writing() as writer:
@@ -87,13 +88,13 @@ def _allowed(home: Path, settings: CapsuleSettings) -> AllowedFolders:
 
 
 @contextmanager
-def _export_entries(path: str, allowed: AllowedFolders) -> Iterator[Iterator[Entry]]:
+def _export_entries(path: str, allowed: AllowedFolders, most_chars: int) -> Iterator[Iterator[Entry]]:
     with open_for_reading(checked_path(path, (".jsonl",), allowed)) as file:
-        yield read_export(file)
+        yield read_export(file, most_chars)
 
 
 @contextmanager
-def _moss_entries(path: str, allowed: AllowedFolders) -> Iterator[Iterator[Entry]]:
+def _moss_entries(path: str, allowed: AllowedFolders, _most_chars: int) -> Iterator[Iterator[Entry]]:
     """Asked for by name, Moss' own folder may be read as well."""
     readable = AllowedFolders((*allowed.folders, Path(MOSS_HOME).expanduser()), allowed.project)
     with closing(read_moss_database(checked_path(path, (".db", ".sqlite", ".sqlite3"), readable))) as entries:
@@ -101,7 +102,9 @@ def _moss_entries(path: str, allowed: AllowedFolders) -> Iterator[Iterator[Entry
 
 
 def _new_file(folder: Path, workspace: str | None, exported_at: int) -> Path:
-    name = _NOT_IN_FILE_NAMES.sub("-", normalise(workspace)).strip("-.")[:80] if workspace else "all"
+    name = _NOT_IN_FILE_NAMES.sub("-", normalise(workspace)).strip("-.") if workspace else "all"
+    # File systems limit the bytes of a name, and a character takes up to four.
+    name = name.encode()[:_MAX_STEM_BYTES].decode(errors="ignore")
     stem = f"{name or 'workspace'}-{time.strftime('%Y%m%dT%H%M%S', time.localtime(exported_at))}"
     candidates = (folder / f"{stem}{suffix}.jsonl" for suffix in ("", *(f"-{n}" for n in range(1, 10_000))))
     return next(path for path in candidates if not path.exists())

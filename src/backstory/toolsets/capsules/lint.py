@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import msgspec
 from msgspec import Struct
 
-__all__ = ["PURPOSES", "SECTIONS", "Section", "canonical_name", "has_open_fence", "missing_sections", "sections"]
+__all__ = ["PURPOSES", "SECTIONS", "Section", "canonical_name", "missing_sections", "open_fence", "sections"]
 
 # In canonical order, with the names that are accepted for each.
 _NAMES: dict[str, tuple[str, ...]] = {
@@ -77,12 +77,12 @@ def sections(text: str) -> list[Section]:
     return found[::-1]
 
 
-def has_open_fence(text: str) -> bool:
-    """Whether a fenced code block begins in the text and does not end."""
+def open_fence(text: str) -> str:
+    """The fence of a code block that begins in the text and does not end; empty when there is none."""
     fence = ""
     for line in _LINE.finditer(text):
         fence = _fence_after(fence, line[1])
-    return bool(fence)
+    return fence
 
 
 def _fence_after(fence: str, line: str) -> str:

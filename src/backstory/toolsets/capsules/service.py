@@ -17,7 +17,7 @@ from .editing import bundle_json, bundle_markdown, extend_section
 from .errors import CapsuleError
 from .exchange import export_capsules, import_capsules
 from .limits import check_fields, check_text, secret_warnings
-from .lint import has_open_fence, missing_sections
+from .lint import missing_sections, open_fence
 from .reader import Filters, Reader
 from .requests import choice, filters_of, limit_of, offset_of, text_of, unless_blank
 from .search import search
@@ -199,7 +199,7 @@ class Capsules:
         for field in ("section", "content"):
             if not (getattr(given, field) or "").strip():
                 raise CapsuleError.invalid(field, f"{field} is required")
-        if has_open_fence(given.content or ""):
+        if open_fence(given.content or ""):
             raise CapsuleError.invalid("content", "content opens a code fence that it does not close; close it")
         self._await_next_second(target, given.if_updated_at)
         with self._store.writing() as writer:
@@ -275,15 +275,13 @@ def _edited(old: Capsule, fields: dict[str, Any]) -> Capsule:
 def _check_unchanged(reader: Reader, capsule: Capsule, if_updated_at: int | None, if_version: int | None) -> None:
     """Compare and set. Where several versions share a second, `if_updated_at` cannot tell them apart: `if_version`
     can."""
-    if if_version is not None:
-        changed = if_version != capsule.version
-    elif if_updated_at is not None:
-        past = reader.past_versions(capsule.id)
-        changed = if_updated_at != capsule.updated_at or any(old.updated_at == if_updated_at for old in past)
-    else:
-        return
-    if changed or (if_updated_at is not None and if_updated_at != capsule.updated_at):
+    changed = if_version not in (None, capsule.version) or if_updated_at not in (None, capsule.updated_at)
+    if changed:
         raise CapsuleError.changed_meanwhile(capsule.updated_at, capsule.version)
+    if if_updated_at is None or if_version is not None:
+        return
+    if any(old.updated_at == if_updated_at for old in reader.past_versions(capsule.id)):
+        raise CapsuleError.changed_meanwhile(capsule.updated_at, capsule.version, is_shared_second=True)
 
 
 def _version(capsule: Capsule, *, include_text: bool) -> types.Version:

@@ -18,8 +18,11 @@ from .wording import workspace_or_default
 __all__ = ["Entry", "Record", "read_export", "record_of", "to_capsule", "write_export"]
 
 _SCHEMA_VERSION = "1.0"
-# Longer than any capsule can be; a line beyond it is not read into memory.
-_MAX_LINE = 16 << 20
+# Room for the other fields of a record, and for the largest texts of a store with other settings. A longer line is not
+# read into memory.
+_LINE_BYTES = 16 << 20
+# A control character takes six bytes in JSON.
+_BYTES_PER_CHAR = 6
 _MAX_ID_CHARS = 128
 # The end of the year 9999.
 _MAX_TIME = 253_402_300_799
@@ -62,11 +65,12 @@ def write_export(file: BinaryIO, capsules: Iterable[Capsule], exported_at: int) 
     return count
 
 
-def read_export(file: BinaryIO) -> Iterator[Entry]:
+def read_export(file: BinaryIO, most_chars: int) -> Iterator[Entry]:
     """The records with the numbers of their lines, or what is wrong with a line. Takes any bytes."""
-    for number, line in _lines(file):
+    max_bytes = _LINE_BYTES + _BYTES_PER_CHAR * most_chars
+    for number, line in _lines(file, max_bytes):
         if line is None:
-            yield number, _broken(number, f"line is longer than {_MAX_LINE} bytes")
+            yield number, _broken(number, f"line is longer than {max_bytes} bytes")
             continue
         try:
             content = msgspec.json.decode(line)
@@ -187,14 +191,14 @@ def _broken(number: int, message: str) -> ImportProblem:
     return ImportProblem(number, "PARSE_ERROR", message)
 
 
-def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
+def _lines(file: BinaryIO, max_bytes: int) -> Iterator[tuple[int, bytes | None]]:
     """The lines that are not blank, numbered from 1; None for one that is too long."""
     number = 0
-    while line := file.readline(_MAX_LINE):
+    while line := file.readline(max_bytes):
         number += 1
-        too_long = len(line) == _MAX_LINE and not line.endswith(b"\n")
+        too_long = len(line) == max_bytes and not line.endswith(b"\n")
         if too_long:
-            while (rest := file.readline(_MAX_LINE)) and not rest.endswith(b"\n"):
+            while (rest := file.readline(max_bytes)) and not rest.endswith(b"\n"):
                 continue
             yield number, None
             continue
