@@ -100,6 +100,24 @@ class TestReading:
         assert "<details> a tag" in text
         assert "<b>bold</b>" in text
 
+    def test_markdown_that_does_not_fit(self, home: Path, backstory: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Long cells are folded; a table of too many columns and what is nested too deeply stand as they are."""
+        monkeypatch.setenv("COLUMNS", "60")
+        path = "/srv/" + "kangaroo" * 12
+        cells = [f"cell{number}" for number in range(40)]
+        row = f"| {' | '.join(cells)} |"
+        wide = f"{row}\n{'|---' * 40}|\n{row}"
+        transcript = Transcript("tables").prompt("Go")
+        transcript.answer(f"**bold**\n\n| a | b |\n|---|---|\n| 1 | {path} |\n\n{wide}")
+        transcript.prompt("Deeper").answer("> " * 30 + "deepest").write(home)
+
+        text = "".join(line.strip() for line in shown(backstory, "open", transcript.id, "--full"))
+
+        assert path in text.replace("1  ", "")
+        assert text.count("cell39") == 2
+        assert "**bold**" not in text
+        assert "deepest" in text
+
 
 class TestFit:
     @pytest.mark.parametrize(

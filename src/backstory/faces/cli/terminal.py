@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import takewhile
+from typing import ClassVar
 
 from markdown_it import MarkdownIt
-from rich.console import Console
-from rich.markdown import Markdown
+from markdown_it.token import Token
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.markdown import Markdown, MarkdownElement, TableElement
+from rich.table import Table
 from rich.text import Text
 
 from .render import Part
@@ -17,6 +22,8 @@ __all__ = ["Terminal"]
 
 # One or two hidden lines would take as much room as the line that says so.
 _LEAST_HIDDEN = 3
+# The room that a column of a table needs at least, the space beside it included.
+_LEAST_CELL = 6
 
 
 class Terminal(Console):
@@ -37,7 +44,7 @@ class Terminal(Console):
     def passage(self, text: str, *, indent: int, lines: int | None, markdown: bool) -> int:
         """Print the first `lines` lines of a text and return the number of lines that are hidden."""
         shown = self.render_lines(
-            _markdown(text) if markdown else Text(text, overflow="fold"),
+            _markdown(text, self._room(indent)) if markdown else Text(text, overflow="fold"),
             self.options.update(width=self._room(indent)),
             pad=False,
         )
@@ -66,9 +73,45 @@ class Terminal(Console):
         return max(20, self.width - indent)
 
 
-def _markdown(text: str) -> Markdown:
-    """Markdown as text: tags are shown as they stand, links are not made clickable."""
-    shown = Markdown("", hyperlinks=False, code_theme="ansi_dark")
+class _Table(TableElement):
+    """A table that folds the words that are wider than their column, where rich would cut them."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for table in super().__rich_console__(console, options):
+            assert isinstance(table, Table)
+            for column in table.columns:
+                column.overflow = "fold"
+            yield table
+
+
+class _Markdown(Markdown):
+    elements: ClassVar[dict[str, type[MarkdownElement]]] = {**Markdown.elements, "table_open": _Table}
+
+
+def _markdown(text: str, room: int) -> Markdown | Text:
+    """Markdown as text: tags are shown as they stand, links are not made clickable. What rich would leave out, tables
+    with too many columns and what is nested too deeply, is shown as it was written."""
     parser = MarkdownIt("commonmark", {"html": False}).enable("strikethrough").enable("table")
-    shown.parsed = parser.parse(text)
+    tokens = parser.parse(text)
+    if any(token.level >= parser.options["maxNesting"] - 1 for token in tokens):
+        return Text(text, overflow="fold")
+    shown = _Markdown("", hyperlinks=False, code_theme="ansi_dark")
+    shown.parsed = list(_fitting(tokens, re.split(r"\r\n?|\n", text), room))
     return shown
+
+
+def _fitting(tokens: Sequence[Token], lines: Sequence[str], room: int) -> Iterator[Token]:
+    """The tokens, with tables that have too many columns for `room` replaced by their source."""
+    kept = iter(enumerate(tokens))
+    for number, token in kept:
+        if token.type == "table_open" and token.map is not None and _columns(tokens, number) * _LEAST_CELL > room:
+            source = "\n".join(lines[slice(*token.map)])
+            yield Token("fence", "code", 0, map=token.map, content=source, info="text", block=True)
+            next(other for _, other in kept if other.type == "table_close")
+        else:
+            yield token
+
+
+def _columns(tokens: Sequence[Token], table: int) -> int:
+    head = takewhile(lambda token: token.type != "thead_close", tokens[table:])
+    return sum(token.type == "th_open" for token in head)

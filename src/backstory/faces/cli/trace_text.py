@@ -24,14 +24,14 @@ _TIME = 10
 _MARKS = {"GENERATION": "✦", "EVENT": "·", "SPAN": "▸"}
 
 
-def show_traces(answer: dict[str, Any], traces: list[dict[str, Any]]) -> None:
+def show_traces(answer: dict[str, Any], traces: list[dict[str, Any]], *, filtered: bool = False) -> None:
     console = stdout_console()
     for trace in traces:
         headline(console, trace.get("name") or trace["id"])
         put(console, _status(trace), facts(*_trace_facts(trace), short(trace["id"])), indent=2)
     warn(answer.get("warnings", ()))
     if not traces:
-        hint("No traces. Everything agents did becomes one: backstory sync")
+        hint("No trace matches." if filtered else "No traces. Everything agents did becomes one: backstory sync")
         return
     total = f"{answer['total']:,} in all · " if "total" in answer else ""
     hint(f"{total}see one: backstory traces show {short(traces[0]['id'])}")
@@ -82,7 +82,8 @@ def show_stats(stats: list[SpanStats], by: str) -> None:
         Column("tokens", [count(entry.tokens) for entry in stats], rank=1),
         Column("cost", [dollars(entry.cost) for entry in stats], rank=2),
     ]
-    show_table(by, names, columns, bars=[float(entry.count) for entry in stats])
+    # No bars: at 80 columns they would take the room of the cost.
+    show_table(by, names, columns)
 
 
 def short(trace_id: str) -> str:

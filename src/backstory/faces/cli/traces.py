@@ -36,7 +36,7 @@ def list_(session: str | None, limit: int, as_json: bool) -> int:
     elif "error" not in answer:
         from .trace_text import show_traces
 
-        show_traces(answer, answer["traces"])
+        show_traces(answer, answer["traces"], filtered=session is not None)
     return _exit_code(answer)
 
 
@@ -87,7 +87,7 @@ def search(
         if spans:
             show_spans(answer)
         else:
-            show_traces(answer, answer["items"])
+            show_traces(answer, answer["items"], filtered=bool(filters))
     return _exit_code(answer)
 
 
