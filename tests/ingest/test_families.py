@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import tempfile
 from collections.abc import Iterator
@@ -100,6 +101,25 @@ class TestOrder:
     def test_any_commit_size(self, at_once: Contents, tmp_path: Path, size: int) -> None:
         with patch.object(pipeline, "_EVENTS_PER_COMMIT", size), patch.object(pipeline, "_FILES_PER_COMMIT", size):
             assert at_once - read(tmp_path, [[whole(name) for name in NAMES]]) == []
+
+    def test_a_copy_that_ends_where_a_turn_begins(self, tmp_path: Path) -> None:
+        """The copy of a turn has only begun, and its original is still to come: it is the original's all the same."""
+        copy = next(name for name in NAMES if b'"parent_thread_id"' in HOME[name][0])
+        parent = json.loads(HOME[copy][1])["payload"]["id"]
+        original = next(name for name in NAMES if parent in name)
+        expected = read(tmp_path / "whole", [[whole(original), whole(copy)]])
+
+        def split(name: str, after: int) -> tuple[tuple[str, bytes], tuple[str, bytes]]:
+            """Before the record that begins the second turn, or so many records later."""
+            starts = [number for number, line in enumerate(HOME[name]) if b'"task_started"' in line]
+            cut = starts[1] + after
+            return (name, b"".join(HOME[name][:cut])), (name, b"".join(HOME[name][cut:]))
+
+        for after in (1, 2):
+            begun, rest = split(copy, after)
+            first, second = split(original, 0)
+            found = read(tmp_path / str(after), [[begun], [first], [second], [rest]])
+            assert expected - found == []
 
     @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
     @given(seed=st.integers(0, 1 << 32), size=st.sampled_from([1, 5, 4000]), batches=st.integers(1, 9))

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from ...model import EventType, parse_time
-from ..base import About, Item, Lookup, Transcript
+from ..base import About, Event, Item, Lookup, Transcript
 from .fields import mapping_of
 from .history import ThreadHistory
 from .legacy import open_envelope
@@ -59,6 +59,8 @@ class RolloutParser:
             items = handler(self._session, payload)
         if items and self._session.in_copy:
             return [item for item in items if isinstance(item, About)]
+        if self._state.replaying and any(isinstance(item, Event) for item in items):
+            self._session.end_copy()
         return items
 
     def _handler(self, kind: str, payload: dict[str, Any]) -> Handler | str | None:

@@ -252,8 +252,6 @@ class Session:
         if turn != state.turn:
             state.turn, state.alias, state.model_calls, state.script = turn, None, 0, None
             self._usage_key = None
-            if state.replaying and turn not in self.inherited:
-                state.replaying = False
 
     @property
     def needs_turn(self) -> bool:
@@ -293,6 +291,14 @@ class Session:
         if not state.replaying or not state.ancestors or not self.inherited:
             return False
         return state.forked if state.turn is None else state.turn in self.inherited
+
+    def end_copy(self) -> None:
+        """An event of the session's own was met: what follows is its own too.
+
+        Not the mere beginning of a turn that no ancestor has: it may be a copy of one that is about to be read.
+        """
+        if self.state.turn is not None:
+            self.state.replaying = False
 
     # Tool calls
 
