@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from mcp.server.lowlevel.server import Server
     from mcp.shared._stream_protocols import ReadStream, WriteStream
 
-__all__ = ["converse"]
+__all__ = ["converse", "top_of"]
 
 _NO_MESSAGE = "not a JSON-RPC 2.0 message"
 _TOO_DEEP = "nested too deeply"
@@ -131,7 +131,7 @@ def _mend(refused: Exception) -> JSONRPCMessage | _Refusal | None:
     except ValueError:
         return _refusal(PARSE_ERROR, "not a line of JSON")
     except RecursionError:
-        return _refusal(PARSE_ERROR, _TOO_DEEP, _top_of(line))
+        return _refusal(PARSE_ERROR, _TOO_DEEP, top_of(line))
     try:
         return jsonrpc_message_adapter.validate_json(whole, by_name=False)
     except ValidationError as error:
@@ -146,7 +146,7 @@ def _refusal(code: int, message: str, request: Any = None) -> _Refusal:
     return _Refusal(JSONRPCError(jsonrpc="2.0", id=request_id, error=ErrorData(code=code, message=message)))
 
 
-def _top_of(line: str) -> dict[str, Any]:
+def top_of(line: str) -> dict[str, Any]:
     """The plain values at the top of a JSON object that is nested too deeply to be decoded."""
     depth, key, colon = 0, "", False
     found: dict[str, Any] = {}

@@ -44,14 +44,14 @@ class TestMcp:
         assert [tool["name"] for tool in listed.json()["result"]["tools"]] == ["echo", "refuse"]
 
     def test_nested_without_end(self, server: Running) -> None:
-        """Is refused at once, in the answer to the request that sent it."""
+        """Is refused at once, by its id."""
         deep = "[" * 900 + "]" * 900
         body = '{"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "echo", "arguments": {"a": D}}}'
         headers = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
 
         refused = httpx.post(server.url + "/mcp", content=body.replace("D", deep, 1), headers=headers)
 
-        assert (refused.status_code, refused.json()["error"]["code"]) == (400, -32700)
+        assert (refused.status_code, refused.json()["error"]["code"], refused.json()["id"]) == (400, -32700, 7)
 
     def test_many_first_clients_at_once(self, server: Running) -> None:
         async def main() -> list[int]:
