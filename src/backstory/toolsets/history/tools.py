@@ -24,7 +24,8 @@ names, paths, commands, error messages, any language. Searches prompts, answers 
 and file paths give event_types ["tool_call"]."""
 
 OPEN = """\
-Expand an ID: an event in full, a turn with a line per event, a session with a line per turn. `traversal` has the IDs \
+After a search or list, read what an ID stands for: an event in full, a turn with a line per event, a session with a \
+line per turn. `traversal` has the IDs \
 before, after and above. Parts of long ones: limit and cursor, or around."""
 
 LIST = """\

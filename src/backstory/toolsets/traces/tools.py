@@ -41,7 +41,9 @@ Recent traces (turns of agents, OpenTelemetry traces), newest first: status, lat
 _SEARCH_TRACES = """\
 Find traces by attributes. Fields: id, name, status (success, error, pending), latency (ms), totalCost (USD), \
 totalTokens, createdAt, updatedAt; of any span data.type, data.model, data.totalCost, data.metadata.<path> ..."""
-_GET = "A trace with all its spans: model and tool calls with input, output and status."
+_GET = (
+    "A trace with all its spans: model and tool calls with input, output and status. Tells why it was slow or failed."
+)
 _SEARCH_SPANS = """\
 Find spans: model calls ("chat <model>"), tool calls (the tool's name), markers. Fields: id, traceId, parentId, name, \
 startTime, endTime (Unix ms), status, data.type (GENERATION, SPAN, EVENT), data.model, data.inputTokens, \
