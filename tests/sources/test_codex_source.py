@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from codex_rollout import HEAD, SESSION, Rollout, feed, nothing_known
 
+from backstory.library import Library
 from backstory.sources.base import About
 from backstory.sources.codex import Codex
 
@@ -192,6 +193,24 @@ class TestTitles:
         parser = source.parser(transcript, None, nothing_known)
         assert list(parser.finish()) == [About(title="Second", title_rank=3)]
         assert list(source.parser(transcript, parser.state(), nothing_known).finish()) == []
+
+    def test_a_name_given_at_last(self, tmp_path: Path) -> None:
+        """A sync sees it, though the rollout has not changed; the next one has nothing to do."""
+        folder = tmp_path / ".codex" / "sessions" / "2026"
+        folder.mkdir(parents=True)
+        rollout = Rollout()
+        records = (rollout.meta(), rollout.started("t1"), rollout.user_item("Hello"), rollout.answer_item("Hi."))
+        (folder / f"rollout-{SESSION}.jsonl").write_bytes(lines(*records))
+        with Library(tmp_path / "backstory", agents_home=tmp_path, environ={}) as library:
+            library.sync()
+            index = tmp_path / ".codex" / "session_index.jsonl"
+            index.write_text(json.dumps({"id": SESSION, "thread_name": "Named at last"}) + "\n")
+
+            assert library.sync().files == 1
+            session = library.archive.session(f"codex/{SESSION}")
+            assert session is not None
+            assert session.title == "Named at last"
+            assert library.sync().files == 0
 
     def test_index_that_grew(self, tmp_path: Path) -> None:
         """A new name is seen with the next read of the session."""

@@ -39,6 +39,9 @@ class Tiny:
     def skips(self, line):
         return False
 
+    def outdated(self, read):
+        return ()
+
     def resume(self, session):
         return ("tiny", "continue", session)
 

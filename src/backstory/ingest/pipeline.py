@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +104,7 @@ class Ingest:
         for source in self._sources:
             found = [seen for root in self._roots(source) for seen in walk(source, root)]
             present.update(stored_path(seen.path) for seen in found)
-            changes += self._changes(source, found)
+            changes += self._changes(source, found, set(source.outdated(self._read_of(source))))
         self._mark_missing(present)
         state.files_total = len(changes)
         if changes:
@@ -136,9 +136,14 @@ class Ingest:
             changes += self._changes(source, named(source, own))
         return self._read(changes, None, None)
 
-    def _changes(self, source: Source, found: Iterable[Any]) -> list[Changed]:
+    def _read_of(self, source: Source) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+        for row in self._known.values():
+            if row.source == source.name and row.session and row.state is not None:
+                yield row.path, row.session, row.state
+
+    def _changes(self, source: Source, found: Iterable[Any], outdated: Container[str] = ()) -> list[Changed]:
         changes = []
-        for change in changed_files(source, found, self._known):
+        for change in changed_files(source, found, self._known, outdated):
             if isinstance(change, FileRow):
                 self._note(change)
             elif self._is_forgotten(change.transcript):

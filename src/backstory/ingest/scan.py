@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from hashlib import blake2b
 from pathlib import Path
 from typing import BinaryIO
@@ -56,13 +56,14 @@ def stored_path(path: Path) -> str:
 
 
 def changed_files(
-    source: Source, candidates: Iterable[_Seen], known: Mapping[str, FileRow]
+    source: Source, candidates: Iterable[_Seen], known: Mapping[str, FileRow], outdated: Container[str] = ()
 ) -> Iterator[Changed | FileRow]:
-    """What to read. A FileRow is a file with nothing to read: it cannot be opened, or is no transcript after all. It is
-    remembered so that it is not looked into again until it changes."""
+    """What to read, `outdated` files included. A FileRow is a file with nothing to read: it cannot be opened, or is no
+    transcript after all. It is remembered so that it is not looked into again until it changes."""
     for seen in candidates:
         before = known.get(stored_path(seen.path))
-        if before and (before.size, before.mtime_ns, before.inode) == (seen.size, seen.mtime_ns, seen.inode):
+        same = before and (before.size, before.mtime_ns, before.inode) == (seen.size, seen.mtime_ns, seen.inode)
+        if before and same and before.path not in outdated:
             continue
         try:
             with open_transcript(seen.path) as stream:

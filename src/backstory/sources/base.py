@@ -197,5 +197,9 @@ class Source(Protocol):
         """All records of a file that is not JSONL (`.json`, a database), or None for JSONL: ingest then reads it
         incrementally, line by line, and decompresses `.zst`."""
 
+    def outdated(self, read: Iterable[tuple[str, str, Mapping[str, Any]]]) -> Iterable[str]:
+        """Of transcripts that were read, as (path, session, state of the parser), the paths of those about which a file
+        beside them says something new: they are gone on with although they have not changed."""
+
     def resume(self, session: str) -> tuple[str, ...] | None:
         """The command that continues a session in this agent; None where there is none."""

@@ -52,6 +52,9 @@ class Live:
     def records(self, path: Path) -> Iterator[Any] | None:
         return None
 
+    def outdated(self, read: Iterable[tuple[str, str, Mapping[str, Any]]]) -> Iterable[str]:
+        return ()
+
     def resume(self, session: str) -> tuple[str, ...] | None:
         return None
 

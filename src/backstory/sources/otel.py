@@ -38,6 +38,9 @@ class Otel:
     def records(self, path: Path) -> Iterator[Any] | None:
         return None
 
+    def outdated(self, read: Iterable[tuple[str, str, Mapping[str, Any]]]) -> Iterable[str]:
+        return ()
+
     def resume(self, session: str) -> tuple[str, ...] | None:
         return None
 

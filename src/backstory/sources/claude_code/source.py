@@ -107,6 +107,9 @@ class ClaudeCode:
             return None
         return iter(msgspec.json.decode(path.read_bytes(), type=_Export).loglines)
 
+    def outdated(self, read: Iterable[tuple[str, str, Mapping[str, Any]]]) -> Iterable[str]:
+        return ()
+
     def resume(self, session: str) -> tuple[str, ...] | None:
         return None if "/" in session else ("claude", "--resume", session)
 

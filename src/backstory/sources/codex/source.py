@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,8 @@ _SESSION_START = re.compile(r'\s*\{\s*"session"\s*:\s*\{')
 _FIELD = re.compile(r'"(id|session_id|forked_from_id|parent_thread_id|timestamp)"\s*:\s*"([^"\\]{1,200})"')
 _BOM = b"\xef\xbb\xbf"
 _HEADER_LINES = 20
+# The folder that holds the folder of sessions.
+_SESSIONS = re.compile(r"(.*)[/\\](?:archived_)?sessions[/\\]")
 
 
 class Codex:
@@ -69,7 +71,8 @@ class Codex:
     def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
         folder = _home_of(transcript.path)
         history = ThreadHistory(folder) if folder else None
-        return RolloutParser(transcript, state, lookup, self._title(transcript.session, folder), history)
+        name = self._names(folder).get(transcript.session) if folder else None
+        return RolloutParser(transcript, state, lookup, name, history)
 
     def skips(self, line: bytes) -> bool:
         return False
@@ -83,13 +86,23 @@ class Codex:
             raise ValueError(f"not valid JSON: {error}") from None
         return json_records(document)
 
+    def outdated(self, read: Iterable[tuple[str, str, Mapping[str, Any]]]) -> Iterable[str]:
+        """Those that were given another name since."""
+        names: dict[str, dict[str, str]] = {}
+        for path, session, state in read:
+            found = _SESSIONS.match(path)
+            folder = found[1] if found else ""
+            if folder not in names:
+                names[folder] = self._names(Path(folder)) if folder else {}
+            name = names[folder].get(session)
+            if name is not None and name != state.get("about", {}).get("title"):
+                yield path
+
     def resume(self, session: str) -> tuple[str, ...] | None:
         return ("codex", "resume", session)
 
-    def _title(self, session: str, folder: Path | None) -> str | None:
-        """The name the user gave the session, from the index beside the folder of sessions."""
-        if folder is None:
-            return None
+    def _names(self, folder: Path) -> dict[str, str]:
+        """The names that users gave sessions, from the index beside the folder of sessions."""
         index = folder / "session_index.jsonl"
         try:
             status = index.stat()
@@ -97,8 +110,8 @@ class Codex:
             if self._titles.get(index, ((), {}))[0] != version:
                 self._titles[index] = (version, _read_titles(index))
         except OSError:
-            return None
-        return self._titles[index][1].get(session)
+            return {}
+        return self._titles[index][1]
 
 
 def _header(head: bytes) -> dict[str, Any] | None:
