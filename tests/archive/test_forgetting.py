@@ -28,7 +28,7 @@ def source(tmp_path: Path) -> Rewriting:
 def talk(name: str, word: str) -> list[dict[str, object]]:
     """A session that says a word wherever a session says something."""
     return [
-        record(f"{name}p", "prompt", f"question about {word}", cwd=f"/work/{word}", tokens=5),
+        record(f"{name}p", "prompt", f"question about {word}", cwd=f"/home/dev/{word}", tokens=5),
         record(f"{name}c", "call", tool=f"Tool-{word}", arguments={"command": word}, call_id=f"{name}1"),
         record(f"{name}r", "result", f"{word} was found " * 40, call_id=f"{name}1", extra={"note": word}),
         record(f"{name}t", "think", f"thinking of {word}"),
@@ -130,7 +130,7 @@ class TestForget:
         random.Random(1).shuffle(names)
         for length in (1, 4):
             for name in names:
-                prompt = record(name, "prompt", f"{name} " * length, cwd=f"/work/{name * length}")
+                prompt = record(name, "prompt", f"{name} " * length, cwd=f"/home/dev/{name * length}")
                 source.save(name, prompt, title=f"{name} " * length, title_rank=3)
             sync(engine, source)
         for name in names[:60]:

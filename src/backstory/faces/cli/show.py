@@ -73,7 +73,7 @@ def show_sessions(library: Library, answer: dict[str, Any]) -> None:
 
 
 def session_facts(library: Library, session: dict[str, Any], *, when: str) -> tuple[str | None, ...]:
-    """`claude-code · ~/work/shop · 2026-09-14 14:02 · 3 turns · 42 events`"""
+    """`claude-code · ~/shop · 2026-09-14 14:02 · 3 turns · 42 events`"""
     location = library.locate(session["id"])
     return (
         session["source"],
