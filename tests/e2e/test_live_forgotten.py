@@ -115,6 +115,32 @@ class TestInPython:
         assert b"quokka of s" not in kept
         assert b"quokka of t" in kept
 
+    def test_blanking_that_was_cut_short_is_finished(self, library: Library) -> None:
+        """The beginning of a line is new and its rest still old, or the reverse."""
+        log = library.home / "live" / ".store" / "journal" / "0000000000000000.jsonl"
+
+        def refuse(session_id: str) -> None:
+            raise OSError("the archive is away")
+
+        async def use(*calls: tuple[str, dict[str, Any]]) -> bytes:
+            async with Live(library.home, forget=refuse, environ={}) as sessions:
+                for function, request in calls:
+                    await sessions.call(f"session::{function}", request)
+            return log.read_bytes()
+
+        def talk(session_id: str) -> tuple[str, dict[str, Any]]:
+            message = live.user(f"{'much ' * 99}the quokka of {session_id}")
+            return "append", {"session_id": session_id, "message": message}
+
+        before = asyncio.run(use(*(("ensure", {"session_id": name}) for name in "st"), talk("t"), talk("s")))
+        after = asyncio.run(use(("delete", {"session_id": "s"})))
+        assert b"quokka of s" not in after
+        assert b"quokka of t" in after
+        middle = before.index(b"the quokka of s")
+        for first, second in ((before, after), (after, before)):
+            log.write_bytes(first[:middle] + second[middle : len(before)] + after[len(before) :])
+            assert asyncio.run(use()) == after
+
     def test_deleted(self, library: Library) -> None:
         self.talk(library)
 
@@ -157,6 +183,34 @@ class TestInPython:
         asyncio.run(delete(told.append))
         assert told == ["s"]
 
+    def test_deleted_again_meanwhile(self, library: Library) -> None:
+        """Another session under the same id, deleted while the first is being forgotten, is forgotten too."""
+        told: list[str] = []
+
+        async def scenario() -> None:
+            loop = asyncio.get_running_loop()
+
+            async def once_more() -> None:
+                await sessions.call("session::ensure", {"session_id": "s"})
+                await sessions.call("session::append", {"session_id": "s", "message": live.user("the numbat")})
+                await sessions.call("session::delete", {"session_id": "s"})
+
+            def forget(session_id: str) -> None:
+                told.append(session_id)
+                if len(told) == 1:
+                    asyncio.run_coroutine_threadsafe(once_more(), loop).result(30)
+
+            async with Live(library.home, forget=forget, environ={}) as sessions:
+                await sessions.call("session::ensure", {"session_id": "s"})
+                await sessions.call("session::delete", {"session_id": "s"})
+                while not told:
+                    await asyncio.sleep(0.01)
+
+        asyncio.run(scenario())
+        assert told == ["s", "s"]
+        kept = b"".join(path.read_bytes() for path in (library.home / "live").rglob("*.jsonl"))
+        assert b"numbat" not in kept
+
     def test_a_crash_between_the_two(self, tmp_path: Path) -> None:
         from tests.live_world import World
 
@@ -166,6 +220,6 @@ class TestInPython:
             world.call("delete", session_id="s")
             world.crash_and_reopen()
             store: Any = world.live._adapter._store  # type: ignore[attr-defined]
-            assert store.index.deleted() == ["s"]
+            assert list(store.index.deleted()) == ["s"]
         finally:
             world.end()

@@ -117,12 +117,13 @@ class FsAdapter:
 
     async def _forget_deleted(self, forget: Forget) -> bool:
         try:
-            for session_id in self._store.index.deleted():
+            if deleted := self._store.index.deleted():
+                await asyncio.to_thread(self._store.journal.blank, deleted)
+            for session_id, number in deleted.items():
                 if asyncio.get_running_loop().time() > self._forget_until:
                     return False
-                await asyncio.to_thread(self._store.journal.blank, session_id)
                 await asyncio.to_thread(forget, session_id)
-                self._store.index.set_told(session_id)
+                self._store.index.set_told(session_id, number)
         except Exception as error:  # whatever is wrong with the archive: the session itself is gone
             _log.warning("a deleted session is still in the archive: %s", error)
             return False

@@ -172,7 +172,7 @@ class FsStore:
         with self._indexing():
             if session := self.index.session(change.session_id):
                 self.index.remove(session)
-            self.index.note_deleted(change.session_id)
+            self.index.note_deleted(change.session_id, change.head)
         self._written(change)
 
     def note(self, change: Change) -> None:

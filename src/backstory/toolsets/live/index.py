@@ -368,17 +368,20 @@ class Index:
     def set_state(self, name: str, value: str | None) -> None:
         self._write("INSERT OR REPLACE INTO state VALUES (?, ?)", name, value, key=("state", name))
 
-    def note_deleted(self, session_id: str) -> None:
-        """Remember that a session was deleted until others that have copies of it were told (`set_told`)."""
-        self._write("INSERT OR REPLACE INTO state VALUES (?, NULL)", _DELETED + session_id)
+    def note_deleted(self, session_id: str, number: int) -> None:
+        """Remember the event of a deletion until others that have copies of the session were told (`set_told`)."""
+        self._write("INSERT OR REPLACE INTO state VALUES (?, ?)", _DELETED + session_id, str(number))
 
-    def set_told(self, session_id: str) -> None:
-        self._write("DELETE FROM state WHERE name = ?", _DELETED + session_id)
+    def set_told(self, session_id: str, number: str | None) -> None:
+        """Others were told of this deletion; a later one, of another session under the same id, stays noted."""
+        self._write("DELETE FROM state WHERE name = ? AND value IS ?", _DELETED + session_id, number)
 
-    def deleted(self) -> list[str]:
-        """Deleted sessions that others were not told of yet."""
-        rows = self._ask("SELECT name FROM state WHERE name > ? AND name < ?", _DELETED, _DELETED + chr(0x10FFFF))
-        return [row[0].removeprefix(_DELETED) for row in rows]
+    def deleted(self) -> dict[str, str | None]:
+        """Deleted sessions that others were not told of yet, with the numbers for `set_told`."""
+        rows = self._ask(
+            "SELECT name, value FROM state WHERE name > ? AND name < ?", _DELETED, _DELETED + chr(0x10FFFF)
+        )
+        return {name.removeprefix(_DELETED): number for name, number in rows}
 
     def checkpoint(self) -> Position | None:
         found = self.state("checkpoint")

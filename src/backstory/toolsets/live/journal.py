@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal
 
@@ -78,6 +81,13 @@ class _Header(Struct):
 
 _decode_change = msgspec.json.Decoder(Change).decode
 _decode_header = msgspec.json.Decoder(_Header).decode
+_CHANGE = re.compile(
+    rb'(?P<numbers>\{"head":\d+,(?:"events":\d+,)?)"cause":"(?P<cause>\w+)",'
+    rb'(?P<rest>"session_id":(?P<session_id>"(?:[^"\\]|\\.)*"),"time":\d+)'
+)
+"""The beginning of a line: the fields of a `Change` that every one has."""
+_Overwrite = tuple[Path, int, bytes, int]
+"""A file, an offset in it, what to write there, and how many spaces after it."""
 
 
 class Journal:
@@ -162,43 +172,36 @@ class Journal:
             self._path(self._segments.pop(0)).unlink()
             sizes.pop(0)
 
-    def blank(self, session_id: str) -> None:
-        """Overwrite what the log says of a session up to its deletion; numbers and offsets stay as they are.
+    def blank(self, session_ids: Collection[str]) -> None:
+        """Overwrite what the log says of sessions up to their deletion; numbers and offsets stay as they are.
 
-        May run in another thread than the rest: only lines that are complete are read and overwritten.
+        May run in another thread than the rest. A line that an earlier call overwrote in part is overwritten again.
         """
-        found: list[tuple[Path, int, int, Change]] = []
-        deleted = 0
-        for path, offset, line in self._lines_with(_encode(session_id)):
-            with suppress(msgspec.MsgspecError, UnicodeDecodeError):
-                change = _decode_change(_sound_part(line).decode())
-                if change.session_id == session_id and change.cause == "deleted":
-                    deleted = len(found)
-                elif change.session_id == session_id:
-                    found.append((path, offset, len(line), change))
-        for path, offset, length, change in found[:deleted]:
-            gone = Change(
-                head=change.head, events=change.events, cause="published", session_id=session_id, time=change.time
-            )
-            line = _encode(gone)
-            if len(line) < length:
-                with suppress(FileNotFoundError), path.open("r+b") as file:
-                    file.seek(offset)
-                    file.write(line.ljust(length - 1) + b"\n")
-                    file.flush()
-                    _sync_data(file.fileno())
+        before: dict[bytes, list[_Overwrite]] = {_encode(session_id): [] for session_id in session_ids}
+        gone: list[_Overwrite] = []
+        for path, offset, line in self._complete_lines():
+            found = _CHANGE.match(_sound_part(line))
+            if found is None or found["session_id"] not in before:
+                continue
+            if found["cause"] == b"deleted":
+                gone += before[found["session_id"]]
+                before[found["session_id"]] = []
+                continue
+            blank = found["numbers"] + b'"cause":"published",' + found["rest"] + b"}"
+            room = len(line) - 1 - len(blank)
+            if room >= 0 and line.rstrip() != blank:
+                before[found["session_id"]].append((path, offset, blank, room))
+        for path, lines in groupby(gone, key=itemgetter(0)):
+            _overwrite(path, list(lines))
 
-    def _lines_with(self, text: bytes) -> Iterator[tuple[Path, int, bytes]]:
-        """The complete lines that have some bytes in them, with their files and offsets."""
-        segments, size = list(self._segments), self._size
-        for segment in segments:
+    def _complete_lines(self) -> Iterator[tuple[Path, int, bytes]]:
+        """All lines that are written to their end, with their files and offsets."""
+        for path in [self._path(segment) for segment in self._segments]:
             offset = 0
-            with suppress(FileNotFoundError), self._path(segment).open("rb") as file:
+            with suppress(FileNotFoundError), path.open("rb") as file:
                 for line in file:
-                    if segment == segments[-1] and offset + len(line) > size:
-                        return
-                    if text in line:
-                        yield self._path(segment), offset, line
+                    if line.endswith(b"\n"):
+                        yield path, offset, line
                     offset += len(line)
 
     def changes(self, start: Position | None) -> Iterator[Change]:
@@ -294,6 +297,21 @@ class Journal:
                 else:
                     low = start
         return low
+
+
+def _overwrite(path: Path, lines: Iterable[_Overwrite]) -> None:
+    """What the lines say first: a crash leaves their beginnings, by which they are found again."""
+    with suppress(FileNotFoundError), path.open("r+b") as file:
+        for _, offset, blank, room in lines:
+            file.seek(offset + len(blank))
+            file.write(b" " * room)
+        file.flush()
+        _sync_data(file.fileno())
+        for _, offset, blank, _ in lines:
+            file.seek(offset)
+            file.write(blank)
+        file.flush()
+        _sync_data(file.fileno())
 
 
 def _read_header(line: bytes) -> _Header | None:

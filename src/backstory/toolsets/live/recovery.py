@@ -65,7 +65,7 @@ class Recovery:
                 latest[change.session_id] = change
         for session_id, change in latest.items():
             if change.cause == "deleted":
-                self._index.note_deleted(session_id)
+                self._index.note_deleted(session_id, change.head)
                 # Without a checkpoint this may be long ago, and the file one that was put there since.
                 if session_id in self._pending:
                     self._remove_if_older(session_id)
