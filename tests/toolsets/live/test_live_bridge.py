@@ -449,13 +449,17 @@ class TestExpired:
         monkeypatch.setattr(journal, "SEGMENT_BYTES", 100_000)
         main.replay_mb = 1
         main.restart()
+        self.say_much(main)
+        return 2
+
+    def say_much(self, main: Main) -> None:
+        """So much that the oldest events are dropped."""
         session_id = main.call("create")["session_id"]
         store: Any = main.live._adapter._store  # type: ignore[attr-defined]
         for number in range(40):
             main.call("append", session_id=session_id, message=user(f"{number}" * 25_000))
             main.run(self.save(store))
         assert store.journal.oldest > 3
-        return 2
 
     async def save(self, store: Any) -> None:
         store._rotate()
@@ -501,6 +505,19 @@ class TestExpired:
         (answer,) = a.run(bind())
         assert answer["type"] == "triggerregistrationresult"
         assert "session/invalid_cursor" in answer["error"]["message"]
+
+    def test_expired_while_the_bridge_was_away(self, main: Main, expired: int, bridge: Bridge) -> None:
+        """Its subscribers are told the state instead, and what happens from then on."""
+        a = connected(bridge("a"))
+        got = a.bind("session::created")
+        main.shut_door()
+        self.say_much(main)
+        main.open_door()
+        connected(a)
+        a.until(lambda: len(got) == 2)
+        session_id = a.session(title="after")
+        a.until(lambda: len(got) == 3)
+        assert got[-1]["session_id"] == session_id
 
     def test_expired_before_the_main_was_there(self, main: Main, expired: int, bridge: Bridge) -> None:
         main.shut_door()

@@ -154,7 +154,7 @@ class BridgeAdapter:
     async def _catch_up(self) -> None:
         """Tell what happened since the last event that was told; at first there is nothing to tell."""
         while True:
-            known = self._store is not None
+            known = bool(self._store)  # empty: events in between are not kept any more
             try:
                 answer = await self._client.call(
                     f"{STORE_PREFIX}replay-events", {"after": self.head if known else _AFTER_ALL, "limit": _PAGE}
