@@ -64,14 +64,8 @@ class CapsuleError(Exception):
         )
 
     @classmethod
-    def changed_meanwhile(cls, updated_at: int, version: int, *, is_shared_second: bool = False) -> CapsuleError:
-        """`is_shared_second`: several versions have this `updated_at`, so that fetching again would not help."""
+    def changed_meanwhile(cls, updated_at: int, version: int) -> CapsuleError:
         message = f"The capsule has changed since you read it (now version {version}); fetch it again and redo it"
-        if is_shared_second:
-            message = (
-                "The capsule changed more than once in that second, so if_updated_at cannot tell its versions apart; "
-                f"give if_version instead, the version that you fetched (now {version})"
-            )
         return cls("CONFLICT", message, updated_at=updated_at, version=version)
 
     @classmethod

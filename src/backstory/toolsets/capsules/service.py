@@ -18,7 +18,7 @@ from .errors import CapsuleError
 from .exchange import export_capsules, import_capsules
 from .limits import check_fields, check_text, secret_warnings
 from .lint import missing_sections, open_fence
-from .reader import Filters, Reader
+from .reader import Filters
 from .requests import choice, filters_of, limit_of, offset_of, text_of, unless_blank
 from .search import search
 from .store import Change, Store
@@ -122,7 +122,7 @@ class Capsules:
         text = given.capsule_text
         with self._store.writing() as writer:
             old = target.find(writer)
-            _check_unchanged(writer, old, given.if_updated_at, given.if_version)
+            _check_unchanged(old, given.if_updated_at, given.if_version)
             new = _edited(old, fields)
             check_fields(new)
             if text is not None:
@@ -135,7 +135,7 @@ class Capsules:
         target = target_of(given)
         with self._store.writing() as writer:
             capsule = target.find(writer)
-            _check_unchanged(writer, capsule, given.if_updated_at, given.if_version)
+            _check_unchanged(capsule, given.if_updated_at, given.if_version)
             writer.delete(capsule)
         return types.Deleted(True, capsule.id)
 
@@ -204,7 +204,7 @@ class Capsules:
         self._await_next_second(target, given.if_updated_at)
         with self._store.writing() as writer:
             old = target.find(writer)
-            _check_unchanged(writer, old, given.if_updated_at, given.if_version)
+            _check_unchanged(old, given.if_updated_at, given.if_version)
             extended = extend_section(old.text, given.section or "", given.content or "")
             thin = old.allow_thin or bool(missing_sections(old.text))
             check_text(extended.text, max_chars=self.settings.most_chars, allow_thin=thin)
@@ -272,16 +272,10 @@ def _edited(old: Capsule, fields: dict[str, Any]) -> Capsule:
     return replace(old, **values)
 
 
-def _check_unchanged(reader: Reader, capsule: Capsule, if_updated_at: int | None, if_version: int | None) -> None:
-    """Compare and set. Where several versions share a second, `if_updated_at` cannot tell them apart: `if_version`
-    can."""
-    changed = if_version not in (None, capsule.version) or if_updated_at not in (None, capsule.updated_at)
-    if changed:
+def _check_unchanged(capsule: Capsule, if_updated_at: int | None, if_version: int | None) -> None:
+    """Compare and set. `if_version` is exact, `if_updated_at` has the resolution of a second."""
+    if if_version not in (None, capsule.version) or if_updated_at not in (None, capsule.updated_at):
         raise CapsuleError.changed_meanwhile(capsule.updated_at, capsule.version)
-    if if_updated_at is None or if_version is not None:
-        return
-    if any(old.updated_at == if_updated_at for old in reader.past_versions(capsule.id)):
-        raise CapsuleError.changed_meanwhile(capsule.updated_at, capsule.version, is_shared_second=True)
 
 
 def _version(capsule: Capsule, *, include_text: bool) -> types.Version:
