@@ -73,9 +73,9 @@ class Library:
 
     @cached_property
     def archive(self) -> Archive:
-        from .archive.local.archive import LocalArchive
+        from .archive import open_engine
 
-        return LocalArchive(self.home)
+        return open_engine(self.settings.archive.engine, self.home)
 
     @cached_property
     def sources(self) -> list[Source]:
@@ -177,9 +177,10 @@ class Library:
         """Build the search index anew; gives the number of events in it."""
         writer = self.archive.writer()
         try:
-            return writer.rebuild_index()
+            writer.recover(reindex=True)
         finally:
             writer.close()
+        return self.archive.counts().documents
 
     # Forgetting
 
@@ -274,7 +275,7 @@ class Library:
             case "history":
                 from .toolsets.history.tools import toolset as history
 
-                return history(self.archive, self.settings, self._capsules_of)
+                return history(self._history)
             case "conversations":
                 from .toolsets.conversations.tools import toolset as conversations
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from backstory.archive import open_engine
 from backstory.archive.base import Archive
-from backstory.archive.local.archive import LocalArchive
 
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[Archive]:
-    archive = LocalArchive(tmp_path / "backstory")
+    archive = open_engine("local", tmp_path / "backstory")
     yield archive
     archive.close()

@@ -100,7 +100,7 @@ class TestDamagedArchive:
         def fail(*_: object) -> None:
             sqlite3.connect(tmp_path / "garbage.db").execute("SELECT * FROM event")
 
-        monkeypatch.setattr(local_archive.LocalArchive, "search", fail)
+        monkeypatch.setattr(library.archive, "search", fail)
         assert message(library).startswith(
             "search_sessions failed: archive.db is damaged (file is not a database): move"
         )

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from backstory.archive import open_engine
 from backstory.archive.base import Archive, ExchangesRequest
-from backstory.archive.local.archive import LocalArchive
 from backstory.archive.local.database import MIGRATIONS
 from backstory.library import Library
 from backstory.sqlite import prepare
@@ -28,8 +28,8 @@ def library(home: Path) -> Library:
 
 
 def found(archive: Archive, query: str) -> list[tuple[str, int]]:
-    hits = archive.search_exchanges(ExchangesRequest(query=query, limit=10))
-    return [(hit.session.key, hit.number) for hit in hits]
+    hits = archive.exchanges(ExchangesRequest(query=query, limit=10))
+    return [(hit.session.key, hit.row.number) for hit in hits]
 
 
 def keep_record(source: Path, target: Path) -> None:
@@ -167,7 +167,7 @@ class TestOlderArchives:
         record.executemany("INSERT INTO event (uid, session, turn, ordinal, type, ts) VALUES (?, ?, 2, ?, 1, 1)", rows)
         record.commit()
         record.close()
-        LocalArchive(home / "backstory").close()
+        open_engine("local", home / "backstory").close()
         record = sqlite3.connect(home / "backstory" / "archive.db")
         (said,) = record.execute("SELECT said FROM exchange WHERE session = ? AND number = 1", (session,)).fetchone()
         record.close()

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import sqlite3
+from typing import NamedTuple
+
+import msgspec
 
 from ...model import EventType
+from ..rows import SyncState
 
 _ANSWER, _CALL = EventType.ASSISTANT_RESPONSE.code, EventType.TOOL_CALL.code
 
@@ -164,3 +168,42 @@ def highest(connection: sqlite3.Connection, table: str) -> int:
 def mark(digest: bytes) -> int:
     """The number that is stored for a digest: its first eight bytes."""
     return int.from_bytes(digest[:8], "big", signed=True)
+
+
+class Followed(NamedTuple):
+    """The last event, change and projected change that index and traces have: `meta.followed`."""
+
+    event: int
+    change: int
+    projected: int
+
+
+class Progress(NamedTuple):
+    sync: SyncState
+    recovered: bool
+    """Index and traces have everything, and no request to forget is pending."""
+
+
+_PROGRESS = """
+SELECT (SELECT value FROM meta WHERE name = 'sync'), (SELECT value FROM meta WHERE name = 'followed'),
+    coalesce((SELECT max(id) FROM event), 0), coalesce((SELECT max(change) FROM turn), 0),
+    coalesce((SELECT value FROM meta WHERE name = 'change'), 0), EXISTS (SELECT 1 FROM stale),
+    (SELECT json_group_array(key) FROM forget)
+"""
+_decode_sync = msgspec.json.Decoder(SyncState).decode
+_decode_followed = msgspec.json.Decoder(Followed).decode
+
+
+def progress_of(connection: sqlite3.Connection) -> Progress:
+    sync, followed, event, change, other_change, stale, forgetting = connection.execute(_PROGRESS).fetchone()
+    state = _decode_sync(sync) if sync else SyncState()
+    state.forgetting = tuple(msgspec.json.decode(forgetting))
+    reached = _decode_followed(followed) if followed else None
+    recovered = (
+        reached is not None
+        and reached.event >= event
+        and min(reached.change, reached.projected) >= max(change, other_change)
+        and not stale
+        and not state.forgetting
+    )
+    return Progress(state, recovered)
