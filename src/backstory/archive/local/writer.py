@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# From here on a second process is worth its start.
+# From this size on a second process is worth its start.
 _BULK_BYTES = 16 << 20
 
 
@@ -60,12 +60,12 @@ def take_lock(home: Path) -> filelock.BaseFileLock:
 
 _DELETE_EXCHANGES = "DELETE FROM exchange WHERE session = ? AND number >= ?"
 _MARK_STALE = "INSERT INTO stale (session, turn, event) SELECT session, turn, id FROM event WHERE uid = ?"
-# Traces show usage: the turn that has it, wherever the call was told again, has changed.
+# Traces show usage: its turn has changed, also when another session reports the call again.
 _TOUCH_TURN = (
     "UPDATE turn SET change = ?1 FROM usage u WHERE u.key = ?2 AND turn.session = u.session "
     "AND turn.ordinal = max(u.turn, 1) AND turn.change < ?1"
 )
-# Traces wait for nobody: what is left after this many seconds is projected with the next flush.
+# A flush projects traces for so many seconds; the next one does the rest.
 _PROJECT_SECONDS = 3.0
 
 
