@@ -273,7 +273,10 @@ class TestDeleting:
         assert engine.turn_keys(KEY) == ({"t1"} if remember else set())
 
     def test_digests_of_a_batch(self, engine: Archive) -> None:
-        write(engine, Batch(forgotten=[b"d" * 16]))
+        with writing(engine) as writer:
+            assert not writer.forgotten([b"d" * 16])
+            writer.write(Batch(forgotten=[b"d" * 16]))
+            assert writer.forgotten([b"d" * 16])
         assert engine.forgotten([b"d" * 16, b"e" * 16]) == {b"d" * 16}
 
 

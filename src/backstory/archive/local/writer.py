@@ -160,6 +160,8 @@ class LocalWriter(Reading):
         db.executemany(_TOUCH_TURN, [(self._change, key) for key in touched])
         db.executemany(UPSERT_FILE, [file_values(row) for row in batch.files])
         db.executemany("INSERT OR IGNORE INTO forgotten (mark) VALUES (?)", [(mark(d),) for d in batch.forgotten])
+        if batch.forgotten:
+            self._forgets = None
         if batch.sync is not None:
             # The other fields are computed when the state is read.
             stored = msgspec.structs.replace(
@@ -226,8 +228,8 @@ class LocalWriter(Reading):
         self._following.project(_PROJECT_SECONDS)
 
     def _drop_stale(self, last: int) -> None:
-        """The index has deleted the documents up to this entry. A session's traces go here; what fails is tried again
-        with the next flush."""
+        """Delete the entries of `stale` up to `last`, which the index has followed. The traces of forgotten sessions are
+        deleted here, too; a failure is tried again with the next flush."""
         if not last:
             return
         rows = self._db.execute(
@@ -246,9 +248,9 @@ class LocalWriter(Reading):
             self._following = self._follow(self._db)
 
     def recover(self, *, reindex: bool = False) -> None:
-        self._flush_alone()
         if reindex:
             self._following.rebuild()
+        self._flush_alone()
         self._forget_requested()
         self._note_whole()
 
