@@ -14,7 +14,6 @@ from ...config import make_private_folder
 from ...model import EVENT_TYPES, EventRef, SessionRef, TurnRef, event_id
 from ...sqlite import Readers, Unusable, connect, is_damage, is_writable, prepare, select_in
 from ..base import (
-    ANY_FOLDER,
     EVERYTHING,
     ArchiveError,
     Counts,
@@ -28,6 +27,7 @@ from ..base import (
     Part,
     SearchRequest,
     SyncState,
+    any_folder,
 )
 from ..errors import DAMAGED
 from ..query import parse_query
@@ -283,7 +283,7 @@ class LocalArchive(Reading):
         query = parse_query(request.query, self._exchanges.analyzer.analyze)
         db = self._db
         folders = session = None
-        if request.folders is not None and request.folders is not ANY_FOLDER:
+        if request.folders is not None and request.folders is not any_folder:
             names = db.execute("SELECT id, path FROM project").fetchall()
             folders = tuple(id for id, path in names if request.folders(path))
         if request.session is not None:

@@ -228,7 +228,7 @@ class LocalWriter(Reading):
         self._following.project(_PROJECT_SECONDS)
 
     def _drop_stale(self, last: int) -> None:
-        """Delete the entries of `stale` up to `last`, which the index has followed. The traces of forgotten sessions are
+        """Delete the entries of `stale` up to `last`, which the index has followed. Traces of forgotten sessions are
         deleted here, too; a failure is tried again with the next flush."""
         if not last:
             return
