@@ -133,7 +133,7 @@ def found_exchanges(archive: Archive, query: str) -> list[int]:
 
 
 def exchanges_of(reader: Reader, key: str) -> list[Exchange]:
-    return reader.exchanges(ExchangesRequest(session=key))
+    return list(reader.exchanges(ExchangesRequest(session=key)))
 
 
 def turn_row(reader: Reader, key: str, ordinal: int) -> TurnRow | None:

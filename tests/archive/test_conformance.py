@@ -243,7 +243,7 @@ class TestReplacing:
         write(engine, Batch(sessions=made.sessions, turns=made.turns, replaced=[after], exchanges=[exchange]))
         request = ExchangesRequest(query="banana", limit=5)
         assert [[each.text for each in hit.said] for hit in engine.exchanges(request)] == [["a banana instead"]]
-        assert engine.exchanges(ExchangesRequest(query="found", limit=5)) == []
+        assert list(engine.exchanges(ExchangesRequest(query="found", limit=5))) == []
 
 
 class TestDeleting:
@@ -589,7 +589,7 @@ class TestExchanges:
         return engine
 
     def test_of_a_session(self, world: Archive) -> None:
-        found = world.exchanges(ExchangesRequest(session="claude-code/a"))
+        found = list(world.exchanges(ExchangesRequest(session="claude-code/a")))
         assert [each.row.number for each in found] == [0, 1, 2]
         assert [each.user_text for each in found] == ["find the w0", "find the w1", "a longer text"]
         assert [each.type for each in found[0].said] == [CALL, ANSWER]
@@ -601,10 +601,25 @@ class TestExchanges:
         assert (one.row.number, len(one.said)) == (1, 1)
         (bare,) = world.exchanges(msgspec.structs.replace(request, texts=False))
         assert (bare.row, bare.user_text, bare.said) == (one.row, None, [])
-        assert world.exchanges(ExchangesRequest(session="claude-code/a", first=1 << 70)) == []
+        assert list(world.exchanges(ExchangesRequest(session="claude-code/a", first=1 << 70))) == []
+
+    def test_many(self, engine: Archive) -> None:
+        """More than are read at once, in order and without gaps."""
+        key = "claude-code/long"
+        row = session(key, folder="-f", last_at=NOW, exchange_count=250)
+        made = batch(row, *[[(PROMPT, f"question {number}")] for number in range(250)])
+        made.exchanges = [
+            ExchangeRow(session=key, number=number, ts=NOW + number, user=each.uid)
+            for number, each in enumerate(made.events)
+        ]
+        write(engine, made)
+        whole = [each.user_text for each in engine.exchanges(ExchangesRequest(session=key))]
+        assert whole == [f"question {number}" for number in range(250)]
+        hits = [hit.row.number for hit in engine.exchanges(ExchangesRequest(query="question"))]
+        assert hits == list(range(249, -1, -1))
 
     def test_by_words_spread_over_an_exchange(self, world: Archive) -> None:
-        hits = world.exchanges(ExchangesRequest(query="w1 found Bash", limit=2))
+        hits = list(world.exchanges(ExchangesRequest(query="w1 found Bash", limit=2)))
         assert {(hit.session.key, hit.row.number) for hit in hits} == {("claude-code/a", 1), ("claude-code/b", 1)}
         assert all(hit.score > 0 and len(hit.said) == 2 for hit in hits)
 
@@ -621,7 +636,7 @@ class TestExchanges:
         ],
     )
     def test_filters(self, world: Archive, options: dict[str, object], count: int) -> None:
-        assert len(world.exchanges(ExchangesRequest(query='"w1"', **options))) == count  # type: ignore[arg-type]
+        assert len(list(world.exchanges(ExchangesRequest(query='"w1"', **options)))) == count  # type: ignore[arg-type]
 
 
 class TestFilesAndState:

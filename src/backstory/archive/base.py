@@ -251,7 +251,9 @@ class Reader(Protocol):
         """The agent's own ids of the turns of a session, also of a forgotten one."""
 
     def events(self, key: str | None = None, turn: int | None = None, part: Part = EVERYTHING) -> list[EventRow]: ...
-    def exchanges(self, request: ExchangesRequest) -> list[Exchange]: ...
+    def exchanges(self, request: ExchangesRequest) -> Iterator[Exchange]:
+        """Read in portions: a request may match the whole archive."""
+
     def files(self, *, states: bool = True) -> Iterator[FileRow]:
         """Every transcript that was read, by path; without `states`, which can be large, `FileRow.state` is None."""
 

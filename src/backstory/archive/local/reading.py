@@ -56,6 +56,7 @@ TURN = columns("t", TURN_COLUMNS)
 EVENT = columns("e", EVENT_COLUMNS)
 _BARE_EVENT = EVENT.removesuffix("e.body") + "NULL"
 _MAX_NUMBER = (1 << 63) - 1  # of SQLite
+EXCHANGES_AT_ONCE = 100
 _LAST_CHARACTER = chr(sys.maxunicode)
 _ordinal = attrgetter("ordinal")
 
@@ -236,12 +237,13 @@ class Reading:
 
     # Exchanges
 
-    def exchanges(self, request: ExchangesRequest) -> list[Exchange]:
+    def exchanges(self, request: ExchangesRequest) -> Iterator[Exchange]:
         if request.query is not None:
             raise ArchiveError("exchanges are searched in the archive, not in its writer")
         limit = _MAX_NUMBER if request.limit is None else min(request.limit, _MAX_NUMBER)
-        rows = self._db.execute(_EXCHANGES_OF, (request.session, min(request.first, _MAX_NUMBER), limit)).fetchall()
-        return self._read_exchanges(rows, request)
+        rows = self._db.execute(_EXCHANGES_OF, (request.session, min(request.first, _MAX_NUMBER), limit))
+        while portion := rows.fetchmany(EXCHANGES_AT_ONCE):
+            yield from self._read_exchanges(portion, request)
 
     def _read_exchanges(self, rows: Sequence[Sequence[Any]], request: ExchangesRequest) -> list[Exchange]:
         """Exchanges from their values and those of their sessions, with the events in them."""

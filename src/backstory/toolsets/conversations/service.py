@@ -179,7 +179,7 @@ class Conversations:
 
     def _exchange(self, key: str, number: int) -> Exchange | None:
         request = ExchangesRequest(session=key, first=number, limit=1)
-        return next(iter(self._archive.exchanges(request)), None)
+        return next(self._archive.exchanges(request), None)
 
     def _turn(self, session: SessionRow, exchange: Exchange) -> Turn:
         return Turn(
