@@ -39,6 +39,8 @@ _FIRST_SYNC_SECONDS = 5.0
 _FIRST_SYNC_POLL_SECONDS = 0.02
 _FORGET_SECONDS = 600.0
 _LIVE, _TELEMETRY = "live", "otel"
+# A name: only a process that writes imports it.
+_PROJECTION = "backstory.ingest.projection:TurnProjection"
 _log = logging.getLogger(__name__)
 
 
@@ -75,7 +77,7 @@ class Library:
     def archive(self) -> Archive:
         from .archive.local.archive import LocalArchive
 
-        return LocalArchive(self.home)
+        return LocalArchive(self.home, _PROJECTION)
 
     @cached_property
     def sources(self) -> list[Source]:

@@ -9,10 +9,11 @@ import pytest
 
 from backstory.archive.base import Archive
 from backstory.archive.local.archive import LocalArchive
+from tests.archive_world import PROJECTION
 
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[Archive]:
-    archive = LocalArchive(tmp_path / "backstory")
+    archive = LocalArchive(tmp_path / "backstory", PROJECTION)
     yield archive
     archive.close()

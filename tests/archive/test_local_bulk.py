@@ -16,6 +16,7 @@ from backstory.archive.base import Batch, EventRow, ExchangeRow, ExchangesReques
 from backstory.archive.local.archive import LocalArchive
 from backstory.archive.local.documents import EventDocument, ExchangeDocument
 from backstory.model import DEFAULT_TYPES, EventType, digest, turn_id
+from tests.archive_world import PROJECTION
 
 NOW = 1_780_000_000_000
 MUCH = 1 << 30
@@ -24,9 +25,9 @@ KEY = "claude-code/s"
 KILLED = """
 import sys, time
 from pathlib import Path
-from tests.archive.test_local_bulk import MUCH, batch
+from tests.archive.test_local_bulk import MUCH, PROJECTION, batch
 from backstory.archive.local.archive import LocalArchive
-archive = LocalArchive(Path(sys.argv[1]))
+archive = LocalArchive(Path(sys.argv[1]), PROJECTION)
 writer = archive.writer()
 writer.recover()
 with writer.bulk(MUCH):
@@ -78,7 +79,7 @@ def found(archive: LocalArchive, query: str) -> int:
 
 @pytest.fixture
 def archive(tmp_path: Path) -> LocalArchive:
-    return LocalArchive(tmp_path)
+    return LocalArchive(tmp_path, PROJECTION)
 
 
 class TestBulk:
@@ -147,7 +148,7 @@ class TestBulk:
             assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"
             process.kill()
-        archive = LocalArchive(tmp_path)
+        archive = LocalArchive(tmp_path, PROJECTION)
         writer = archive.writer()
         writer.recover()
         writer.write(batch(4))

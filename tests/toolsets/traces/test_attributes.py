@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from backstory.model import EventType
-from backstory.money import Tokens
+from backstory.prices import Tokens
 from backstory.toolsets.traces.attributes import Meaning, interpret
 from backstory.toolsets.traces.messages import said_in
 

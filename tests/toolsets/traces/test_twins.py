@@ -143,7 +143,7 @@ class TestOneSpan:
         assert bash["data"]["attributes"]["sandbox"] == "strict"
         assert bash["data"]["metadata"]["waitingMs"] == root["data"]["metadata"]["waitingMs"] == 500
         assert answer["data"]["output"] == "One file."
-        assert [use.milliseconds for use in world.library.archive.spans.tools(Window())] == [500]
+        assert [use.milliseconds for use in world.library.archive.spans.stats(Window(), "tool")] == [500]
 
     def test_found_once(self, world: TwinWorld) -> None:
         world.sync(talk())
@@ -268,7 +268,7 @@ class TestAnyOrder:
         """Sent again, and projected again from the beginning."""
         take(world, "spans", "whole", "logs", "spans", "logs")
         assert world.everything() == expected
-        monkeypatch.setattr("backstory.archive.local.spans.projection._VERSION", 99)
+        monkeypatch.setattr("backstory.ingest.projection._VERSION", 99)
         world.sync(Transcript("other").prompt("x").answer("y"))
         world.send_logs("claude-code", *claude_logs(talk()))
         assert len(world.find("data.attributes.sandbox", "strict")) == 1

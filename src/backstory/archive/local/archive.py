@@ -21,7 +21,7 @@ from .rows import FILE_COLUMNS, read_file
 from .sessions import Sessions
 
 if TYPE_CHECKING:
-    from .following import Following
+    from .feed import Feed
     from .spans.store import LocalSpans
     from .writer import LocalWriter
 
@@ -34,8 +34,11 @@ _REQUEST_PATIENCE_MS = 60_000
 class LocalArchive(Finding, Sessions, Events):
     """Opens (and creates) the archive below a home folder. A search from a cold process loads nothing but searching."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, projection: str | None = None) -> None:
+        """`projection` names the `MakeProjection` (`module:object`) that turns are projected to spans with. It is a
+        name, so that a search does not import it and a second process can."""
         self.home = make_private_folder(home)
+        self._projection = projection
         prepare(home / "archive.db")
         super().__init__(home / "archive.db")
 
@@ -46,16 +49,20 @@ class LocalArchive(Finding, Sessions, Events):
             raise ArchiveError(f"{self.home} cannot be written to: check its permissions")
         lock = take_lock(self.home)
         try:
-            return LocalWriter(self.home, connect(self._path, writable=True), self.following, self._events, lock)
+            connection = connect(self._path, writable=True)
+            return LocalWriter(self.home, connection, self.feed, self._events, self._projection, lock)
         except BaseException:
             lock.release()
             raise
 
-    def following(self, record: sqlite3.Connection | None = None) -> Following:
+    def feed(self, record: sqlite3.Connection | None = None) -> Feed:
         """For the writer, or for a process that works for it."""
-        from .following import Following
+        from .feed import Feed
+        from .spans.feed import TraceFeed
 
-        return Following(record or connect(self._path, writable=False), self._events, self._exchanges, self.spans)
+        record = record or connect(self._path, writable=False)
+        traces = TraceFeed(record, self.spans, self._projection)
+        return Feed(record, self._events, self._exchanges, traces)
 
     @cached_property
     def spans(self) -> LocalSpans:

@@ -35,10 +35,10 @@ class Follower:
         self._process = process
 
     @classmethod
-    def start(cls, home: Path) -> Follower | None:
+    def start(cls, home: Path, projection: str | None) -> Follower | None:
         """None where no other process can be started."""
         # -P: what lies in the folder that somebody happens to be in is not a part of this program.
-        command = [sys.executable, "-P", "-m", __name__, os.fspath(home.absolute())]
+        command = [sys.executable, "-P", "-m", __name__, os.fspath(home.absolute()), projection or ""]
         pipe = subprocess.PIPE
         try:
             # In a session of its own: an interrupt from the keyboard is for the writer, which then says what to do.
@@ -96,19 +96,20 @@ def main() -> None:
     gc.disable()  # nothing here is ever part of a cycle, and looking for some takes a twentieth of the time
     commands: queue.SimpleQueue[str] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(commands,), daemon=True).start()
-    archive = LocalArchive(Path(sys.argv[1]))
-    following = archive.following()
+    home, projection = sys.argv[1:]
+    archive = LocalArchive(Path(home), projection or None)
+    feed = archive.feed()
     while (command := commands.get()) != _CLOSE:
         if command == _FOLLOW:
-            following.feed()
-            following.project(_PROJECT_SECONDS)
+            feed.feed()
+            feed.traces.project(_PROJECT_SECONDS)
         else:
-            following.flush()
-            following.project(_LAST_SECONDS)
+            feed.flush()
+            feed.traces.project(_LAST_SECONDS)
         if command == _FLUSH:
             sys.stdout.write(f"{_FLUSHED}\n")
             sys.stdout.flush()
-    following.close()
+    feed.close()
     archive.close()
     os._exit(0)  # the other thread listens until the end
 

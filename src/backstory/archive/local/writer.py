@@ -27,8 +27,8 @@ from ..base import (
 from .bodies import Bodies, train_dictionary
 from .connections import select_in
 from .database import highest, mark, newest_change, rewrite, stored_dictionary
+from .feed import Feed
 from .follower import Follower
-from .following import Following
 from .forgetting import clean, delete_requested, delete_sessions, requested, withdraw
 from .index import Index
 from .rows import (
@@ -99,8 +99,9 @@ class LocalWriter:
         self,
         home: Path,
         connection: sqlite3.Connection,
-        follow: Callable[[sqlite3.Connection], Following],
+        feed: Callable[[sqlite3.Connection], Feed],
         events: Index,
+        projection: str | None,
         lock: filelock.BaseFileLock,
     ) -> None:
         self._home = home
@@ -114,8 +115,9 @@ class LocalWriter:
         self._highest_session = highest(connection, "session")
         self._change = newest_change(connection)
         self._forgets: bool | None = None
-        self._follow = follow
-        self._following = follow(connection)
+        self._open_feed = feed
+        self._feed = feed(connection)
+        self._projection = projection
         self._follower: Follower | None = None
 
     # Reading what is there, inside the writer's own view
@@ -264,8 +266,8 @@ class LocalWriter:
 
     @contextmanager
     def bulk(self, size: int) -> Iterator[None]:
-        if size >= _BULK_BYTES and (follower := Follower.start(self._home)) is not None:
-            self._following.close()
+        if size >= _BULK_BYTES and (follower := Follower.start(self._home, self._projection)) is not None:
+            self._feed.close()
             self._follower = follower
         try:
             yield
@@ -283,9 +285,9 @@ class LocalWriter:
         self._flush_alone()
 
     def _flush_alone(self) -> bool:
-        last, behind = self._scalar("SELECT max(id) FROM stale"), self._following.flush()
+        last, behind = self._scalar("SELECT max(id) FROM stale"), self._feed.flush()
         self._drop_stale(last)
-        self._following.project(_PROJECT_SECONDS)
+        self._feed.traces.project(_PROJECT_SECONDS)
         return behind
 
     def _drop_stale(self, last: int) -> None:
@@ -296,7 +298,7 @@ class LocalWriter:
         rows = self._db.execute(
             "SELECT id, session, key, remember FROM stale WHERE id <= ? AND key IS NOT NULL", (last,)
         ).fetchall()
-        kept = [id for id, *session in rows if not self._following.forget_traces(*session)]
+        kept = [id for id, *session in rows if not self._feed.traces.forget(*session)]
         self._db.execute(
             "DELETE FROM stale WHERE id <= ? AND id NOT IN (SELECT value FROM json_each(?))",
             (last, msgspec.json.encode(kept).decode()),
@@ -306,7 +308,7 @@ class LocalWriter:
         if self._follower is not None:
             self._follower.close()
             self._follower = None
-            self._following = self._follow(self._db)
+            self._feed = self._open_feed(self._db)
 
     def recover(self) -> bool:
         behind = self._flush_alone()
@@ -315,11 +317,11 @@ class LocalWriter:
 
     def _note_whole(self) -> None:
         """By this readers know that there is nothing to recover: up to here all can be found and has its traces."""
-        reached = (self._next_event - 1, self._change, self._following.projected)
+        reached = (self._next_event - 1, self._change, self._feed.traces.projected)
         self._set_meta("followed", msgspec.json.encode(reached).decode())
 
     def rebuild_index(self) -> int:
-        return self._following.rebuild()
+        return self._feed.rebuild()
 
     def remove(self, keys: Sequence[str]) -> None:
         if not keys:
@@ -351,7 +353,7 @@ class LocalWriter:
         self.rebuild_index()
         try:
             rewrite(self._db)
-            self._following.rewrite_traces()
+            self._feed.traces.rewrite()
         except (ArchiveError, sqlite3.DatabaseError) as error:
             _log.warning("what was forgotten may still lie in free space of the archive's files: %s", error)
 
@@ -366,7 +368,7 @@ class LocalWriter:
         with ExitStack() as parts:
             parts.callback(self._lock.release)
             parts.callback(self._db.close)
-            parts.callback(self._following.close)
+            parts.callback(self._feed.close)
             self.flush()
             self._note_whole()
             self._db.execute("PRAGMA optimize")

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from ...archive.spans import SpanType
-from ...money import Tokens, price
+from ...prices import Tokens, price
 from .conventions import METADATA, PREFIXES, READ, SLOTS, SPREAD, TAKEN
 from .records import MAX_DEPTH, Attributes
 

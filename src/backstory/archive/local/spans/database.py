@@ -9,7 +9,7 @@ from ...base import ArchiveError
 from ...trouble import DAMAGED_TRACES, is_damage
 from ..database import connect
 from ..database import prepare as prepare_database
-from .columns import add_functions
+from .attributes import add_functions
 
 __all__ = ["open_database", "prepare"]
 
@@ -171,7 +171,30 @@ CREATE INDEX span_scoped_call ON span (scope, call) WHERE call IS NOT NULL
 # Digests of sessions that were forgotten, and of traces that telemetry told of them, as in archive.db.
 _FORGOTTEN = "CREATE TABLE forgotten (mark INTEGER PRIMARY KEY) STRICT"
 
-_MIGRATIONS: tuple[str, ...] = (_TABLES, _FEWER_PAGES, _CALLS, _TWINS, _FORGOTTEN, _SCOPES, _ALIASES, _CALLS_BY_SCOPE)
+# `turn` has the place of each projected turn: its trace, and the uid of the span of the whole turn, whose parent is
+# not of the same turn. `host` is gone: the place of a subagent follows from the record.
+_TURNS = """
+CREATE TABLE turn (
+    session INTEGER NOT NULL, turn INTEGER NOT NULL, trace INTEGER NOT NULL, root INTEGER NOT NULL,
+    PRIMARY KEY (session, turn)
+) STRICT, WITHOUT ROWID;
+INSERT OR REPLACE INTO turn SELECT s.session, s.turn, s.trace, s.uid FROM span s WHERE s.session IS NOT NULL
+    AND NOT EXISTS (SELECT 1 FROM span p WHERE p.trace = s.trace AND p.uid = s.parent AND p.session = s.session
+    AND p.turn = s.turn);
+DROP TABLE host
+"""
+
+_MIGRATIONS: tuple[str, ...] = (
+    _TABLES,
+    _FEWER_PAGES,
+    _CALLS,
+    _TWINS,
+    _FORGOTTEN,
+    _SCOPES,
+    _ALIASES,
+    _CALLS_BY_SCOPE,
+    _TURNS,
+)
 
 
 def prepare(path: Path) -> None:

@@ -6,21 +6,20 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from operator import itemgetter
+from operator import attrgetter
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakSet
 
 import msgspec
 
-from ...base import ArchiveError, EventRow
+from ...base import ArchiveError
 from ...spans import (
     Found,
     Origin,
     SpanRow,
     SpanStats,
     StatsGroup,
-    ToolUse,
     TraceQuery,
     TraceRow,
     UsageDetail,
@@ -32,18 +31,14 @@ from ..bodies import Bodies
 from ..database import Reader, rewrite
 from .conditions import Term, paths_of, span_sort, span_term, trace_sort, trace_term
 from .database import open_database, prepare
-from .rows import SPAN_SELECT, TRACE_COLUMNS, read_span, read_trace
+from .rows import SPAN_SELECT, TRACE_SELECT, ReadEvents, StoredSpan, StoredTrace, fill_from_events
 from .search import Matches, find
-from .texts import fill_from_events
-from .totals import span_stats, tool_uses, usage_totals
+from .totals import span_stats, usage_totals
 from .writer import SpanWriter
 
-__all__ = ["LocalSpans", "ReadEvents"]
+if TYPE_CHECKING:
+    from .turns import LocalSpanWriter
 
-ReadEvents = Callable[[int, int, int, int], list[EventRow]]
-"""The events of a session (by its number) and turn from one ordinal to another."""
-
-_TRACE = ", ".join(f"t.{name}" for name in TRACE_COLUMNS)
 # So many excerpts' worth of attributes, and of metadata, and so many tool calls.
 _MOST_EXCERPTS = 20
 _File = tuple[int, int]
@@ -92,9 +87,16 @@ class LocalSpans:
         self._prepare()
         return SpanWriter(open_database(self._path, writable=True))
 
+    def turn_writer(self, session_number: Callable[[str], int | None], reached: int) -> LocalSpanWriter:
+        """A connection for a projection to write with."""
+        from .turns import LocalSpanWriter
+
+        self._prepare()
+        return LocalSpanWriter(open_database(self._path, writable=True), session_number, reached)
+
     def forget(self, session: int, key: str, *, remember: bool) -> None:
         """Delete the traces of a session, by its number in archive.db and by its key; with `remember`, for good."""
-        from .forgetting import forget_session
+        from .turns import forget_session
 
         with closing(self.writer()) as writer:
             forget_session(writer, session, key, remember=remember)
@@ -127,8 +129,8 @@ class LocalSpans:
             sent = _sent(db, query)
             terms = [trace_term(condition, sent) for condition in query.conditions]
             matches = find(db, "trace t", "t", query, terms, trace_sort(query.sort))
-            values = _by_number(db, f"SELECT t.id, {_TRACE} FROM trace t", "t", matches.numbers)
-        return _found(matches, {number: read_trace(rest) for number, *rest in values})
+            traces = [StoredTrace(*values) for values in _by_number(db, TRACE_SELECT, "t", matches.numbers)]
+        return _found(matches, {trace.number: trace.row() for trace in traces})
 
     def spans(self, query: TraceQuery, chars: int) -> Found[SpanRow]:
         with self._reading() as db:
@@ -137,18 +139,20 @@ class LocalSpans:
             if _has_twins(db):
                 terms.append(Term("s.twin IS NULL", []))
             matches = find(db, "span s", "s", query, terms, span_sort(query.sort, sent))
-            values = _by_number(db, SPAN_SELECT, "s", matches.numbers)
-            return _found(matches, self._with_texts(values, chars))
+            spans = [StoredSpan(*values) for values in _by_number(db, SPAN_SELECT, "s", matches.numbers)]
+            return _found(matches, self._with_texts(spans, chars))
 
     def trace(self, id: str) -> tuple[TraceRow, list[SpanRow]] | None:
         with self._reading() as db:
-            row = db.execute(f"SELECT t.id, {_TRACE} FROM trace t WHERE t.uid = ?", (id,)).fetchone()
+            row = db.execute(f"{TRACE_SELECT} WHERE t.uid = ?", (id,)).fetchone()
             if row is None:
                 return None
-            values = db.execute(f"{SPAN_SELECT} WHERE s.trace = ?", (row[0],)).fetchall()
-            spans = self._with_texts(sorted(values, key=itemgetter(0)), None)
-            _point_at_twins(db, spans, {number: twin for row in values if (number := row[0]) and (twin := row[38])})
-            return read_trace(row[1:]), _parents_first(list(spans.values()))
+            trace = StoredTrace(*row)
+            rows = db.execute(f"{SPAN_SELECT} WHERE s.trace = ?", (trace.number,)).fetchall()
+            stored = sorted((StoredSpan(*values) for values in rows), key=attrgetter("number"))
+            spans = self._with_texts(stored, None)
+            _point_at_twins(db, spans, {span.number: span.twin for span in stored if span.twin is not None})
+            return trace.row(), _parents_first(list(spans.values()))
 
     def usage(self, window: Window, detail: UsageDetail = "day") -> list[UsageTotal]:
         with self._reading() as db:
@@ -157,10 +161,6 @@ class LocalSpans:
     def stats(self, window: Window, by: StatsGroup) -> list[SpanStats]:
         with self._reading() as db:
             return span_stats(db, window, by)
-
-    def tools(self, window: Window) -> list[ToolUse]:
-        with self._reading() as db:
-            return tool_uses(db, window)
 
     def close(self) -> None:
         for reader in list(self._readers):
@@ -172,31 +172,13 @@ class LocalSpans:
             self._writer.close()
             self._writer = None
 
-    def _with_texts(self, rows: list[Any], chars: int | None) -> dict[int, SpanRow]:
-        """The spans by number; what was received has its texts beside it, what was projected in its events."""
-        spans: dict[int, SpanRow] = {}
-        projected: list[tuple[SpanRow, int, int, int | None, int | None]] = []
-        for values in rows:
-            span = spans[values[0]] = read_span(values)
-            texts = (self._bodies.unpack(body) for body in values[24:27])
-            span.input, span.output, tool_calls = (_decode(text) if text else None for text in texts)
-            span.tool_calls = tool_calls or []
-            session, turn, first, last = values[19:23]
-            last_turn = values[37]
-            if session is not None and last_turn is None:
-                projected.append((span, session, turn, first, last))
-            elif session is not None:  # the response of a tool stands in another turn than the call
-                projected += (span, session, turn, first, None), (span, session, last_turn, None, last)
-        told = {id(span): (span.input, span.output, span.tool_calls) for span, *_ in projected}
+    def _with_texts(self, stored: list[StoredSpan], chars: int | None) -> dict[int, SpanRow]:
+        """The spans by number. Received spans have their texts beside them, those of turns in their events."""
+        spans = {span.number: span.row(self._bodies.unpack) for span in stored}
         try:
-            fill_from_events(projected, self._read_events)
+            fill_from_events(zip(stored, spans.values(), strict=True), self._read_events)
         except sqlite3.DatabaseError as error:  # of the archive, not of the traces
             raise ArchiveError(explain(error) or f"the archive cannot be read: {error}") from None
-        for span, *_ in projected:  # telemetry may know what the transcript does not tell
-            input, output, tool_calls = told[id(span)]
-            span.input = input if span.input is None else span.input
-            span.output = output if span.output is None else span.output
-            span.tool_calls = span.tool_calls or tool_calls
         if chars is not None:
             for span in spans.values():
                 _cut(span, chars)

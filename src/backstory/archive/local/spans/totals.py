@@ -1,15 +1,13 @@
-"""Tokens and money added up."""
+"""Tokens, cost and latencies, added up."""
 
 from __future__ import annotations
 
 import sqlite3
 from typing import Any
 
-from ...spans import SpanStats, StatsGroup, ToolUse, UsageDetail, UsageTotal, Window
+from ...spans import SpanStats, StatsGroup, UsageDetail, UsageTotal, Window
 
-__all__ = ["span_stats", "tool_uses", "usage_totals"]
-
-# Telemetry that does not name its calls tells of a session with a transcript the same usage once more.
+# Telemetry that does not name its calls repeats the usage of a session that has a transcript.
 _COUNTED = """
 s.counts AND s.twin IS NULL
 AND (s.input IS NOT NULL OR s.output IS NOT NULL OR s.total IS NOT NULL OR s.cost IS NOT NULL)
@@ -18,14 +16,17 @@ AND (t.projected OR s.call IS NOT NULL OR t.native IS NULL
 """
 
 
-# What tells groups apart beside day, project, model and source.
+# The column that separates groups beside day, project, model and source.
 _DETAILS: dict[UsageDetail, str] = {"day": "NULL", "session": "t.session", "quarter": "s.start / 900000"}
-# Spans by what: the name of a group, and which spans are in it.
-_STATS: dict[StatsGroup, tuple[str, str]] = {
-    "name": ("s.name", "1"),
-    "model": ("s.model", "s.model IS NOT NULL"),
-    "tool": ("s.name", "s.cause IS NOT NULL"),
+# For each group: the name of a span's group, the condition of a span to be in one, and the duration of a span.
+_STATS: dict[StatsGroup, tuple[str, str, str]] = {
+    "name": ("s.name", "1", "s.end - s.start"),
+    "model": ("s.model", "s.model IS NOT NULL", "s.end - s.start"),
+    "tool": ("s.name", "s.cause IS NOT NULL", "s.end - s.start - coalesce(s.waiting, 0)"),
 }
+_OWN_USAGE = "s.input, s.output, s.cost, 1 AS sharers"
+_CAUSE_USAGE = "g.input, g.output, g.cost, count(*) OVER (PARTITION BY s.trace, s.cause) AS sharers"
+_CAUSE = "LEFT JOIN span g ON g.uid = s.cause AND g.trace = s.trace"
 
 
 def usage_totals(db: sqlite3.Connection, window: Window, detail: UsageDetail) -> list[UsageTotal]:
@@ -66,43 +67,33 @@ def usage_totals(db: sqlite3.Connection, window: Window, detail: UsageDetail) ->
 
 
 def span_stats(db: sqlite3.Connection, window: Window, by: StatsGroup) -> list[SpanStats]:
-    key, which = _STATS[by]
-    took = "s.end - s.start" if by != "tool" else "s.end - s.start - coalesce(s.waiting, 0)"
+    key, which, took = _STATS[by]
+    usage, joined = (_CAUSE_USAGE, _CAUSE) if by == "tool" else (_OWN_USAGE, "")
     where, parameters = _where(window)
     rows = db.execute(
-        f"WITH one AS (SELECT {key} AS key, s.status, {took} AS ms, s.input, s.output, s.cost, "
+        f"WITH one AS (SELECT {key} AS key, s.status, {took} AS ms, {usage}, "
         f"row_number() OVER (PARTITION BY {key} ORDER BY s.end IS NULL, {took}) AS place, "
         f"count(s.end) OVER (PARTITION BY {key}) AS ended "
-        f"FROM span s JOIN trace t ON t.id = s.trace WHERE s.twin IS NULL AND {which} AND {where}) "
-        "SELECT n.text, count(*), sum(one.status = 0), "
+        f"FROM span s JOIN trace t ON t.id = s.trace {joined} WHERE s.twin IS NULL AND {which} AND {where}) "
+        "SELECT n.text, count(*), sum(one.status = 0), total(ms), "
         "max(CASE WHEN place = (ended + 1) / 2 THEN ms END), "
         "max(CASE WHEN place = (ended * 95 + 99) / 100 THEN ms END), "
-        "total(coalesce(input, 0) + coalesce(output, 0)), sum(cost) "
+        "total(1.0 * (coalesce(input, 0) + coalesce(output, 0)) / sharers), sum(cost / sharers) "
         "FROM one JOIN name n ON n.id = one.key GROUP BY one.key ORDER BY count(*) DESC, n.text",
         parameters,
     )
     return [
-        SpanStats(name=name, count=count, errors=errors, p50=p50, p95=p95, tokens=int(tokens), cost=cost)
-        for name, count, errors, p50, p95, tokens, cost in rows
-    ]
-
-
-def tool_uses(db: sqlite3.Connection, window: Window) -> list[ToolUse]:
-    """Of transcripts, where it is known which model call asked for which tools."""
-    where, parameters = _where(window)
-    rows = db.execute(
-        "WITH call AS (SELECT s.name, s.status, s.start, s.end, s.waiting, s.trace, s.cause, "
-        "count(*) OVER (PARTITION BY s.trace, s.cause) AS sharers "
-        f"FROM span s JOIN trace t ON t.id = s.trace WHERE s.cause IS NOT NULL AND {where}) "
-        "SELECT n.text, count(*), sum(c.status = 0), total(c.end - c.start - coalesce(c.waiting, 0)), "
-        "total(1.0 * (coalesce(g.input, 0) + coalesce(g.output, 0)) / c.sharers), sum(g.cost / c.sharers) "
-        "FROM call c JOIN name n ON n.id = c.name LEFT JOIN span g ON g.uid = c.cause AND g.trace = c.trace "
-        "GROUP BY c.name ORDER BY count(*) DESC",
-        parameters,
-    )
-    return [
-        ToolUse(tool=tool, calls=calls, errors=errors, milliseconds=int(ms), tokens=round(tokens), cost=cost)
-        for tool, calls, errors, ms, tokens, cost in rows
+        SpanStats(
+            name=name,
+            count=count,
+            errors=errors,
+            milliseconds=int(ms),
+            p50=p50,
+            p95=p95,
+            tokens=round(tokens),
+            cost=cost,
+        )
+        for name, count, errors, ms, p50, p95, tokens, cost in rows
     ]
 
 

@@ -14,8 +14,6 @@ import msgspec
 from .conditions import MAX_VALUE_CHARS, bindable
 from .rows import MAX_DEPTH, flatten
 
-__all__ = ["Columns", "add_functions"]
-
 _MAX_VALUES = 512
 # A row that has so many is not added to: the larger it is, the more has to be written again for each value.
 _ENOUGH_VALUES = 128
@@ -35,7 +33,7 @@ _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 
 
-class Columns:
+class AttributeValues:
     """What the spans of one write say, gathered by path."""
 
     def __init__(self) -> None:
