@@ -208,7 +208,7 @@ class Library:
         another process writes and does not come to it in time; it is forgotten later then.
         """
         from .ingest.forgetting import have_forgotten
-        from .otelfiles import FOLDER, file_name
+        from .sources.otel.source import session_file
 
         family = self.family(id)
         key = family[0].key
@@ -228,7 +228,7 @@ class Library:
             self.archive.forget(f"{_TELEMETRY}/{native}")
         have_forgotten(self.archive, keys, patience)
         if source != _LIVE:
-            (self.home / FOLDER / file_name(native)).unlink(missing_ok=True)
+            session_file(self.home, native).unlink(missing_ok=True)
         return family
 
     def forget_live(self, session_id: str) -> None:

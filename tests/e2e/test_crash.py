@@ -16,7 +16,7 @@ from backstory.archive.base import ArchiveBusy, ExchangesRequest, SearchRequest
 from backstory.archive.local.archive import LocalArchive
 from backstory.library import Library
 from backstory.model import SEARCHABLE_TYPES
-from tests.archive_world import Rewriting, found, sync
+from tests.archive_world import PROJECTION, Rewriting, found, sync
 from tests.transcripts import Transcript
 
 _SESSIONS = 30

@@ -16,9 +16,9 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from ...archive.base import ArchiveError
-from ...toolsets.traces.otlp import Encoding, Undecodable, empty_reply, partial_reply
-from ...toolsets.traces.receiver import Receiver, Taken
-from ...toolsets.traces.sessions import Sessions
+from ...ingest.telemetry import Receiver, Taken
+from ...sources.otel.otlp import Encoding, empty_reply, partial_reply
+from ...sources.otel.records import Undecodable
 from .bodies import MAX_BODY_BYTES, read_body
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ _RETRY_SECONDS = "5"
 def otlp_routes(library: Library) -> Sequence[BaseRoute]:
     @cache
     def receiver() -> Receiver:
-        return Receiver(library.archive, Sessions(library.archive, library.home), library.settings.redact)
+        return Receiver(library.archive, library.home, library.settings.redact)
 
     # SQLite writes one transaction at a time; more threads would only wait.
     limiter = anyio.CapacityLimiter(2)

@@ -8,10 +8,7 @@ from typing import Literal
 
 from ...archive.spans import Condition, Value
 from ...model import parse_time
-from .errors import Refused
-from .types import Filter
-
-__all__ = ["SPAN_FIELDS", "TRACE_FIELDS", "check_sort", "span_condition", "trace_condition"]
+from .types import Filter, Refused
 
 Kind = Literal["text", "number", "time", "moment", "any"]
 """A time is a number to callers, a moment is an ISO text; both are compared with either."""

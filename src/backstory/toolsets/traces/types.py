@@ -8,24 +8,6 @@ from msgspec import UNSET, Struct, UnsetType
 
 from ...archive.spans import Operator, SpanType, Status
 
-__all__ = [
-    "ErrorBody",
-    "ErrorCode",
-    "Filter",
-    "GetTrace",
-    "ListTraces",
-    "SearchSpans",
-    "SearchTraces",
-    "Span",
-    "SpanData",
-    "SpanPage",
-    "Trace",
-    "TraceAnswer",
-    "TraceItem",
-    "TraceList",
-    "TracePage",
-]
-
 ErrorCode = Literal["CONNECTION_FAILED", "INVALID_QUERY", "NOT_FOUND", "TIMEOUT", "PARTIAL_FAILURE"]
 Number = int | float
 
@@ -139,3 +121,13 @@ class ErrorBody(Struct, frozen=True, kw_only=True):
     code: ErrorCode
     traceId: str | UnsetType = UNSET
     details: dict[str, Any] | UnsetType = UNSET
+
+
+class Refused(Exception):
+    """The contract's code, what was wrong, and what the caller needs to get it right."""
+
+    def __init__(self, code: ErrorCode, message: str, **details: Any) -> None:
+        super().__init__(message)
+        self.code: ErrorCode = code
+        self.message = message
+        self.details = details

@@ -10,8 +10,6 @@ from ...archive.spans import SpanRow, TraceRow
 from ...model import event_id, rfc3339, session_id
 from .types import Span, SpanData, Trace, TraceItem
 
-__all__ = ["span_view", "trace_item", "trace_view"]
-
 
 def trace_item(row: TraceRow) -> TraceItem:
     return TraceItem(**_trace_fields(row))

@@ -2,31 +2,123 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+import os
+import threading
+from collections import OrderedDict, defaultdict
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from ...archive.base import Archive
-from ...archive.spans import Origin, SpanRow
-from ...model import EventType, call_by_tokens, digest
-from ...otelfiles import Line
-from ...redact import Mode, egress_value
-from .attributes import Meaning, interpret
-from .events import take_events
-from .logs import read_log
-from .messages import Said, said_in
-from .otlp import Encoding, decode_logs, decode_spans
-from .records import LogRecord, RawSpan, with_fields
-from .sessions import Sessions, TelemetrySession, agent_of
-
-__all__ = ["Receiver", "Taken"]
+from ..archive.base import Archive
+from ..archive.spans import Origin, SpanRow
+from ..config import make_private_folder
+from ..model import EventType, call_by_tokens, digest
+from ..redact import Mode, egress_value
+from ..sources.otel.attributes import Meaning, interpret
+from ..sources.otel.messages import Said, read_log, said_in, take_events
+from ..sources.otel.otlp import Encoding, decode_logs, decode_spans
+from ..sources.otel.records import LogRecord, RawSpan, with_fields
+from ..sources.otel.source import FOLDER, Line, session_file
 
 _CLAUDE, _CODEX = "claude-code", "codex"
 _MAX_NAME_CHARS = 1_000
 _WAITING = ".blocked_on_user"  # how Claude Code names a span in which it waits for a person
 _NOTHING_NEW = (None,) * 5
+_OWN = "otel"
+# How agents name their service -> the source that reads their transcripts.
+_AGENTS = {
+    "claude-code": "claude-code",
+    "claude_code": "claude-code",
+    "gemini-cli": "gemini-cli",
+    "qwen-code": "qwen-code",
+}
+_MAX_ID_CHARS = 1_000
+_SESSIONS_AT_HAND = 1_000
+_MAX_FILE_NAME_CHARS = 250
+
+
+class TelemetrySession(Struct, frozen=True):
+    key: str
+    native: str
+    kept: bool
+    """Whether what is said in it has to be kept: no transcript tells it better."""
+
+
+@lru_cache(maxsize=256)
+def agent_of(service: str | None) -> str | None:
+    """The source of an agent's transcripts, by the name of the service that sends its telemetry."""
+    name = (service or "").lower()
+    # codex_exec, codex_cli_rs, codex-app-server: each of Codex' programs has a name of its own.
+    return "codex" if name.startswith("codex") else _AGENTS.get(name)
+
+
+class TelemetrySessions:
+    def __init__(self, archive: Archive, home: Path) -> None:
+        self._archive = archive
+        self._home = home
+        make_private_folder(home / FOLDER)
+        self._lock = threading.Lock()
+        self._told: OrderedDict[str, set[str]] = OrderedDict()
+
+    def find(self, native: str, service: str | None) -> TelemetrySession | None:
+        """The session of an agent that is in the archive, or one of our own under the same id."""
+        native = native.strip().encode("utf-8", "replace").decode()
+        if not native or len(native) > _MAX_ID_CHARS:
+            return None
+        agent = agent_of(service)
+        if agent is not None:
+            key = f"{agent}/{native}"
+            if self._archive.session(key) is not None or self._archive.is_forgotten(key):
+                return TelemetrySession(key, native, False)
+        return TelemetrySession(
+            f"{_OWN}/{native}", native, len(session_file(self._home, native).name) <= _MAX_FILE_NAME_CHARS
+        )
+
+    def lines(
+        self, session: TelemetrySession, said: list[Said], ts: int, model: str | None, cwd: str | None
+    ) -> list[Line]:
+        """One line for each thing said. Calls repeat what was said before them: the same words in the same place of the
+        conversation are the same event."""
+        seen: dict[tuple[str, ...], int] = {}
+        lines = []
+        for entry in said:
+            arguments = "" if entry.arguments is None else msgspec.json.encode(entry.arguments).decode()
+            content: tuple[str, ...] = (entry.type, entry.call or "")
+            if not (entry.once and entry.call):
+                content = (entry.type, entry.text, entry.tool or "", entry.call or "", arguments)
+            seen[content] = seen.get(content, -1) + 1
+            uid = digest(_OWN, session.native, *content, str(seen[content])).hex()
+            lines.append(
+                Line(uid, ts, entry.type, entry.text, entry.tool, entry.call, entry.arguments, model, entry.failed, cwd)
+            )
+        return lines
+
+    def append(self, session: TelemetrySession, lines: list[Line]) -> None:
+        """Whole lines in one write: other processes may append to the same file."""
+        if self._archive.is_forgotten(session.key):
+            return
+        lines = self._news(session, lines)
+        data = b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
+        if not data:
+            return
+        path = session_file(self._home, session.native)
+        with self._lock, os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "ab") as file:
+            file.write(data)
+
+    def _news(self, session: TelemetrySession, lines: list[Line]) -> list[Line]:
+        """Every call of a conversation tells all of it again. What is told twice counts once anyway; this keeps the
+        files short, for the sessions at hand."""
+        with self._lock:
+            told = self._told.setdefault(session.native, set())
+            self._told.move_to_end(session.native)
+            if len(self._told) > _SESSIONS_AT_HAND:
+                self._told.popitem(last=False)
+            news = [line for line in lines if line.uid not in told]
+            told.update(line.uid for line in lines)
+            return list({line.uid: line for line in reversed(news)}.values())[::-1]
 
 
 class Taken(Struct, frozen=True):
@@ -51,9 +143,9 @@ class _Batch(Struct):
 class Receiver:
     """Any thread may call it. Raises Undecodable for what is not OTLP, and the store's errors."""
 
-    def __init__(self, archive: Archive, sessions: Sessions, redact: Mode) -> None:
+    def __init__(self, archive: Archive, home: Path, redact: Mode) -> None:
         self._archive = archive
-        self._sessions = sessions
+        self._sessions = TelemetrySessions(archive, home)
         self._redact = redact
 
     def take_spans(self, body: bytes, encoding: Encoding) -> Taken:

@@ -9,12 +9,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from ...archive.spans import SpanType
 from ...prices import Tokens, price
 from .conventions import METADATA, PREFIXES, READ, SLOTS, SPREAD, TAKEN
-from .records import MAX_DEPTH, Attributes
-
-__all__ = ["Meaning", "decoded", "interpret"]
+from .records import MAX_DEPTH, Attributes, SpanType
 
 _MAX_NAME_CHARS = 1_000
 

@@ -3,8 +3,6 @@ Langfuse, and the agents' own."""
 
 from __future__ import annotations
 
-__all__ = ["METADATA", "PREFIXES", "READ", "SLOTS", "SPREAD", "TAKEN"]
-
 # What to take, and under which names it comes; of several the first counts.
 TAKEN = {
     "model": """

@@ -9,8 +9,8 @@ import pytest
 
 from backstory.model import EventType
 from backstory.prices import Tokens
-from backstory.toolsets.traces.attributes import Meaning, interpret
-from backstory.toolsets.traces.messages import said_in
+from backstory.sources.otel.attributes import Meaning, interpret
+from backstory.sources.otel.messages import said_in
 
 NOW = 1_767_225_600_000
 

@@ -7,28 +7,12 @@ was sent is lost.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct
 
-__all__ = [
-    "KINDS",
-    "MAX_DEPTH",
-    "Attributes",
-    "LogRecord",
-    "RawEvent",
-    "RawSpan",
-    "Undecodable",
-    "finite",
-    "link_fields",
-    "log_fields",
-    "milliseconds",
-    "sender_fields",
-    "span_fields",
-    "with_fields",
-]
-
 Attributes = dict[str, Any]
+SpanType = Literal["EVENT", "GENERATION", "SPAN"]
 
 # What is nested deeper is kept as JSON text.
 MAX_DEPTH = 100

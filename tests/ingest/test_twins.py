@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from backstory.archive.spans import Window
-from backstory.toolsets.traces.receiver import Receiver
-from backstory.toolsets.traces.sessions import Sessions
+from backstory.ingest.telemetry import Receiver
 from tests.traces_world import World
 from tests.transcripts import Transcript, stable_uuid
 
@@ -29,7 +28,7 @@ class TwinWorld(World):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         archive = self.library.archive
-        self.receiver = Receiver(archive, Sessions(archive, self.library.home), "egress")
+        self.receiver = Receiver(archive, self.library.home, "egress")
 
     def send_spans(self, service: str, *spans: dict[str, Any]) -> None:
         resource = {"attributes": pairs({"service.name": service})}

@@ -24,8 +24,6 @@ from .records import (
     span_fields,
 )
 
-__all__ = ["read_logs", "read_spans"]
-
 _SPAN_KINDS = {f"SPAN_KIND_{name}": number for number, name in enumerate(KINDS)}
 _STATUS_CODES = {"STATUS_CODE_OK": 1, "STATUS_CODE_ERROR": 2}
 
