@@ -10,7 +10,7 @@ import pytest
 from backstory.model import EventType
 from backstory.prices import Tokens
 from backstory.sources.otel.attributes import Meaning, interpret
-from backstory.sources.otel.messages import said_in
+from backstory.sources.otel.messages import read_messages
 
 NOW = 1_767_225_600_000
 
@@ -184,7 +184,7 @@ class TestMessages:
         ids=["genai", "openai", "anthropic", "vercel"],
     )
     def test_shapes(self, messages: list[Any]) -> None:
-        said = said_in(messages, EventType.USER_INPUT)
+        said = read_messages(messages, EventType.USER_INPUT)
         tools = [entry.tool if entry.type is EventType.TOOL_CALL else None for entry in said]
         assert tuple((entry.type, entry.text, tool) for entry, tool in zip(said, tools, strict=True)) == self.EXPECTED
         assert {entry.call for entry in said if entry.type in (EventType.TOOL_CALL, EventType.TOOL_RESPONSE)} == {"1"}
@@ -200,10 +200,10 @@ class TestMessages:
             },
             NOW,
         )
-        assert [entry.text for entry in said_in(found.input, EventType.USER_INPUT)] == ["hi"]
-        (call,) = said_in(found.output, EventType.ASSISTANT_RESPONSE)
+        assert [entry.text for entry in read_messages(found.input, EventType.USER_INPUT)] == ["hi"]
+        (call,) = read_messages(found.output, EventType.ASSISTANT_RESPONSE)
         assert (call.tool, call.arguments) == ("ls", {"a": 1})
 
     @pytest.mark.parametrize("value", [None, 5, [None, 3, {}, [], {"role": 7, "content": {"a": 1}}], {}, "", " "])
     def test_nonsense(self, value: Any) -> None:
-        assert said_in(value, EventType.USER_INPUT) == []
+        assert read_messages(value, EventType.USER_INPUT) == []

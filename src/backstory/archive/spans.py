@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class Origin(Struct, frozen=True, kw_only=True):
-    """Where a trace belongs, as far as its spans tell; what one batch does not tell, an earlier one may have."""
+    """The origin of a trace. A field that one batch of spans leaves empty keeps the value of an earlier batch."""
 
     name: str | None = None
     session: str | None = None
@@ -85,7 +85,7 @@ class SpanRow(Struct, kw_only=True):
     reasoning_tokens: int | None = None
     cost: float | None = None
     cost_reported: bool = False
-    """Whether the cost was told by whoever made the call, or computed from prices."""
+    """The cost was reported with the call; else it is computed from prices."""
     stop_reason: str | None = None
     exit_code: int | None = None
     waiting: int | None = None
@@ -95,7 +95,7 @@ class SpanRow(Struct, kw_only=True):
     a tool. Spans of one session and one type (GENERATION or not) that report the same call are one span. Only the span
     of the call as a whole has it, not those inside (such as a permission prompt)."""
     alias: str | None = None
-    """Another name of a model call (`model.call_by_tokens`), for transcripts that do not tell its id."""
+    """Another name of a model call (`model.call_by_tokens`), for transcripts without its id."""
     logged: bool = False
     """Made from a log record, which may report a call that a span reports as well."""
     twin: tuple[str, int] | None = None
@@ -133,7 +133,7 @@ class Position(Struct, frozen=True):
 
 
 class TraceQuery(Struct, frozen=True, kw_only=True):
-    """What to find, of traces or of spans."""
+    """A search for traces or spans."""
 
     conditions: tuple[Condition, ...] = ()
     sort: str
@@ -155,7 +155,7 @@ class Found(Struct, Generic[T], kw_only=True):
 
 
 class Window(Struct, frozen=True, kw_only=True):
-    """Which usage to add up."""
+    """A time, and the projects and sources in it."""
 
     since: int | None = None
     until: int | None = None
@@ -184,7 +184,7 @@ class UsageTotal(Struct, kw_only=True):
     reasoning_tokens: int
     cost: float | None
     unpriced: int
-    """Calls nobody knows the price of; they are not in `cost`."""
+    """Calls of models without a known price; they are not in `cost`."""
 
 
 class SpanStats(Struct, kw_only=True):

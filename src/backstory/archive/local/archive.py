@@ -58,7 +58,7 @@ class LocalArchive(Finding, Sessions, Events):
     def feed(self, record: sqlite3.Connection | None = None) -> Feed:
         """For the writer, or for a process that works for it."""
         from .feed import Feed
-        from .spans.feed import TraceFeed
+        from .spans.turns import TraceFeed
 
         record = record or connect(self._path, writable=False)
         traces = TraceFeed(record, self.spans, self._projection)

@@ -21,7 +21,7 @@ from .index import Index, IndexWriter
 from .rows import split_uids
 
 if TYPE_CHECKING:
-    from .spans.feed import TraceFeed
+    from .spans.turns import TraceFeed
 
 _PAGE_ROWS = 2_000
 _PAGE_STALE = 200
@@ -64,7 +64,7 @@ class Feed:
 
     def feed(self) -> None:
         """Take in the events that were committed; they are found after the next flush."""
-        with self._whole_or_not_at_all():
+        with self._all_or_nothing():
             if self._fed_event is None:
                 self._locate()
             self._delete_stale()
@@ -74,7 +74,7 @@ class Feed:
 
     def flush(self) -> bool:
         """Make everything that was committed searchable. True if something was missing."""
-        with self._whole_or_not_at_all():
+        with self._all_or_nothing():
             self.feed()
             behind = self._uncommitted
             if self._uncommitted:
@@ -92,7 +92,7 @@ class Feed:
     def rebuild(self) -> int:
         """New indexes from everything in the record, swapped in when they are complete. Gives the number of events."""
         self._close_index()
-        with self._whole_or_not_at_all():
+        with self._all_or_nothing():
             self._rebuild_exchanges()
             return self._events.build(self._feed_all)
 
@@ -103,8 +103,8 @@ class Feed:
             parts.callback(self.traces.close)
 
     @contextmanager
-    def _whole_or_not_at_all(self) -> Iterator[None]:
-        """What was fed when something went wrong is taken back: it would be fed once more, and found twice."""
+    def _all_or_nothing(self) -> Iterator[None]:
+        """Roll back on an error: what was fed is fed again later, and would be found twice."""
         try:
             yield
         except BaseException:
@@ -112,7 +112,7 @@ class Feed:
             self._uncommitted = self._uncommitted_exchanges = False
             for writer in (self._event_writer, self._exchange_writer):
                 if writer is not None:
-                    with suppress(ArchiveError):  # the first failure is the one to tell of
+                    with suppress(ArchiveError):  # the first error is the one to report
                         writer.rollback()
             raise
 

@@ -1,4 +1,4 @@
-"""What was said and done, as spans, their events and log records carry it."""
+"""Messages and tool calls, as spans, their events and log records carry them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ _TITLE_CHARS = 120
 _REDACTED = ("<REDACTED>", "[REDACTED]")
 
 
-class Said(Struct, frozen=True):
+class Message(Struct, frozen=True):
+    """A message, a tool call or a tool response."""
+
     type: EventType
     text: str = ""
     tool: str | None = None
@@ -45,22 +47,22 @@ class Said(Struct, frozen=True):
     arguments: Any = None
     failed: bool | None = None
     once: bool = False
-    """The call's id alone says which event it is: others may tell it in other words."""
+    """The id of the call alone identifies it: another report may have other words."""
 
 
-def said_in(value: Any, default: EventType) -> list[Said]:
-    """What a span's input or output says; a plain text is said by whom `default` is of."""
+def read_messages(value: Any, default: EventType) -> list[Message]:
+    """The messages in the input or output of a span; `default` is the type of a plain text."""
     if isinstance(value, dict):
         messages = value.get("messages")
         value = messages if isinstance(messages, list) else [value]
     if isinstance(value, list):
-        return [said for message in value for said in _message(message, default)]
-    return [Said(default, value)] if isinstance(value, str) and value.strip() else []
+        return [entry for message in value for entry in _message(message, default)]
+    return [Message(default, value)] if isinstance(value, str) and value.strip() else []
 
 
-def _message(message: Any, default: EventType) -> Iterator[Said]:
+def _message(message: Any, default: EventType) -> Iterator[Message]:
     if isinstance(message, str):
-        yield from said_in(message, default)
+        yield from read_messages(message, default)
         return
     if not isinstance(message, dict):
         return
@@ -75,10 +77,10 @@ def _message(message: Any, default: EventType) -> Iterator[Said]:
             yield _call(request)
 
 
-def _part(part: Any, kind: EventType, call: str | None) -> Iterator[Said]:
+def _part(part: Any, kind: EventType, call: str | None) -> Iterator[Message]:
     if isinstance(part, str):
         if part.strip():
-            yield Said(kind, part, call=call)
+            yield Message(kind, part, call=call)
         return
     if not isinstance(part, dict):
         return
@@ -87,7 +89,7 @@ def _part(part: Any, kind: EventType, call: str | None) -> Iterator[Said]:
         yield _call(part)
     elif name in _RESPONSES:
         result = next((part[key] for key in ("result", "response", "output", "content") if key in part), None)
-        yield Said(
+        yield Message(
             EventType.TOOL_RESPONSE,
             readable(result),
             tool=_string(part, "name", "toolName"),
@@ -95,14 +97,14 @@ def _part(part: Any, kind: EventType, call: str | None) -> Iterator[Said]:
             failed=True if part.get("is_error") is True else None,
         )
     elif text := _string(part, "content", "text", "thinking"):
-        yield Said(EventType.REASONING if name in _THOUGHTS else kind, text, call=call)
+        yield Message(EventType.REASONING if name in _THOUGHTS else kind, text, call=call)
 
 
-def _call(request: dict[str, Any]) -> Said:
+def _call(request: dict[str, Any]) -> Message:
     function = request.get("function")
     inner = function if isinstance(function, dict) else request
     arguments = next((inner[key] for key in ("arguments", "args", "input") if key in inner), None)
-    return Said(
+    return Message(
         EventType.TOOL_CALL,
         tool=_string(inner, "name", "toolName"),
         call=_string(request, "id", "toolCallId", "call_id"),
@@ -127,26 +129,26 @@ def readable(value: Any) -> str:
 
 
 class ToolOutput(Struct, frozen=True):
-    """What Claude Code tells of a tool's work when it may (`OTEL_LOG_TOOL_CONTENT=1`)."""
+    """The output of a tool, which Claude Code sends if it may (`OTEL_LOG_TOOL_CONTENT=1`)."""
 
     output: Any
     arguments: dict[str, Any]
 
-    def said(self, attributes: dict[str, Any], call: str | None) -> list[Said]:
+    def messages(self, attributes: dict[str, Any], call: str | None) -> list[Message]:
         name = attributes.get("gen_ai.tool.name") or attributes.get("tool_name")
         tool = name if isinstance(name, str) else None
         return [
-            Said(EventType.TOOL_CALL, tool=tool, call=call, arguments=self.arguments, once=True),
-            Said(EventType.TOOL_RESPONSE, readable(self.output), tool, call, once=True),
+            Message(EventType.TOOL_CALL, tool=tool, call=call, arguments=self.arguments, once=True),
+            Message(EventType.TOOL_RESPONSE, readable(self.output), tool, call, once=True),
         ]
 
 
 def take_events(raw: RawSpan, meaning: Meaning) -> ToolOutput | None:
     """Fill input and output from events that hold them, and keep what they do not show as the attribute `events`."""
     read = [_message_of(event) for event in raw.events]
-    # Where attributes or other events tell the same already, an event stays what it is.
-    told = {"input": meaning.input is not None, "output": meaning.output is not None}
-    messages = {side: [message for of, message in read if of == side] for side in told if not told[side]}
+    # An event whose text is also in attributes or in other events stays as it is.
+    known = {"input": meaning.input is not None, "output": meaning.output is not None}
+    messages = {side: [message for of, message in read if of == side] for side in known if not known[side]}
     tool: ToolOutput | None = None
     others = []
     for event, (side, _) in zip(raw.events, read, strict=True):
@@ -203,8 +205,8 @@ class Log(Struct):
     """The id of a tool call that it reports as a whole."""
     title: str | None = None
     body: Any = None
-    said: Callable[[Meaning], list[Said]] | None = None
-    """What was said, given what the attributes mean."""
+    messages: Callable[[Meaning], list[Message]] | None = None
+    """The messages of the record, given the meaning of its attributes."""
 
 
 def read_log(record: LogRecord, attributes: dict[str, Any]) -> Log:
@@ -226,16 +228,16 @@ def read_log(record: LogRecord, attributes: dict[str, Any]) -> Log:
         prompt = attributes.get("prompt")
         if isinstance(prompt, str) and prompt.strip() and prompt not in _REDACTED:
             log.title = " ".join(prompt[: 4 * _TITLE_CHARS].split())[:_TITLE_CHARS]
-            log.said = lambda meaning: [Said(EventType.USER_INPUT, prompt)]
+            log.messages = lambda meaning: [Message(EventType.USER_INPUT, prompt)]
     elif action in ("tool_result", "tool_call"):
         _read_tool(log, attributes)
     elif action in ("assistant_response", "agent_response"):  # Claude Code, Codex
         answer = attributes.get("response")
         if isinstance(answer, str) and answer not in _REDACTED:
             log.body = attributes.pop("response")
-            log.said = lambda meaning: _texts(EventType.ASSISTANT_RESPONSE, answer)
+            log.messages = lambda meaning: _texts(EventType.ASSISTANT_RESPONSE, answer)
     elif action == "api_response" and isinstance(attributes.get("response_text"), str):
-        log.said = lambda meaning: _texts(EventType.ASSISTANT_RESPONSE, meaning.output)
+        log.messages = lambda meaning: _texts(EventType.ASSISTANT_RESPONSE, meaning.output)
     return log
 
 
@@ -246,27 +248,27 @@ def _read_tool(log: Log, attributes: dict[str, Any]) -> None:
     call = next((str(attributes[key]) for key in ("call_id", "tool_use_id", "prompt_id") if attributes.get(key)), None)
     log.type = "SPAN"
     log.call = call
-    # Claude Code tells the output only in its spans.
+    # Claude Code sends the output only in its spans.
     once = "tool_use_id" in attributes
     failed, error = log.failed, attributes.get("error")
     attributes.setdefault("otel.event_name", log.name)
     log.name = tool
 
-    def said(meaning: Meaning) -> list[Said]:
-        done = [Said(EventType.TOOL_CALL, tool=tool, call=call, arguments=meaning.input, once=once)]
+    def messages(meaning: Meaning) -> list[Message]:
+        done = [Message(EventType.TOOL_CALL, tool=tool, call=call, arguments=meaning.input, once=once)]
         output = meaning.output if isinstance(meaning.output, str) else ""
         if not output and failed and isinstance(error, str):
             output = error
         if once and not output:
             return done
-        return [*done, Said(EventType.TOOL_RESPONSE, output, tool, call, failed=failed, once=once)]
+        return [*done, Message(EventType.TOOL_RESPONSE, output, tool, call, failed=failed, once=once)]
 
-    log.said = said
+    log.messages = messages
 
 
-def _texts(kind: EventType, value: Any) -> list[Said]:
+def _texts(kind: EventType, value: Any) -> list[Message]:
     text = value if isinstance(value, str) else "" if value is None else msgspec.json.encode(value).decode()
-    return [Said(kind, text)] if text.strip() else []
+    return [Message(kind, text)] if text.strip() else []
 
 
 def _duration(attributes: dict[str, Any]) -> int:

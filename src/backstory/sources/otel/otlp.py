@@ -159,7 +159,7 @@ def empty_reply(encoding: Encoding) -> bytes:
 
 
 def partial_reply(encoding: Encoding, kind: Literal["spans", "logs"], rejected: int, message: str) -> bytes:
-    """The reply that says some were not taken, and why."""
+    """The reply with the number of rejected records, and the reason."""
     if encoding == "json":
         name = "rejectedSpans" if kind == "spans" else "rejectedLogRecords"
         # int64 is a string in the JSON of protobuf.

@@ -1,4 +1,4 @@
-"""Spans and log records of OTLP as they were sent, in whatever encoding.
+"""Spans and log records of OTLP, decoded from any encoding.
 
 Fields that the shape of a span has no place for become attributes whose names begin with `otel.`, so that nothing that
 was sent is lost.
@@ -22,7 +22,7 @@ _MAX_MS = 253_402_300_799_000
 
 
 class Undecodable(ValueError):
-    """Not an OTLP body; the message says why."""
+    """Not an OTLP body; the message has the reason."""
 
 
 class RawEvent(NamedTuple):

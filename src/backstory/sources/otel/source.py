@@ -1,4 +1,4 @@
-"""Sessions told by OpenTelemetry, from the files their messages were put into when they were received."""
+"""Sessions that telemetry reports. Their messages are appended to files when they are received, and read from there."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FOLDER = "otel"
 
 
 class Line(Struct, omit_defaults=True):
-    """One event as it is kept; the names are short because there are many."""
+    """One event of such a session, as a line of its file."""
 
     uid: str
     ts: int
@@ -38,6 +38,8 @@ def session_file(home: Path, session: str) -> Path:
 
 
 class Otel:
+    """The source of these sessions."""
+
     name = "otel"
 
     def roots(self, home: Path, environ: Mapping[str, str]) -> list[Path]:

@@ -1,4 +1,4 @@
-"""Which fields can be asked for, and what each can be compared with."""
+"""The fields of filters and sort orders, and the values that each is compared with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the four tools do."""
+"""The rules of the four tools, and their cursors."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def _make_cursor(offset: int, last: Position, *question: Any) -> str:
 
 
 def _read_cursor(text: str, *question: Any) -> tuple[int, Position]:
-    """How many rows came before, and where they ended. Raises Refused for what is not a cursor of this question."""
+    """The number of rows before the page, and the position they end at. Raises Refused for a cursor of another query."""
     try:
         if len(text) > _MAX_CURSOR_CHARS:
             raise ValueError

@@ -1,4 +1,4 @@
-"""The shapes of the contract: what the four tools take and answer."""
+"""The shapes of the contract: requests, answers and errors of the four tools."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ErrorCode = Literal["CONNECTION_FAILED", "INVALID_QUERY", "NOT_FOUND", "TIMEOUT"
 Number = int | float
 
 
-# Requests. Limits are checked by the service, which says more than a decoder can.
+# Requests. The service checks limits, with better messages than a decoder has.
 
 
 class Filter(Struct, frozen=True):

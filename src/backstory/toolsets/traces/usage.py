@@ -1,4 +1,4 @@
-"""Tokens and money over a time, added up by day, week, month, block, project, branch, session, model, agent or tool."""
+"""Usage reports: tokens and cost by day, week, month, block, project, branch, session, model, agent or tool."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Line(Struct, kw_only=True):
     reasoning_tokens: int = 0
     cost: float | None = None
     saved: float | None = None
-    """How much more the tokens read from the cache would have cost as plain input."""
+    """The additional cost of the tokens read from the cache, had they been plain input."""
     unpriced: int = 0
 
     def add(self, total: UsageTotal) -> None:

@@ -21,7 +21,7 @@ _STEPS = 2_000
 # What counting may take of the time; the rest is for the page itself.
 _COUNT_SHARE = 0.6
 _PROBE_SECONDS = 0.15
-_PROBE_STEPS = 100  # each may decode what a span says, which may be much
+_PROBE_STEPS = 100  # each may decode all attributes of a span
 
 
 class Matches(NamedTuple):
@@ -67,7 +67,7 @@ def _matches(rows: list[_Row], limit: int, total: int | None, complete: bool) ->
 
 
 def _plain(value: Any) -> Any:
-    """What `bindable` did, undone."""
+    """The value that `bindable` was given."""
     return value == b"\1" if isinstance(value, bytes) else value
 
 
@@ -84,7 +84,7 @@ def _any_order(table: str, row: str, terms: Sequence[Term], sort: Sql) -> Sql:
 
 
 def _in_order(table: str, row: str, query: TraceQuery, terms: Sequence[Term], sort: Sql) -> list[Sql]:
-    """What has a value first, in its order, then what has none. `IS TRUE` keeps SQLite from starting at a filter."""
+    """Rows with a value in its order, then rows without one. `IS TRUE` keeps SQLite from starting at a filter."""
     expression, sort_parameters = sort
     tests = "".join(f" AND ({term.test}) IS TRUE" for term in terms)
     parameters = [value for term in terms for value in term.parameters]

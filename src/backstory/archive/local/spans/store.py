@@ -107,7 +107,7 @@ class LocalSpans:
 
     @property
     def projected(self) -> int:
-        """The last change of the record that is projected; none, if that cannot be told."""
+        """The last change of the record that is projected; 0 if the traces cannot be read."""
         try:
             row = self._db.execute("SELECT value FROM meta WHERE name = 'change'").fetchone()
         except (sqlite3.DatabaseError, ArchiveError):
@@ -238,7 +238,7 @@ def _has_twins(db: sqlite3.Connection) -> bool:
 
 
 def _point_at_twins(db: sqlite3.Connection, spans: dict[int, SpanRow], twins: dict[int, int]) -> None:
-    """What a span reports that another one shows stands there, and only there."""
+    """Take texts, tokens and cost out of the spans that another span shows, and name that span."""
     rows = _by_number(
         db, "SELECT s.id, t.uid, s.uid FROM span s JOIN trace t ON t.id = s.trace", "s", [*twins.values()]
     )

@@ -5,7 +5,11 @@ from __future__ import annotations
 import sqlite3
 from typing import Any
 
-from ...spans import SpanStats, StatsGroup, UsageDetail, UsageTotal, Window
+from ...spans import SPAN_TYPES, STATUSES, SpanStats, StatsGroup, UsageDetail, UsageTotal, Window
+from .calls import REPORTS_USAGE, count_once
+
+_ERROR, _PENDING, _SUCCESS = (STATUSES.index(status) for status in ("error", "pending", "success"))
+_SPAN, _GENERATION = SPAN_TYPES.index("SPAN"), SPAN_TYPES.index("GENERATION")
 
 # Telemetry that does not name its calls repeats the usage of a session that has a transcript.
 _COUNTED = """
@@ -95,6 +99,63 @@ def span_stats(db: sqlite3.Connection, window: Window, by: StatsGroup) -> list[S
         )
         for name, count, errors, ms, p50, p95, tokens, cost in rows
     ]
+
+
+def refresh_trace(db: sqlite3.Connection, trace: int) -> None:
+    """Add up a trace from its spans."""
+    start, latest, errors, reports, received, named = db.execute(
+        f"SELECT min(start), max(coalesce(end, start)), sum(status = 0), sum({REPORTS_USAGE}), "
+        f"sum(session IS NULL), sum(call IS NOT NULL AND {REPORTS_USAGE}) FROM span WHERE trace = ?",
+        (trace,),
+    ).fetchone()
+    if start is None:
+        db.execute("DELETE FROM trace WHERE id = ?", (trace,))
+        return
+    if received and (reports > 1 or named):
+        count_once(db, trace)
+    tokens, cost = db.execute(
+        "SELECT sum(coalesce(input, 0) + coalesce(output, 0) + coalesce(total, 0)), sum(cost) FROM span "
+        f"WHERE trace = ? AND counts AND twin IS NULL AND {REPORTS_USAGE}",
+        (trace,),
+    ).fetchone()
+    roots = db.execute(
+        "SELECT name.text, s.end, s.start, s.session IS NOT NULL FROM span s JOIN name ON name.id = s.name "
+        "WHERE s.trace = ?1 AND (s.parent IS NULL OR NOT EXISTS "
+        "(SELECT 1 FROM span p WHERE p.trace = ?1 AND p.uid = s.parent)) ORDER BY s.start, s.id",
+        (trace,),
+    ).fetchall()
+    pending = any(end is None for _, end, _, _ in roots)
+    turn = next(((started, end) for _, end, started, of_turn in roots if of_turn), None)
+    latency = None if pending else latest - start
+    if turn is not None:
+        start, latency = turn[0], _turn_end(db, trace, turn[1]) - turn[0]
+    db.execute(
+        "UPDATE trace SET name = iif(named, name, ?), status = ?, start = ?, updated = ?, latency = ?, cost = ?, "
+        "tokens = ? WHERE id = ?",
+        (
+            roots[0][0] if roots else None,
+            _ERROR if errors else _PENDING if pending else _SUCCESS,
+            start,
+            latest,
+            latency,
+            cost,
+            tokens,
+            trace,
+        ),
+    )
+
+
+def _turn_end(db: sqlite3.Connection, trace: int, end: int | None) -> int:
+    """When the agent did the last thing in a turn, so far if it goes on. Markers and calls that are not part of
+    the conversation (those without events) may be later."""
+    if end is not None:
+        return end
+    row = db.execute(
+        "SELECT max(coalesce(end, start)) FROM span WHERE trace = ? AND session IS NOT NULL "
+        "AND (type = ? OR (type = ? AND first IS NOT NULL))",
+        (trace, _SPAN, _GENERATION),
+    ).fetchone()
+    return int(row[0])
 
 
 def _where(window: Window) -> tuple[str, list[Any]]:

@@ -1,19 +1,32 @@
-"""The spans of sessions: those of turns as a projection writes them, and all of a session when it is deleted."""
+"""The spans of turns: written by a projection, kept up to date with the record, and deleted with their session."""
 
 from __future__ import annotations
 
+import logging
 import sqlite3
+import time
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from ....model import TurnRef, digest, session_mark
+from ...base import ArchiveError
 from ...calls import call_scope
-from ...projection import KnownTurn, Progress, TurnSpans
+from ...projection import KnownTurn, MakeProjection, Progress, Projection, TurnSpans
 from ...spans import STATUSES, EventRange
+from ..bodies import Bodies
+from ..database import newest_change, stored_dictionary
+from ..outlines import LocalRecord
 from .calls import listed, traces_of_calls
+from .totals import refresh_trace
 from .writer import OfTurn, SpanWriter
+
+if TYPE_CHECKING:
+    from .store import LocalSpans
+
+_log = logging.getLogger(__name__)
 
 _NO_EVENTS = EventRange()
 
@@ -57,7 +70,7 @@ class LocalSpanWriter(SpanWriter):
             for turn in turns:
                 touched |= self._replace_turn(turn)
             for trace in touched | self.unite(touched):
-                self.refresh(trace)
+                refresh_trace(self.db, trace)
             self.db.executemany("INSERT OR REPLACE INTO meta (name, value) VALUES (?, ?)", progress._asdict().items())
 
     def _replace_turn(self, turn: TurnSpans) -> set[int]:
@@ -96,6 +109,72 @@ class LocalSpanWriter(SpanWriter):
         return row[0] if row else None
 
 
+class TraceFeed:
+    """Keeps the traces of turns up to date with the record, in one process at a time: the writer, or the process that
+    works for it. An error in the traces does not stop the archive."""
+
+    def __init__(self, record: sqlite3.Connection, spans: LocalSpans, projection: str | None) -> None:
+        """`projection` names a `MakeProjection` as `module:object`; it is imported when there is something to do."""
+        self._record = record
+        self._spans = spans
+        self._name = projection
+        self._projection: Projection | None = None
+        self._writer: LocalSpanWriter | None = None
+        self._complaint = ""
+        # After a power cut the record may have lost changes that were projected already.
+        self._projected = min(spans.projected, newest_change(record))
+
+    @property
+    def projected(self) -> int:
+        """The last change of the record that the traces have."""
+        return self._projected if self._name else newest_change(self._record)
+
+    def project(self, seconds: float) -> None:
+        """Let the traces follow the record; what is left after so many seconds is for the next call."""
+        newest = newest_change(self._record)
+        if self._name is None or self._projected >= newest:
+            return
+        try:
+            if self._projection is None:
+                self._projection = self._open(self._name)
+            self._projected = self._projection.follow(newest, time.monotonic() + seconds)
+        except (ArchiveError, sqlite3.DatabaseError) as error:
+            self._complain(error)
+            self.close()
+            self._projected = min(self._spans.projected, newest)
+
+    def forget(self, session: int, key: str, remember: bool) -> bool:
+        """Delete the traces of a session; False if that has to be tried again."""
+        try:
+            self._spans.forget(session, key, remember=remember)
+        except (ArchiveError, sqlite3.DatabaseError) as error:
+            self._complain(error)
+            return False
+        return True
+
+    def rewrite(self) -> None:
+        """Write the file of the traces anew: nothing of what was deleted is left in it."""
+        self._spans.rewrite()
+
+    def close(self) -> None:
+        self._projection = None
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+    def _open(self, name: str) -> Projection:
+        record = self._record
+        outlines = LocalRecord(record, Bodies(lambda: stored_dictionary(record)))
+        self._writer = self._spans.turn_writer(outlines.number, self._projected)
+        make: MakeProjection = resolve_name(name)
+        return make(outlines, self._writer)
+
+    def _complain(self, error: Exception) -> None:
+        if str(error) != self._complaint:
+            _log.warning("traces are not up to date: %s", error)
+        self._complaint = str(error)
+
+
 def forget_session(spans: SpanWriter, session: int, key: str, *, remember: bool) -> None:
     """`session` is its number in archive.db: a subagent's spans lie in the trace of the turn that started it."""
     db = spans.db
@@ -121,7 +200,7 @@ def forget_session(spans: SpanWriter, session: int, key: str, *, remember: bool)
         calls = {call for _, _, _, call in rows if call is not None}
         others = ({trace for _, trace, _, _ in rows} | traces_of_calls(db, calls)) - own
         for trace in others | spans.unite(others):
-            spans.refresh(trace)
+            refresh_trace(db, trace)
     db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
@@ -160,7 +239,7 @@ def _drop_values(db: sqlite3.Connection, spans: set[int]) -> None:
 
 
 def _drop_names(db: sqlite3.Connection, names: Collection[int]) -> None:
-    """Delete the names that no span has any more; whoever knows their numbers by heart finds out by the version."""
+    """Delete the names that no span has any more; writers that cache their numbers notice it by the version."""
     db.execute(
         "DELETE FROM name WHERE id IN (SELECT value FROM json_each(?)) "
         "AND NOT EXISTS (SELECT 1 FROM span WHERE span.name = name.id) "

@@ -15,9 +15,9 @@ from ...spans import SPAN_TYPES, STATUSES, Origin, SpanRow
 from ..bodies import Bodies
 from ..database import mark
 from .attributes import AttributeValues
-from .calls import REPORTS_USAGE, count_once, enrich, listed, traces_beside, traces_of_calls, unite
+from .calls import enrich, listed, traces_beside, traces_of_calls, unite
+from .totals import refresh_trace
 
-_ERROR, _PENDING, _SUCCESS = range(3)
 _TYPE_CODES = {type: code for code, type in enumerate(SPAN_TYPES)}
 _STATUS_CODES = {status: code for code, status in enumerate(STATUSES)}
 _ANALYZE_EVERY = 50_000
@@ -141,7 +141,7 @@ class SpanWriter:
         self.db.executemany("INSERT OR IGNORE INTO forgotten (mark) VALUES (?)", marks)
 
     def _not_forgotten(self, spans: Sequence[SpanRow], origins: Mapping[str, Origin]) -> Sequence[SpanRow]:
-        """The spans of traces that belong to no forgotten session, as they say themselves or as others did before."""
+        """The spans of traces that belong to no forgotten session, by their own origin or by an earlier one."""
         if self.db.execute("SELECT 1 FROM forgotten LIMIT 1").fetchone() is None:
             return spans
         gone = set()
@@ -158,7 +158,7 @@ class SpanWriter:
         return [span for span in spans if span.trace not in gone]
 
     def analyze(self) -> None:
-        """Tell SQLite what the data are like: which of several conditions to begin with depends on it."""
+        """Update the statistics by which SQLite chooses the condition to begin with."""
         self._unanalyzed = 0
         self.db.execute("PRAGMA analysis_limit=1000")
         self.db.execute("ANALYZE")
@@ -188,7 +188,7 @@ class SpanWriter:
             calls = {span.call: span.start for span in spans if span.call is not None and span.type == "GENERATION"}
             united = self.unite(traces.values(), numbers.values())
             for trace in traces_of_calls(self.db, calls, calls.values()).union(traces.values(), united):
-                self.refresh(trace)
+                refresh_trace(self.db, trace)
 
     def remove(self, where: str, parameters: Sequence[Any] = ()) -> set[int]:
         """Delete spans of turns. Returns the traces of telemetry that reported the same calls, which it shows again."""
@@ -246,61 +246,6 @@ class SpanWriter:
 
     def _path(self, text: str) -> int:
         return self._paths.get(text) or self._number("path", self._paths, text)
-
-    def refresh(self, trace: int) -> None:
-        """Add up a trace from its spans."""
-        start, latest, errors, reports, received, named = self.db.execute(
-            f"SELECT min(start), max(coalesce(end, start)), sum(status = 0), sum({REPORTS_USAGE}), "
-            f"sum(session IS NULL), sum(call IS NOT NULL AND {REPORTS_USAGE}) FROM span WHERE trace = ?",
-            (trace,),
-        ).fetchone()
-        if start is None:
-            self.db.execute("DELETE FROM trace WHERE id = ?", (trace,))
-            return
-        if received and (reports > 1 or named):
-            count_once(self.db, trace)
-        tokens, cost = self.db.execute(
-            "SELECT sum(coalesce(input, 0) + coalesce(output, 0) + coalesce(total, 0)), sum(cost) FROM span "
-            f"WHERE trace = ? AND counts AND twin IS NULL AND {REPORTS_USAGE}",
-            (trace,),
-        ).fetchone()
-        roots = self.db.execute(
-            "SELECT name.text, s.end, s.start, s.session IS NOT NULL FROM span s JOIN name ON name.id = s.name "
-            "WHERE s.trace = ?1 AND (s.parent IS NULL OR NOT EXISTS "
-            "(SELECT 1 FROM span p WHERE p.trace = ?1 AND p.uid = s.parent)) ORDER BY s.start, s.id",
-            (trace,),
-        ).fetchall()
-        pending = any(end is None for _, end, _, _ in roots)
-        turn = next(((started, end) for _, end, started, of_turn in roots if of_turn), None)
-        latency = None if pending else latest - start
-        if turn is not None:
-            start, latency = turn[0], self._turn_end(trace, turn[1]) - turn[0]
-        self.db.execute(
-            "UPDATE trace SET name = iif(named, name, ?), status = ?, start = ?, updated = ?, latency = ?, cost = ?, "
-            "tokens = ? WHERE id = ?",
-            (
-                roots[0][0] if roots else None,
-                _ERROR if errors else _PENDING if pending else _SUCCESS,
-                start,
-                latest,
-                latency,
-                cost,
-                tokens,
-                trace,
-            ),
-        )
-
-    def _turn_end(self, trace: int, end: int | None) -> int:
-        """When the agent did the last thing in a turn, so far if it goes on. Markers and calls that are not part of
-        the conversation (those without events) may be later."""
-        if end is not None:
-            return end
-        row = self.db.execute(
-            "SELECT max(coalesce(end, start)) FROM span WHERE trace = ? AND session IS NOT NULL "
-            "AND (type = ? OR (type = ? AND first IS NOT NULL))",
-            (trace, _TYPE_CODES["SPAN"], _TYPE_CODES["GENERATION"]),
-        ).fetchone()
-        return int(row[0])
 
     def _known(self, places: Iterable[tuple[int, int]]) -> dict[tuple[int, int], int]:
         rows = self.db.execute(
@@ -360,7 +305,7 @@ class SpanWriter:
             data = {"metadata": span.metadata, "attributes": span.attributes}
             text = _encode(data).decode() if span.metadata or span.attributes else None
             if text is not None and "null" in text:
-                # Perhaps a number that JSON cannot say.
+                # It may stand for a number that JSON does not have.
                 data = {name: _finite(table) for name, table in data.items()}
                 text = _encode(data).decode()
             if text != before.get(number):
