@@ -113,8 +113,8 @@ class TelemetrySessions:
             file.write(data)
 
     def _news(self, session: TelemetrySession, lines: list[Line]) -> list[Line]:
-        """The lines that this process has not written yet. Every call repeats its whole conversation; a line that stands
-        twice in the file counts once."""
+        """The lines that this process has not written yet. Every call repeats its whole conversation; a line that
+        stands in the file twice counts once."""
         with self._lock:
             written = self._written.setdefault(session.native, set())
             self._written.move_to_end(session.native)
@@ -141,7 +141,7 @@ class _Batch(Struct):
     rejected: int = 0
     message: str = ""
     session_starts: dict[str, int] = {}
-    """The start of the span that gave a trace its session: the span of a subagent may come before that of its parent."""
+    """The start of the span that gave a trace its session: a span of a subagent may come before that of its parent."""
 
     def reject(self, message: str) -> None:
         self.rejected += 1

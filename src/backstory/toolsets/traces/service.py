@@ -155,7 +155,7 @@ def _make_cursor(offset: int, last: Position, *question: Any) -> str:
 
 
 def _read_cursor(text: str, *question: Any) -> tuple[int, Position]:
-    """The number of rows before the page, and the position they end at. Raises Refused for a cursor of another query."""
+    """The number of rows before the page, and the position they end at. Raises Refused for a foreign cursor."""
     try:
         if len(text) > _MAX_CURSOR_CHARS:
             raise ValueError
