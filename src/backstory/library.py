@@ -75,9 +75,9 @@ class Library:
 
     @cached_property
     def archive(self) -> Archive:
-        from .archive.local.archive import LocalArchive
+        from .archive import open_engine
 
-        return LocalArchive(self.home, _PROJECTION)
+        return open_engine(self.settings.archive.engine, self.home, _PROJECTION)
 
     @cached_property
     def sources(self) -> list[Source]:
@@ -116,7 +116,7 @@ class Library:
         Whatever goes wrong, what is there can still be searched.
         """
         from .archive.base import ArchiveBusy
-        from .archive.trouble import explain
+        from .archive.errors import explain
 
         state = self.archive.sync_state()
         if self.settings.catch_up_seconds <= 0 or state.index_behind or state.read_only:
@@ -145,7 +145,7 @@ class Library:
     def watch(self, stop: threading.Event, on_change: Callable[[SyncReport], None] | None = None) -> None:
         """Keep the archive live until stopped. While another process does it, wait for its turn to end."""
         from .archive.base import ArchiveBusy
-        from .archive.trouble import explain
+        from .archive.errors import explain
         from .ingest.watch import watch
 
         self.expect_first_sync()
@@ -179,9 +179,10 @@ class Library:
         """Build the search index anew; gives the number of events in it."""
         writer = self.archive.writer()
         try:
-            return writer.rebuild_index()
+            writer.recover(reindex=True)
         finally:
             writer.close()
+        return self.archive.counts().documents
 
     # Forgetting
 
@@ -276,7 +277,7 @@ class Library:
             case "history":
                 from .toolsets.history.tools import toolset as history
 
-                return history(self.archive, self.settings, self._capsules_of)
+                return history(self._history)
             case "conversations":
                 from .toolsets.conversations.tools import toolset as conversations
 

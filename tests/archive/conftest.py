@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from backstory.archive import open_engine
 from backstory.archive.base import Archive
-from backstory.archive.local.archive import LocalArchive
 from tests.archive_world import PROJECTION
 
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[Archive]:
-    archive = LocalArchive(tmp_path / "backstory", PROJECTION)
+    archive = open_engine("local", tmp_path / "backstory", PROJECTION)
     yield archive
     archive.close()

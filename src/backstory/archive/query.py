@@ -15,8 +15,6 @@ from itertools import pairwise
 
 from msgspec import Struct
 
-__all__ = ["Clause", "Query", "index_text", "parse_query", "tokens"]
-
 MAX_TOKEN_CHARS = 80
 # A phrase of many common words is slow to intersect; the last parts of a path are the telling ones.
 _MAX_IMPLICIT_PHRASE = 6

@@ -15,7 +15,7 @@ from msgspec import Struct
 from ..archive.base import Archive
 from ..archive.spans import Origin, SpanRow
 from ..config import make_private_folder
-from ..model import EventType, call_by_tokens, digest
+from ..model import EventType, call_by_tokens, digest, session_mark
 from ..redact import Mode, egress_value
 from ..sources.otel.attributes import Meaning, interpret
 from ..sources.otel.messages import Message, read_log, read_messages, take_events
@@ -75,7 +75,7 @@ class TelemetrySessions:
         agent = agent_of(service)
         if agent is not None:
             key = f"{agent}/{native}"
-            if self._archive.session(key) is not None or self._archive.is_forgotten(key):
+            if self._archive.session(key) is not None or self._archive.forgotten([session_mark(key)]):
                 return TelemetrySession(key, native, False)
         return TelemetrySession(
             f"{_OWN}/{native}", native, len(session_file(self._home, native).name) <= _MAX_FILE_NAME_CHARS
@@ -102,7 +102,7 @@ class TelemetrySessions:
 
     def append(self, session: TelemetrySession, lines: list[Line]) -> None:
         """Whole lines in one write: other processes may append to the same file."""
-        if self._archive.is_forgotten(session.key):
+        if self._archive.forgotten([session_mark(session.key)]):
             return
         lines = self._news(session, lines)
         data = b"".join(msgspec.json.encode(line) + b"\n" for line in lines)

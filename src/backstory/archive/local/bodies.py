@@ -8,8 +8,6 @@ from itertools import islice
 
 import zstandard
 
-__all__ = ["Bodies", "train_dictionary"]
-
 _PLAIN_BELOW = 96
 _LEVEL = 3
 _DICTIONARY_BYTES = 65_536

@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 
 from ...model import EVENT_TYPES, EventType, TurnRef
+from ...sqlite import snapshot
 from ..projection import Changes, EventOutline, LooseUsage
 from ..rows import SessionRow, TurnRow, UsageRow
 from .bodies import Bodies
-from .database import snapshot
 from .rows import SESSION_COLUMNS, TURN_COLUMNS, USAGE_COLUMNS, read_session, read_turn, read_usage
 
 _SESSION, _TURN, _USAGE = ", ".join(SESSION_COLUMNS), ", ".join(TURN_COLUMNS), ", ".join(USAGE_COLUMNS)

@@ -9,11 +9,11 @@ from contextlib import closing, contextmanager
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
-from weakref import WeakSet
 
 import msgspec
 
-from ...base import ArchiveError
+from ....sqlite import Readers, is_damage, rewrite
+from ...errors import DAMAGED_TRACES, ArchiveError, explain
 from ...spans import (
     Found,
     Origin,
@@ -26,9 +26,7 @@ from ...spans import (
     UsageTotal,
     Window,
 )
-from ...trouble import DAMAGED_TRACES, explain, is_damage
 from ..bodies import Bodies
-from ..database import Reader, rewrite
 from .conditions import Term, paths_of, span_sort, span_term, trace_sort, trace_term
 from .database import open_database, prepare
 from .rows import SPAN_SELECT, TRACE_SELECT, ReadEvents, StoredSpan, StoredTrace, fill_from_events
@@ -59,8 +57,7 @@ class LocalSpans:
         self._path = home / "traces.db"
         self._read_events = read_events
         self._bodies = Bodies(lambda: None)
-        self._local = threading.local()
-        self._readers: WeakSet[Reader] = WeakSet()
+        self._readers = Readers(lambda: open_database(self._path, writable=False), self._prepare)
         self._preparing = threading.Lock()
         self._prepared: _File | None = None
         self._writing = threading.Lock()
@@ -163,8 +160,7 @@ class LocalSpans:
             return span_stats(db, window, by)
 
     def close(self) -> None:
-        for reader in list(self._readers):
-            reader.close()
+        self._readers.close()
         self._close_writer()
 
     def _close_writer(self) -> None:
@@ -193,12 +189,7 @@ class LocalSpans:
 
     @property
     def _db(self) -> sqlite3.Connection:
-        file = self._prepare()
-        opened: tuple[_File, Reader] | None = getattr(self._local, "opened", None)
-        if opened is None or opened[0] != file:
-            opened = self._local.opened = file, Reader(open_database(self._path, writable=False))
-            self._readers.add(opened[1])
-        return opened[1].connection
+        return self._readers.connection
 
     def _prepare(self) -> _File:
         """Bring the file to this version, unless that was done; gives which one it is."""

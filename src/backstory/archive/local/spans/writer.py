@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ....model import digest, session_mark
+from ....sqlite import transaction
 from ...spans import SPAN_TYPES, STATUSES, Origin, SpanRow
 from ..bodies import Bodies
 from ..database import mark
@@ -115,16 +116,13 @@ class SpanWriter:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        self.db.execute("BEGIN IMMEDIATE")
         try:
-            self._check_names()
-            yield
-            self.db.execute("COMMIT")
+            with transaction(self.db):
+                self._check_names()
+                yield
         except BaseException:
             self._names.clear()
             self._paths.clear()
-            if self.db.in_transaction:  # a full disk has ended it already
-                self.db.execute("ROLLBACK")
             raise
         if self._unanalyzed >= _ANALYZE_EVERY:
             self.analyze()
