@@ -117,6 +117,7 @@ class TestWholeAndParts:
         [
             ("call getUserName() now", ["getUserName", "getusername", "user name", "name"]),
             ("rename user_name please", ["user_name", "user", "name"]),
+            ("데이터베이스를 고쳤다", ["데이터베이스", "데이터베이스를", "고쳤다"]),
             ("open src/auth/token.py first", ["src/auth/token.py", "auth/token.py", "token.py", "token"]),
             ("class HTTPServerError", ["HTTPServerError", "server error"]),
             ("commit 3f786850e387550fdab836ed7e6dc881de23001b", ["3f786850e387550fdab836ed7e6dc881de23001b"]),

@@ -394,7 +394,7 @@ def _exchange_schema(builder: tantivy.SchemaBuilder) -> None:
 
 
 # Change the version with the schema, the tokenizer or what is fed: an index of another version is rebuilt.
-EVENTS = Kind("events", 2, 1, _event_schema, heap_bytes=100_000_000, threads=2)
+EVENTS = Kind("events", 3, 1, _event_schema, heap_bytes=100_000_000, threads=2)
 # Exchanges are an index of their own: BM25 compares a text with the average length of all documents.
 # Their folder has the name from when turns were indexed, so that the index of an older version is replaced.
-EXCHANGES = Kind("turns", 4, 4, _exchange_schema, heap_bytes=32_000_000, threads=1)
+EXCHANGES = Kind("turns", 5, 4, _exchange_schema, heap_bytes=32_000_000, threads=1)
