@@ -101,7 +101,7 @@ class Progress(NamedTuple):
     change: int
 
 
-class SpanWriter(Protocol):
+class TurnWriter(Protocol):
     """The spans of turns, as one projection writes them."""
 
     def progress(self) -> Progress | None:
@@ -122,4 +122,4 @@ class Projection(Protocol):
         (`time.monotonic()`) the rest is left for the next call. Returns the last change that is projected."""
 
 
-MakeProjection = Callable[[Record, SpanWriter], Projection]
+MakeProjection = Callable[[Record, TurnWriter], Projection]

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ..archive.projection import EventOutline, Progress, Record, SpanWriter, TurnSpans
+from ..archive.projection import EventOutline, Progress, Record, TurnSpans, TurnWriter
 from ..archive.rows import SessionRow
 from ..archive.spans import Origin, SpanRow, Status
 from ..model import EventType, TurnRef, digest, session_id, turn_id
@@ -45,7 +45,7 @@ class _Host(NamedTuple):
 class TurnProjection:
     """Follows the record from where it was left. One process at a time does it."""
 
-    def __init__(self, record: Record, spans: SpanWriter) -> None:
+    def __init__(self, record: Record, spans: TurnWriter) -> None:
         self._record = record
         self._spans = spans
         self._version = f"{_VERSION} {price_list()}"

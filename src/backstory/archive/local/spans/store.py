@@ -32,10 +32,10 @@ from .database import open_database, prepare
 from .rows import SPAN_SELECT, TRACE_SELECT, ReadEvents, StoredSpan, StoredTrace, fill_from_events
 from .search import Matches, find
 from .totals import span_stats, usage_totals
-from .writer import SpanWriter
+from .writer import LocalSpanWriter
 
 if TYPE_CHECKING:
-    from .turns import LocalSpanWriter
+    from .turns import LocalTurnWriter
 
 # So many excerpts' worth of attributes, and of metadata, and so many tool calls.
 _MOST_EXCERPTS = 20
@@ -61,7 +61,7 @@ class LocalSpans:
         self._preparing = threading.Lock()
         self._prepared: _File | None = None
         self._writing = threading.Lock()
-        self._writer: SpanWriter | None = None
+        self._writer: LocalSpanWriter | None = None
         self._written: _File | None = None
 
     # Writing
@@ -79,17 +79,17 @@ class LocalSpans:
             except sqlite3.DatabaseError as error:
                 raise self._trouble(error, "written") from None
 
-    def writer(self) -> SpanWriter:
+    def writer(self) -> LocalSpanWriter:
         """A connection for one thread at a time to write with."""
         self._prepare()
-        return SpanWriter(open_database(self._path, writable=True))
+        return LocalSpanWriter(open_database(self._path, writable=True))
 
-    def turn_writer(self, session_number: Callable[[str], int | None], reached: int) -> LocalSpanWriter:
+    def turn_writer(self, session_number: Callable[[str], int | None], reached: int) -> LocalTurnWriter:
         """A connection for a projection to write with."""
-        from .turns import LocalSpanWriter
+        from .turns import LocalTurnWriter
 
         self._prepare()
-        return LocalSpanWriter(open_database(self._path, writable=True), session_number, reached)
+        return LocalTurnWriter(open_database(self._path, writable=True), session_number, reached)
 
     def forget(self, session: int, key: str, *, remember: bool) -> None:
         """Delete the traces of a session, by its number in archive.db and by its key; with `remember`, for good."""

@@ -21,7 +21,7 @@ from ..database import newest_change, stored_dictionary
 from ..outlines import LocalRecord
 from .calls import listed, traces_of_calls
 from .totals import refresh_trace
-from .writer import OfTurn, SpanWriter
+from .writer import LocalSpanWriter, OfTurn
 
 if TYPE_CHECKING:
     from .store import LocalSpans
@@ -34,7 +34,7 @@ _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 
 
-class LocalSpanWriter(SpanWriter):
+class LocalTurnWriter(LocalSpanWriter):
     """Writes the spans of turns."""
 
     def __init__(self, db: sqlite3.Connection, session_number: Callable[[str], int | None], reached: int) -> None:
@@ -119,7 +119,7 @@ class TraceFeed:
         self._spans = spans
         self._name = projection
         self._projection: Projection | None = None
-        self._writer: LocalSpanWriter | None = None
+        self._writer: LocalTurnWriter | None = None
         self._complaint = ""
         # After a power cut the record may have lost changes that were projected already.
         self._projected = min(spans.projected, newest_change(record))
@@ -175,7 +175,7 @@ class TraceFeed:
         self._complaint = str(error)
 
 
-def forget_session(spans: SpanWriter, session: int, key: str, *, remember: bool) -> None:
+def forget_session(spans: LocalSpanWriter, session: int, key: str, *, remember: bool) -> None:
     """`session` is its number in archive.db: a subagent's spans lie in the trace of the turn that started it."""
     db = spans.db
     with spans.transaction():

@@ -103,7 +103,7 @@ RETURNING id
 """
 
 
-class SpanWriter:
+class LocalSpanWriter:
     """One connection that writes. Every write is a transaction: whole or not at all."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
