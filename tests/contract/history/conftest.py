@@ -53,13 +53,15 @@ def client(archive: Archive, home: Path) -> Iterator[Callable[[str, Any], dict[s
         yield call
 
 
-@pytest.fixture(scope="session", params=["handler", "mcp"])
-def call(request: pytest.FixtureRequest, history: Toolset) -> Call:
-    """Calls a tool with keyword arguments (or one mapping), both as declared and over MCP."""
-    send = request.getfixturevalue("client") if request.param == "mcp" else caller(history)
+@pytest.fixture(scope="session")
+def call(client: Callable[[str, Any], dict[str, Any]], history: Toolset) -> Call:
+    """Calls a tool with keyword arguments (or one mapping), both as declared and over MCP: the answers are the same."""
+    send = caller(history)
 
     def call(tool: str, arguments: Any = None, /, **given: Any) -> dict[str, Any]:
-        answer: dict[str, Any] = send(tool, given if arguments is None else arguments)
+        asked = given if arguments is None else arguments
+        answer, over_mcp = send(tool, asked), client(tool, asked)
+        assert {**answer, "performance": None} == {**over_mcp, "performance": None}
         return answer
 
     return call

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import time
+from collections.abc import Sequence
+from itertools import product
 
 import pytest
 from hypothesis import given
@@ -47,21 +48,20 @@ class TestSnippet:
         """Nothing to show, nothing cut."""
         assert shown("", "two") == Excerpt("", False)
 
-    @pytest.mark.parametrize("before", [0, 3, 40, 1000])
-    @pytest.mark.parametrize("after", [0, 3, 40, 1000])
-    def test_a_window_around_the_match(self, before: int, after: int) -> None:
+    def test_a_window_around_the_match(self) -> None:
         """The match is in it, it is short enough, whole words only, an ellipsis exactly where it is cut."""
-        text = FILLER * before + "the needle is here " + FILLER * after
-        excerpt = shown(text, "needle")
-        inner = excerpt.text.strip("…")
+        for before, after in product((0, 3, 40, 1000), repeat=2):
+            text = FILLER * before + "the needle is here " + FILLER * after
+            excerpt = shown(text, "needle")
+            inner = excerpt.text.strip("…")
 
-        assert "the needle is here" in inner
-        assert len(excerpt.text) <= MAX_CHARS
-        assert set(inner.split()) <= set(text.split())
-        assert inner in " ".join(text.split())
-        assert excerpt.text.startswith("…") is not text.startswith(inner)
-        assert excerpt.text.endswith("…") is not text.strip().endswith(inner)
-        assert excerpt.truncated is (inner != text.strip())
+            assert "the needle is here" in inner
+            assert len(excerpt.text) <= MAX_CHARS
+            assert set(inner.split()) <= set(text.split())
+            assert inner in " ".join(text.split())
+            assert excerpt.text.startswith("…") is not text.startswith(inner)
+            assert excerpt.text.endswith("…") is not text.strip().endswith(inner)
+            assert excerpt.truncated is (inner != text.strip())
 
     def test_the_region_with_the_most_terms_wins(self) -> None:
         """Not the first occurrence of one of them."""
@@ -142,47 +142,51 @@ class TestSnippet:
             assert len(excerpt.text) <= MAX_CHARS
 
     def test_two_megabytes(self) -> None:
-        """Are no reason to wait."""
+        """Only the neighbourhood of the match is redacted, which takes most of the time."""
+        redacted: list[str] = []
+
+        def egress_some(texts: Sequence[str]) -> list[str]:
+            redacted.extend(texts)
+            return egress_all(texts)
+
         text = FILLER * 50_000 + "the needle is here " + FILLER * 1000
         query = parse_query("needle here lorem src/auth/token.py")
-        started = time.perf_counter()
-        assert "needle" in snippets([text], query, egress_all)[0].text
-        assert time.perf_counter() - started < 0.5
+        assert "needle" in snippets([text], query, egress_some)[0].text
+        assert sum(map(len, redacted)) < 20_000
 
 
 class TestSecrets:
     SECRET = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
     KEY_LINE = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7VJTUt9Us8cKj\n"
 
-    @pytest.mark.parametrize("offset", range(0, 400, 7))
-    def test_a_cut_never_uncovers_one(self, offset: int) -> None:
-        """Wherever the window ends, the text was made fit to be shown before it was cut."""
-        text = FILLER * 300 + "needle " + "x" * offset + f" {self.SECRET} " + FILLER * 300
-        shown = snippets([text], parse_query("needle"), egress_all)[0].text
-        assert "ghp_" not in shown
-        beginning = head("y" * offset + f" {self.SECRET} " + FILLER * 30).text
-        assert "ghp_" not in beginning
-        torn = ("y " * offset + self.SECRET)[: HEAD_CHARS + offset % 20]
-        assert "ghp_" not in head(torn, more=True).text or self.SECRET[:30] not in torn
+    def test_a_cut_never_uncovers_one(self) -> None:
+        """Wherever the window ends, the text was redacted before it was cut."""
+        for offset in range(0, 400, 7):
+            text = FILLER * 300 + "needle " + "x" * offset + f" {self.SECRET} " + FILLER * 300
+            assert "ghp_" not in snippets([text], parse_query("needle"), egress_all)[0].text
+            assert "ghp_" not in head("y" * offset + f" {self.SECRET} " + FILLER * 30).text
+            torn = ("y " * offset + self.SECRET)[: HEAD_CHARS + offset % 20]
+            assert "ghp_" not in head(torn, more=True).text or self.SECRET[:30] not in torn
 
-    @pytest.mark.parametrize("length", range(100, 1200, 33))
     @pytest.mark.parametrize("name", ["api_key = ", "Authorization: Bearer ", "password:\n'"])
-    def test_a_long_value_before_the_match(self, length: int, name: str) -> None:
-        """Is known for a secret by its name, which is not near the match."""
-        value = ("a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8" * 40)[:length]
-        shown = snippets([FILLER * 100 + name + value + "' needle " + FILLER * 100], parse_query("needle"), egress_all)
-        assert "a1B2" not in shown[0].text
-        assert "[redacted:" in shown[0].text
+    def test_a_long_value_before_the_match(self, name: str) -> None:
+        """It is recognised as a secret by its name, which is not near the match."""
+        for length in range(100, 1200, 33):
+            value = ("a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8" * 40)[:length]
+            text = FILLER * 100 + name + value + "' needle " + FILLER * 100
+            (excerpt,) = snippets([text], parse_query("needle"), egress_all)
+            assert "a1B2" not in excerpt.text
+            assert "[redacted:" in excerpt.text
 
-    @pytest.mark.parametrize("length", range(440, 1100, 20))
-    def test_a_secret_behind_another_one(self, length: int) -> None:
-        """What lies between it and the match shrinks when it is redacted."""
-        secret, token = "wJalrXUtnFEMIK7MDENGbPxRfiCYEXAMPLEKEYab", "IQoJb3JpZ2luX2Vj" + "a1B2" * (length // 4)
-        keys = f'"SecretAccessKey": "{secret}",\n    "SessionToken": "{token}",\n    "Expiration": "2026-01-01"'
-        text = f"{FILLER * 60}\n{{\n    {keys}\n}}\n{FILLER * 60}"
-        (excerpt,) = snippets([text], parse_query("Expiration"), egress_all)
-        assert "Expiration" in excerpt.text
-        assert not any(secret[start : start + 8] in excerpt.text for start in range(33))
+    def test_a_secret_behind_another_one(self) -> None:
+        """The text between it and the match shrinks when it is redacted."""
+        for length in range(440, 1100, 20):
+            secret, token = "wJalrXUtnFEMIK7MDENGbPxRfiCYEXAMPLEKEYab", "IQoJb3JpZ2luX2Vj" + "a1B2" * (length // 4)
+            keys = f'"SecretAccessKey": "{secret}",\n    "SessionToken": "{token}",\n    "Expiration": "2026-01-01"'
+            text = f"{FILLER * 60}\n{{\n    {keys}\n}}\n{FILLER * 60}"
+            (excerpt,) = snippets([text], parse_query("Expiration"), egress_all)
+            assert "Expiration" in excerpt.text
+            assert not any(secret[start : start + 8] in excerpt.text for start in range(33))
 
     @pytest.mark.parametrize("blanks", [1, 500, 512, 540, 600])
     def test_a_secret_before_much_white_space(self, blanks: int) -> None:

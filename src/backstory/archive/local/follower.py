@@ -21,6 +21,7 @@ __all__ = ["Follower"]
 # Feed new events; make them searchable; the same, with a reply; end.
 _FOLLOW, _PUBLISH, _FLUSH, _CLOSE = "follow", "publish", "flush", "close"
 _FLUSHED = "flushed"
+_NICENESS = 10
 # The traces of new turns take less. When all traces are projected again, a flush does not wait for them.
 _PROJECT_SECONDS, _LAST_SECONDS = 1.0, 3.0
 
@@ -88,10 +89,10 @@ class Follower:
 
 def main() -> None:
     """The second process."""
-    from ...priority import INDEXING, give_way
     from .archive import LocalArchive
 
-    give_way(INDEXING)
+    if hasattr(os, "nice"):  # searches go before indexing
+        os.nice(max(_NICENESS - os.nice(0), 0))
     gc.disable()  # nothing here is ever part of a cycle, and looking for some takes a twentieth of the time
     commands: queue.SimpleQueue[str] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(commands,), daemon=True).start()

@@ -18,9 +18,8 @@ from ...archive.base import (
 from ...config import Settings
 from ...model import EVENT_TYPES, EventRef, EventType, Ref, SessionRef, TurnRef, event_id, session_id, turn_id
 from ..base import Arguments, Reply
-from .cursor import make_cursor
 from .envelope import Call, Refusal, handle
-from .rules import OpenQuestion, read_list, read_open, read_search
+from .rules import OpenQuestion, make_cursor, read_list, read_open, read_search
 from .snippet import HEAD_CHARS
 from .types import (
     CapsuleLink,
@@ -37,8 +36,6 @@ from .types import (
     TurnView,
 )
 from .views import Views
-
-__all__ = ["CapsulesOf", "History"]
 
 
 class _Ordered(Protocol):

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from ..base import Tool, Toolset, input_schema, output_schema
-from .requests import ListSessions, Open, SearchSessions
 from .service import History
-from .types import Envelope, ErrorEnvelope, EventView, ListingData, SearchData, SessionView, TurnView
-
-__all__ = ["toolset"]
+from .types import (
+    Envelope,
+    ErrorEnvelope,
+    EventView,
+    ListingData,
+    ListSessions,
+    Open,
+    SearchData,
+    SearchSessions,
+    SessionView,
+    TurnView,
+)
 
 INSTRUCTIONS = """\
 History: every past session of the agents here. Search it before redoing work, when the user refers to something \

@@ -40,8 +40,6 @@ from .types import (
     TurnSummary,
 )
 
-__all__ = ["Heads", "Views"]
-
 Heads = Mapping[bytes, Excerpt]
 """The beginnings of events' texts, by uid."""
 
