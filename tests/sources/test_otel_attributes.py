@@ -11,6 +11,7 @@ from backstory.model import EventType
 from backstory.prices import Tokens
 from backstory.sources.otel.attributes import Meaning, interpret
 from backstory.sources.otel.messages import read_messages
+from backstory.sources.otel.records import with_fields
 
 NOW = 1_767_225_600_000
 
@@ -207,3 +208,9 @@ class TestMessages:
     @pytest.mark.parametrize("value", [None, 5, [None, 3, {}, [], {"role": 7, "content": {"a": 1}}], {}, "", " "])
     def test_nonsense(self, value: Any) -> None:
         assert read_messages(value, EventType.USER_INPUT) == []
+
+
+class TestFields:
+    def test_values_that_only_compare_equal_are_both_kept(self) -> None:
+        """An attribute keeps its name; a field with another value of that name gets a prefix."""
+        assert with_fields({"a": True, "b": 1}, {"a": 1, "b": 1}) == {"a": True, "b": 1, "otel.a": 1}

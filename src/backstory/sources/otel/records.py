@@ -127,7 +127,8 @@ def with_fields(attributes: Attributes, fields: Attributes) -> Attributes:
         return {**attributes, **fields}
     merged = dict(attributes)
     for name, value in fields.items():
-        while name in merged and merged[name] != value:
+        # By their texts: True and 1 are equal, but not the same value.
+        while name in merged and repr(merged[name]) != repr(value):
             name = f"otel.{name}"
         merged.setdefault(name, value)
     return merged
