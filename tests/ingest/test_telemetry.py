@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from backstory.archive.local.archive import LocalArchive
+from backstory.archive import open_engine
 from backstory.config import Settings
 from backstory.ingest.telemetry import Receiver
 from backstory.sources.otel.conventions import METADATA, SLOTS
@@ -37,7 +37,7 @@ WHERE_TAKEN = {
 
 class World:
     def __init__(self, folder: Path) -> None:
-        self.archive = LocalArchive(folder)
+        self.archive = open_engine("local", folder)
         self.receiver = Receiver(self.archive, folder, "off")
         self.call: Call = caller(self.archive, Settings(redact="off"))
         self.numbers = itertools.count(1)
