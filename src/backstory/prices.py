@@ -11,8 +11,6 @@ from msgspec import Struct
 if TYPE_CHECKING:
     from genai_prices.types import ModelInfo, ModelPrice, Provider
 
-__all__ = ["Tokens", "price", "price_list"]
-
 _PROBE = 1_000
 _KINDS = ("cache_read_tokens", "cache_write_5m_tokens", "cache_write_1h_tokens")
 

@@ -126,7 +126,7 @@ class Condition(Struct, frozen=True):
 
 
 class Position(Struct, frozen=True):
-    """Where a page ended: the value it was sorted by, and a number that decides among equals."""
+    """The end of a page: the value it was sorted by, and a number that decides among equals."""
 
     value: Value | None
     number: int
@@ -165,7 +165,7 @@ class Window(Struct, frozen=True, kw_only=True):
 
 
 class UsageTotal(Struct, kw_only=True):
-    """Tokens and money of the model calls of one day, project, model and agent."""
+    """Tokens and cost of the model calls of one day, project, model and agent."""
 
     day: str
     """The local date. `start` and `end` are the times of the first and the last call."""

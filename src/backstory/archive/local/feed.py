@@ -89,7 +89,7 @@ class Feed:
         return behind
 
     def rebuild(self) -> int:
-        """New indexes from everything in the record, swapped in when they are complete. Gives the number of events."""
+        """New indexes from everything in the record, swapped in when complete. Returns the number of events."""
         self._close_index()
         with self._all_or_nothing():
             self._rebuild_exchanges()

@@ -16,8 +16,6 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["Follower"]
-
 # Feed new events; make them searchable; the same, with a reply; end.
 _FOLLOW, _PUBLISH, _FLUSH, _CLOSE = "follow", "publish", "flush", "close"
 _FLUSHED = "flushed"
@@ -29,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 class Follower:
-    """The writer's end."""
+    """The second process, as the writer uses it."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
@@ -65,7 +63,7 @@ class Follower:
         return False
 
     def close(self) -> None:
-        """Let it finish what it is at; afterwards the index is free for another."""
+        """Wait until the process has ended; then the index is free for another writer."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._send(_CLOSE)

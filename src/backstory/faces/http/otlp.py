@@ -24,8 +24,6 @@ from .bodies import MAX_BODY_BYTES, read_body
 if TYPE_CHECKING:
     from ...library import Library
 
-__all__ = ["otlp_routes"]
-
 _TYPES: dict[str, Encoding] = {"application/x-protobuf": "protobuf", "application/json": "json"}
 _MEDIA = {encoding: media for media, encoding in _TYPES.items()}
 # The codes of gRPC that go with an HTTP status.
@@ -89,9 +87,9 @@ def _plain(body: bytes, coding: str) -> bytes:
 
 
 def _inflate(data: memoryview, plain: bytearray, coding: str) -> memoryview:
-    """Add one member to what is plain; gives what follows it.
+    """Decompress one member to `plain`. Returns the rest of the data.
 
-    It is taken in pieces, the first ones small: what follows a member is copied with its last piece, and a body may
+    A member is decompressed in pieces, the first ones small: zlib copies the rest of the last piece, and a body may
     have very many members.
     """
     inflate = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)  # 32: by its own header, gzip or zlib

@@ -83,7 +83,7 @@ def interpret(attributes: Attributes, at: int, *, cache_beside_input: bool = Fal
 def _sort_out(
     attributes: Attributes,
 ) -> tuple[dict[str, list[tuple[int, str, Any]]], dict[str, Attributes], Attributes, Attributes]:
-    """In one pass, for there are many: what is understood, messages that are spread out, metadata, and the rest."""
+    """Attributes by their use, in one pass: known meanings, messages spread over attributes, metadata, and the rest."""
     found: dict[str, list[tuple[int, str, Any]]] = {}
     spread: dict[str, Attributes] = {}
     metadata: Attributes = {}
@@ -105,7 +105,7 @@ def _sort_out(
 
 
 def _keep(name: str, value: Any, metadata: Attributes, rest: Attributes) -> None:
-    """Metadata is known by its name alone; of two that have the same the second stays an attribute."""
+    """Put a value among the metadata, without its prefix; of two with the same name the second stays an attribute."""
     prefix = next((prefix for prefix in METADATA if name.startswith(prefix) and name != prefix), "")
     table = {name.removeprefix(prefix): value} if prefix else {}
     if name == "metadata" and isinstance(whole := decoded(value), dict):
@@ -117,7 +117,7 @@ def _keep(name: str, value: Any, metadata: Attributes, rest: Attributes) -> None
 
 
 def _choose(found: dict[str, list[tuple[int, str, Any]]], rest: Attributes) -> tuple[dict[str, Any], dict[str, str]]:
-    """Of each slot the first name whose value makes sense, and its value as it is understood."""
+    """For each meaning, the first name with a valid value, and that value."""
     values: dict[str, Any] = {}
     names: dict[str, str] = {}
     for slot, candidates in found.items():
@@ -157,7 +157,7 @@ def _is_shown(slot: str, sent: Any, understood: Any, meaning: Meaning) -> bool:
 
 
 def _is_count(sent: Any, shown: int) -> bool:
-    """No tokens are not shown."""
+    """True if a count is shown as it was sent; zero is not shown."""
     return type(sent) is int and sent == shown and sent > 0
 
 

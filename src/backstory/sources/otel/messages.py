@@ -210,7 +210,7 @@ class Log(Struct):
 
 
 def read_log(record: LogRecord, attributes: dict[str, Any]) -> Log:
-    """Reads what `interpret` does not know; what it takes out of the attributes is not needed any more."""
+    """Read the parts of a log record that `interpret` does not know. Takes shown values out of the attributes."""
     body = record.body
     # Codex: the event's name in the protocol is a place in its source.
     event = str(attributes.get("event.name") or record.event or "")

@@ -130,7 +130,7 @@ def _is_number(value: Value) -> bool:
 
 
 def _storable(text: str) -> str:
-    """Lone surrogates cannot be stored, so nothing has any."""
+    """The text without lone surrogates, which no stored text has."""
     return text.encode("utf-8", "replace").decode()
 
 

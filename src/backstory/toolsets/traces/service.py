@@ -35,7 +35,7 @@ _Integer = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 
 
 class Traces:
-    """`seconds` is how long a search may take; then it answers with what it has."""
+    """The four tools. A search that takes longer than `seconds` answers with the rows so far."""
 
     def __init__(self, spans: Spans, seconds: float) -> None:
         self._spans = spans
@@ -84,7 +84,7 @@ class Traces:
     def _query(
         self, tool: str, request: SearchTraces | SearchSpans, conditions: list[Condition]
     ) -> tuple[TraceQuery, int, tuple[Any, ...]]:
-        """The question to the store, how many rows came before, and what a cursor is tied to."""
+        """The query, the number of rows before its page, and the values that its cursor is bound to."""
         question = (tool, conditions, request.sortBy, request.sortOrder)
         offset, after = 0, None
         if not isinstance(request.cursor, UnsetType):

@@ -50,7 +50,7 @@ data.attributes.<name>. Long values are excerpts; get_trace has all."""
 
 
 def toolset(archive: Archive, settings: Settings, seconds: float = _SECONDS) -> Toolset:
-    """`seconds` is how long a search may take."""
+    """`seconds` is the time limit of a search."""
     traces = Traces(archive.spans, seconds)
     frame = Frame(
         refuse=_refuse,

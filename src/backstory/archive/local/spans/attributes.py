@@ -129,7 +129,7 @@ def _values_at(facts: str, path: str) -> list[Any]:
 
 
 def _leaves(table: dict[str, Any], path: str, depth: int) -> list[Any]:
-    """Dots are part of names as well as between them."""
+    """The values at a path. A dot may separate names or be a part of one."""
     found = []
     value = table.get(path)
     if type(value) in _SCALARS:

@@ -83,7 +83,7 @@ def unite(db: sqlite3.Connection, traces: Collection[int], written: Collection[i
 
 
 def _with_parents(db: sqlite3.Connection, numbers: Collection[int]) -> set[int]:
-    """The waiting inside a call is a fact of the call."""
+    """The spans, and the parents of those with waiting time, which is a fact of the call around it."""
     rows = db.execute(
         "SELECT p.id FROM span s JOIN span p ON p.trace = s.trace AND p.uid = s.parent "
         "WHERE s.waiting IS NOT NULL AND s.id IN (SELECT value FROM json_each(?))",
@@ -93,7 +93,7 @@ def _with_parents(db: sqlite3.Connection, numbers: Collection[int]) -> set[int]:
 
 
 def _set_scopes(db: sqlite3.Connection, traces: Collection[int]) -> None:
-    """The session of a trace may be known only after some of its spans."""
+    """Update the scopes of received spans: the session of a trace may be known only after some of its spans."""
     rows = db.execute(
         "SELECT id, native FROM trace WHERE id IN (SELECT value FROM json_each(?)) AND NOT projected",
         (listed(traces),),

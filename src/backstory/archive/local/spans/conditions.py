@@ -8,8 +8,6 @@ from typing import Any, NamedTuple
 from ....model import InvalidId, SessionRef, parse_id
 from ...spans import SPAN_TYPES, STATUSES, Condition, Operator, Value
 
-__all__ = ["MAX_VALUE_CHARS", "Term", "bindable", "paths_of", "span_sort", "span_term", "trace_sort", "trace_term"]
-
 # Longer values of attributes are compared by their beginning.
 MAX_VALUE_CHARS = 1024
 _SIGNS = {"eq": "=", "gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
@@ -75,7 +73,7 @@ class Term(NamedTuple):
 
 
 def paths_of(fields: Iterable[str]) -> list[str]:
-    """Where senders may have put metadata of the same names as our own facts, as far as these are asked for."""
+    """The paths at which senders may have put metadata with the names of these fields."""
     names = (field.removeprefix("data.metadata.") for field in fields if field in _METADATA)
     return [f"{prefix}.{name}" for name in names for prefix in ("metadata", "attributes")]
 
@@ -170,7 +168,7 @@ def bindable(value: Value) -> Any:
 
 
 def _comparable(condition: Condition) -> bool:
-    """Metadata may be of any type to callers; what is kept in a column is of one, and nothing of another equals it."""
+    """True if the value has the type of the column. Metadata may have any type, a column has one."""
     if condition.field in _NUMBERS:
         return condition.operator != "contains" and type(condition.value) in (int, float)
     return condition.operator in ("eq", "ne", "contains") and isinstance(condition.value, str)

@@ -1,4 +1,4 @@
-"""Traces as they are kept: a file of their own, so that spans can be received by a process that is not the writer."""
+"""The schema of traces.db. Traces have a file of their own, so that any process can receive spans."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from ....sqlite import Unusable, connect, is_damage
 from ....sqlite import prepare as prepare_database
 from ...errors import DAMAGED_TRACES, ArchiveError
 from .attributes import add_functions
-
-__all__ = ["open_database", "prepare"]
 
 # `name` numbers what repeats: names of spans, models, stop reasons. `span.uid` is unique within its trace only.
 # Projected spans point at the events they were made from: `session` and `turn` as in archive.db, `first` and `last` are

@@ -47,10 +47,10 @@ _decode = msgspec.json.Decoder().decode
 
 
 class LocalSpans:
-    """Any number of threads may ask and put, in any number of processes.
+    """The spans of the local engine. Any number of threads and processes may read and put.
 
-    The file is opened when it is needed, and again when another one has taken its place: a damaged one fails those who
-    ask for traces, until it is moved away.
+    The file is opened at the first use, and again when another file has taken its place: a damaged one raises errors
+    until it is moved away.
     """
 
     def __init__(self, home: Path, read_events: ReadEvents) -> None:
@@ -119,7 +119,7 @@ class LocalSpans:
             if result != "ok":
                 raise ArchiveError(DAMAGED_TRACES.format(self._path, " ".join(result.split())))
 
-    # Asking
+    # Reading
 
     def traces(self, query: TraceQuery) -> Found[TraceRow]:
         with self._reading() as db:
@@ -192,7 +192,7 @@ class LocalSpans:
         return self._readers.connection
 
     def _prepare(self) -> _File:
-        """Bring the file to this version, unless that was done; gives which one it is."""
+        """Migrate the file, unless that is done. Returns its identity."""
         file = _file(self._path)
         if file is None or file != self._prepared:
             with self._preparing:
@@ -224,7 +224,7 @@ def _sent(db: sqlite3.Connection, query: TraceQuery) -> set[str]:
 
 
 def _has_twins(db: sqlite3.Connection) -> bool:
-    """Where there are none, searching needs not look for them."""
+    """True if any span has a twin; else a search has no need to exclude them."""
     return db.execute("SELECT 1 FROM span WHERE twin IS NOT NULL LIMIT 1").fetchone() is not None
 
 

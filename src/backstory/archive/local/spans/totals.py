@@ -146,8 +146,8 @@ def refresh_trace(db: sqlite3.Connection, trace: int) -> None:
 
 
 def _turn_end(db: sqlite3.Connection, trace: int, end: int | None) -> int:
-    """When the agent did the last thing in a turn, so far if it goes on. Markers and calls that are not part of
-    the conversation (those without events) may be later."""
+    """The time of the last thing that the agent did in a turn, so far if it goes on. Markers and calls without events
+    may be later."""
     if end is not None:
         return end
     row = db.execute(

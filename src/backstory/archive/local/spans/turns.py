@@ -74,7 +74,7 @@ class LocalTurnWriter(LocalSpanWriter):
             self.db.executemany("INSERT OR REPLACE INTO meta (name, value) VALUES (?, ?)", progress._asdict().items())
 
     def _replace_turn(self, turn: TurnSpans) -> set[int]:
-        """Returns the traces in which something changed."""
+        """Replace the spans of one turn. Returns the traces that changed."""
         place = self._session_number(turn.turn.key), turn.turn.ordinal
         row = self.db.execute("SELECT trace FROM turn WHERE session = ? AND turn = ?", place).fetchone()
         before = row[0] if row else None
@@ -176,7 +176,8 @@ class TraceFeed:
 
 
 def forget_session(spans: LocalSpanWriter, session: int, key: str, *, remember: bool) -> None:
-    """`session` is its number in archive.db: a subagent's spans lie in the trace of the turn that started it."""
+    """Delete the traces of a session. `session` is its number in archive.db: the spans of a subagent lie in the trace
+    of the turn that started it."""
     db = spans.db
     with spans.transaction():
         traces = db.execute("SELECT id, uid, projected FROM trace WHERE session = ?", (key,)).fetchall()
@@ -209,7 +210,7 @@ def _delete(db: sqlite3.Connection, table: str, column: str, numbers: Collection
 
 
 def _twins(db: sqlite3.Connection, spans: set[int]) -> set[int]:
-    """The spans of other sessions that show what these report; what these show of others' reports is let go."""
+    """The spans of other sessions that show a call which these report. Spans that these show become visible."""
     given = "(SELECT value FROM json_each(?))"
     db.execute(f"UPDATE span SET twin = NULL WHERE twin IN {given}", (listed(spans),))
     rows = db.execute(f"SELECT twin FROM span WHERE twin IS NOT NULL AND id IN {given}", (listed(spans),))

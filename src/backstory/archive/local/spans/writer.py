@@ -128,7 +128,7 @@ class LocalSpanWriter:
             self.analyze()
 
     def _check_names(self) -> None:
-        """Names that no span has any more are deleted, perhaps by another process."""
+        """Drop the cached numbers if names were deleted, by this process or another."""
         row = self.db.execute("SELECT value FROM meta WHERE name = 'names'").fetchone()
         if row != self._names_version:
             self._names.clear()
@@ -342,7 +342,7 @@ class LocalSpanWriter:
 
 
 def _finite(value: Any) -> Any:
-    """The same value with a text in place of every number that is none, or infinite."""
+    """The value with a text in place of every NaN and infinity."""
     if isinstance(value, dict):
         return {name: _finite(item) for name, item in value.items()}
     if isinstance(value, list):
