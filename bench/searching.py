@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import random
 import time
 from collections.abc import Iterable
@@ -12,7 +13,6 @@ from typing import Any
 from backstory.archive import open_engine
 from backstory.library import Library
 from backstory.model import rfc3339, session_id, turn_id
-from backstory.priority import READING, give_way
 from bench.archives import (
     LONG_SESSION,
     SESSION_EVENTS,
@@ -113,7 +113,7 @@ def measure_while_writing(report: Report, home: Path, count: int, asked: int) ->
 
 def _keep_writing(home: Path, count: int, stop: Any) -> None:
     """A writer at work, as `backstory sync` is: as many events as come until it is told to stop."""
-    give_way(READING)
+    os.nice(5)  # as `backstory sync`
     archive = open_engine("local", home)
     highest = archive.counts().events // SESSION_EVENTS + 1
     write_events(archive, _until(stop, events(2_000_000, seed=9)), first=(highest + 1) * SESSION_EVENTS)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from backstory.archive.base import (
-    ANY_FOLDER,
     Archive,
     EventRow,
     Exchange,
@@ -20,6 +19,7 @@ from backstory.archive.base import (
     SessionsRequest,
     TurnRow,
     UsageRow,
+    any_folder,
 )
 from backstory.archive.spans import TraceQuery
 from backstory.ingest.pipeline import Ingest
@@ -134,7 +134,7 @@ def found_exchanges(archive: Archive, query: str) -> list[int]:
 
 
 def exchanges_of(reader: Reader, key: str) -> list[Exchange]:
-    return reader.exchanges(ExchangesRequest(session=key))
+    return list(reader.exchanges(ExchangesRequest(session=key)))
 
 
 def turn_row(reader: Reader, key: str, ordinal: int) -> TurnRow | None:
@@ -154,7 +154,7 @@ def usage_of(reader: Reader, key: str) -> list[UsageRow]:
 
 
 def conversations(reader: Reader) -> list[SessionRow]:
-    return reader.sessions(SessionsRequest(source="claude-code", folders=ANY_FOLDER))
+    return reader.sessions(SessionsRequest(source="claude-code", folders=any_folder))
 
 
 def is_forgotten(reader: Reader, key: str) -> bool:

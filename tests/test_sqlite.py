@@ -76,6 +76,19 @@ class TestPrepare:
         with closing(connect(path, writable=False)) as db:
             assert not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'extra'").fetchall()
 
+    def test_semicolons_that_end_no_statement(self, tmp_path: Path) -> None:
+        script = """
+        -- A comment; with a semicolon.
+        CREATE TABLE note (text TEXT DEFAULT 'a;b');
+        CREATE TRIGGER doubled AFTER INSERT ON note WHEN new.text <> 'x' BEGIN
+            INSERT INTO note VALUES ('x'); UPDATE note SET text = 'y' WHERE text = 'x';
+        END
+        """
+        prepare(tmp_path / "notes.db", (script,))
+        with closing(connect(tmp_path / "notes.db", writable=True)) as db:
+            db.execute("INSERT INTO note DEFAULT VALUES")
+            assert db.execute("SELECT text FROM note").fetchall() == [("a;b",), ("y",)]
+
     def test_several_processes_at_once(self, tmp_path: Path) -> None:
         """All of them succeed, although the switch to WAL does not wait by itself."""
         command = [sys.executable, "-c", PREPARE, str(tmp_path / "shared.db")]

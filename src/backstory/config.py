@@ -47,7 +47,7 @@ class CapsuleSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class McpSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """`[mcp]`: what MCP clients are told about the tools."""
+    """`[mcp]`: the definitions of tools that MCP clients get."""
 
     output_schemas: Literal["compact", "full"] = "compact"
 

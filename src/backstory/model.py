@@ -37,7 +37,7 @@ __all__ = [
 
 
 class EventType(StrEnum):
-    """What happened, in the canonical order. The position in this order is the code the archive stores: append only."""
+    """The kinds of events, in the canonical order. The position is the code that the archive stores: append only."""
 
     USER_INPUT = "user_input"
     ASSISTANT_RESPONSE = "assistant_response"
@@ -119,7 +119,7 @@ def _encode(data: bytes) -> str:
 
 
 def _decode(text: str) -> bytes:
-    """Strict base64url without padding: whatever does not encode back to the same text is refused."""
+    """Strict base64url without padding: a text that its data does not encode to again is refused."""
     try:
         data = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError):

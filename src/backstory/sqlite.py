@@ -181,9 +181,20 @@ def _migrate(connection: sqlite3.Connection, name: str, migrations: Sequence[str
         with transaction(connection):
             version = version_of(connection, name, newest)
             if version < newest:
-                for statement in migrations[version].split(";"):
+                for statement in _statements(migrations[version]):
                     connection.execute(statement)
                 connection.execute(f"PRAGMA user_version={version + 1}")
+
+
+def _statements(script: str) -> Iterator[str]:
+    """The statements of a script: semicolons in comments, texts and triggers do not end one. `executescript` would
+    commit the transaction."""
+    statement = ""
+    for piece in script.split(";"):
+        statement += piece + ";"
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
 
 
 # Transactions

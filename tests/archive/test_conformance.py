@@ -11,7 +11,6 @@ import msgspec
 import pytest
 
 from backstory.archive.base import (
-    ANY_FOLDER,
     Archive,
     ArchiveBusy,
     Batch,
@@ -22,6 +21,7 @@ from backstory.archive.base import (
     FileRow,
     Head,
     Part,
+    Reader,
     SearchRequest,
     SessionRow,
     SessionsRequest,
@@ -29,6 +29,7 @@ from backstory.archive.base import (
     TurnRow,
     UsageRow,
     Writer,
+    any_folder,
 )
 from backstory.model import (
     DEFAULT_TYPES,
@@ -139,6 +140,13 @@ def keys(archive: Archive, **options: object) -> list[str]:
     return [row.key for row in archive.sessions(SessionsRequest(**options))]  # type: ignore[arg-type]
 
 
+class TestProtocol:
+    def test_it_stays_small(self) -> None:
+        """An engine implements 18 methods, `spans`, and the protocol of spans; `session` is derived from `sessions`."""
+        names = {name for kind in (Reader, Archive, Writer) for name in vars(kind) if not name.startswith("_")}
+        assert len(names - {"session", "spans"}) == 18
+
+
 class TestWriting:
     def test_rows_come_back_as_they_were_written(self, engine: Archive) -> None:
         row = session(cwd="/home/dev/shop", branch="main", slug="a-slug", mode="tool_calling", forked_from="codex/x")
@@ -235,7 +243,7 @@ class TestReplacing:
         write(engine, Batch(sessions=made.sessions, turns=made.turns, replaced=[after], exchanges=[exchange]))
         request = ExchangesRequest(query="banana", limit=5)
         assert [[each.text for each in hit.said] for hit in engine.exchanges(request)] == [["a banana instead"]]
-        assert engine.exchanges(ExchangesRequest(query="found", limit=5)) == []
+        assert list(engine.exchanges(ExchangesRequest(query="found", limit=5))) == []
 
 
 class TestDeleting:
@@ -273,7 +281,10 @@ class TestDeleting:
         assert engine.turn_keys(KEY) == ({"t1"} if remember else set())
 
     def test_digests_of_a_batch(self, engine: Archive) -> None:
-        write(engine, Batch(forgotten=[b"d" * 16]))
+        with writing(engine) as writer:
+            assert not writer.forgotten([b"d" * 16])
+            writer.write(Batch(forgotten=[b"d" * 16]))
+            assert writer.forgotten([b"d" * 16])
         assert engine.forgotten([b"d" * 16, b"e" * 16]) == {b"d" * 16}
 
 
@@ -433,7 +444,7 @@ class TestSessions:
             session("codex/x", folder="-f0", last_at=NOW),
         ]
         write(engine, Batch(sessions=[*rows, *others]))
-        select = SessionsRequest(source="claude-code", folders=ANY_FOLDER)
+        select = SessionsRequest(source="claude-code", folders=any_folder)
         assert [row.key for row in engine.sessions(select)] == [f"claude-code/{number}" for number in range(5, -1, -1)]
         some = msgspec.structs.replace(select, folders=lambda name: name != "-f1", limit=3)
         assert [row.key for row in engine.sessions(some)] == ["claude-code/5", "claude-code/3", "claude-code/2"]
@@ -482,8 +493,8 @@ class TestParts:
         """Wherever they are; unknown ones are left out, and texts if they are not needed."""
         uids = (uid(KEY, 3, 3), uid(KEY, 1, 1), b"?" * 16)
         assert {each.text for each in world.events(part=Part(uids=uids))} == {"word3 is here", "find the word1"}
-        bare = world.events(part=Part(uids=uids, texts=False))
-        assert {(each.session, each.turn, each.text) for each in bare} == {(KEY, 1, ""), (KEY, 3, "")}
+        bare = world.events(part=Part(uids=(*uids, uid(KEY, 5, 2)), texts=False))
+        assert {(each.session, each.turn, each.text) for each in bare} == {(KEY, turn, "") for turn in (1, 3, 5)}
         assert world.events(part=Part(uids=())) == []
 
     def test_heads(self, engine: Archive) -> None:
@@ -578,7 +589,7 @@ class TestExchanges:
         return engine
 
     def test_of_a_session(self, world: Archive) -> None:
-        found = world.exchanges(ExchangesRequest(session="claude-code/a"))
+        found = list(world.exchanges(ExchangesRequest(session="claude-code/a")))
         assert [each.row.number for each in found] == [0, 1, 2]
         assert [each.user_text for each in found] == ["find the w0", "find the w1", "a longer text"]
         assert [each.type for each in found[0].said] == [CALL, ANSWER]
@@ -590,10 +601,25 @@ class TestExchanges:
         assert (one.row.number, len(one.said)) == (1, 1)
         (bare,) = world.exchanges(msgspec.structs.replace(request, texts=False))
         assert (bare.row, bare.user_text, bare.said) == (one.row, None, [])
-        assert world.exchanges(ExchangesRequest(session="claude-code/a", first=1 << 70)) == []
+        assert list(world.exchanges(ExchangesRequest(session="claude-code/a", first=1 << 70))) == []
+
+    def test_many(self, engine: Archive) -> None:
+        """More than are read at once, in order and without gaps."""
+        key = "claude-code/long"
+        row = session(key, folder="-f", last_at=NOW, exchange_count=250)
+        made = batch(row, *[[(PROMPT, f"question {number}")] for number in range(250)])
+        made.exchanges = [
+            ExchangeRow(session=key, number=number, ts=NOW + number, user=each.uid)
+            for number, each in enumerate(made.events)
+        ]
+        write(engine, made)
+        whole = [each.user_text for each in engine.exchanges(ExchangesRequest(session=key))]
+        assert whole == [f"question {number}" for number in range(250)]
+        hits = [hit.row.number for hit in engine.exchanges(ExchangesRequest(query="question"))]
+        assert hits == list(range(249, -1, -1))
 
     def test_by_words_spread_over_an_exchange(self, world: Archive) -> None:
-        hits = world.exchanges(ExchangesRequest(query="w1 found Bash", limit=2))
+        hits = list(world.exchanges(ExchangesRequest(query="w1 found Bash", limit=2)))
         assert {(hit.session.key, hit.row.number) for hit in hits} == {("claude-code/a", 1), ("claude-code/b", 1)}
         assert all(hit.score > 0 and len(hit.said) == 2 for hit in hits)
 
@@ -603,14 +629,14 @@ class TestExchanges:
             ({}, 2),
             ({"session": "claude-code/a"}, 1),
             ({"session": "claude-code/nobody"}, 0),
-            ({"folders": ANY_FOLDER}, 2),
+            ({"folders": any_folder}, 2),
             ({"folders": lambda name: name == "-f2"}, 1),
             ({"folders": lambda name: False}, 0),
             ({"limit": 1}, 1),
         ],
     )
     def test_filters(self, world: Archive, options: dict[str, object], count: int) -> None:
-        assert len(world.exchanges(ExchangesRequest(query='"w1"', **options))) == count  # type: ignore[arg-type]
+        assert len(list(world.exchanges(ExchangesRequest(query='"w1"', **options)))) == count  # type: ignore[arg-type]
 
 
 class TestFilesAndState:

@@ -19,7 +19,6 @@ from .rows import Batch, EventRow, ExchangeRow, FileRow, Head, Mode, SessionRow,
 from .spans import Spans
 
 __all__ = [
-    "ANY_FOLDER",
     "EVERYTHING",
     "Archive",
     "ArchiveBusy",
@@ -49,6 +48,7 @@ __all__ = [
     "TurnRow",
     "UsageRow",
     "Writer",
+    "any_folder",
 ]
 
 
@@ -120,7 +120,7 @@ Folders = Callable[[str], bool]
 """Selects project folders by name."""
 
 
-def ANY_FOLDER(name: str) -> bool:
+def any_folder(name: str) -> bool:
     """Selects every project folder."""
     return True
 
@@ -135,7 +135,7 @@ class SessionsRequest(Struct, frozen=True, kw_only=True):
     """Key of the session that started them."""
     folders: Folders | None = None
     """Only sessions that an agent keeps in these project folders and that no other session started, also those without
-    events of their own. They are ordered by `last_at`."""
+    events of their own. They are ordered by `last_at`; of the other conditions only `source` and `limit` apply."""
     start: int | None = None
     end: int | None = None
     """Only sessions with activity between these times."""
@@ -251,7 +251,9 @@ class Reader(Protocol):
         """The agent's own ids of the turns of a session, also of a forgotten one."""
 
     def events(self, key: str | None = None, turn: int | None = None, part: Part = EVERYTHING) -> list[EventRow]: ...
-    def exchanges(self, request: ExchangesRequest) -> list[Exchange]: ...
+    def exchanges(self, request: ExchangesRequest) -> Iterator[Exchange]:
+        """Read in portions: a request may match the whole archive."""
+
     def files(self, *, states: bool = True) -> Iterator[FileRow]:
         """Every transcript that was read, by path; without `states`, which can be large, `FileRow.state` is None."""
 

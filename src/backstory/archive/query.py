@@ -68,7 +68,7 @@ def tokens(text: str) -> list[str]:
 
 
 def index_text(text: str) -> tuple[str, str]:
-    """What an index is given for a text: the text with every word separable, and the parts of its camelCase words."""
+    """The input of an index for a text: the text with every word separable, and the parts of its camelCase words."""
     return _space(text), " ".join([_camel_parts(word) for word in _camel_words(text)])
 
 
@@ -96,7 +96,7 @@ def _camel_words(text: str) -> dict[bytes, None]:
 
 
 def parse_query(text: str, tokenize: Callable[[str], list[str]] = tokens) -> Query:
-    """`tokenize` is the engine's own way to split text, so that question and index agree in every script."""
+    """`tokenize` is the tokenizer of the engine, so that query and index agree in every script."""
     clauses: dict[Clause, None] = {}
     stops: dict[Clause, None] = {}
     for quoted in _QUOTED.finditer(text):

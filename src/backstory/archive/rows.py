@@ -24,7 +24,7 @@ class SessionRow(Struct, kw_only=True):
     folder: str | None = None
     """The agent's name for the project: the folder it keeps the project's transcripts in."""
     cwd: str | None = None
-    """Where it started; `last_cwd` is where it was last. The project of a session is its `cwd`."""
+    """The first working directory, which is the project of the session; `last_cwd` is the latest."""
     last_cwd: str | None = None
     branch: str | None = None
     version: str | None = None
@@ -39,11 +39,11 @@ class SessionRow(Struct, kw_only=True):
     completed: bool = False
     mode: Mode = "chat"
     first_at: int = 0
-    """When its transcript begins, including what it copied from another session; `last_at` is when it ends."""
+    """The time of the first event in its transcript, copies from another session included; likewise `last_at`."""
     last_at: int = 0
     exchange_count: int = 0
     provisional: bool = False
-    """An update made its exchanges from its turns: the next reading of its transcript makes them anew."""
+    """Its exchanges were made from its turns by a migration; the next reading of its transcript replaces them."""
 
 
 class UsageRow(Struct, kw_only=True):
@@ -149,7 +149,7 @@ class ExchangeRow(Struct, kw_only=True):
 
 
 class FileRow(Struct, kw_only=True):
-    """How far a transcript has been read, and what it looked like then."""
+    """The progress of reading a transcript, and the properties of the file at that time."""
 
     path: str
     source: str
@@ -159,7 +159,7 @@ class FileRow(Struct, kw_only=True):
     mtime_ns: int = 0
     offset: int = 0
     prefix: bytes = b""
-    """Digest of what stood at the start and just before `offset`: an append leaves it as it was."""
+    """Digest of the bytes at the start and just before `offset`: an append does not change it."""
     state: dict[str, Any] | None = None
     errors: int = 0
     last_error: str | None = None

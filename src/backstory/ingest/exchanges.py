@@ -1,4 +1,4 @@
-"""From marked events to exchange rows: what a transcript says, exchange by exchange, whichever session owns it."""
+"""From marked events to exchange rows. The events may belong to another session: a fork repeats its original."""
 
 from __future__ import annotations
 

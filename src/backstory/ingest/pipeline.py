@@ -152,7 +152,7 @@ class Ingest:
         return changes
 
     def _is_forgotten(self, transcript: Transcript) -> bool:
-        """Whether a transcript is of a forgotten session, or of one that such a session started."""
+        """True for the transcript of a forgotten session, or of one that such a session started."""
         names = (name for name in (transcript.session, transcript.parent) if name)
         return bool(self._writer.forgotten([session_mark(f"{transcript.source}/{name}") for name in names]))
 

@@ -347,8 +347,8 @@ class Assembly:
 
 
 def _only_exchanges(items: Sequence[Item]) -> list[Item]:
-    """What the exchanges of an older archive need of its transcript. Its turns stay as that version made them, also
-    where this one tells prompts, endings and events otherwise."""
+    """The items that the exchanges of an older archive need. Its turns stay as that version made them, also where this
+    one recognises prompts, endings and events differently."""
     marked = [item for item in items if isinstance(item, Event) and item.exchange is not None]
     for event in marked:
         event.starts_turn = event.ends_turn = event.may_end_turn = False
@@ -367,7 +367,7 @@ def _pass_over(session: _Open, event: Event) -> None:
 
 
 def _has_begun(turn: TurnRow) -> bool:
-    """Whether more than settings and context, which may stand before its prompt, is in the turn."""
+    """True if the turn has more than the settings and context that may precede its prompt."""
     return turn.prompt is not None or turn.started_work
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +15,6 @@ from ...config import make_private_folder
 from ...model import EVENT_TYPES, EventRef, SessionRef, TurnRef, event_id
 from ...sqlite import Readers, Unusable, connect, is_damage, is_writable, prepare, select_in
 from ..base import (
-    ANY_FOLDER,
     EVERYTHING,
     ArchiveError,
     Counts,
@@ -28,12 +28,13 @@ from ..base import (
     Part,
     SearchRequest,
     SyncState,
+    any_folder,
 )
 from ..errors import DAMAGED
 from ..query import parse_query
 from .database import MIGRATIONS, progress_of
 from .index import EVENTS, EXCHANGES, Index, explained, turn_number
-from .reading import EVENT, HEADS, SESSION, TURN, Reading, having, of_types
+from .reading import EVENT, EXCHANGES_AT_ONCE, HEADS, SESSION, TURN, Reading, having, of_types
 from .rows import (
     EVENT_COLUMNS,
     EXCHANGE_COLUMNS,
@@ -45,7 +46,7 @@ from .rows import (
     read_turn,
     split,
 )
-from .search import Filters, rank_exchanges, search
+from .search import Filters, RankedExchange, rank_exchanges, search
 
 if TYPE_CHECKING:
     from .feed import Feed
@@ -279,16 +280,22 @@ class LocalArchive(Reading):
             )
         return [found[id] for id in scores if id in found]
 
-    def exchanges(self, request: ExchangesRequest) -> list[Exchange]:
+    def exchanges(self, request: ExchangesRequest) -> Iterator[Exchange]:
         if request.query is None:
-            return super().exchanges(request)
+            yield from super().exchanges(request)
+            return
+        ranked = self._rank_exchanges(request, request.query)
+        for start in range(0, len(ranked), EXCHANGES_AT_ONCE):
+            yield from self._exchanges_at(ranked[start : start + EXCHANGES_AT_ONCE], request)
+
+    def _rank_exchanges(self, request: ExchangesRequest, text: str) -> list[RankedExchange]:
         snapshot = self._exchanges.searcher()
         if snapshot is None:
             return []
-        query = parse_query(request.query, self._exchanges.analyzer.analyze)
+        query = parse_query(text, self._exchanges.analyzer.analyze)
         db = self._db
         folders = session = None
-        if request.folders is not None and request.folders is not ANY_FOLDER:
+        if request.folders is not None and request.folders is not any_folder:
             names = db.execute("SELECT id, path FROM project").fetchall()
             folders = tuple(id for id, path in names if request.folders(path))
         if request.session is not None:
@@ -296,17 +303,19 @@ class LocalArchive(Reading):
             session = row[0] if row else 0
         limit = snapshot.num_docs if request.limit is None else request.limit
         with explained():
-            ranked = rank_exchanges(self._exchanges.schema, snapshot, query, folders, session, limit)
+            return rank_exchanges(self._exchanges.schema, snapshot, query, folders, session, limit)
+
+    def _exchanges_at(self, ranked: Sequence[RankedExchange], request: ExchangesRequest) -> Iterator[Exchange]:
         places = msgspec.json.encode([match.number for match in ranked]).decode()
-        rows = db.execute(_EXCHANGES_AT, (places,)).fetchall()
+        rows = self._db.execute(_EXCHANGES_AT, (places,)).fetchall()
         found = {}
         for row, exchange in zip(rows, self._read_exchanges(rows, request), strict=True):
             found[turn_number(row[-1], exchange.row.number)] = exchange
-        # An exchange may have been deleted since it was indexed.
-        hits = [(match.score, found[match.number]) for match in ranked if match.number in found]
-        for score, exchange in hits:
-            exchange.score = score
-        return [exchange for _, exchange in hits]
+        for match in ranked:
+            if match.number in found:  # it may have been deleted since it was indexed
+                exchange = found[match.number]
+                exchange.score = match.score
+                yield exchange
 
     # Opening: one query for a row and what is beside it, one for what is in it
 

@@ -22,7 +22,7 @@ _PAGE_ROWS = 1_000
 _MIN_WORD_CHARS = 4
 _NEVER = 1 << 62
 _WIPE, _WIPE_WITH_DICTIONARY = 1, 2
-# The key of no session: what telemetry told of a session that is only read again stays.
+# The key of no session: telemetry of a session that is removed only to be read again stays.
 _ANY = ""
 
 _FAMILY = """
@@ -55,7 +55,7 @@ def requested(db: sqlite3.Connection) -> list[Request]:
 
 
 def withdraw(db: sqlite3.Connection, requests: Iterable[Request]) -> None:
-    """They are done."""
+    """Delete requests that are done."""
     db.executemany("DELETE FROM forget WHERE key = ?", [(request.key,) for request in requests])
     db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
@@ -92,7 +92,7 @@ def delete_sessions(db: sqlite3.Connection, keys: Iterable[str]) -> None:
 
 
 def _keep_numbers(db: sqlite3.Connection) -> None:
-    """No number of what is deleted is given again."""
+    """Record the highest numbers, so that those of deleted rows are not given again."""
     numbers = {
         "change": newest_change(db),
         **{f"highest {table}": highest(db, table) for table in ("event", "session")},
@@ -169,7 +169,7 @@ def _follow(db: sqlite3.Connection, session: int, key: str, *, remember: bool) -
 
 
 def _is_in_dictionary(db: sqlite3.Connection, events: Index, sessions: Sequence[int]) -> bool:
-    """Whether the dictionary that texts are compressed with has a word that only these sessions have."""
+    """True if the compression dictionary has a word that only these sessions have."""
     dictionary = stored_dictionary(db)
     snapshot = events.searcher()
     if dictionary is None or snapshot is None:

@@ -34,12 +34,12 @@ _LOCK_POLL_SECONDS = 0.05
 
 
 class IndexDamaged(ArchiveError):
-    """It must be built anew, which loses nothing."""
+    """The index must be rebuilt, which loses nothing."""
 
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Around what is asked of tantivy: its errors say nothing to whoever asked."""
+    """Around calls of tantivy: turns its errors into messages that name the cure."""
     try:
         yield
     except BaseException as error:
@@ -55,7 +55,7 @@ def explained() -> Iterator[None]:
 
 
 class Kind(Struct, frozen=True):
-    """What an index is of."""
+    """The definition of an index."""
 
     name: str
     version: int
@@ -79,7 +79,7 @@ class Index:
 
     @cached_property
     def analyzer(self) -> tantivy.TextAnalyzer:
-        """Splits a question as the index splits texts."""
+        """Splits a query as the index splits texts."""
         return _analyzer()
 
     def searcher(self) -> tantivy.Searcher | None:

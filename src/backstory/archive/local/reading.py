@@ -16,7 +16,6 @@ import msgspec
 from ...model import EVENT_TYPES, EventType, session_mark
 from ...sqlite import TimeoutExceeded, select_in, time_limit
 from ..base import (
-    ANY_FOLDER,
     EVERYTHING,
     ArchiveError,
     DeadlineExceeded,
@@ -30,6 +29,7 @@ from ..base import (
     SessionRow,
     SessionsRequest,
     TurnRow,
+    any_folder,
 )
 from .bodies import Bodies
 from .database import mark, stored_dictionary
@@ -56,6 +56,7 @@ TURN = columns("t", TURN_COLUMNS)
 EVENT = columns("e", EVENT_COLUMNS)
 _BARE_EVENT = EVENT.removesuffix("e.body") + "NULL"
 _MAX_NUMBER = (1 << 63) - 1  # of SQLite
+EXCHANGES_AT_ONCE = 100
 _LAST_CHARACTER = chr(sys.maxunicode)
 _ordinal = attrgetter("ordinal")
 
@@ -121,7 +122,7 @@ class Reading:
 
     def _in_folders(self, source: str, folders: Folders, limit: int | None) -> list[SessionRow]:
         db = self._db
-        if folders is ANY_FOLDER:
+        if folders is any_folder:
             found: Iterable[tuple[int, int]] = db.execute(f"{_LATEST} {_LATEST_FIRST}", {"source": source})
         else:
             # Each folder has its sessions in order in the index, and is asked for no more of them than are needed.
@@ -193,7 +194,7 @@ class Reading:
         select = f"SELECT s.key, {EVENT if part.texts else _BARE_EVENT} FROM event e JOIN session s ON s.id = e.session"
         if part.uids is not None:
             rows = select_in(self._db, f"{select} WHERE e.uid IN ({{}}) AND {of_types(part.types)}", part.uids)
-            return [read_event(row[0], row[1:], self._bodies) for row in rows]
+            return self._read_events(rows, part)
         rows = self._part(
             f"{select} WHERE s.key = :key AND e.turn = :turn",
             {"key": key, "turn": turn},
@@ -203,7 +204,14 @@ class Reading:
             "SELECT a.ordinal FROM event a WHERE a.session = s.id AND a.turn = :turn AND a."
             + ("uid = :around" if isinstance(part.around, bytes) else "ordinal = :around"),
         )
-        return sorted((read_event(row[0], row[1:], self._bodies) for row in rows), key=_ordinal)
+        return sorted(self._read_events(rows, part), key=_ordinal)
+
+    def _read_events(self, rows: Iterable[Sequence[Any]], part: Part) -> list[EventRow]:
+        events = [read_event(key, values, self._bodies) for key, *values in rows]
+        if not part.texts:
+            for event in events:
+                event.text = ""  # a call without arguments reads `Bash()`
+        return events
 
     def _part(
         self, select: str, parameters: dict[str, Any], part: Part, ordinal: str, types: str, anchor: str
@@ -229,12 +237,13 @@ class Reading:
 
     # Exchanges
 
-    def exchanges(self, request: ExchangesRequest) -> list[Exchange]:
+    def exchanges(self, request: ExchangesRequest) -> Iterator[Exchange]:
         if request.query is not None:
             raise ArchiveError("exchanges are searched in the archive, not in its writer")
         limit = _MAX_NUMBER if request.limit is None else min(request.limit, _MAX_NUMBER)
-        rows = self._db.execute(_EXCHANGES_OF, (request.session, min(request.first, _MAX_NUMBER), limit)).fetchall()
-        return self._read_exchanges(rows, request)
+        rows = self._db.execute(_EXCHANGES_OF, (request.session, min(request.first, _MAX_NUMBER), limit))
+        while portion := rows.fetchmany(EXCHANGES_AT_ONCE):
+            yield from self._read_exchanges(portion, request)
 
     def _read_exchanges(self, rows: Sequence[Sequence[Any]], request: ExchangesRequest) -> list[Exchange]:
         """Exchanges from their values and those of their sessions, with the events in them."""

@@ -1,4 +1,4 @@
-"""Asking the index: all terms first, then any of them, ranked exactly and scored from 0 to 1."""
+"""Queries to the index: all terms first, then any of them, ranked exactly and scored from 0 to 1."""
 
 from __future__ import annotations
 
@@ -63,22 +63,22 @@ def search(
     """
     if not query.clauses:
         return [], False
-    ask = _Question(schema, snapshot, query, filters, deadline)
+    ask = _Query(schema, snapshot, query, filters, deadline)
     everything = ask.all_terms()
     hits, bound = ask.top(everything, limit), everything.bound
     if len(hits) <= limit and ask.can_relax:
         # These are all the documents with every term. They come first: that is worth as much as the terms themselves.
-        complete = {id for _, id, _ in hits}
+        complete = {match.id for match in hits}
         anything = ask.any_terms()
-        others = (hit for hit in ask.top(anything, limit) if hit[1] not in complete)
-        hits = [(score + anything.bound, id, ts) for score, id, ts in hits] + list(others)
+        others = [match for match in ask.top(anything, limit) if match.id not in complete]
+        hits = [Match(match.id, match.score + anything.bound, match.ts) for match in hits] + others
         bound = max(bound, anything.bound) + anything.bound
-    matches = _order([Match(id, score, ts) for score, id, ts in hits], limit, tie_break)
+    matches = _order(hits, limit, tie_break)
     scored = [Match(match.id, min(max(match.score / bound, 1e-9), 1.0), match.ts) for match in matches]
     return scored, len(hits) > limit
 
 
-class _Wanted(NamedTuple):
+class _Prepared(NamedTuple):
     query: tantivy.Query
     bound: float
     """The best score it can give."""
@@ -86,8 +86,8 @@ class _Wanted(NamedTuple):
     """Nothing but terms, of which any will do: fewer hits are found faster, what cannot make the page is skipped."""
 
 
-class _Question:
-    """A query put to one snapshot of the index."""
+class _Query:
+    """A query on one snapshot of the index."""
 
     def __init__(
         self,
@@ -106,21 +106,21 @@ class _Question:
 
     @property
     def can_relax(self) -> bool:
-        """Whether asking for any of the terms is another question than asking for all of them."""
+        """True if the query for any of the terms differs from the query for all of them."""
         return len(self._clauses) > 1 or bool(_parts(self._clauses[0]))
 
-    def all_terms(self) -> _Wanted:
+    def all_terms(self) -> _Prepared:
         """Every clause must match."""
         import tantivy
 
         bound = (_K1 + 1) * sum(max(map(self._idf, clause.alternatives)) for clause in self._clauses)
         queries = [self._clause(clause) for clause in self._clauses]
         if len(queries) == 1 and not self._restrictions:
-            return _Wanted(queries[0], bound, self._is_term(self._clauses[0]))
+            return _Prepared(queries[0], bound, self._is_term(self._clauses[0]))
         required = [(tantivy.Occur.Must, query) for query in queries]
-        return _Wanted(tantivy.Query.boolean_query([*required, *self._restrictions]), bound, only_terms=False)
+        return _Prepared(tantivy.Query.boolean_query([*required, *self._restrictions]), bound, only_terms=False)
 
-    def any_terms(self) -> _Wanted:
+    def any_terms(self) -> _Prepared:
         """Any single word will do, also the words of a path or an identifier; quoted phrases stay required.
 
         Only plain terms and no filter: that is what tantivy can prune. Phrases have had their chance with all terms.
@@ -138,26 +138,30 @@ class _Question:
                 weights.setdefault(token, _PART_BOOST)
         bound = (_K1 + 1) * sum(weight * self._idf((token,)) for token, weight in weights.items())
         bound += (_K1 + 1) * sum(self._idf(clause.alternatives[0]) for clause in self._clauses if clause.quoted)
-        wanted = [(tantivy.Occur.Should, self._weighted(token, weight)) for token, weight in weights.items()]
+        optional = [(tantivy.Occur.Should, self._weighted(token, weight)) for token, weight in weights.items()]
         if not required and not self._restrictions:
-            return _Wanted(tantivy.Query.boolean_query(wanted), bound, only_terms=len(self._fields) == 1)
+            return _Prepared(tantivy.Query.boolean_query(optional), bound, only_terms=len(self._fields) == 1)
         if not required:
-            required = [(tantivy.Occur.Must, tantivy.Query.boolean_query(wanted))]
-            wanted = []
-        return _Wanted(tantivy.Query.boolean_query([*required, *wanted, *self._restrictions]), bound, only_terms=False)
+            required = [(tantivy.Occur.Must, tantivy.Query.boolean_query(optional))]
+            optional = []
+        return _Prepared(
+            tantivy.Query.boolean_query([*required, *optional, *self._restrictions]), bound, only_terms=False
+        )
 
-    def top(self, wanted: _Wanted, limit: int) -> list[tuple[float, int, int]]:
-        """(score, id, time) of at least the `limit` best and one more, and of all that share the score at the cut."""
-        enough = limit + 1 if wanted.only_terms else (limit + 1) * _TIED
+    def top(self, prepared: _Prepared, limit: int) -> list[Match]:
+        """At least the `limit` best and one more, and all that share the score at the cut."""
+        enough = limit + 1 if prepared.only_terms else (limit + 1) * _TIED
         while True:
-            hits = self._hits(wanted.query, enough)
+            hits = self._hits(prepared.query, enough)
             if len(hits) < enough or hits[-1][0] < hits[limit - 1][0] or enough >= _MAX_TIED:
                 break
             enough *= _TIED
         addresses = [address for _, address in hits]
         ids = self._snapshot.fast_field_values("id", addresses)
         times = self._snapshot.fast_field_values("ts", addresses)
-        return [(float(score), int(id or 0), int(ts or 0)) for (score, _), id, ts in zip(hits, ids, times, strict=True)]
+        return [
+            Match(int(id or 0), float(score), int(ts or 0)) for (score, _), id, ts in zip(hits, ids, times, strict=True)
+        ]
 
     def _hits(self, query: tantivy.Query, limit: int) -> list[tuple[float, tantivy.DocAddress]]:
         if self._deadline is None:
@@ -273,12 +277,12 @@ def rank_exchanges(
     if not query.clauses or limit < 1:
         return []
     question = _exchange_query(schema, query, folders, session)
-    wanted = limit + 1
+    enough = limit + 1
     while True:
-        hits = snapshot.search(question, wanted, count=False).hits
-        if len(hits) < wanted or hits[-1][0] < hits[limit - 1][0] or wanted >= _MAX_TIED_EXCHANGES:
+        hits = snapshot.search(question, enough, count=False).hits
+        if len(hits) < enough or hits[-1][0] < hits[limit - 1][0] or enough >= _MAX_TIED_EXCHANGES:
             break
-        wanted *= 8
+        enough *= _TIED
     addresses = [address for _, address in hits]
     numbers = snapshot.fast_field_values("exchange", addresses)
     times = snapshot.fast_field_values("ts", addresses)
@@ -298,7 +302,7 @@ def _exchange_query(
     words = {token for clause in query.clauses for token in clause.alternatives[0]}
     terms = [(tantivy.Occur.Should, tantivy.Query.term_query(schema, "text", word, "freq")) for word in sorted(words)]
     required = [tantivy.Query.boolean_query(terms)]
-    # A phrase in quotes is wanted as it stands.
+    # A phrase in quotes must match as it stands.
     required += [
         tantivy.Query.phrase_query(schema, "text", list(clause.alternatives[0]))
         for clause in query.clauses

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# From here on a second process is worth its start.
+# From this size on a second process is worth its start.
 _BULK_BYTES = 16 << 20
 
 
@@ -60,12 +60,12 @@ def take_lock(home: Path) -> filelock.BaseFileLock:
 
 _DELETE_EXCHANGES = "DELETE FROM exchange WHERE session = ? AND number >= ?"
 _MARK_STALE = "INSERT INTO stale (session, turn, event) SELECT session, turn, id FROM event WHERE uid = ?"
-# Traces show usage: the turn that has it, wherever the call was told again, has changed.
+# Traces show usage: its turn has changed, also when another session reports the call again.
 _TOUCH_TURN = (
     "UPDATE turn SET change = ?1 FROM usage u WHERE u.key = ?2 AND turn.session = u.session "
     "AND turn.ordinal = max(u.turn, 1) AND turn.change < ?1"
 )
-# Traces wait for nobody: what is left after this many seconds is projected with the next flush.
+# A flush projects traces for so many seconds; the next one does the rest.
 _PROJECT_SECONDS = 3.0
 
 
@@ -162,6 +162,8 @@ class LocalWriter(Reading):
         db.executemany(_TOUCH_TURN, [(self._change, key) for key in touched])
         db.executemany(UPSERT_FILE, [file_values(row) for row in batch.files])
         db.executemany("INSERT OR IGNORE INTO forgotten (mark) VALUES (?)", [(mark(d),) for d in batch.forgotten])
+        if batch.forgotten:
+            self._forgets = None
         if batch.sync is not None:
             # The other fields are computed when the state is read.
             stored = msgspec.structs.replace(
@@ -228,8 +230,8 @@ class LocalWriter(Reading):
         self._feed.traces.project(_PROJECT_SECONDS)
 
     def _drop_stale(self, last: int) -> None:
-        """The index has deleted the documents up to this entry. A session's traces go here; what fails is tried again
-        with the next flush."""
+        """Delete the entries of `stale` up to `last`, which the index has followed. Traces of forgotten sessions are
+        deleted here, too; a failure is tried again with the next flush."""
         if not last:
             return
         rows = self._db.execute(
@@ -248,9 +250,9 @@ class LocalWriter(Reading):
             self._feed = self._open_feed(self._db)
 
     def recover(self, *, reindex: bool = False) -> None:
-        self._flush_alone()
         if reindex:
             self._feed.rebuild()
+        self._flush_alone()
         self._forget_requested()
         self._note_whole()
 

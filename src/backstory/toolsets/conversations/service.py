@@ -9,7 +9,6 @@ from typing import Any, overload
 import msgspec
 
 from ...archive.base import (
-    ANY_FOLDER,
     Archive,
     EventRow,
     Exchange,
@@ -17,6 +16,7 @@ from ...archive.base import (
     Folders,
     SessionRow,
     SessionsRequest,
+    any_folder,
 )
 from ...model import EventType, rfc3339
 from ...redact import Mode, egress, egress_value
@@ -78,7 +78,7 @@ class Projects:
     def having(self, part: str | None) -> Folders:
         """Selects the folders that match the pattern and, if given, whose name contains the part, in any case."""
         if self.pattern == "*" and not part:
-            return ANY_FOLDER
+            return any_folder
         folded = (part or "").casefold()
         return lambda folder: self.matches(folder) and folded in self.name(folder).casefold()
 
@@ -179,7 +179,7 @@ class Conversations:
 
     def _exchange(self, key: str, number: int) -> Exchange | None:
         request = ExchangesRequest(session=key, first=number, limit=1)
-        return next(iter(self._archive.exchanges(request)), None)
+        return next(self._archive.exchanges(request), None)
 
     def _turn(self, session: SessionRow, exchange: Exchange) -> Turn:
         return Turn(

@@ -1,4 +1,4 @@
-"""What surrounds every answer: the envelope, its measured time, and errors as answers."""
+"""The envelope of every answer: its measured time, its warnings, and errors as answers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Refusal(Exception):
 
 
 class Call:
-    """One request on its way: what came in and when, the target that applies, and what to warn of."""
+    """One request: its arguments, its time, the target that applies, and its warnings."""
 
     def __init__(self, tool: str, arguments: Arguments, sla_target_ms: int, *, redacts: bool) -> None:
         self.tool = tool
@@ -43,7 +43,7 @@ class Call:
         self._redacts = redacts
 
     def deadline(self, seconds: float) -> float:
-        """From now on the answer is of no use when it takes longer than this; the moment on the monotonic clock."""
+        """Set the time limit of the answer; gives its end on the monotonic clock."""
         self._seconds = seconds
         return self._started + seconds
 
@@ -52,7 +52,7 @@ class Call:
             raise DeadlineExceeded
 
     def answer(self, request: msgspec.Struct, data: msgspec.Struct) -> Reply:
-        # The data is serialised before the clock is read, so that the time told includes it.
+        # The data is serialised before the clock is read, so that the time includes it.
         encoded = msgspec.json.encode(data)
         if self._redacts and (redacted := _redactions(data, encoded)):
             self.warnings.append(f"{redacted} secret{'s were' if redacted > 1 else ' was'} redacted in this answer.")
@@ -94,7 +94,7 @@ def _redactions(data: msgspec.Struct, encoded: bytes) -> int:
 def handle(
     tool: str, arguments: Arguments, sla_target_ms: int, work: Callable[[Call], Reply], *, redacts: bool
 ) -> Reply:
-    """Do the work; whatever goes wrong is an answer too. `sla_target_ms` holds until the work knows better."""
+    """Do the work; every failure becomes an answer too. `sla_target_ms` holds until the work sets another."""
     call = Call(tool, arguments, sla_target_ms, redacts=redacts)
     try:
         return work(call)

@@ -98,7 +98,7 @@ class ListQuestion(Struct, frozen=True, kw_only=True):
     project: str | None
     source: str | None
     identity: tuple[object, ...]
-    """What its cursors are bound to."""
+    """The values that its cursors are bound to."""
     after: Position | None
 
 
@@ -111,13 +111,13 @@ class OpenQuestion(Struct, frozen=True, kw_only=True):
     after: int | None
     limit: int | None
     identity: tuple[object, ...]
-    """What its cursors are bound to."""
+    """The values that its cursors are bound to."""
     beyond: int
     """The ordinal after which the page starts."""
 
     @property
     def partial(self) -> bool:
-        """Whether only a part of the turns or events was asked for."""
+        """True if only a part of the turns or events was requested."""
         return self.types is not None or self.around is not None or self.limit is not None
 
 
@@ -262,7 +262,7 @@ def _shape(kind: type[T], call: Call, rules: Mapping[str, str]) -> T:
 
 
 def _is_json(value: object) -> bool:
-    """What comes from a client always is; what a program passes in may hold half a surrogate pair, or worse."""
+    """Arguments of a client always are; a program may pass half a surrogate pair, or worse."""
     try:
         msgspec.json.encode(value)
     except (TypeError, ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""The three tools: search finds events, open expands whatever an ID stands for, list goes by time."""
+"""The three tools: search finds events, open shows a session, turn or event, list goes by time."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ MANY_TURNS = 100
 
 
 class History:
-    """Answers from an archive. Takes arguments as they came, never raises."""
+    """Answers from an archive. Takes raw arguments, never raises."""
 
     def __init__(self, archive: Archive, settings: Settings, capsules_of: CapsulesOf = lambda _: ()) -> None:
         self._archive = archive
@@ -245,7 +245,7 @@ class History:
             call.warnings.append("The search index is behind the archive; the newest events may not be found yet.")
 
     def _warn_of_source(self, call: Call, source: str | None) -> None:
-        """A source that is not there at all is more likely a slip than a question."""
+        """Warn of a source that the archive does not have: it is probably misspelt."""
         known = self._archive.counts().by_source if source is not None else {}
         if source is not None and source not in known:
             there = ", ".join(known) or "none yet"

@@ -16,7 +16,7 @@ MAX_CHARS = 320
 # How much of a text its head is made from. More is needed for few: where much of it is white, or part of one secret.
 _HEAD_WINDOWS = (400, 4096, 65_536)
 HEAD_CHARS = _HEAD_WINDOWS[-1]
-"""How much of a text its head is made from at most."""
+"""The most characters of a text that its head is made from."""
 
 # Of a longer text only the neighbourhood of the match is made fit to be shown, in whole words if they are not endless.
 _LONG_CHARS = 2048
@@ -35,7 +35,7 @@ Region = tuple[int, int]
 
 
 class _Sought(NamedTuple):
-    """What a query looks for."""
+    """The terms and phrases of a query."""
 
     terms: frozenset[str]
     phrases: frozenset[tuple[str, ...]]
@@ -181,7 +181,7 @@ def _best_region(text: str, sought: _Sought) -> Region:
 
 
 def _sightings(text: str, sought: _Sought) -> Iterator[tuple[float, list[Region]]]:
-    """Where each term and each phrase of the query is, with what seeing it is worth."""
+    """The places of each term and each phrase of the query, with its weight."""
     # The one letter that gets longer in lower case, which would shift all positions after it.
     lower = text.replace("İ", "i").lower()
     places = {term: starts for term in sought.terms if (starts := _occurrences(lower, term))}
@@ -197,7 +197,7 @@ def _sightings(text: str, sought: _Sought) -> Iterator[tuple[float, list[Region]
 
 
 def _occurrences(lower: str, term: str) -> list[int]:
-    """Where the term is a word; if nowhere, where it is part of one."""
+    """The places where the term is a word; without any, where it is part of one."""
     words: list[int] = []
     parts: list[int] = []
     at = lower.find(term)
@@ -212,7 +212,7 @@ def _occurrences(lower: str, term: str) -> list[int]:
 
 
 def _apart(left: str, right: str) -> bool:
-    """Whether a word ends between two characters; in scripts without spaces it does between any two."""
+    """True if a word ends between two characters; in scripts without spaces it does between any two."""
     if not (left.isalnum() and right.isalnum()):
         return True
     return not (left.isascii() and right.isascii()) and len(tokens(left + right)) > 1

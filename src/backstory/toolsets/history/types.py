@@ -224,7 +224,7 @@ class Quote(Struct, frozen=True, gc=False):
 
 
 class Page(Struct, frozen=True):
-    """Which part of the turns or events is listed, when a part was asked for."""
+    """The part of the turns or events that is listed, if a part was requested."""
 
     count: int
     total: int
@@ -380,7 +380,7 @@ class ResponseContent(Struct, frozen=True, tag_field="format", tag="tool_respons
     text: str
     truncated: bool = False
     failed: bool | UnsetType = UNSET
-    """Whether the agent recorded an error, when it recorded that."""
+    """The agent recorded an error; unset if it recorded neither."""
 
 
 class ReadEvent(Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Rows of the archive as the contract shows them. Whatever transcripts say passes `egress` on its way out."""
+"""Rows of the archive as the contract shows them. All text of transcripts passes `egress`."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Views:
         titles, slugs = self._titles(rows), self._lines([row.slug for row in rows])
         summaries = self._lines([row.summary for row in rows])
         return [
-            self._listing(rank, *told) for rank, told in enumerate(zip(rows, titles, slugs, summaries, strict=True), 1)
+            self._listing(rank, *row) for rank, row in enumerate(zip(rows, titles, slugs, summaries, strict=True), 1)
         ]
 
     def _listing(self, rank: int, row: SessionRow, title: str, slug: str | None, summary: str | None) -> Listing:
@@ -176,7 +176,7 @@ class Views:
             excerpt if is_whole else Excerpt(excerpt.text, True)
             for excerpt, is_whole in zip(excerpts, whole, strict=True)
         ]
-        return [self._hit(rank, *told) for rank, told in enumerate(zip(hits, titles, excerpts, strict=True), 1)]
+        return [self._hit(rank, *row) for rank, row in enumerate(zip(hits, titles, excerpts, strict=True), 1)]
 
     def _hit(self, rank: int, hit: Hit, title: str, excerpt: Excerpt) -> SearchHit:
         event, turn, session = hit.event, hit.turn, hit.session
@@ -200,7 +200,7 @@ class Views:
         )
 
     def event_lines(self, rows: Sequence[EventRow], turn: TurnRow) -> list[EventLine]:
-        """Each with what it says; of a command, the command."""
+        """One line each, with the beginning of the text; of a command, the command."""
         summaries = heads([(_command(row.arguments) or _text(row), False) for row in rows], self._egress_all)
         return [
             EventLine(
