@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from backstory.archive.base import Archive, Batch
-from backstory.archive.spans import Condition, Found, Origin, Position, SpanRow, TraceQuery, UsageDetail, Window
+from backstory.archive.projection import TurnWriter
+from backstory.archive.spans import Condition, Found, Origin, Position, SpanRow, Spans, TraceQuery, UsageDetail, Window
 from backstory.model import session_id, turn_id
 from tests.archive.test_conformance import ANSWER, CALL, KEY, PROMPT, RESULT, batch, session, talk, write
 from tests.traces_world import START, make_spans, matches, trace_id, value_of
@@ -29,6 +30,13 @@ def span(number: int, trace: str = "t", **fields: Any) -> SpanRow:
 
 def ids(found: Found[SpanRow]) -> list[int]:
     return [row.id for row in found.rows]
+
+
+class TestProtocol:
+    def test_it_is_small(self) -> None:
+        """An engine implements seven methods for traces, and three for the projection of its turns."""
+        for protocol, most in ((Spans, 7), (TurnWriter, 3)):
+            assert len([name for name in vars(protocol) if not name.startswith("_")]) <= most
 
 
 class TestPutting:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,7 +17,8 @@ from backstory.archive import open_engine
 from backstory.archive.base import ArchiveError
 from backstory.archive.local.spans import database
 from backstory.archive.spans import SpanRow, Window
-from tests.traces_world import START, Call, caller, fill, hex_id
+from tests.traces_world import START, Call, World, caller, fill, hex_id
+from tests.transcripts import Transcript
 
 
 def span(number: int, **attributes: Any) -> SpanRow:
@@ -189,6 +191,30 @@ class TestFirstVersion:
         assert found(call, "user", "eq", "new") == [hex_id(600), hex_id(601)]
         assert found(call, "score", "lt", 1) == [hex_id(1)]
         archive.close()
+
+
+class TestPlacesOfTurns:
+    """The places of turns are found in an archive from before they were kept, so that nothing is projected twice."""
+
+    def test_migrated(self, tmp_path: Path) -> None:
+        world = World(tmp_path)
+        talk = Transcript("one").prompt("go").call("Bash", {"command": "ls"}, "a.txt").answer("done")
+        world.sync(talk.prompt("more"))
+        before = [world.spans(trace) for trace in world.traces()]
+        places = "SELECT session, turn, trace, root FROM turn ORDER BY session, turn"
+        world.library.close()
+        with closing(sqlite3.connect(tmp_path / "backstory" / "traces.db", isolation_level=None)) as db:
+            kept = db.execute(places).fetchall()
+            db.execute("DROP TABLE turn")
+            db.execute("CREATE TABLE host (session INTEGER PRIMARY KEY, parent INTEGER, turn INTEGER, uid INTEGER)")
+            db.execute("PRAGMA user_version=8")
+        world = World(tmp_path)
+        assert [world.spans(trace) for trace in world.traces()] == before
+        world.sync(talk.answer("and more"))
+        assert [len(world.spans(trace)) for trace in world.traces()] == [4, 2]
+        world.library.close()
+        with closing(sqlite3.connect(tmp_path / "backstory" / "traces.db")) as db:
+            assert db.execute(places).fetchall() == kept
 
 
 class TestFullDisk:
