@@ -21,10 +21,9 @@ from typing import Any
 import httpx
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from backstory.ingest.telemetry import Receiver
 from backstory.library import Library
 from backstory.toolsets.base import Toolset
-from backstory.toolsets.traces.receiver import Receiver
-from backstory.toolsets.traces.sessions import Sessions
 from bench.live import server
 
 __all__ = ["bodies", "main"]
@@ -149,7 +148,7 @@ def main() -> None:
 
 
 def _run(library: Library, count: int) -> None:
-    receiver = Receiver(library.archive, Sessions(library.archive, library.home), "off")
+    receiver = Receiver(library.archive, library.home, "off")
     tools = library.toolset("traces")
     size = (library.home / "traces.db").stat().st_size
     print(f"traces.db: {size / 1e6:,.0f} MB")

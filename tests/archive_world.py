@@ -27,6 +27,7 @@ from backstory.model import SEARCHABLE_TYPES, EventType, digest, session_mark
 from backstory.sources.base import About, Event, Item, Lookup, Parser, Transcript, TurnEnd, Usage
 
 START = 1_780_000_000_000
+PROJECTION = "backstory.ingest.projection:TurnProjection"
 _KINDS = {
     "prompt": EventType.USER_INPUT,
     "answer": EventType.ASSISTANT_RESPONSE,

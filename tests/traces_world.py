@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from backstory.archive.local.archive import LocalArchive
+from backstory.archive import open_engine
+from backstory.archive.base import Archive
 from backstory.archive.spans import Origin, SpanRow
 from backstory.config import Settings
 from backstory.library import Library
@@ -54,7 +55,7 @@ def make_spans(traces: int, per_trace: int = 6, seed: int = 3) -> list[SpanRow]:
     return spans
 
 
-def fill(archive: LocalArchive, spans: list[SpanRow], **origin: Any) -> None:
+def fill(archive: Archive, spans: list[SpanRow], **origin: Any) -> None:
     archive.spans.put(spans, {span.trace: Origin(**origin) for span in spans})
 
 
@@ -64,8 +65,8 @@ def caller(archive: Any, settings: Settings | None = None, seconds: float = 5.0)
     return lambda tool, /, **given: tools[tool].handler(given).data
 
 
-def open_world(folder: Path, traces: int = 40) -> tuple[LocalArchive, list[SpanRow]]:
-    archive = LocalArchive(folder)
+def open_world(folder: Path, traces: int = 40) -> tuple[Archive, list[SpanRow]]:
+    archive = open_engine("local", folder)
     spans = make_spans(traces)
     fill(archive, spans)
     return archive, spans

@@ -40,6 +40,8 @@ _FIRST_SYNC_POLL_SECONDS = 0.02
 _FORGET_SECONDS = 600.0
 _READING_NICENESS = 5
 _LIVE, _TELEMETRY = "live", "otel"
+# A name: only a process that writes imports it.
+_PROJECTION = "backstory.ingest.projection:TurnProjection"
 _log = logging.getLogger(__name__)
 
 
@@ -76,7 +78,7 @@ class Library:
     def archive(self) -> Archive:
         from .archive import open_engine
 
-        return open_engine(self.settings.archive.engine, self.home)
+        return open_engine(self.settings.archive.engine, self.home, _PROJECTION)
 
     @cached_property
     def sources(self) -> list[Source]:
@@ -213,7 +215,7 @@ class Library:
         another process writes and does not come to it in time; it is forgotten later then.
         """
         from .ingest.forgetting import have_forgotten
-        from .otelfiles import FOLDER, file_name
+        from .sources.otel.source import session_file
 
         family = self.family(id)
         key = family[0].key
@@ -233,7 +235,7 @@ class Library:
             self.archive.forget(f"{_TELEMETRY}/{native}")
         have_forgotten(self.archive, keys, patience)
         if source != _LIVE:
-            (self.home / FOLDER / file_name(native)).unlink(missing_ok=True)
+            session_file(self.home, native).unlink(missing_ok=True)
         return family
 
     def forget_live(self, session_id: str) -> None:

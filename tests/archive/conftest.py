@@ -9,10 +9,11 @@ import pytest
 
 from backstory.archive import open_engine
 from backstory.archive.base import Archive
+from tests.archive_world import PROJECTION
 
 # Another engine is one more line: its name, and a way to open a new archive of it for a test.
 ENGINES: dict[str, Callable[[Path], Archive]] = {
-    "local": lambda folder: open_engine("local", folder / "backstory"),
+    "local": lambda folder: open_engine("local", folder / "backstory", PROJECTION),
 }
 
 

@@ -25,6 +25,7 @@ from backstory.archive.base import (
 )
 from backstory.archive.local.index import EventDocument, ExchangeDocument
 from backstory.model import DEFAULT_TYPES, EventType, digest, turn_id
+from tests.archive_world import PROJECTION
 
 NOW = 1_780_000_000_000
 MUCH = 1 << 30
@@ -33,9 +34,9 @@ KEY = "claude-code/s"
 KILLED = """
 import sys, time
 from pathlib import Path
-from tests.archive.test_local_bulk import MUCH, batch
+from tests.archive.test_local_bulk import MUCH, PROJECTION, batch
 from backstory.archive import open_engine
-archive = open_engine("local", Path(sys.argv[1]))
+archive = open_engine("local", Path(sys.argv[1]), PROJECTION)
 writer = archive.writer()
 writer.recover()
 with writer.bulk(MUCH):
@@ -87,7 +88,7 @@ def found(archive: Archive, query: str) -> int:
 
 @pytest.fixture
 def archive(tmp_path: Path) -> Archive:
-    return open_engine("local", tmp_path)
+    return open_engine("local", tmp_path, PROJECTION)
 
 
 class TestBulk:
@@ -156,7 +157,7 @@ class TestBulk:
             assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"
             process.kill()
-        archive = open_engine("local", tmp_path)
+        archive = open_engine("local", tmp_path, PROJECTION)
         writer = archive.writer()
         writer.recover()
         writer.write(batch(4))

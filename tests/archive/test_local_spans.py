@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -12,11 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from backstory.archive import open_engine
 from backstory.archive.base import ArchiveError
-from backstory.archive.local.archive import LocalArchive
 from backstory.archive.local.spans import database
 from backstory.archive.spans import SpanRow, Window
-from tests.traces_world import START, Call, caller, fill, hex_id
+from tests.traces_world import START, Call, World, caller, fill, hex_id
+from tests.transcripts import Transcript
 
 
 def span(number: int, **attributes: Any) -> SpanRow:
@@ -37,7 +39,7 @@ class TestAttributes:
 
     def test_one_at_a_time(self, tmp_path: Path) -> None:
         """Exporters without batches send every span by itself; rows take up to 512 values all the same."""
-        archive = LocalArchive(tmp_path)
+        archive = open_engine("local", tmp_path)
         for number in range(1, 41):
             fill(archive, [span(number, user=f"u{number % 4}", n=number)])
         fill(archive, [span(number, user="many") for number in range(41, 1241)])
@@ -53,7 +55,7 @@ class TestAttributes:
         assert max(counts) == 512
 
     def test_sent_once_more(self, tmp_path: Path) -> None:
-        archive = LocalArchive(tmp_path)
+        archive = open_engine("local", tmp_path)
         fill(archive, [span(1, user="ann", step=1), span(2, user="bob"), span(3, user="ann")])
         fill(archive, [span(1, user="bob", done=True), span(2), span(3, user="ann")])
         call = caller(archive)
@@ -68,7 +70,7 @@ class TestAttributes:
         archive.close()
 
     def test_names_with_dots(self, tmp_path: Path) -> None:
-        archive = LocalArchive(tmp_path)
+        archive = open_engine("local", tmp_path)
         fill(archive, [span(1, **{"a.b.c": 1}), span(2, a={"b.c": 1}), span(3, a={"b": {"c": 1}}), span(4, a={"b": 1})])
         fill(archive, [span(5, a={"b": {"c": 2}}), span(6, tags=["x", "y"])])
         fill(archive, [span(5, a={"b": {"c": 1}})])
@@ -77,17 +79,18 @@ class TestAttributes:
         assert found(call, "tags", "eq", '["x","y"]') == [hex_id(6)]
         archive.close()
 
-    @pytest.mark.parametrize("value", ["", "\0", 'quote " and \\', "line\nbreak", "ſtraße", "😀", "a" * 5000, "1,2"])
-    def test_any_text(self, tmp_path: Path, value: str) -> None:
-        archive = LocalArchive(tmp_path)
-        fill(archive, [span(1, text=value, end="x"), span(2, text="other")])
+    def test_any_text(self, tmp_path: Path) -> None:
+        values = ["", "\0", 'quote " and \\', "line\nbreak", "ſtraße", "😀", "a" * 5000, "1,2"]
+        archive = open_engine("local", tmp_path)
+        fill(archive, [span(number, text=value, end="x") for number, value in enumerate(values, 1)])
         call = caller(archive)
-        assert found(call, "text", "eq", value) == [hex_id(1)]
-        assert hex_id(1) in found(call, "text", "contains", value[:1000].upper())
+        for number, value in enumerate(values, 1):
+            assert found(call, "text", "eq", value) == [hex_id(number)], value
+            assert hex_id(number) in found(call, "text", "contains", value[:1000].upper()), value
         archive.close()
 
     def test_numbers_beyond(self, tmp_path: Path) -> None:
-        archive = LocalArchive(tmp_path)
+        archive = open_engine("local", tmp_path)
         fill(
             archive, [span(1, n=float("nan")), span(2, n=float("inf")), span(3, n=1 << 63), span(4, n=-1), span(5, n=0)]
         )
@@ -123,7 +126,7 @@ class TestCalls:
     @settings(max_examples=25, deadline=None)
     def test_any_order(self, reports: list[SpanRow], size: int) -> None:
         with TemporaryDirectory() as folder:
-            archive = LocalArchive(Path(folder))
+            archive = open_engine("local", Path(folder))
             for start in range(0, len(reports), size):
                 archive.spans.put(reports[start : start + size], {})
             turn, spans = archive.spans.trace("turn") or (None, [])
@@ -142,7 +145,7 @@ class TestCalls:
 
     def test_the_same_name_hours_later(self, tmp_path: Path) -> None:
         """Is another call: a log record of today does not stand for a span of yesterday."""
-        archive = LocalArchive(tmp_path)
+        archive = open_engine("local", tmp_path)
         later = [report(7_200_000, "later", "r1", logged=True), report(7_200_001, "later", "r1", logged=True)]
         archive.spans.put([report(1, "turn", "r1"), *later], {})
         assert sum(line.calls for line in archive.spans.usage(Window())) == 3
@@ -179,7 +182,7 @@ class TestFirstVersion:
                     (number, stored, f"attributes.{path}"),
                 )
         db.close()
-        archive = LocalArchive(tmp_path)
+        archive = open_engine("local", tmp_path)
         call = caller(archive)
         assert len(call("get_trace", traceId="t")["trace"]["spans"]) == 3
         for path, value in values.items():
@@ -190,9 +193,33 @@ class TestFirstVersion:
         archive.close()
 
 
+class TestPlacesOfTurns:
+    """The places of turns are found in an archive from before they were kept, so that nothing is projected twice."""
+
+    def test_migrated(self, tmp_path: Path) -> None:
+        world = World(tmp_path)
+        talk = Transcript("one").prompt("go").call("Bash", {"command": "ls"}, "a.txt").answer("done")
+        world.sync(talk.prompt("more"))
+        before = [world.spans(trace) for trace in world.traces()]
+        places = "SELECT session, turn, trace, root FROM turn ORDER BY session, turn"
+        world.library.close()
+        with closing(sqlite3.connect(tmp_path / "backstory" / "traces.db", isolation_level=None)) as db:
+            kept = db.execute(places).fetchall()
+            db.execute("DROP TABLE turn")
+            db.execute("CREATE TABLE host (session INTEGER PRIMARY KEY, parent INTEGER, turn INTEGER, uid INTEGER)")
+            db.execute("PRAGMA user_version=8")
+        world = World(tmp_path)
+        assert [world.spans(trace) for trace in world.traces()] == before
+        world.sync(talk.answer("and more"))
+        assert [len(world.spans(trace)) for trace in world.traces()] == [4, 2]
+        world.library.close()
+        with closing(sqlite3.connect(tmp_path / "backstory" / "traces.db")) as db:
+            assert db.execute(places).fetchall() == kept
+
+
 class TestFullDisk:
     def test_names_that_were_not_kept_are_forgotten(self, tmp_path: Path) -> None:
-        archive = LocalArchive(tmp_path)
+        archive = open_engine("local", tmp_path)
         archive.spans.put([named(1, "first")], {})
         db = archive.spans._writer.db  # type: ignore[union-attr]
         (pages,) = db.execute("PRAGMA page_count").fetchone()

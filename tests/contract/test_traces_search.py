@@ -13,7 +13,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from backstory.archive.local.archive import LocalArchive
+from backstory.archive import open_engine
+from backstory.archive.base import Archive
 from backstory.archive.spans import SpanRow
 from backstory.config import Settings
 from backstory.model import parse_time
@@ -32,7 +33,7 @@ from tests.traces_world import (
     value_of,
 )
 
-World = tuple[LocalArchive, list[SpanRow]]
+World = tuple[Archive, list[SpanRow]]
 
 
 @pytest.fixture(scope="module")
@@ -145,29 +146,28 @@ def _check_order(spans: list[SpanRow], found: list[dict[str, Any]], sort: str, d
 class TestErrors:
     """A question that makes no sense is refused with the code, the field and what would be right."""
 
-    @pytest.mark.parametrize("tool", ["search_traces", "search_spans"])
-    def test_unknown_field(self, call: Call, tool: str) -> None:
-        error = call(tool, filters=[where("statuss", "eq", "x")])
-        assert error["error"] == "Invalid filter: unknown field 'statuss'"
-        assert error["code"] == "INVALID_QUERY"
-        assert error["details"]["field"] == "statuss"
-        assert {"id", "name", "status"} <= set(error["details"]["validFields"])
-        assert error["details"]["nearest"] == "status"
+    def test_unknown_field(self, call: Call) -> None:
+        for tool in ["search_traces", "search_spans"]:
+            error = call(tool, filters=[where("statuss", "eq", "x")])
+            assert error["error"] == "Invalid filter: unknown field 'statuss'"
+            assert error["code"] == "INVALID_QUERY"
+            assert error["details"]["field"] == "statuss"
+            assert {"id", "name", "status"} <= set(error["details"]["validFields"])
+            assert error["details"]["nearest"] == "status"
 
-    @pytest.mark.parametrize("field", ["data.bogus", "data.metadata.", "data", "spans", "data.input", ""])
-    def test_no_such_path(self, call: Call, field: str) -> None:
-        for tool in ("search_spans", "search_traces"):
-            assert call(tool, filters=[where(field, "eq", "x")])["code"] == "INVALID_QUERY"
+    def test_no_such_path(self, call: Call) -> None:
+        for field in ["data.bogus", "data.metadata.", "data", "spans", "data.input", ""]:
+            for tool in ("search_spans", "search_traces"):
+                assert call(tool, filters=[where(field, "eq", "x")])["code"] == "INVALID_QUERY"
 
-    @pytest.mark.parametrize("tool", ["search_traces", "search_spans"])
-    def test_unknown_sort(self, call: Call, tool: str) -> None:
-        error = call(tool, sortBy="latencyy")
-        assert (error["code"], error["details"]["field"]) == ("INVALID_QUERY", "latencyy")
-        assert error["error"].endswith("unknown field 'latencyy'")
+    def test_unknown_sort(self, call: Call) -> None:
+        for tool in ["search_traces", "search_spans"]:
+            error = call(tool, sortBy="latencyy")
+            assert (error["code"], error["details"]["field"]) == ("INVALID_QUERY", "latencyy")
+            assert error["error"].endswith("unknown field 'latencyy'")
 
-    @pytest.mark.parametrize(
-        ("field", "operator", "value"),
-        [
+    def test_type_clash(self, call: Call) -> None:
+        for field, operator, value in [
             ("name", "gt", 5),
             ("name", "gt", "a"),
             ("name", "eq", 5),
@@ -180,16 +180,13 @@ class TestErrors:
             ("name", "contains", 5),
             ("data.metadata.user_id", "gt", "a"),
             ("data.metadata.user_id", "contains", 1),
-        ],
-    )
-    def test_type_clash(self, call: Call, field: str, operator: str, value: Any) -> None:
-        error = call("search_spans", filters=[where(field, operator, value)])
-        assert error["code"] == "INVALID_QUERY"
-        assert error["details"]["field"] == field
+        ]:
+            error = call("search_spans", filters=[where(field, operator, value)])
+            assert error["code"] == "INVALID_QUERY"
+            assert error["details"]["field"] == field
 
-    @pytest.mark.parametrize(
-        ("tool", "arguments", "field"),
-        [
+    def test_bad_arguments(self, call: Call) -> None:
+        for tool, arguments, field in [
             ("list_traces", {"limit": 0}, "limit"),
             ("list_traces", {"limit": 201}, "limit"),
             ("list_traces", {"limit": 1.5}, "limit"),
@@ -204,19 +201,17 @@ class TestErrors:
             ("search_spans", {"traceId": 7}, "traceId"),
             ("get_trace", {}, "traceId"),
             ("get_trace", {"traceId": ""}, "traceId"),
-        ],
-    )
-    def test_bad_arguments(self, call: Call, tool: str, arguments: dict[str, Any], field: str) -> None:
-        error = call(tool, **arguments)
-        assert error["code"] == "INVALID_QUERY"
-        assert error["details"]["field"] == field
+        ]:
+            error = call(tool, **arguments)
+            assert error["code"] == "INVALID_QUERY"
+            assert error["details"]["field"] == field
 
     def test_not_found(self, call: Call) -> None:
         expected = {"error": "Trace not found", "code": "NOT_FOUND", "traceId": "x", "details": {"traceId": "x"}}
         assert call("get_trace", traceId="x") == expected
 
     def test_a_broken_store_cannot_be_reached(self, tmp_path: Path) -> None:
-        archive = LocalArchive(tmp_path)
+        archive = open_engine("local", tmp_path)
         fill(archive, make_spans(1))
         archive.spans.close()
         (tmp_path / "traces.db").write_bytes(b"not a database" * 1000)
@@ -229,19 +224,16 @@ class TestErrors:
 class TestPages:
     """Pages neither repeat nor skip, cursors belong to their question, totals stop at ten thousand."""
 
-    @pytest.mark.parametrize(
-        "cursor",
-        [
+    def test_broken_cursor(self, call: Call) -> None:
+        for cursor in [
             "",
             "!",
             "eyJvZmZzZXQiOjEwfQ==",
             base64.b64encode(b"[]").decode(),
             "A" * 20_000,
             base64.b64encode(b"{}").decode(),
-        ],
-    )
-    def test_broken_cursor(self, call: Call, cursor: str) -> None:
-        assert call("search_spans", cursor=cursor)["code"] == "INVALID_QUERY"
+        ]:
+            assert call("search_spans", cursor=cursor)["code"] == "INVALID_QUERY"
 
     def test_foreign_cursor(self, call: Call) -> None:
         cursor = call("search_spans", limit=1)["cursor"]
@@ -252,7 +244,7 @@ class TestPages:
         assert call("search_traces", cursor=cursor)["code"] == "INVALID_QUERY"
 
     def test_inserts_do_not_shift(self, tmp_path: Path) -> None:
-        archive = LocalArchive(tmp_path)
+        archive = open_engine("local", tmp_path)
         spans = make_spans(20)
         fill(archive, spans[:60])
         call = caller(archive)
@@ -269,7 +261,7 @@ class TestPages:
 
     def test_ten_thousand(self, tmp_path: Path) -> None:
         """Exactly 10,000 are counted, more are not, and pages go on all the same."""
-        archive = LocalArchive(tmp_path)
+        archive = open_engine("local", tmp_path)
         rows = [SpanRow(trace="t", id=n + 1, name="x", start=START + n // 3, end=START) for n in range(10_001)]
         fill(archive, rows[:10_000])
         call = caller(archive)
@@ -288,7 +280,7 @@ class TestPages:
         archive.close()
 
     def test_missing_values_are_paged_too(self, tmp_path: Path) -> None:
-        archive = LocalArchive(tmp_path)
+        archive = open_engine("local", tmp_path)
         rows = [SpanRow(trace="t", id=n + 1, name="x", start=n, cost=n / 7 if n % 2 else None) for n in range(10_100)]
         fill(archive, rows)
         call = caller(archive)
@@ -319,7 +311,7 @@ class TestTime:
         assert error["code"] == "TIMEOUT"
 
     def test_partial(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        archive = LocalArchive(tmp_path)
+        archive = open_engine("local", tmp_path)
         fill(archive, [SpanRow(trace="t", id=n + 1, name="x", start=n) for n in range(3_000)])
         monkeypatch.setattr("backstory.archive.local.spans.search._STEPS", 200)
         monkeypatch.setattr("backstory.archive.local.spans.search.COUNT_LIMIT", 5)
@@ -366,7 +358,7 @@ class TestAnswers:
         assert call("list_traces", sessionId="nobody") == {"traces": [], "count": 0}
 
     def test_list_by_origin(self, tmp_path: Path) -> None:
-        archive = LocalArchive(tmp_path)
+        archive = open_engine("local", tmp_path)
         spans = make_spans(4)
         fill(archive, spans[:6], session="otel/mine", dataset_run="run-1")
         fill(archive, spans[6:])
@@ -380,7 +372,7 @@ class TestAnswers:
         archive.close()
 
     def test_secrets_stay(self, tmp_path: Path) -> None:
-        archive = LocalArchive(tmp_path)
+        archive = open_engine("local", tmp_path)
         span = SpanRow(
             trace="t", id=1, name="x", start=START, input={"password": "hunter2-Ab3!xyz"}, output="a\x1b[31mb"
         )

@@ -16,7 +16,7 @@ from backstory.archive import open_engine
 from backstory.archive.base import ArchiveBusy, ExchangesRequest, SearchRequest
 from backstory.library import Library
 from backstory.model import SEARCHABLE_TYPES
-from tests.archive_world import Rewriting, exchanges_of, found, sync
+from tests.archive_world import PROJECTION, Rewriting, exchanges_of, found, sync
 from tests.transcripts import Transcript
 
 _SESSIONS = 30
@@ -117,8 +117,8 @@ _REWRITE = """
 import sys
 from pathlib import Path
 from backstory.archive import open_engine
-from tests.archive_world import Rewriting, record, sync
-archive, source = open_engine("local", Path(sys.argv[1])), Rewriting(Path(sys.argv[2]))
+from tests.archive_world import PROJECTION, Rewriting, record, sync
+archive, source = open_engine("local", Path(sys.argv[1]), PROJECTION), Rewriting(Path(sys.argv[2]))
 for version in range(int(sys.argv[3]), 1_000_000):
     records = [record(f"r{n}", "answer" if n % 4 else "prompt", f"word{n}v{version}") for n in range(40)]
     source.save("s", *records)
@@ -142,7 +142,7 @@ class TestKillWhileReplacing:
                 time.sleep(chance.random() * 0.2)
                 process.kill()
                 version += 1 + sum(1 for _ in process.stdout)
-            archive, source = open_engine("local", folder), Rewriting(agent)
+            archive, source = open_engine("local", folder, PROJECTION), Rewriting(agent)
             sync(archive, source)
             current = [
                 event.text

@@ -9,11 +9,15 @@ if TYPE_CHECKING:
     from .base import Archive
 
 
-def open_engine(name: str, home: Path) -> Archive:
-    """Open the archive below `home` with the engine of this name. Raises KeyError for an unknown one."""
+def open_engine(name: str, home: Path, projection: str | None = None) -> Archive:
+    """Open the archive below `home` with the engine of this name. Raises KeyError for an unknown one.
+
+    `projection` names the `MakeProjection` (`module:object`) that its turns are projected to spans with; without it
+    they have no traces. It is a name, so that a search does not import it and a second process can.
+    """
     match name:
         case "local":
             from .local.archive import LocalArchive
 
-            return LocalArchive(home)
+            return LocalArchive(home, projection)
     raise KeyError(name)

@@ -1,7 +1,6 @@
-"""What a store of traces is: the rows it keeps and what can be asked of it.
+"""The traces of an archive: the rows it keeps, and the protocol to write and find them.
 
-Turns of transcripts come here as they are read; spans and logs of OpenTelemetry are put here by whoever receives them,
-in any process. `archive/local/spans` is SQLite.
+`archive/local/spans` is the engine on SQLite.
 """
 
 from __future__ import annotations
@@ -10,30 +9,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from msgspec import Struct
-
-__all__ = [
-    "COUNT_LIMIT",
-    "SPAN_TYPES",
-    "STATUSES",
-    "Condition",
-    "Found",
-    "Operator",
-    "Origin",
-    "Position",
-    "SpanRow",
-    "SpanStats",
-    "SpanType",
-    "Spans",
-    "StatsGroup",
-    "Status",
-    "ToolUse",
-    "TraceQuery",
-    "TraceRow",
-    "UsageDetail",
-    "UsageTotal",
-    "Value",
-    "Window",
-]
 
 Status = Literal["error", "pending", "success"]
 SpanType = Literal["EVENT", "GENERATION", "SPAN"]
@@ -50,7 +25,7 @@ T = TypeVar("T")
 
 
 class Origin(Struct, frozen=True, kw_only=True):
-    """Where a trace belongs, as far as its spans tell; what one batch does not tell, an earlier one may have."""
+    """The origin of a trace. A field that one batch of spans leaves empty keeps the value of an earlier batch."""
 
     name: str | None = None
     session: str | None = None
@@ -77,6 +52,15 @@ class TraceRow(Struct, kw_only=True):
     dataset_run: str | None = None
 
 
+class EventRange(Struct):
+    """Events of a turn, by the ordinals of the first and the last one."""
+
+    first: int | None = None
+    last: int | None = None
+    last_turn: int | None = None
+    """The turn of `last`, where that is another one."""
+
+
 class SpanRow(Struct, kw_only=True):
     """One span. `id` and `parent` are the eight bytes of OpenTelemetry as a signed integer."""
 
@@ -101,7 +85,7 @@ class SpanRow(Struct, kw_only=True):
     reasoning_tokens: int | None = None
     cost: float | None = None
     cost_reported: bool = False
-    """Whether the cost was told by whoever made the call, or computed from prices."""
+    """The cost was reported with the call; else it is computed from prices."""
     stop_reason: str | None = None
     exit_code: int | None = None
     waiting: int | None = None
@@ -111,13 +95,17 @@ class SpanRow(Struct, kw_only=True):
     a tool. Spans of one session and one type (GENERATION or not) that report the same call are one span. Only the span
     of the call as a whole has it, not those inside (such as a permission prompt)."""
     alias: str | None = None
-    """Another name of a model call (`model.call_by_tokens`), for transcripts that do not tell its id."""
+    """Another name of a model call (`model.call_by_tokens`), for transcripts without its id."""
     logged: bool = False
     """Made from a log record, which may report a call that a span reports as well."""
     twin: tuple[str, int] | None = None
     """Trace and id of the span that shows the call which this one reports; filled in by the store."""
+    cause: int | None = None
+    """The model call that asked for a tool call, in the same trace."""
+    events: EventRange | None = None
+    """The events of its turn that hold its texts. Input and output are read from them."""
     event: bytes | None = None
-    """The event of the archive it was made from."""
+    """The event of the archive it was made from; filled in by the store."""
     metadata: dict[str, Any] = {}
     attributes: dict[str, Any] = {}
     input: Any = None
@@ -138,14 +126,14 @@ class Condition(Struct, frozen=True):
 
 
 class Position(Struct, frozen=True):
-    """Where a page ended: the value it was sorted by, and a number that decides among equals."""
+    """The end of a page: the value it was sorted by, and a number that decides among equals."""
 
     value: Value | None
     number: int
 
 
 class TraceQuery(Struct, frozen=True, kw_only=True):
-    """What to find, of traces or of spans."""
+    """A search for traces or spans."""
 
     conditions: tuple[Condition, ...] = ()
     sort: str
@@ -167,7 +155,7 @@ class Found(Struct, Generic[T], kw_only=True):
 
 
 class Window(Struct, frozen=True, kw_only=True):
-    """Which usage to add up."""
+    """A time, and the projects and sources in it."""
 
     since: int | None = None
     until: int | None = None
@@ -177,7 +165,7 @@ class Window(Struct, frozen=True, kw_only=True):
 
 
 class UsageTotal(Struct, kw_only=True):
-    """Tokens and money of the model calls of one day, project, model and agent."""
+    """Tokens and cost of the model calls of one day, project, model and agent."""
 
     day: str
     """The local date. `start` and `end` are the times of the first and the last call."""
@@ -196,35 +184,31 @@ class UsageTotal(Struct, kw_only=True):
     reasoning_tokens: int
     cost: float | None
     unpriced: int
-    """Calls nobody knows the price of; they are not in `cost`."""
+    """Calls of models without a known price; they are not in `cost`."""
 
 
 class SpanStats(Struct, kw_only=True):
-    """The spans of one name, model or tool. Latencies are milliseconds, of the spans that have ended."""
+    """The spans of one name, model or tool. Latencies are milliseconds, of the spans that have ended.
+
+    A tool has the tokens and the cost of the model calls that asked for it, in equal parts with the other tools of the
+    same model call. Its latencies are without the time spent waiting for a person.
+    """
 
     name: str
     count: int
     errors: int
+    milliseconds: int
     p50: int | None
     p95: int | None
     tokens: int
     cost: float | None
 
 
-class ToolUse(Struct, kw_only=True):
-    """What was done with one tool; tokens and cost are those of the model calls that asked for it, in equal parts."""
-
-    tool: str
-    calls: int
-    errors: int
-    milliseconds: int
-    """Without the time that was spent waiting for a person."""
-    tokens: int
-    cost: float | None
-
-
 class Spans(Protocol):
-    """Any number of threads and processes may ask and put."""
+    """The traces of an archive. Any number of threads and processes may read, and put spans that they received.
+
+    The spans of turns are written by a projection (`archive/projection.py`).
+    """
 
     def put(self, spans: Sequence[SpanRow], origins: Mapping[str, Origin]) -> None:
         """Write spans, each in the place of what was known under its trace and id. `origins` is by trace."""
@@ -236,11 +220,10 @@ class Spans(Protocol):
     def trace(self, id: str) -> tuple[TraceRow, list[SpanRow]] | None: ...
     def usage(self, window: Window, detail: UsageDetail = "day") -> list[UsageTotal]:
         """A call counts once, whether a transcript, telemetry or both report it. Telemetry that does not name its calls
-        counts for sessions without a transcript. `detail` also tells sessions, or the quarter hours of a day, apart."""
-
-    def tools(self, window: Window) -> list[ToolUse]: ...
-    def check(self) -> None:
-        """Raise ArchiveError, with the cure, if what is kept is damaged."""
+        counts for sessions without a transcript. `detail` also separates sessions, or the quarter hours of a day."""
 
     def stats(self, window: Window, by: StatsGroup) -> list[SpanStats]:
         """Counts, errors and latencies of spans by name, model or tool; the most frequent first."""
+
+    def check(self) -> None:
+        """Raise ArchiveError, with the remedy, if the traces are damaged."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -73,12 +74,35 @@ class TestTraces:
     def test_stats(self, world: World, backstory: Program) -> None:
         """Count, error rate, percentiles, tokens and cost by tool, model or name."""
         tools = {entry["name"]: entry for entry in backstory("traces", "stats", "--json").json["stats"]}
-        assert tools["Bash"] == {
-            "name": "Bash", "count": 1, "errors": 0, "p50": 1000, "p95": 1000, "tokens": 0, "cost": None,
-        }  # fmt: skip
+        bash = tools["Bash"]
+        assert (bash["count"], bash["errors"], bash["p50"], bash["p95"]) == (1, 0, 1000, 1000)
+        assert bash["tokens"] == 115  # of the model call that asked for it
+        assert bash["cost"] > 0
         (model,) = backstory("traces", "stats", "--by", "model", "--json").json["stats"]
         assert (model["name"], model["count"], model["tokens"]) == ("claude-sonnet-4-5", 6, 6 * 115)
         assert "chat" in backstory("traces", "stats", "--by", "name").out
+
+    @pytest.mark.parametrize("by", ["tool", "model", "name"])
+    def test_stats_keep_the_cost_at_80_columns(
+        self, world: World, backstory: Program, monkeypatch: pytest.MonkeyPatch, by: str
+    ) -> None:
+        for name, value in (("COLUMNS", "80"), ("FORCE_COLOR", "1"), ("TERM", "xterm-256color")):
+            monkeypatch.setenv(name, value)
+        header, *rows = re.sub(r"\x1b\[[0-9;]*m", "", backstory("traces", "stats", "--by", by).out).splitlines()
+        assert header.split()[-2:] == ["tokens", "cost"]
+        assert any("$" in row for row in rows)
+        assert all(len(line) <= 80 for line in (header, *rows))
+
+    @pytest.mark.parametrize("what", [(), ("--spans",)])
+    def test_search_without_a_match_says_so(
+        self, world: World, backstory: Program, monkeypatch: pytest.MonkeyPatch, what: tuple[str, ...]
+    ) -> None:
+        """To a person at a terminal; a script gets nothing."""
+        assert backstory("traces", "search", *what, "name=nothing") == (0, "", "")
+        monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+        result = backstory("traces", "search", *what, "name=nothing")
+        assert (result.code, result.out) == (0, "")
+        assert "match" in result.err
 
     @pytest.mark.parametrize(
         ("arguments", "code", "says"),

@@ -49,7 +49,7 @@ from .rows import (
 from .search import Filters, RankedExchange, rank_exchanges, search
 
 if TYPE_CHECKING:
-    from .following import Following
+    from .feed import Feed
     from .spans.store import LocalSpans
     from .writer import LocalWriter
 
@@ -141,8 +141,9 @@ _OPEN_EVENT = (
 class LocalArchive(Reading):
     """Opens (and creates) the archive below a home folder. A search from a cold process loads nothing but searching."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, projection: str | None = None) -> None:
         self.home = make_private_folder(home)
+        self._projection = projection
         self._path = home / "archive.db"
         try:
             prepare(self._path, MIGRATIONS)
@@ -170,16 +171,20 @@ class LocalArchive(Reading):
         self._check_writable()
         lock = take_lock(self.home)
         try:
-            return LocalWriter(self.home, connect(self._path, writable=True), self.following, self._events, lock)
+            connection = connect(self._path, writable=True)
+            return LocalWriter(self.home, connection, self.feed, self._events, self._projection, lock)
         except BaseException:
             lock.release()
             raise
 
-    def following(self, record: sqlite3.Connection | None = None) -> Following:
+    def feed(self, record: sqlite3.Connection | None = None) -> Feed:
         """For the writer, or for a process that works for it."""
-        from .following import Following
+        from .feed import Feed
+        from .spans.turns import TraceFeed
 
-        return Following(record or connect(self._path, writable=False), self._events, self._exchanges, self.spans)
+        record = record or connect(self._path, writable=False)
+        traces = TraceFeed(record, self.spans, self._projection)
+        return Feed(record, self._events, self._exchanges, traces)
 
     @cached_property
     def spans(self) -> LocalSpans:

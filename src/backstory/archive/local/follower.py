@@ -1,6 +1,6 @@
-"""A process that lets the index and the traces follow while the writer goes on reading: two cores instead of one.
+"""A second process that feeds the index and projects the traces while the writer goes on reading.
 
-It is told what to do line by line, and ends when its writer does, however that ends. It only reads the record, so a
+It takes commands line by line, and ends when its writer does, even if that is killed. It only reads the record, so a
 writer that has lost it does the rest itself.
 """
 
@@ -16,33 +16,30 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["Follower"]
-
-# Take in what is new; make it searchable; that, and say so; end.
+# Feed new events; make them searchable; the same, with a reply; end.
 _FOLLOW, _PUBLISH, _FLUSH, _CLOSE = "follow", "publish", "flush", "close"
 _FLUSHED = "flushed"
 _NICENESS = 10
-# The traces of what was just read take less. If there are many more, because prices have changed or they are all to be
-# made anew, whoever waits for a flush does not wait for those.
+# The traces of new turns take less. When all traces are projected again, a flush does not wait for them.
 _PROJECT_SECONDS, _LAST_SECONDS = 1.0, 3.0
 
 _log = logging.getLogger(__name__)
 
 
 class Follower:
-    """The writer's end."""
+    """The second process, as the writer uses it."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
 
     @classmethod
-    def start(cls, home: Path) -> Follower | None:
+    def start(cls, home: Path, projection: str | None) -> Follower | None:
         """None where no other process can be started."""
-        # -P: what lies in the folder that somebody happens to be in is not a part of this program.
-        command = [sys.executable, "-P", "-m", __name__, os.fspath(home.absolute())]
+        # -P: modules in the current folder are not part of this program.
+        command = [sys.executable, "-P", "-m", __name__, os.fspath(home.absolute()), projection or ""]
         pipe = subprocess.PIPE
         try:
-            # In a session of its own: an interrupt from the keyboard is for the writer, which then says what to do.
+            # In a session of its own: an interrupt from the keyboard goes to the writer, which closes this process.
             process = subprocess.Popen(
                 command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True, start_new_session=True
             )
@@ -52,13 +49,13 @@ class Follower:
         return cls(process)
 
     def follow(self) -> None:
-        """There is more in the record."""
-        self._tell(_FOLLOW)
+        """Feed what was committed to the record."""
+        self._send(_FOLLOW)
 
     def flush(self, *, wait: bool) -> bool:
-        """Make everything searchable that is in the record now, or soon. False if there is nobody to do it any more."""
+        """Make everything searchable that is in the record now, or soon. False if the process has ended."""
         assert self._process.stdout is not None
-        if self._tell(_FLUSH if wait else _PUBLISH) and (
+        if self._send(_FLUSH if wait else _PUBLISH) and (
             not wait or self._process.stdout.readline().strip() == _FLUSHED
         ):
             return True
@@ -66,10 +63,10 @@ class Follower:
         return False
 
     def close(self) -> None:
-        """Let it finish what it is at; afterwards the index is free for another."""
+        """Wait until the process has ended; then the index is free for another writer."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._tell(_CLOSE)
+        self._send(_CLOSE)
         try:
             self._process.wait()
         finally:
@@ -78,7 +75,7 @@ class Follower:
                 self._process.stdin.close()
             self._process.stdout.close()
 
-    def _tell(self, command: str) -> bool:
+    def _send(self, command: str) -> bool:
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(f"{command}\n")
@@ -89,7 +86,7 @@ class Follower:
 
 
 def main() -> None:
-    """The other end."""
+    """The second process."""
     from .archive import LocalArchive
 
     if hasattr(os, "nice"):  # searches go before indexing
@@ -97,19 +94,20 @@ def main() -> None:
     gc.disable()  # nothing here is ever part of a cycle, and looking for some takes a twentieth of the time
     commands: queue.SimpleQueue[str] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(commands,), daemon=True).start()
-    archive = LocalArchive(Path(sys.argv[1]))
-    following = archive.following()
+    home, projection = sys.argv[1:]
+    archive = LocalArchive(Path(home), projection or None)
+    feed = archive.feed()
     while (command := commands.get()) != _CLOSE:
         if command == _FOLLOW:
-            following.feed()
-            following.project(_PROJECT_SECONDS)
+            feed.feed()
+            feed.traces.project(_PROJECT_SECONDS)
         else:
-            following.flush()
-            following.project(_LAST_SECONDS)
+            feed.flush()
+            feed.traces.project(_LAST_SECONDS)
         if command == _FLUSH:
             sys.stdout.write(f"{_FLUSHED}\n")
             sys.stdout.flush()
-    following.close()
+    feed.close()
     archive.close()
     os._exit(0)  # the other thread listens until the end
 

@@ -15,8 +15,8 @@ from ...sqlite import rewrite, transaction
 from ..base import ArchiveBusy, ArchiveError, Batch, EventRow, SyncState
 from .bodies import Bodies, train_dictionary
 from .database import Followed, highest, mark, newest_change, progress_of, stored_dictionary
+from .feed import Feed
 from .follower import Follower
-from .following import Following
 from .forgetting import clean, delete_requested, delete_sessions, requested, withdraw
 from .index import Index
 from .reading import Reading
@@ -76,8 +76,9 @@ class LocalWriter(Reading):
         self,
         home: Path,
         connection: sqlite3.Connection,
-        follow: Callable[[sqlite3.Connection], Following],
+        feed: Callable[[sqlite3.Connection], Feed],
         events: Index,
+        projection: str | None,
         lock: filelock.BaseFileLock,
     ) -> None:
         super().__init__(lambda: connection)
@@ -90,8 +91,9 @@ class LocalWriter(Reading):
         self._highest_session = highest(connection, "session")
         self._change = newest_change(connection)
         self._forgets: bool | None = None
-        self._follow = follow
-        self._following = follow(connection)
+        self._open_feed = feed
+        self._feed = feed(connection)
+        self._projection = projection
         self._follower: Follower | None = None
 
     # Reading: rows as the writer's connection has them
@@ -203,8 +205,8 @@ class LocalWriter(Reading):
 
     @contextmanager
     def bulk(self, size: int) -> Iterator[None]:
-        if size >= _BULK_BYTES and (follower := Follower.start(self._home)) is not None:
-            self._following.close()
+        if size >= _BULK_BYTES and (follower := Follower.start(self._home, self._projection)) is not None:
+            self._feed.close()
             self._follower = follower
         try:
             yield
@@ -223,9 +225,9 @@ class LocalWriter(Reading):
 
     def _flush_alone(self) -> None:
         last = self._scalar("SELECT max(id) FROM stale")
-        self._following.flush()
+        self._feed.flush()
         self._drop_stale(last)
-        self._following.project(_PROJECT_SECONDS)
+        self._feed.traces.project(_PROJECT_SECONDS)
 
     def _drop_stale(self, last: int) -> None:
         """Delete the entries of `stale` up to `last`, which the index has followed. Traces of forgotten sessions are
@@ -235,7 +237,7 @@ class LocalWriter(Reading):
         rows = self._db.execute(
             "SELECT id, session, key, remember FROM stale WHERE id <= ? AND key IS NOT NULL", (last,)
         ).fetchall()
-        kept = [id for id, *session in rows if not self._following.forget_traces(*session)]
+        kept = [id for id, *session in rows if not self._feed.traces.forget(*session)]
         self._db.execute(
             "DELETE FROM stale WHERE id <= ? AND id NOT IN (SELECT value FROM json_each(?))",
             (last, msgspec.json.encode(kept).decode()),
@@ -245,18 +247,18 @@ class LocalWriter(Reading):
         if self._follower is not None:
             self._follower.close()
             self._follower = None
-            self._following = self._follow(self._db)
+            self._feed = self._open_feed(self._db)
 
     def recover(self, *, reindex: bool = False) -> None:
         if reindex:
-            self._following.rebuild()
+            self._feed.rebuild()
         self._flush_alone()
         self._forget_requested()
         self._note_whole()
 
     def _note_whole(self) -> None:
         """Record how far index and traces have followed: by this readers see that there is nothing to recover."""
-        reached = Followed(self._next_event - 1, self._change, self._following.projected)
+        reached = Followed(self._next_event - 1, self._change, self._feed.traces.projected)
         self._set_meta("followed", msgspec.json.encode(reached).decode())
 
     def _forget_requested(self) -> None:
@@ -276,10 +278,10 @@ class LocalWriter(Reading):
     def _wipe(self) -> None:
         clean(self._db, requested(self._db))
         self._reset(self._next_event)
-        self._following.rebuild()
+        self._feed.rebuild()
         try:
             rewrite(self._db)
-            self._following.rewrite_traces()
+            self._feed.traces.rewrite()
         except (ArchiveError, sqlite3.DatabaseError) as error:
             _log.warning("forgotten text may still be in free space of the archive's files: %s", error)
 
@@ -287,7 +289,7 @@ class LocalWriter(Reading):
         with ExitStack() as parts:
             parts.callback(self._lock.release)
             parts.callback(self._db.close)
-            parts.callback(self._following.close)
+            parts.callback(self._feed.close)
             self.flush()
             self._note_whole()
             self._db.execute("PRAGMA optimize")

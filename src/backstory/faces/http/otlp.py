@@ -16,15 +16,13 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from ...archive.base import ArchiveError
-from ...toolsets.traces.otlp import Encoding, Undecodable, empty_reply, partial_reply
-from ...toolsets.traces.receiver import Receiver, Taken
-from ...toolsets.traces.sessions import Sessions
+from ...ingest.telemetry import Receiver, Taken
+from ...sources.otel.otlp import Encoding, empty_reply, partial_reply
+from ...sources.otel.records import Undecodable
 from .bodies import MAX_BODY_BYTES, read_body
 
 if TYPE_CHECKING:
     from ...library import Library
-
-__all__ = ["otlp_routes"]
 
 _TYPES: dict[str, Encoding] = {"application/x-protobuf": "protobuf", "application/json": "json"}
 _MEDIA = {encoding: media for media, encoding in _TYPES.items()}
@@ -38,7 +36,7 @@ _RETRY_SECONDS = "5"
 def otlp_routes(library: Library) -> Sequence[BaseRoute]:
     @cache
     def receiver() -> Receiver:
-        return Receiver(library.archive, Sessions(library.archive, library.home), library.settings.redact)
+        return Receiver(library.archive, library.home, library.settings.redact)
 
     # SQLite writes one transaction at a time; more threads would only wait.
     limiter = anyio.CapacityLimiter(2)
@@ -89,9 +87,9 @@ def _plain(body: bytes, coding: str) -> bytes:
 
 
 def _inflate(data: memoryview, plain: bytearray, coding: str) -> memoryview:
-    """Add one member to what is plain; gives what follows it.
+    """Decompress one member to `plain`. Returns the rest of the data.
 
-    It is taken in pieces, the first ones small: what follows a member is copied with its last piece, and a body may
+    A member is decompressed in pieces, the first ones small: zlib copies the rest of the last piece, and a body may
     have very many members.
     """
     inflate = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)  # 32: by its own header, gzip or zlib

@@ -1,4 +1,4 @@
-"""Which fields can be asked for, and what each can be compared with."""
+"""The fields of filters and sort orders, and the values that each is compared with."""
 
 from __future__ import annotations
 
@@ -8,10 +8,7 @@ from typing import Literal
 
 from ...archive.spans import Condition, Value
 from ...model import parse_time
-from .errors import Refused
-from .types import Filter
-
-__all__ = ["SPAN_FIELDS", "TRACE_FIELDS", "check_sort", "span_condition", "trace_condition"]
+from .types import Filter, Refused
 
 Kind = Literal["text", "number", "time", "moment", "any"]
 """A time is a number to callers, a moment is an ISO text; both are compared with either."""
@@ -133,7 +130,7 @@ def _is_number(value: Value) -> bool:
 
 
 def _storable(text: str) -> str:
-    """Lone surrogates cannot be stored, so nothing has any."""
+    """The text without lone surrogates, which no stored text has."""
     return text.encode("utf-8", "replace").decode()
 
 

@@ -1,19 +1,22 @@
-"""What the four tools do."""
+"""The rules of the four tools, and their cursors."""
 
 from __future__ import annotations
 
+import base64
+import binascii
 import time
-from typing import Any
+from typing import Annotated, Any
 
-from msgspec import UNSET, UnsetType
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
 
-from ...archive.spans import Condition, Found, Spans, TraceQuery
-from .cursor import make_cursor, read_cursor
-from .errors import Refused
+from ...archive.spans import Condition, Found, Position, Spans, TraceQuery
+from ...model import digest
 from .filters import check_sort, span_condition, trace_condition
 from .types import (
     GetTrace,
     ListTraces,
+    Refused,
     SearchSpans,
     SearchTraces,
     SpanPage,
@@ -23,16 +26,16 @@ from .types import (
 )
 from .views import span_view, trace_item, trace_view
 
-__all__ = ["Traces"]
-
 _MAX_LIMIT = 200
 _MAX_FILTERS = 50
 # Enough to see what a span was about; get_trace has everything.
 _EXCERPT_CHARS = 1_000
+_MAX_CURSOR_CHARS = 16_384
+_Integer = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 
 
 class Traces:
-    """`seconds` is how long a search may take; then it answers with what it has."""
+    """The four tools. A search that takes longer than `seconds` answers with the rows so far."""
 
     def __init__(self, spans: Spans, seconds: float) -> None:
         self._spans = spans
@@ -81,11 +84,11 @@ class Traces:
     def _query(
         self, tool: str, request: SearchTraces | SearchSpans, conditions: list[Condition]
     ) -> tuple[TraceQuery, int, tuple[Any, ...]]:
-        """The question to the store, how many rows came before, and what a cursor is tied to."""
+        """The query, the number of rows before its page, and the values that its cursor is bound to."""
         question = (tool, conditions, request.sortBy, request.sortOrder)
         offset, after = 0, None
         if not isinstance(request.cursor, UnsetType):
-            offset, after = read_cursor(request.cursor, *question)
+            offset, after = _read_cursor(request.cursor, *question)
         query = TraceQuery(
             conditions=tuple(conditions),
             sort=request.sortBy,
@@ -99,7 +102,7 @@ class Traces:
     def _page(self, found: Found[Any], offset: int, question: tuple[Any, ...]) -> dict[str, Any]:
         cursor: str | UnsetType = UNSET
         if found.more and found.last is not None:
-            cursor = make_cursor(offset + len(found.rows), found.last, *question)
+            cursor = _make_cursor(offset + len(found.rows), found.last, *question)
         return {
             "total": UNSET if found.total is None else found.total,
             "cursor": cursor,
@@ -134,3 +137,39 @@ def _limit(value: float) -> int:
             "INVALID_QUERY", f"limit must be a whole number from 1 to {_MAX_LIMIT}", field="limit", value=value
         )
     return int(value)
+
+
+class _Cursor(Struct, frozen=True, forbid_unknown_fields=True):
+    offset: _Integer
+    value: _Integer | float | str | bool | None
+    number: _Integer
+    query: str
+
+
+_decode_cursor = msgspec.json.Decoder(_Cursor).decode
+
+
+def _make_cursor(offset: int, last: Position, *question: Any) -> str:
+    cursor = _Cursor(offset, last.value, last.number, _fingerprint(question))
+    return base64.b64encode(msgspec.json.encode(cursor)).decode("ascii")
+
+
+def _read_cursor(text: str, *question: Any) -> tuple[int, Position]:
+    """The number of rows before the page, and the position they end at. Raises Refused for a foreign cursor."""
+    try:
+        if len(text) > _MAX_CURSOR_CHARS:
+            raise ValueError
+        cursor = _decode_cursor(base64.b64decode(text, validate=True))
+    except (binascii.Error, msgspec.DecodeError, ValueError):
+        raise Refused(
+            "INVALID_QUERY", "Invalid cursor: pass the cursor of the page before exactly as it came", field="cursor"
+        ) from None
+    if cursor.query != _fingerprint(question):
+        raise Refused(
+            "INVALID_QUERY", "Invalid cursor: it belongs to another query; only limit may change", field="cursor"
+        )
+    return cursor.offset, Position(cursor.value, cursor.number)
+
+
+def _fingerprint(question: tuple[Any, ...]) -> str:
+    return digest(*map(repr, question)).hex()

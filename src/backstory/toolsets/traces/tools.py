@@ -11,7 +11,6 @@ from msgspec import UNSET
 from ...archive.base import Archive, ArchiveError
 from ...config import Settings
 from ..base import BadArgument, Failure, Frame, Tool, Toolset, output_schema
-from .errors import Refused
 from .outgoing import as_it_may_leave
 from .schemas import GET_TRACE, LIST_TRACES, SEARCH_SPANS, SEARCH_TRACES
 from .service import Traces
@@ -19,6 +18,7 @@ from .types import (
     ErrorBody,
     GetTrace,
     ListTraces,
+    Refused,
     SearchSpans,
     SearchTraces,
     SpanPage,
@@ -26,8 +26,6 @@ from .types import (
     TraceList,
     TracePage,
 )
-
-__all__ = ["toolset"]
 
 Request = TypeVar("Request")
 
@@ -52,7 +50,7 @@ data.attributes.<name>. Long values are excerpts; get_trace has all."""
 
 
 def toolset(archive: Archive, settings: Settings, seconds: float = _SECONDS) -> Toolset:
-    """`seconds` is how long a search may take."""
+    """`seconds` is the time limit of a search."""
     traces = Traces(archive.spans, seconds)
     frame = Frame(
         refuse=_refuse,

@@ -1,4 +1,4 @@
-"""The shapes of the contract: what the four tools take and answer."""
+"""The shapes of the contract: requests, answers and errors of the four tools."""
 
 from __future__ import annotations
 
@@ -8,29 +8,11 @@ from msgspec import UNSET, Struct, UnsetType
 
 from ...archive.spans import Operator, SpanType, Status
 
-__all__ = [
-    "ErrorBody",
-    "ErrorCode",
-    "Filter",
-    "GetTrace",
-    "ListTraces",
-    "SearchSpans",
-    "SearchTraces",
-    "Span",
-    "SpanData",
-    "SpanPage",
-    "Trace",
-    "TraceAnswer",
-    "TraceItem",
-    "TraceList",
-    "TracePage",
-]
-
 ErrorCode = Literal["CONNECTION_FAILED", "INVALID_QUERY", "NOT_FOUND", "TIMEOUT", "PARTIAL_FAILURE"]
 Number = int | float
 
 
-# Requests. Limits are checked by the service, which says more than a decoder can.
+# Requests. The service checks limits, with better messages than a decoder has.
 
 
 class Filter(Struct, frozen=True):
@@ -139,3 +121,13 @@ class ErrorBody(Struct, frozen=True, kw_only=True):
     code: ErrorCode
     traceId: str | UnsetType = UNSET
     details: dict[str, Any] | UnsetType = UNSET
+
+
+class Refused(Exception):
+    """The contract's code, what was wrong, and what the caller needs to get it right."""
+
+    def __init__(self, code: ErrorCode, message: str, **details: Any) -> None:
+        super().__init__(message)
+        self.code: ErrorCode = code
+        self.message = message
+        self.details = details

@@ -1,4 +1,4 @@
-"""Tokens and money over a time, added up by day, week, month, block, project, branch, session, model, agent or tool."""
+"""Usage reports: tokens and cost by day, week, month, block, project, branch, session, model, agent or tool."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from typing import Literal
 
 from msgspec import Struct
 
-from ...archive.spans import Spans, ToolUse, UsageDetail, UsageTotal, Window
-from ...money import Tokens, price
-
-__all__ = ["Group", "Line", "Report", "usage_report"]
+from ...archive.spans import Spans, SpanStats, UsageDetail, UsageTotal, Window
+from ...prices import Tokens, price
 
 Group = Literal["day", "week", "month", "block", "project", "branch", "session", "model", "agent", "tool"]
 BranchOf = Callable[[str], str | None]
@@ -37,7 +35,7 @@ class Line(Struct, kw_only=True):
     reasoning_tokens: int = 0
     cost: float | None = None
     saved: float | None = None
-    """How much more the tokens read from the cache would have cost as plain input."""
+    """The additional cost of the tokens read from the cache, had they been plain input."""
     unpriced: int = 0
 
     def add(self, total: UsageTotal) -> None:
@@ -54,6 +52,29 @@ class Line(Struct, kw_only=True):
             self.saved = round((self.saved or 0.0) + saved, 6)
 
 
+class ToolUse(Struct, kw_only=True):
+    """The calls of one tool. Tokens and cost are those of the model calls that asked for it, in equal parts."""
+
+    tool: str
+    calls: int
+    errors: int
+    milliseconds: int
+    """Without the time spent waiting for a person."""
+    tokens: int
+    cost: float | None
+
+    @classmethod
+    def of(cls, stats: SpanStats) -> ToolUse:
+        return cls(
+            tool=stats.name,
+            calls=stats.count,
+            errors=stats.errors,
+            milliseconds=stats.milliseconds,
+            tokens=stats.tokens,
+            cost=stats.cost,
+        )
+
+
 class Report(Struct, kw_only=True):
     by: Group
     lines: list[Line] = []
@@ -68,7 +89,7 @@ def usage_report(spans: Spans, window: Window, by: Group, branch_of: BranchOf) -
     for entry in totals:
         total.add(entry)
     if by == "tool":
-        return Report(by=by, tools=spans.tools(window), total=total)
+        return Report(by=by, tools=[ToolUse.of(stats) for stats in spans.stats(window, "tool")], total=total)
     lines: dict[str | None, Line] = {}
     for name, entry in _named(totals, by, branch_of):
         lines.setdefault(name, Line(name=name)).add(entry)

@@ -10,15 +10,13 @@ from ...archive.spans import SpanRow, TraceRow
 from ...model import event_id, rfc3339, session_id
 from .types import Span, SpanData, Trace, TraceItem
 
-__all__ = ["span_view", "trace_item", "trace_view"]
-
 
 def trace_item(row: TraceRow) -> TraceItem:
     return TraceItem(**_trace_fields(row))
 
 
 def trace_view(row: TraceRow, spans: list[SpanRow]) -> Trace:
-    # What is true of the whole trace is said once, where it begins.
+    # The facts of the whole trace stand once, at its root.
     views = [span_view(span, with_origin=span.parent is None) for span in spans]
     return Trace(**_trace_fields(row), spans=views)
 
@@ -62,7 +60,7 @@ def _trace_fields(row: TraceRow) -> dict[str, Any]:
 
 
 def _metadata(row: SpanRow, with_origin: bool) -> dict[str, Any]:
-    """What is known beside the contract's fields, and what was sent as metadata, which may have any name."""
+    """Facts that the contract has no field for, and the metadata that was sent, which may have any name."""
     facts: dict[str, Any] = {
         "stopReason": row.stop_reason,
         "exitCode": row.exit_code,

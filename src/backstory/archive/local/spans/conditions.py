@@ -8,8 +8,6 @@ from typing import Any, NamedTuple
 from ....model import InvalidId, SessionRef, parse_id
 from ...spans import SPAN_TYPES, STATUSES, Condition, Operator, Value
 
-__all__ = ["MAX_VALUE_CHARS", "Term", "bindable", "paths_of", "span_sort", "span_term", "trace_sort", "trace_term"]
-
 # Longer values of attributes are compared by their beginning.
 MAX_VALUE_CHARS = 1024
 _SIGNS = {"eq": "=", "gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
@@ -75,7 +73,7 @@ class Term(NamedTuple):
 
 
 def paths_of(fields: Iterable[str]) -> list[str]:
-    """Where senders may have put metadata of the same names as our own facts, as far as these are asked for."""
+    """The paths at which senders may have put metadata with the names of these fields."""
     names = (field.removeprefix("data.metadata.") for field in fields if field in _METADATA)
     return [f"{prefix}.{name}" for name in names for prefix in ("metadata", "attributes")]
 
@@ -170,7 +168,7 @@ def bindable(value: Value) -> Any:
 
 
 def _comparable(condition: Condition) -> bool:
-    """Metadata may be of any type to callers; what is kept in a column is of one, and nothing of another equals it."""
+    """True if the value has the type of the column. Metadata may have any type, a column has one."""
     if condition.field in _NUMBERS:
         return condition.operator != "contains" and type(condition.value) in (int, float)
     return condition.operator in ("eq", "ne", "contains") and isinstance(condition.value, str)
@@ -181,7 +179,7 @@ def _positive(operator: Operator) -> Operator:
 
 
 def _negated(operator: Operator, sql: Sql) -> Sql:
-    """`ne` is whatever is not equal, what is missing included."""
+    """`ne` matches every value that is not equal, and a missing one."""
     return (f"({sql[0]}) IS NOT TRUE", sql[1]) if operator == "ne" else (f"({sql[0]})", sql[1])
 
 
@@ -276,9 +274,9 @@ def _hex(column: str, operator: Operator, value: Value) -> Sql:
 
 
 def _sent_or_ours(condition: Condition) -> Term:
-    """What was sent goes before a fact of ours that has the same name."""
-    wanted = Condition(condition.field, _positive(condition.operator), condition.value)
-    sent, ours = _attribute(wanted), span_term(wanted)
+    """Metadata that was sent goes before a column of the same name."""
+    positive = Condition(condition.field, _positive(condition.operator), condition.value)
+    sent, ours = _attribute(positive), span_term(positive)
     name = condition.field.removeprefix("data.metadata.")
     is_sent = (
         "s.id IN (SELECT m.value FROM part a CROSS JOIN json_each('[' || a.spans || ']') m "
@@ -294,17 +292,17 @@ def _attribute(condition: Condition) -> Term:
     path = condition.field.removeprefix("data.")
     paths = (path, "attributes." + path.removeprefix("metadata.")) if path.startswith("metadata.") else (path,)
     value = str(condition.value).casefold() if condition.operator == "contains" else bindable(condition.value)
-    wanted = [_positive(condition.operator), value]
+    test_parameters = [_positive(condition.operator), value]
     found = (
         "part a CROSS JOIN json_each(matching(a.spans, a.data, ?, ?)) m "
         f"ON a.path IN (SELECT id FROM path WHERE text IN ({', '.join('?' * len(paths))})) "
         "AND (m.value NOT IN (SELECT span FROM resent) "
-        "OR EXISTS (SELECT 1 FROM facts f WHERE f.span = m.value AND says(f.data, ?, ?, ?)))"
+        "OR EXISTS (SELECT 1 FROM facts f WHERE f.span = m.value AND has_value(f.data, ?, ?, ?)))"
     )
-    parameters = [*wanted, *paths, path, *wanted]
+    parameters = [*test_parameters, *paths, path, *test_parameters]
     test = f"s.id IN (SELECT m.value FROM {found})"
-    probe = "EXISTS (SELECT 1 FROM facts f WHERE f.span = s.id AND says(f.data, ?, ?, ?))"
-    own = (path, *wanted)
+    probe = "EXISTS (SELECT 1 FROM facts f WHERE f.span = s.id AND has_value(f.data, ?, ?, ?))"
+    own = (path, *test_parameters)
     if condition.operator == "ne":
         return Term(f"NOT {test}", parameters, probe=f"NOT {probe}", probe_parameters=own)
     return Term(test, parameters, f"{found} CROSS JOIN span s ON s.id = m.value", tuple(parameters), probe, own)

@@ -1,4 +1,4 @@
-"""Traces as they are kept: a file of their own, so that spans can be received by a process that is not the writer."""
+"""The schema of traces.db. Traces have a file of their own, so that any process can receive spans."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from pathlib import Path
 from ....sqlite import Unusable, connect, is_damage
 from ....sqlite import prepare as prepare_database
 from ...errors import DAMAGED_TRACES, ArchiveError
-from .columns import add_functions
-
-__all__ = ["open_database", "prepare"]
+from .attributes import add_functions
 
 # `name` numbers what repeats: names of spans, models, stop reasons. `span.uid` is unique within its trace only.
 # Projected spans point at the events they were made from: `session` and `turn` as in archive.db, `first` and `last` are
@@ -79,9 +77,9 @@ CREATE TABLE host (
 # Receiving spans was slow for two reasons: a row for each attribute, and indexes on what comes in no order (ids,
 # tokens, costs), where every span of a batch changes another page.
 # Now one row has a path's values of many spans, as JSON lists without their brackets, so that they can be added to.
-# What a span said before it was sent once more stays there: of the spans in `resent` their own facts decide.
+# Values of a span that was sent again stay there: for the spans in `resent`, `facts` decides.
 # Indexes without an order lie in blocks of 8192 rows, so that a batch changes pages of the latest block only. SQLite
-# searches them block by block (skip-scan), once ANALYZE has told it how large blocks are.
+# searches them block by block (skip-scan), once ANALYZE has measured the blocks.
 _FEWER_PAGES = """
 CREATE TABLE part (
     id INTEGER PRIMARY KEY,
@@ -133,7 +131,7 @@ PRAGMA analysis_limit=1000;
 ANALYZE;
 """
 
-# `call` is the id of the call that a span reports: what spans and log records say of the same call counts once.
+# `call` is the id of the call that a span reports: several reports of one call count once.
 # `total` is a sum of tokens that came alone.
 _CALLS = """
 ALTER TABLE span ADD COLUMN total INTEGER;
@@ -155,7 +153,7 @@ _SCOPES = """
 ALTER TABLE span ADD COLUMN scope INTEGER;
 CREATE INDEX span_received_call ON span (call) WHERE session IS NULL AND call IS NOT NULL
 """
-# `alias` is another name of the call, by its tokens: where one of two reports does not tell its id.
+# `alias` is another name of the call, by its tokens: where one of two reports lacks its id.
 _ALIASES = """
 ALTER TABLE span ADD COLUMN alias TEXT;
 CREATE INDEX span_alias ON span (alias) WHERE alias IS NOT NULL
@@ -167,10 +165,33 @@ CREATE INDEX span_alias ON span (scope, alias) WHERE alias IS NOT NULL;
 CREATE INDEX span_scoped_call ON span (scope, call) WHERE call IS NOT NULL
 """
 
-# Digests of sessions that were forgotten, and of traces that telemetry told of them, as in archive.db.
+# Digests of sessions that were forgotten, and of their traces that were received, as in archive.db.
 _FORGOTTEN = "CREATE TABLE forgotten (mark INTEGER PRIMARY KEY) STRICT"
 
-_MIGRATIONS: tuple[str, ...] = (_TABLES, _FEWER_PAGES, _CALLS, _TWINS, _FORGOTTEN, _SCOPES, _ALIASES, _CALLS_BY_SCOPE)
+# `turn` has the place of each projected turn: its trace, and the uid of the span of the whole turn, whose parent is
+# not of the same turn. `host` is gone: the place of a subagent follows from the record.
+_TURNS = """
+CREATE TABLE turn (
+    session INTEGER NOT NULL, turn INTEGER NOT NULL, trace INTEGER NOT NULL, root INTEGER NOT NULL,
+    PRIMARY KEY (session, turn)
+) STRICT, WITHOUT ROWID;
+INSERT OR REPLACE INTO turn SELECT s.session, s.turn, s.trace, s.uid FROM span s WHERE s.session IS NOT NULL
+    AND NOT EXISTS (SELECT 1 FROM span p WHERE p.trace = s.trace AND p.uid = s.parent AND p.session = s.session
+    AND p.turn = s.turn);
+DROP TABLE host
+"""
+
+_MIGRATIONS: tuple[str, ...] = (
+    _TABLES,
+    _FEWER_PAGES,
+    _CALLS,
+    _TWINS,
+    _FORGOTTEN,
+    _SCOPES,
+    _ALIASES,
+    _CALLS_BY_SCOPE,
+    _TURNS,
+)
 
 
 def prepare(path: Path) -> None:

@@ -1,8 +1,8 @@
-"""Finding rows by conditions, sorted, page by page, within a time.
+"""Finding rows by conditions, sorted, page by page, within a time limit.
 
-The first look takes matches as the indexes give them, up to the number that is counted at all. If these are all, they
-are sorted here and that was it. If there are more, matches are frequent: walking in the order of the sort then meets a
-page of them soon.
+The first statement takes matches in any order, up to the number that is counted. If these are all, they are sorted
+here. If there are more, matches are frequent, and a second statement that walks in the order of the sort meets a page
+of them soon.
 """
 
 from __future__ import annotations
@@ -15,13 +15,11 @@ from typing import Any, NamedTuple
 from ...spans import COUNT_LIMIT, Position, TraceQuery
 from .conditions import Sql, Term, bindable
 
-__all__ = ["Matches", "find"]
-
 _STEPS = 2_000
 # What counting may take of the time; the rest is for the page itself.
 _COUNT_SHARE = 0.6
 _PROBE_SECONDS = 0.15
-_PROBE_STEPS = 100  # each may decode what a span says, which may be much
+_PROBE_STEPS = 100  # each may decode all attributes of a span
 
 
 class Matches(NamedTuple):
@@ -38,7 +36,7 @@ class _Row(NamedTuple):
 
 
 def find(db: sqlite3.Connection, table: str, row: str, query: TraceQuery, terms: Sequence[Term], sort: Sql) -> Matches:
-    """`table` and `row` are what to find: `span s` or `trace t`."""
+    """Find rows of a table (`span s` or `trace t`); `row` is its alias."""
     now = time.monotonic()
     first_until = None if query.deadline is None else now + (query.deadline - now) * _COUNT_SHARE
     probes = [term.probing() for term in terms]
@@ -67,7 +65,7 @@ def _matches(rows: list[_Row], limit: int, total: int | None, complete: bool) ->
 
 
 def _plain(value: Any) -> Any:
-    """What `bindable` did, undone."""
+    """The value that `bindable` was given."""
     return value == b"\1" if isinstance(value, bytes) else value
 
 
@@ -84,7 +82,7 @@ def _any_order(table: str, row: str, terms: Sequence[Term], sort: Sql) -> Sql:
 
 
 def _in_order(table: str, row: str, query: TraceQuery, terms: Sequence[Term], sort: Sql) -> list[Sql]:
-    """What has a value first, in its order, then what has none. `IS TRUE` keeps SQLite from starting at a filter."""
+    """Rows with a value in its order, then rows without one. `IS TRUE` keeps SQLite from starting at a filter."""
     expression, sort_parameters = sort
     tests = "".join(f" AND ({term.test}) IS TRUE" for term in terms)
     parameters = [value for term in terms for value in term.parameters]
@@ -121,7 +119,7 @@ def _in_order(table: str, row: str, query: TraceQuery, terms: Sequence[Term], so
 
 
 def _look(db: sqlite3.Connection, probing: Sql, sure: Sql, until: float | None) -> tuple[list[_Row], bool]:
-    """Where matches are frequent, probing row after row ends soon; else the sure way takes no longer than it does."""
+    """Run the probing statement for a short time, which is enough where matches are frequent; else the sure one."""
     if probing != sure:
         soon = time.monotonic() + _PROBE_SECONDS
         rows, finished = _run(db, *probing, soon if until is None else min(soon, until), _PROBE_STEPS)
@@ -133,7 +131,7 @@ def _look(db: sqlite3.Connection, probing: Sql, sure: Sql, until: float | None) 
 def _run(
     db: sqlite3.Connection, statement: str, parameters: list[Any], until: float | None, steps: int | None = None
 ) -> tuple[list[_Row], bool]:
-    """The rows, as many as came in time, and whether these are all. `steps` is how often to look at the time."""
+    """The rows up to the time limit, and True if these are all. The time is checked every `steps` steps of SQLite."""
     rows: list[_Row] = []
     if until is not None:
         db.set_progress_handler(lambda: time.monotonic() > until, steps or _STEPS)

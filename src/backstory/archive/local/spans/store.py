@@ -6,22 +6,20 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from operator import itemgetter
+from operator import attrgetter
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from ....sqlite import Readers, is_damage, rewrite
-from ...base import ArchiveError, EventRow
-from ...errors import DAMAGED_TRACES, explain
+from ...errors import DAMAGED_TRACES, ArchiveError, explain
 from ...spans import (
     Found,
     Origin,
     SpanRow,
     SpanStats,
     StatsGroup,
-    ToolUse,
     TraceQuery,
     TraceRow,
     UsageDetail,
@@ -31,18 +29,14 @@ from ...spans import (
 from ..bodies import Bodies
 from .conditions import Term, paths_of, span_sort, span_term, trace_sort, trace_term
 from .database import open_database, prepare
-from .rows import SPAN_SELECT, TRACE_COLUMNS, read_span, read_trace
+from .rows import SPAN_SELECT, TRACE_SELECT, ReadEvents, StoredSpan, StoredTrace, fill_from_events
 from .search import Matches, find
-from .texts import fill_from_events
-from .totals import span_stats, tool_uses, usage_totals
-from .writer import SpanWriter
+from .totals import span_stats, usage_totals
+from .writer import LocalSpanWriter
 
-__all__ = ["LocalSpans", "ReadEvents"]
+if TYPE_CHECKING:
+    from .turns import LocalTurnWriter
 
-ReadEvents = Callable[[int, int, int, int], list[EventRow]]
-"""The events of a session (by its number) and turn from one ordinal to another."""
-
-_TRACE = ", ".join(f"t.{name}" for name in TRACE_COLUMNS)
 # So many excerpts' worth of attributes, and of metadata, and so many tool calls.
 _MOST_EXCERPTS = 20
 _File = tuple[int, int]
@@ -53,10 +47,10 @@ _decode = msgspec.json.Decoder().decode
 
 
 class LocalSpans:
-    """Any number of threads may ask and put, in any number of processes.
+    """The spans of the local engine. Any number of threads and processes may read and put.
 
-    The file is opened when it is needed, and again when another one has taken its place: a damaged one fails those who
-    ask for traces, until it is moved away.
+    The file is opened at the first use, and again when another file has taken its place: a damaged one raises errors
+    until it is moved away.
     """
 
     def __init__(self, home: Path, read_events: ReadEvents) -> None:
@@ -67,7 +61,7 @@ class LocalSpans:
         self._preparing = threading.Lock()
         self._prepared: _File | None = None
         self._writing = threading.Lock()
-        self._writer: SpanWriter | None = None
+        self._writer: LocalSpanWriter | None = None
         self._written: _File | None = None
 
     # Writing
@@ -85,14 +79,21 @@ class LocalSpans:
             except sqlite3.DatabaseError as error:
                 raise self._trouble(error, "written") from None
 
-    def writer(self) -> SpanWriter:
+    def writer(self) -> LocalSpanWriter:
         """A connection for one thread at a time to write with."""
         self._prepare()
-        return SpanWriter(open_database(self._path, writable=True))
+        return LocalSpanWriter(open_database(self._path, writable=True))
+
+    def turn_writer(self, session_number: Callable[[str], int | None], reached: int) -> LocalTurnWriter:
+        """A connection for a projection to write with."""
+        from .turns import LocalTurnWriter
+
+        self._prepare()
+        return LocalTurnWriter(open_database(self._path, writable=True), session_number, reached)
 
     def forget(self, session: int, key: str, *, remember: bool) -> None:
         """Delete the traces of a session, by its number in archive.db and by its key; with `remember`, for good."""
-        from .forgetting import forget_session
+        from .turns import forget_session
 
         with closing(self.writer()) as writer:
             forget_session(writer, session, key, remember=remember)
@@ -103,7 +104,7 @@ class LocalSpans:
 
     @property
     def projected(self) -> int:
-        """The last change of the record that is projected; none, if that cannot be told."""
+        """The last change of the record that is projected; 0 if the traces cannot be read."""
         try:
             row = self._db.execute("SELECT value FROM meta WHERE name = 'change'").fetchone()
         except (sqlite3.DatabaseError, ArchiveError):
@@ -118,15 +119,15 @@ class LocalSpans:
             if result != "ok":
                 raise ArchiveError(DAMAGED_TRACES.format(self._path, " ".join(result.split())))
 
-    # Asking
+    # Reading
 
     def traces(self, query: TraceQuery) -> Found[TraceRow]:
         with self._reading() as db:
             sent = _sent(db, query)
             terms = [trace_term(condition, sent) for condition in query.conditions]
             matches = find(db, "trace t", "t", query, terms, trace_sort(query.sort))
-            values = _by_number(db, f"SELECT t.id, {_TRACE} FROM trace t", "t", matches.numbers)
-        return _found(matches, {number: read_trace(rest) for number, *rest in values})
+            traces = [StoredTrace(*values) for values in _by_number(db, TRACE_SELECT, "t", matches.numbers)]
+        return _found(matches, {trace.number: trace.row() for trace in traces})
 
     def spans(self, query: TraceQuery, chars: int) -> Found[SpanRow]:
         with self._reading() as db:
@@ -135,18 +136,20 @@ class LocalSpans:
             if _has_twins(db):
                 terms.append(Term("s.twin IS NULL", []))
             matches = find(db, "span s", "s", query, terms, span_sort(query.sort, sent))
-            values = _by_number(db, SPAN_SELECT, "s", matches.numbers)
-            return _found(matches, self._with_texts(values, chars))
+            spans = [StoredSpan(*values) for values in _by_number(db, SPAN_SELECT, "s", matches.numbers)]
+            return _found(matches, self._with_texts(spans, chars))
 
     def trace(self, id: str) -> tuple[TraceRow, list[SpanRow]] | None:
         with self._reading() as db:
-            row = db.execute(f"SELECT t.id, {_TRACE} FROM trace t WHERE t.uid = ?", (id,)).fetchone()
+            row = db.execute(f"{TRACE_SELECT} WHERE t.uid = ?", (id,)).fetchone()
             if row is None:
                 return None
-            values = db.execute(f"{SPAN_SELECT} WHERE s.trace = ?", (row[0],)).fetchall()
-            spans = self._with_texts(sorted(values, key=itemgetter(0)), None)
-            _point_at_twins(db, spans, {number: twin for row in values if (number := row[0]) and (twin := row[38])})
-            return read_trace(row[1:]), _parents_first(list(spans.values()))
+            trace = StoredTrace(*row)
+            rows = db.execute(f"{SPAN_SELECT} WHERE s.trace = ?", (trace.number,)).fetchall()
+            stored = sorted((StoredSpan(*values) for values in rows), key=attrgetter("number"))
+            spans = self._with_texts(stored, None)
+            _point_at_twins(db, spans, {span.number: span.twin for span in stored if span.twin is not None})
+            return trace.row(), _parents_first(list(spans.values()))
 
     def usage(self, window: Window, detail: UsageDetail = "day") -> list[UsageTotal]:
         with self._reading() as db:
@@ -155,10 +158,6 @@ class LocalSpans:
     def stats(self, window: Window, by: StatsGroup) -> list[SpanStats]:
         with self._reading() as db:
             return span_stats(db, window, by)
-
-    def tools(self, window: Window) -> list[ToolUse]:
-        with self._reading() as db:
-            return tool_uses(db, window)
 
     def close(self) -> None:
         self._readers.close()
@@ -169,31 +168,13 @@ class LocalSpans:
             self._writer.close()
             self._writer = None
 
-    def _with_texts(self, rows: list[Any], chars: int | None) -> dict[int, SpanRow]:
-        """The spans by number; what was received has its texts beside it, what was projected in its events."""
-        spans: dict[int, SpanRow] = {}
-        projected: list[tuple[SpanRow, int, int, int | None, int | None]] = []
-        for values in rows:
-            span = spans[values[0]] = read_span(values)
-            texts = (self._bodies.unpack(body) for body in values[24:27])
-            span.input, span.output, tool_calls = (_decode(text) if text else None for text in texts)
-            span.tool_calls = tool_calls or []
-            session, turn, first, last = values[19:23]
-            last_turn = values[37]
-            if session is not None and last_turn is None:
-                projected.append((span, session, turn, first, last))
-            elif session is not None:  # the response of a tool stands in another turn than the call
-                projected += (span, session, turn, first, None), (span, session, last_turn, None, last)
-        told = {id(span): (span.input, span.output, span.tool_calls) for span, *_ in projected}
+    def _with_texts(self, stored: list[StoredSpan], chars: int | None) -> dict[int, SpanRow]:
+        """The spans by number. Received spans have their texts beside them, those of turns in their events."""
+        spans = {span.number: span.row(self._bodies.unpack) for span in stored}
         try:
-            fill_from_events(projected, self._read_events)
+            fill_from_events(zip(stored, spans.values(), strict=True), self._read_events)
         except sqlite3.DatabaseError as error:  # of the archive, not of the traces
             raise ArchiveError(explain(error) or f"the archive cannot be read: {error}") from None
-        for span, *_ in projected:  # telemetry may know what the transcript does not tell
-            input, output, tool_calls = told[id(span)]
-            span.input = input if span.input is None else span.input
-            span.output = output if span.output is None else span.output
-            span.tool_calls = span.tool_calls or tool_calls
         if chars is not None:
             for span in spans.values():
                 _cut(span, chars)
@@ -211,7 +192,7 @@ class LocalSpans:
         return self._readers.connection
 
     def _prepare(self) -> _File:
-        """Bring the file to this version, unless that was done; gives which one it is."""
+        """Migrate the file, unless that is done. Returns its identity."""
         file = _file(self._path)
         if file is None or file != self._prepared:
             with self._preparing:
@@ -243,12 +224,12 @@ def _sent(db: sqlite3.Connection, query: TraceQuery) -> set[str]:
 
 
 def _has_twins(db: sqlite3.Connection) -> bool:
-    """Where there are none, searching needs not look for them."""
+    """True if any span has a twin; else a search has no need to exclude them."""
     return db.execute("SELECT 1 FROM span WHERE twin IS NOT NULL LIMIT 1").fetchone() is not None
 
 
 def _point_at_twins(db: sqlite3.Connection, spans: dict[int, SpanRow], twins: dict[int, int]) -> None:
-    """What a span reports that another one shows stands there, and only there."""
+    """Take texts, tokens and cost out of the spans that another span shows, and name that span."""
     rows = _by_number(
         db, "SELECT s.id, t.uid, s.uid FROM span s JOIN trace t ON t.id = s.trace", "s", [*twins.values()]
     )

@@ -1,15 +1,17 @@
-"""Tokens and money added up."""
+"""Tokens, cost and latencies, added up."""
 
 from __future__ import annotations
 
 import sqlite3
 from typing import Any
 
-from ...spans import SpanStats, StatsGroup, ToolUse, UsageDetail, UsageTotal, Window
+from ...spans import SPAN_TYPES, STATUSES, SpanStats, StatsGroup, UsageDetail, UsageTotal, Window
+from .calls import REPORTS_USAGE, count_once
 
-__all__ = ["span_stats", "tool_uses", "usage_totals"]
+_ERROR, _PENDING, _SUCCESS = (STATUSES.index(status) for status in ("error", "pending", "success"))
+_SPAN, _GENERATION = SPAN_TYPES.index("SPAN"), SPAN_TYPES.index("GENERATION")
 
-# Telemetry that does not name its calls tells of a session with a transcript the same usage once more.
+# Telemetry that does not name its calls repeats the usage of a session that has a transcript.
 _COUNTED = """
 s.counts AND s.twin IS NULL
 AND (s.input IS NOT NULL OR s.output IS NOT NULL OR s.total IS NOT NULL OR s.cost IS NOT NULL)
@@ -18,14 +20,17 @@ AND (t.projected OR s.call IS NOT NULL OR t.native IS NULL
 """
 
 
-# What tells groups apart beside day, project, model and source.
+# The column that separates groups beside day, project, model and source.
 _DETAILS: dict[UsageDetail, str] = {"day": "NULL", "session": "t.session", "quarter": "s.start / 900000"}
-# Spans by what: the name of a group, and which spans are in it.
-_STATS: dict[StatsGroup, tuple[str, str]] = {
-    "name": ("s.name", "1"),
-    "model": ("s.model", "s.model IS NOT NULL"),
-    "tool": ("s.name", "s.cause IS NOT NULL"),
+# For each group: the name of a span's group, the condition of a span to be in one, and the duration of a span.
+_STATS: dict[StatsGroup, tuple[str, str, str]] = {
+    "name": ("s.name", "1", "s.end - s.start"),
+    "model": ("s.model", "s.model IS NOT NULL", "s.end - s.start"),
+    "tool": ("s.name", "s.cause IS NOT NULL", "s.end - s.start - coalesce(s.waiting, 0)"),
 }
+_OWN_USAGE = "s.input, s.output, s.cost, 1 AS sharers"
+_CAUSE_USAGE = "g.input, g.output, g.cost, count(*) OVER (PARTITION BY s.trace, s.cause) AS sharers"
+_CAUSE = "LEFT JOIN span g ON g.uid = s.cause AND g.trace = s.trace"
 
 
 def usage_totals(db: sqlite3.Connection, window: Window, detail: UsageDetail) -> list[UsageTotal]:
@@ -66,44 +71,91 @@ def usage_totals(db: sqlite3.Connection, window: Window, detail: UsageDetail) ->
 
 
 def span_stats(db: sqlite3.Connection, window: Window, by: StatsGroup) -> list[SpanStats]:
-    key, which = _STATS[by]
-    took = "s.end - s.start" if by != "tool" else "s.end - s.start - coalesce(s.waiting, 0)"
+    key, which, took = _STATS[by]
+    usage, joined = (_CAUSE_USAGE, _CAUSE) if by == "tool" else (_OWN_USAGE, "")
     where, parameters = _where(window)
     rows = db.execute(
-        f"WITH one AS (SELECT {key} AS key, s.status, {took} AS ms, s.input, s.output, s.cost, "
+        f"WITH one AS (SELECT {key} AS key, s.status, {took} AS ms, {usage}, "
         f"row_number() OVER (PARTITION BY {key} ORDER BY s.end IS NULL, {took}) AS place, "
         f"count(s.end) OVER (PARTITION BY {key}) AS ended "
-        f"FROM span s JOIN trace t ON t.id = s.trace WHERE s.twin IS NULL AND {which} AND {where}) "
-        "SELECT n.text, count(*), sum(one.status = 0), "
+        f"FROM span s JOIN trace t ON t.id = s.trace {joined} WHERE s.twin IS NULL AND {which} AND {where}) "
+        "SELECT n.text, count(*), sum(one.status = 0), total(ms), "
         "max(CASE WHEN place = (ended + 1) / 2 THEN ms END), "
         "max(CASE WHEN place = (ended * 95 + 99) / 100 THEN ms END), "
-        "total(coalesce(input, 0) + coalesce(output, 0)), sum(cost) "
+        "total(1.0 * (coalesce(input, 0) + coalesce(output, 0)) / sharers), sum(cost / sharers) "
         "FROM one JOIN name n ON n.id = one.key GROUP BY one.key ORDER BY count(*) DESC, n.text",
         parameters,
     )
     return [
-        SpanStats(name=name, count=count, errors=errors, p50=p50, p95=p95, tokens=int(tokens), cost=cost)
-        for name, count, errors, p50, p95, tokens, cost in rows
+        SpanStats(
+            name=name,
+            count=count,
+            errors=errors,
+            milliseconds=int(ms),
+            p50=p50,
+            p95=p95,
+            tokens=round(tokens),
+            cost=cost,
+        )
+        for name, count, errors, ms, p50, p95, tokens, cost in rows
     ]
 
 
-def tool_uses(db: sqlite3.Connection, window: Window) -> list[ToolUse]:
-    """Of transcripts, where it is known which model call asked for which tools."""
-    where, parameters = _where(window)
-    rows = db.execute(
-        "WITH call AS (SELECT s.name, s.status, s.start, s.end, s.waiting, s.trace, s.cause, "
-        "count(*) OVER (PARTITION BY s.trace, s.cause) AS sharers "
-        f"FROM span s JOIN trace t ON t.id = s.trace WHERE s.cause IS NOT NULL AND {where}) "
-        "SELECT n.text, count(*), sum(c.status = 0), total(c.end - c.start - coalesce(c.waiting, 0)), "
-        "total(1.0 * (coalesce(g.input, 0) + coalesce(g.output, 0)) / c.sharers), sum(g.cost / c.sharers) "
-        "FROM call c JOIN name n ON n.id = c.name LEFT JOIN span g ON g.uid = c.cause AND g.trace = c.trace "
-        "GROUP BY c.name ORDER BY count(*) DESC",
-        parameters,
+def refresh_trace(db: sqlite3.Connection, trace: int) -> None:
+    """Add up a trace from its spans."""
+    start, latest, errors, reports, received, named = db.execute(
+        f"SELECT min(start), max(coalesce(end, start)), sum(status = 0), sum({REPORTS_USAGE}), "
+        f"sum(session IS NULL), sum(call IS NOT NULL AND {REPORTS_USAGE}) FROM span WHERE trace = ?",
+        (trace,),
+    ).fetchone()
+    if start is None:
+        db.execute("DELETE FROM trace WHERE id = ?", (trace,))
+        return
+    if received and (reports > 1 or named):
+        count_once(db, trace)
+    tokens, cost = db.execute(
+        "SELECT sum(coalesce(input, 0) + coalesce(output, 0) + coalesce(total, 0)), sum(cost) FROM span "
+        f"WHERE trace = ? AND counts AND twin IS NULL AND {REPORTS_USAGE}",
+        (trace,),
+    ).fetchone()
+    roots = db.execute(
+        "SELECT name.text, s.end, s.start, s.session IS NOT NULL FROM span s JOIN name ON name.id = s.name "
+        "WHERE s.trace = ?1 AND (s.parent IS NULL OR NOT EXISTS "
+        "(SELECT 1 FROM span p WHERE p.trace = ?1 AND p.uid = s.parent)) ORDER BY s.start, s.id",
+        (trace,),
+    ).fetchall()
+    pending = any(end is None for _, end, _, _ in roots)
+    turn = next(((started, end) for _, end, started, of_turn in roots if of_turn), None)
+    latency = None if pending else latest - start
+    if turn is not None:
+        start, latency = turn[0], _turn_end(db, trace, turn[1]) - turn[0]
+    db.execute(
+        "UPDATE trace SET name = iif(named, name, ?), status = ?, start = ?, updated = ?, latency = ?, cost = ?, "
+        "tokens = ? WHERE id = ?",
+        (
+            roots[0][0] if roots else None,
+            _ERROR if errors else _PENDING if pending else _SUCCESS,
+            start,
+            latest,
+            latency,
+            cost,
+            tokens,
+            trace,
+        ),
     )
-    return [
-        ToolUse(tool=tool, calls=calls, errors=errors, milliseconds=int(ms), tokens=round(tokens), cost=cost)
-        for tool, calls, errors, ms, tokens, cost in rows
-    ]
+
+
+def _turn_end(db: sqlite3.Connection, trace: int, end: int | None) -> int:
+    """The time of the last thing that the agent did in a turn, so far if it goes on. Markers and calls without events
+    may be later."""
+    if end is not None:
+        return end
+    row = db.execute(
+        "SELECT max(coalesce(end, start)) FROM span WHERE trace = ? AND session IS NOT NULL "
+        "AND (type = ? OR (type = ? AND first IS NOT NULL))",
+        (trace, _SPAN, _GENERATION),
+    ).fetchone()
+    return int(row[0])
 
 
 def _where(window: Window) -> tuple[str, list[Any]]:

@@ -1,4 +1,4 @@
-"""Writing spans: those that were received, and what follows from them for their traces."""
+"""Writing spans, received ones and those of turns, with the totals of their traces."""
 
 from __future__ import annotations
 
@@ -6,60 +6,92 @@ import math
 import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from ....model import digest, session_mark
+from ....sqlite import transaction
 from ...spans import SPAN_TYPES, STATUSES, Origin, SpanRow
 from ..bodies import Bodies
 from ..database import mark
-from .columns import Columns
-from .counting import REPORTS_USAGE, count_once, traces_beside, traces_of_calls
-from .twins import enriched
-from .twins import unite as find_twins
+from .attributes import AttributeValues
+from .calls import enrich, listed, traces_beside, traces_of_calls, unite
+from .totals import refresh_trace
 
-__all__ = ["SpanWriter"]
-
-_ERROR, _PENDING, _SUCCESS = range(3)
 _TYPE_CODES = {type: code for code, type in enumerate(SPAN_TYPES)}
 _STATUS_CODES = {status: code for code, status in enumerate(STATUSES)}
 _ANALYZE_EVERY = 50_000
 _MAX_NUMBERS = 100_000
-_NO_USAGE = (None,) * 12
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
-SPAN_COLUMNS = (
-    "id", "trace", "uid", "parent", "name", "type", "status", "start", "end", "model", "input", "output", "cache_read",
-    "cache_write", "cache_write_1h", "reasoning", "cost", "cost_reported", "counts", "stop_reason", "exit_code",
-    "session", "turn", "first", "last", "cause", "call", "waiting", "last_turn", "scope", "alias",
-)  # fmt: skip
-_EMPTY = {**dict.fromkeys(SPAN_COLUMNS), "cost_reported": False, "counts": True}
-_PLAIN_COLUMNS = SPAN_COLUMNS[: SPAN_COLUMNS.index("model")]
-_USAGE_COLUMNS = SPAN_COLUMNS[: SPAN_COLUMNS.index("counts")]
-_RECEIVED_COLUMNS = ("total", "call", "alias", "logged", "waiting")
+
+# The columns of a span. Binding a value takes a quarter of a microsecond, and most spans have only the first part.
 
 
-def _upsert(columns: Sequence[str], **fixed: str) -> str:
-    """What is not given is empty, also in a row that is there already."""
-    names, marks = [*columns, *fixed], [*("?" * len(columns)), *fixed.values()]
+class _Head(NamedTuple):
+    id: int | None
+    trace: int
+    uid: int
+    parent: int | None
+    name: int
+    type: int
+    status: int
+    start: int
+    end: int | None
+
+
+class _Detail(NamedTuple):
+    model: int | None = None
+    input: int | None = None
+    output: int | None = None
+    total: int | None = None
+    cache_read: int | None = None
+    cache_write: int | None = None
+    cache_write_1h: int | None = None
+    reasoning: int | None = None
+    cost: float | None = None
+    cost_reported: bool = False
+    stop_reason: int | None = None
+    exit_code: int | None = None
+    waiting: int | None = None
+    call: str | None = None
+    alias: str | None = None
+    logged: bool = False
+
+
+class OfTurn(NamedTuple):
+    session: int
+    turn: int
+    first: int | None
+    last: int | None
+    last_turn: int | None
+    cause: int | None
+    scope: int | None
+
+
+_NO_DETAIL = _Detail()
+
+
+def _upsert(*parts: tuple[str, ...]) -> str:
+    """A column that is not given becomes empty, also in a row that is there already."""
+    names = [name for part in parts for name in part]
+    every = (*_Head._fields, *_Detail._fields, *OfTurn._fields, "counts", "twin")
+    given = {**dict.fromkeys(names, "?"), "counts": "1"}
+    given.setdefault("cost_reported", "0")
     return (
-        f"INSERT INTO span ({', '.join(names)}) VALUES ({', '.join(marks)}) ON CONFLICT (trace, uid) DO UPDATE SET "
-        + ", ".join(
-            f"{name} = excluded.{name}"
-            for name in dict.fromkeys((*SPAN_COLUMNS, *_RECEIVED_COLUMNS, "twin"))
-            if name not in ("id", "uid", "trace")
-        )
+        f"INSERT INTO span ({', '.join(given)}) VALUES ({', '.join(given.values())}) "
+        "ON CONFLICT (trace, uid) DO UPDATE SET "
+        + ", ".join(f"{name} = excluded.{name}" for name in every if name not in ("id", "uid", "trace"))
     )
 
 
-_UPSERT = _upsert(SPAN_COLUMNS)
-# Binding a value takes a quarter of a microsecond, and of most spans most columns are empty.
-_UPSERT_PLAIN = _upsert(_PLAIN_COLUMNS, cost_reported="0", counts="1")
-_UPSERT_USAGE = _upsert((*_USAGE_COLUMNS, "stop_reason", *_RECEIVED_COLUMNS), counts="1")
-# Where a trace belongs is told once and stays; what is told later fills gaps.
+_UPSERT_HEAD = _upsert(_Head._fields)
+_UPSERT_DETAIL = _upsert(_Head._fields, _Detail._fields)
+_UPSERT_OF_TURN = _upsert(_Head._fields, _Detail._fields, OfTurn._fields)
+# The first origin of a trace stays; later ones fill gaps.
 _UPSERT_TRACE = """
 INSERT INTO trace (uid, name, named, status, start, updated, session, native, source, project, dataset_run, projected)
 VALUES (?1, ?2, ?2 IS NOT NULL, 2, 0, 0, ?3, ?4, ?5, ?6, ?7, ?8)
@@ -71,7 +103,7 @@ RETURNING id
 """
 
 
-class SpanWriter:
+class LocalSpanWriter:
     """One connection that writes. Every write is a transaction: whole or not at all."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
@@ -84,22 +116,19 @@ class SpanWriter:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        self.db.execute("BEGIN IMMEDIATE")
         try:
-            self._check_names()
-            yield
-            self.db.execute("COMMIT")
+            with transaction(self.db):
+                self._check_names()
+                yield
         except BaseException:
             self._names.clear()
             self._paths.clear()
-            if self.db.in_transaction:  # a full disk has ended it already
-                self.db.execute("ROLLBACK")
             raise
         if self._unanalyzed >= _ANALYZE_EVERY:
             self.analyze()
 
     def _check_names(self) -> None:
-        """Names that no span has any more are deleted, perhaps by another process."""
+        """Drop the cached numbers if names were deleted, by this process or another."""
         row = self.db.execute("SELECT value FROM meta WHERE name = 'names'").fetchone()
         if row != self._names_version:
             self._names.clear()
@@ -110,7 +139,7 @@ class SpanWriter:
         self.db.executemany("INSERT OR IGNORE INTO forgotten (mark) VALUES (?)", marks)
 
     def _not_forgotten(self, spans: Sequence[SpanRow], origins: Mapping[str, Origin]) -> Sequence[SpanRow]:
-        """The spans of traces that belong to no forgotten session, as they say themselves or as others did before."""
+        """The spans of traces that belong to no forgotten session, by their own origin or by an earlier one."""
         if self.db.execute("SELECT 1 FROM forgotten LIMIT 1").fetchone() is None:
             return spans
         gone = set()
@@ -127,7 +156,7 @@ class SpanWriter:
         return [span for span in spans if span.trace not in gone]
 
     def analyze(self) -> None:
-        """Tell SQLite what the data are like: which of several conditions to begin with depends on it."""
+        """Update the statistics by which SQLite chooses the condition to begin with."""
         self._unanalyzed = 0
         self.db.execute("PRAGMA analysis_limit=1000")
         self.db.execute("ANALYZE")
@@ -152,31 +181,19 @@ class SpanWriter:
             for place in unique:
                 numbers[place] = known.get(place) or fresh
                 fresh += place not in known
-            self._put_rows([(number, *place, unique[place]) for place, number in numbers.items()])
+            self._put_rows((number, place[0], unique[place]) for place, number in numbers.items())
             self._put_details({number: unique[place] for place, number in numbers.items()}, known.values())
             calls = {span.call: span.start for span in spans if span.call is not None and span.type == "GENERATION"}
             united = self.unite(traces.values(), numbers.values())
             for trace in traces_of_calls(self.db, calls, calls.values()).union(traces.values(), united):
-                self.refresh(trace)
-
-    def replace_turn(self, trace: int, session: int, turn: int, rows: Sequence[Mapping[str, Any]]) -> set[int]:
-        """Write the spans of a turn of the record, and remove those that it does not have any more. Gives the other
-        traces in which something changed."""
-        self.db.executemany(_UPSERT, [tuple(map({**_EMPTY, **row}.__getitem__, SPAN_COLUMNS)) for row in rows])
-        self._unanalyzed += len(rows)
-        kept = _encode([row["uid"] for row in rows]).decode()
-        return self.remove(
-            "trace = ? AND session = ? AND turn = ? AND uid NOT IN (SELECT value FROM json_each(?))",
-            (trace, session, turn, kept),
-        )
+                refresh_trace(self.db, trace)
 
     def remove(self, where: str, parameters: Sequence[Any] = ()) -> set[int]:
-        """Delete spans of turns. What telemetry reported of the same calls shows itself again, in the traces that are
-        the answer."""
+        """Delete spans of turns. Returns the traces of telemetry that reported the same calls, which it shows again."""
         numbers = [number for (number,) in self.db.execute(f"SELECT id FROM span WHERE {where}", parameters)]
         if not numbers:
             return set()
-        gone, given = "(SELECT value FROM json_each(?))", (_encode(numbers).decode(),)
+        gone, given = "(SELECT value FROM json_each(?))", (listed(numbers),)
         rows = self.db.execute(f"UPDATE span SET twin = NULL WHERE twin IN {gone} RETURNING trace", given)
         traces = {trace for (trace,) in rows.fetchall()}
         # Numbers are given again: nothing of these may be found under them.
@@ -186,26 +203,20 @@ class SpanWriter:
         return traces
 
     def unite(self, traces: Collection[int], written: Collection[int] | None = None) -> set[int]:
-        """Let spans of turns show what telemetry reports of the same calls. Gives the traces that this changed.
+        """Let spans of turns show what telemetry reports of the same calls. Returns the traces that this changed.
 
         `written` are the received spans that are new; without it, spans of turns were written anew.
         """
-        shown, touched = find_twins(self.db, traces, written)
-        for number, received in shown.items():
-            self._enrich(number, received)
-        return touched | traces_beside(self.db, touched) if touched else touched
+        twins = unite(self.db, traces, written)
+        for number, received in twins.shown.items():
+            enrich(self.db, number, received)
+            self._copy_details(number, received)
+        return twins.touched | traces_beside(self.db, twins.touched) if twins.touched else twins.touched
 
-    def _enrich(self, number: int, received: Sequence[int]) -> None:
-        row = enriched(self.db, number, received)
-        self.db.execute(f"UPDATE span SET {', '.join(f'{name} = :{name}' for name in row)} WHERE id = :id", row)
-        if row["waiting"]:
-            self.db.execute(
-                "UPDATE span SET waiting = max(coalesce(waiting, 0), (SELECT sum(waiting) FROM span "
-                "WHERE trace = :trace AND parent = :parent)) WHERE trace = :trace AND uid = :parent",
-                row,
-            )
+    def _copy_details(self, number: int, received: Sequence[int]) -> None:
+        """Give a span of a turn the attributes and texts of the received spans that report the same call."""
         facts = self._facts_of(received)
-        span = SpanRow(trace="", id=row["uid"], name="", start=row["start"])
+        span = SpanRow(trace="", id=0, name="", start=0)
         for other in reversed(received):
             data = _decode(facts[other]) if other in facts else {"metadata": {}, "attributes": {}}
             span.metadata = {**span.metadata, **data["metadata"]}
@@ -234,99 +245,65 @@ class SpanWriter:
     def _path(self, text: str) -> int:
         return self._paths.get(text) or self._number("path", self._paths, text)
 
-    def refresh(self, trace: int) -> None:
-        """Add up a trace from its spans."""
-        start, latest, errors, reports, received, named = self.db.execute(
-            f"SELECT min(start), max(coalesce(end, start)), sum(status = 0), sum({REPORTS_USAGE}), "
-            f"sum(session IS NULL), sum(call IS NOT NULL AND {REPORTS_USAGE}) FROM span WHERE trace = ?",
-            (trace,),
-        ).fetchone()
-        if start is None:
-            self.db.execute("DELETE FROM trace WHERE id = ?", (trace,))
-            return
-        if received and (reports > 1 or named):
-            count_once(self.db, trace)
-        tokens, cost = self.db.execute(
-            "SELECT sum(coalesce(input, 0) + coalesce(output, 0) + coalesce(total, 0)), sum(cost) FROM span "
-            f"WHERE trace = ? AND counts AND twin IS NULL AND {REPORTS_USAGE}",
-            (trace,),
-        ).fetchone()
-        roots = self.db.execute(
-            "SELECT name.text, s.end, s.start, s.session IS NOT NULL FROM span s JOIN name ON name.id = s.name "
-            "WHERE s.trace = ?1 AND (s.parent IS NULL OR NOT EXISTS "
-            "(SELECT 1 FROM span p WHERE p.trace = ?1 AND p.uid = s.parent)) ORDER BY s.start, s.id",
-            (trace,),
-        ).fetchall()
-        pending = any(end is None for _, end, _, _ in roots)
-        turn = next(((started, end) for _, end, started, of_turn in roots if of_turn), None)
-        latency = None if pending else latest - start
-        if turn is not None:
-            start, latency = turn[0], self._turn_end(trace, turn[1]) - turn[0]
-        self.db.execute(
-            "UPDATE trace SET name = iif(named, name, ?), status = ?, start = ?, updated = ?, latency = ?, cost = ?, "
-            "tokens = ? WHERE id = ?",
-            (
-                roots[0][0] if roots else None,
-                _ERROR if errors else _PENDING if pending else _SUCCESS,
-                start,
-                latest,
-                latency,
-                cost,
-                tokens,
-                trace,
-            ),
-        )
-
-    def _turn_end(self, trace: int, end: int | None) -> int:
-        """When the agent did the last thing in a turn, so far if it goes on. Markers and calls that are not part of
-        the conversation (those without events) may be later."""
-        if end is not None:
-            return end
-        row = self.db.execute(
-            "SELECT max(coalesce(end, start)) FROM span WHERE trace = ? AND session IS NOT NULL "
-            "AND (type = ? OR (type = ? AND first IS NOT NULL))",
-            (trace, _TYPE_CODES["SPAN"], _TYPE_CODES["GENERATION"]),
-        ).fetchone()
-        return int(row[0])
-
     def _known(self, places: Iterable[tuple[int, int]]) -> dict[tuple[int, int], int]:
         rows = self.db.execute(
             "SELECT s.trace, s.uid, s.id FROM json_each(?) p "
             "JOIN span s ON s.uid = json_extract(p.value, '$[1]') AND s.trace = json_extract(p.value, '$[0]')",
-            (_encode(list(places)).decode(),),
+            (listed(places),),
         )
         return {(trace, uid): id for trace, uid, id in rows}
 
-    def _put_rows(self, spans: Sequence[tuple[int, int, int, SpanRow]]) -> None:
-        plain, with_usage = [], []
-        for number, trace, uid, span in spans:
-            row = (
-                number, trace, uid, span.parent, self.name(span.name), _TYPE_CODES[span.type],
-                _STATUS_CODES[span.status], span.start, span.end,
-            )  # fmt: skip
-            model, stop_reason = span.model, span.stop_reason
-            usage = (
-                self.name(model) if model else None, span.input_tokens, span.output_tokens, span.cache_read_tokens,
-                span.cache_write_tokens, span.cache_write_1h_tokens, span.reasoning_tokens, span.cost,
-            )  # fmt: skip
-            told = (self.name(stop_reason) if stop_reason else None, span.total_tokens, span.call, span.alias)
-            if usage + told == _NO_USAGE and not span.logged and span.waiting is None:
-                plain.append(row)
+    def _put_rows(self, spans: Iterable[tuple[int, int, SpanRow]]) -> None:
+        """Write received spans, each given with its number and the number of its trace."""
+        heads, details = [], []
+        for number, trace, span in spans:
+            head, detail = self._head(number, trace, span), self._detail(span)
+            if detail == _NO_DETAIL:
+                heads.append(head)
             else:
-                with_usage.append((*row, *usage, span.cost_reported, *told, span.logged, span.waiting))
-        self.db.executemany(_UPSERT_PLAIN, plain)
-        self.db.executemany(_UPSERT_USAGE, with_usage)
-        self._unanalyzed += len(spans)
+                details.append((*head, *detail))
+        self.db.executemany(_UPSERT_HEAD, heads)
+        self.db.executemany(_UPSERT_DETAIL, details)
+        self._unanalyzed += len(heads) + len(details)
+
+    def _put_rows_of_turn(self, trace: int, spans: Iterable[tuple[SpanRow, OfTurn]]) -> None:
+        rows = [(*self._head(None, trace, span), *self._detail(span), *of_turn) for span, of_turn in spans]
+        self.db.executemany(_UPSERT_OF_TURN, rows)
+        self._unanalyzed += len(rows)
+
+    def _head(self, number: int | None, trace: int, span: SpanRow) -> _Head:
+        type, status = _TYPE_CODES[span.type], _STATUS_CODES[span.status]
+        return _Head(number, trace, span.id, span.parent, self.name(span.name), type, status, span.start, span.end)
+
+    def _detail(self, span: SpanRow) -> _Detail:
+        return _Detail(
+            model=self.name(span.model) if span.model else None,
+            input=span.input_tokens,
+            output=span.output_tokens,
+            total=span.total_tokens,
+            cache_read=span.cache_read_tokens,
+            cache_write=span.cache_write_tokens,
+            cache_write_1h=span.cache_write_1h_tokens,
+            reasoning=span.reasoning_tokens,
+            cost=span.cost,
+            cost_reported=span.cost_reported,
+            stop_reason=self.name(span.stop_reason) if span.stop_reason else None,
+            exit_code=span.exit_code,
+            waiting=span.waiting,
+            call=span.call,
+            alias=span.alias,
+            logged=span.logged,
+        )
 
     def _put_details(self, spans: Mapping[int, SpanRow], known: Collection[int]) -> None:
         before = self._facts_of(known)
-        columns = Columns()
+        values = AttributeValues()
         facts, contents, changed = [], [], []
         for number, span in spans.items():
             data = {"metadata": span.metadata, "attributes": span.attributes}
             text = _encode(data).decode() if span.metadata or span.attributes else None
             if text is not None and "null" in text:
-                # Perhaps a number that JSON cannot say.
+                # It may stand for a number that JSON does not have.
                 data = {name: _finite(table) for name, table in data.items()}
                 text = _encode(data).decode()
             if text != before.get(number):
@@ -334,7 +311,7 @@ class SpanWriter:
                     changed.append((number,))
                 if text is not None:
                     facts.append((number, text))
-                    columns.add(number, data)
+                    values.add(number, data)
             if span.input is not None or span.output is not None or span.tool_calls:
                 contents.append((number, *map(self._pack, (span.input, span.output, span.tool_calls or None))))
         self.db.executemany("INSERT OR IGNORE INTO resent (span) VALUES (?)", changed)
@@ -342,12 +319,12 @@ class SpanWriter:
         self.db.executemany("DELETE FROM content WHERE span = ?", [(number,) for number in known])
         self.db.executemany("INSERT INTO facts (span, data) VALUES (?, ?)", facts)
         self.db.executemany("INSERT INTO content (span, input, output, tool_calls) VALUES (?, ?, ?, ?)", contents)
-        columns.write(self.db, self._path)
+        values.write(self.db, self._path)
 
     def _facts_of(self, spans: Collection[int]) -> dict[int, str]:
         rows = self.db.execute(
             "SELECT span, data FROM facts WHERE span IN (SELECT value FROM json_each(?))",
-            (_encode(list(spans)).decode(),),
+            (listed(spans),),
         )
         return dict(rows.fetchall()) if spans else {}
 
@@ -365,7 +342,7 @@ class SpanWriter:
 
 
 def _finite(value: Any) -> Any:
-    """The same value with a text in place of every number that is none, or infinite."""
+    """The value with a text in place of every NaN and infinity."""
     if isinstance(value, dict):
         return {name: _finite(item) for name, item in value.items()}
     if isinstance(value, list):

@@ -24,8 +24,6 @@ from .records import (
     span_fields,
 )
 
-__all__ = ["read_logs", "read_spans"]
-
 _SPAN_KINDS = {f"SPAN_KIND_{name}": number for number, name in enumerate(KINDS)}
 _STATUS_CODES = {"STATUS_CODE_OK": 1, "STATUS_CODE_ERROR": 2}
 
@@ -43,7 +41,7 @@ def _load(body: bytes) -> dict[str, Any]:
 
 
 def _mended(body: bytes) -> Any:
-    """JavaScript cuts texts in the middle of a character, to half a surrogate pair: no reason to lose the rest."""
+    """Decode a body with lone surrogates, which JavaScript leaves where it cuts a text; None if it is not JSON."""
     if b"\\u" not in body:
         return None
     try:
@@ -194,7 +192,7 @@ def _pairs(table: dict[str, Any], name: str) -> Attributes:
 
 
 def _json_value(value: Any, depth: int = MAX_DEPTH) -> Any:
-    """A value that is not as the protocol has it is kept as it came."""
+    """The plain value of an AnyValue. A value of another shape is kept as it came."""
     if not isinstance(value, dict):
         return value
     for kind, inner in value.items():

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from backstory.library import Library
-from backstory.money import Tokens, price
+from backstory.prices import Tokens, price
 from tests.archive_world import turn_row
 from tests.traces_world import World, caller
 from tests.transcripts import Transcript, stable_uuid
@@ -241,7 +241,7 @@ class TestKeepingUp:
     def test_other_rules_make_everything_again(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         world.sync(Transcript("one").prompt("go").answer("done"))
         before = world.spans(world.traces()[0])
-        monkeypatch.setattr("backstory.archive.local.spans.projection._VERSION", 99)
+        monkeypatch.setattr("backstory.ingest.projection._VERSION", 99)
         world.sync()
         assert world.spans(world.traces()[0]) == before
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from backstory.archive.local.following import Following
 from backstory.archive.spans import Window
+from backstory.ingest.projection import TurnProjection
 from tests.traces_world import World
 from tests.transcripts import Transcript, stable_uuid
 
@@ -190,8 +190,8 @@ class TestLooseUsage:
 
     def test_when_time_is_short(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         """Projecting stops when its time is up, and goes on later; this does not lose what belongs to no turn."""
-        project = Following.project
-        monkeypatch.setattr(Following, "project", lambda self, seconds: project(self, -1.0))
+        follow = TurnProjection.follow
+        monkeypatch.setattr(TurnProjection, "follow", lambda self, newest, deadline: follow(self, newest, 0.0))
         self.write(world)
         world.sync(Transcript("one").prompt("go").answer("done"))
         for _ in range(3):

@@ -1,4 +1,4 @@
-"""Spans and log records of OTLP as they were sent, in whatever encoding.
+"""Spans and log records of OTLP, decoded from any encoding.
 
 Fields that the shape of a span has no place for become attributes whose names begin with `otel.`, so that nothing that
 was sent is lost.
@@ -7,28 +7,12 @@ was sent is lost.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct
 
-__all__ = [
-    "KINDS",
-    "MAX_DEPTH",
-    "Attributes",
-    "LogRecord",
-    "RawEvent",
-    "RawSpan",
-    "Undecodable",
-    "finite",
-    "link_fields",
-    "log_fields",
-    "milliseconds",
-    "sender_fields",
-    "span_fields",
-    "with_fields",
-]
-
 Attributes = dict[str, Any]
+SpanType = Literal["EVENT", "GENERATION", "SPAN"]
 
 # What is nested deeper is kept as JSON text.
 MAX_DEPTH = 100
@@ -38,7 +22,7 @@ _MAX_MS = 253_402_300_799_000
 
 
 class Undecodable(ValueError):
-    """Not an OTLP body; the message says why."""
+    """Not an OTLP body; the message has the reason."""
 
 
 class RawEvent(NamedTuple):
@@ -143,7 +127,8 @@ def with_fields(attributes: Attributes, fields: Attributes) -> Attributes:
         return {**attributes, **fields}
     merged = dict(attributes)
     for name, value in fields.items():
-        while name in merged and merged[name] != value:
+        # By their texts: True and 1 are equal, but not the same value.
+        while name in merged and repr(merged[name]) != repr(value):
             name = f"otel.{name}"
         merged.setdefault(name, value)
     return merged

@@ -1,4 +1,4 @@
-"""What model calls cost: the prices of `genai-prices` at the time of the call. What has no price there costs None."""
+"""The cost of model calls, by the prices of `genai-prices` at the time of the call."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from msgspec import Struct
 
 if TYPE_CHECKING:
     from genai_prices.types import ModelInfo, ModelPrice, Provider
-
-__all__ = ["Tokens", "price", "price_list"]
 
 _PROBE = 1_000
 _KINDS = ("cache_read_tokens", "cache_write_5m_tokens", "cache_write_1h_tokens")
@@ -39,7 +37,7 @@ class _Rates(Struct, frozen=True):
 
 
 def price(model: str | None, tokens: Tokens, at_ms: int, provider: str | None = None) -> float | None:
-    """Dollars, or None for a model nobody has a price for."""
+    """Dollars, or None for a model without a known price."""
     if not model:
         return None
     found = _find(model, provider)
@@ -67,7 +65,7 @@ def _moment(ms: int) -> datetime:
 
 
 def price_list() -> str:
-    """Which prices these are: others may know models that these do not."""
+    """The version of the price list. Another version may know other models."""
     from importlib.metadata import version
 
     return version("genai-prices")
@@ -78,7 +76,7 @@ def _find(model: str, provider: str | None) -> tuple[Provider, ModelInfo] | None
     from genai_prices.data_snapshot import get_snapshot
 
     snapshot = get_snapshot()
-    # A provider nobody knows (a proxy, a gateway) says less than the name of the model.
+    # An unknown provider (a proxy, a gateway) counts less than the name of the model.
     for provider_id in (provider, None) if provider else (None,):
         try:
             return snapshot.find_provider_model(model, None, provider_id, None)
@@ -93,7 +91,7 @@ _RATES: dict[int, _Rates] = {}
 
 def _learn_rates(prices: ModelPrice) -> _Rates:
     """Asking the price list takes a tenth of a millisecond, too long for each of a million calls. Within a tier it is
-    linear, so what a thousand tokens of each kind cost tells everything."""
+    linear, so the cost of a thousand tokens of each kind is enough."""
     from genai_prices import Usage
 
     def rate(**usage: int) -> float:

@@ -1,10 +1,8 @@
-"""The index and the traces: both follow from the record, and are brought to what it has, wherever they were left."""
+"""The search index, brought to the state of the record from wherever it was left."""
 
 from __future__ import annotations
 
-import logging
 import sqlite3
-import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -22,12 +20,7 @@ from .index import EventDocument, ExchangeDocument, Index, IndexWriter, turn_num
 from .rows import split_uids
 
 if TYPE_CHECKING:
-    from .spans.projection import Projection
-    from .spans.store import LocalSpans
-
-__all__ = ["Following"]
-
-log = logging.getLogger(__name__)
+    from .spans.turns import TraceFeed
 
 _PAGE_ROWS = 2_000
 _PAGE_STALE = 200
@@ -48,14 +41,17 @@ _SELECT_EXCHANGE = "SELECT user, user_text, said FROM exchange WHERE session = ?
 _SELECT_PARTS = "SELECT uid, type, tool, body FROM event WHERE uid IN ({})"
 
 
-class Following:
-    """For one process at a time: whoever holds the writer lock, or a process that works for it."""
+class Feed:
+    """Feeds the index from the record. Used by one process at a time: the writer, or the process that works for it.
 
-    def __init__(self, record: sqlite3.Connection, events: Index, exchanges: Index, spans: LocalSpans) -> None:
+    `traces` follows the same record.
+    """
+
+    def __init__(self, record: sqlite3.Connection, events: Index, exchanges: Index, traces: TraceFeed) -> None:
         self._record = record
         self._events = events
         self._exchanges = exchanges
-        self._spans = spans
+        self.traces = traces
         self._bodies = Bodies(lambda: stored_dictionary(record))
         self._fed_event: int | None = None
         self._fed_change = 0
@@ -64,14 +60,10 @@ class Following:
         # Opened when first needed: a sync that finds nothing new should not pay for them.
         self._event_writer: IndexWriter | None = None
         self._exchange_writer: IndexWriter | None = None
-        self._projection: Projection | None = None
-        self._complaint = ""
-        # After a power cut the record may have lost what was projected already.
-        self._projected = min(spans.projected, self._newest_change())
 
     def feed(self) -> None:
         """Take in the events that were committed; they are found after the next flush."""
-        with self._whole_or_not_at_all():
+        with self._all_or_nothing():
             if self._fed_event is None:
                 self._locate()
             self._delete_stale()
@@ -81,7 +73,7 @@ class Following:
 
     def flush(self) -> bool:
         """Make everything that was committed searchable. True if something was missing."""
-        with self._whole_or_not_at_all():
+        with self._all_or_nothing():
             self.feed()
             behind = self._uncommitted
             if self._uncommitted:
@@ -96,67 +88,22 @@ class Following:
             self._fed_change = newest
         return behind
 
-    @property
-    def projected(self) -> int:
-        """The last change of the record that the traces have."""
-        return self._projected
-
-    def project(self, seconds: float) -> None:
-        """Let the traces follow; what is left after so many seconds is for the next time."""
-        newest = self._newest_change()
-        if self._projected >= newest:
-            return
-        try:
-            if self._projection is None:
-                from .spans.projection import Projection
-
-                self._projection = Projection(self._record, self._spans, self._bodies.unpack, self._projected)
-            self._projected = self._projection.follow(newest, time.monotonic() + seconds)
-        except (ArchiveError, sqlite3.DatabaseError) as error:
-            self._complain(error)
-            self._close_projection()
-            self._projected = min(self._spans.projected, newest)
-
-    def forget_traces(self, session: int, key: str, remember: bool) -> bool:
-        """Delete the traces of a session that was forgotten; False if that has to be tried again."""
-        try:
-            self._spans.forget(session, key, remember=remember)
-        except (ArchiveError, sqlite3.DatabaseError) as error:
-            self._complain(error)
-            return False
-        return True
-
-    def _complain(self, error: Exception) -> None:
-        """Whatever is wrong with the traces, the archive goes on without them."""
-        if str(error) != self._complaint:
-            log.warning("traces are not up to date: %s", error)
-        self._complaint = str(error)
-
     def rebuild(self) -> int:
-        """New indexes from everything in the record, swapped in when they are complete. Gives the number of events."""
+        """New indexes from everything in the record, swapped in when complete. Returns the number of events."""
         self._close_index()
-        with self._whole_or_not_at_all():
+        with self._all_or_nothing():
             self._rebuild_exchanges()
             return self._events.build(self._feed_all)
-
-    def rewrite_traces(self) -> None:
-        """Write the file of the traces anew: nothing of what was deleted is left in it."""
-        self._spans.rewrite()
 
     def close(self) -> None:
         """Without a flush: what was fed since the last one is missing in the index, and will be fed again."""
         with ExitStack() as parts:
             parts.callback(self._close_index)
-            parts.callback(self._close_projection)
-
-    def _close_projection(self) -> None:
-        if self._projection is not None:
-            self._projection.close()
-            self._projection = None
+            parts.callback(self.traces.close)
 
     @contextmanager
-    def _whole_or_not_at_all(self) -> Iterator[None]:
-        """What was fed when something went wrong is taken back: it would be fed once more, and found twice."""
+    def _all_or_nothing(self) -> Iterator[None]:
+        """Roll back on an error: what was fed is fed again later, and would be found twice."""
         try:
             yield
         except BaseException:
@@ -164,7 +111,7 @@ class Following:
             self._uncommitted = self._uncommitted_exchanges = False
             for writer in (self._event_writer, self._exchange_writer):
                 if writer is not None:
-                    with suppress(ArchiveError):  # the first failure is the one to tell of
+                    with suppress(ArchiveError):  # the first error is the one to report
                         writer.rollback()
             raise
 

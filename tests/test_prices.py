@@ -9,7 +9,7 @@ from genai_prices import Usage, calc_price
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backstory.money import Tokens, price
+from backstory.prices import Tokens, price
 
 NOW = 1_767_225_600_000
 MODELS = ["claude-opus-4-5-20251101", "claude-sonnet-4-5", "claude-haiku-4-5", "gpt-4o", "gpt-5", "gemini-2.5-pro"]

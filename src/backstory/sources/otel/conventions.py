@@ -1,9 +1,7 @@
-"""Names of attributes by what they say: the GenAI conventions, OpenInference, Vercel AI SDK, pydantic-ai, OpenLLMetry,
+"""Names of attributes by their meaning: the GenAI conventions, OpenInference, Vercel AI SDK, pydantic-ai, OpenLLMetry,
 Langfuse, and the agents' own."""
 
 from __future__ import annotations
-
-__all__ = ["METADATA", "PREFIXES", "READ", "SLOTS", "SPREAD", "TAKEN"]
 
 # What to take, and under which names it comes; of several the first counts.
 TAKEN = {
@@ -93,7 +91,7 @@ READ = {
         cwd workspace.path process.working_directory
     """,
 }
-# Name -> what it says, and its rank among the names that say the same.
+# Name -> its meaning, and its rank among the names of the same meaning.
 SLOTS = {
     name: (slot, rank)
     for table in (TAKEN, READ)

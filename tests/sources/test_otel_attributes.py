@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from backstory.model import EventType
-from backstory.money import Tokens
-from backstory.toolsets.traces.attributes import Meaning, interpret
-from backstory.toolsets.traces.messages import said_in
+from backstory.prices import Tokens
+from backstory.sources.otel.attributes import Meaning, interpret
+from backstory.sources.otel.messages import read_messages
+from backstory.sources.otel.records import with_fields
 
 NOW = 1_767_225_600_000
 
@@ -71,19 +72,19 @@ class TestConventions:
         assert found.cost == pytest.approx((60 * 2.5 + 40 * 1.25 + 7 * 10) / 1e6)
         assert not found.cost_reported
 
-    @pytest.mark.parametrize("name", ["gen_ai.usage.total_tokens", "llm.token_count.total", "ai.usage.tokens"])
-    def test_totals(self, name: str) -> None:
+    def test_totals(self) -> None:
         """A total that comes alone is one; beside one part it tells the other."""
-        alone = interpret({"gen_ai.request.model": "gpt-4o", name: 120}, NOW)
-        assert (alone.type, alone.tokens, alone.total_tokens, alone.cost) == ("GENERATION", None, 120, None)
-        assert alone.rest == {name: 120}
-        beside = interpret({"gen_ai.usage.input_tokens": 100, name: 120}, NOW)
-        assert (beside.tokens, beside.total_tokens) == (Tokens(100, 20), None)
-        assert interpret({"gen_ai.usage.output_tokens": 20, name: 120}, NOW).tokens == Tokens(100, 20)
+        for name in ["gen_ai.usage.total_tokens", "llm.token_count.total", "ai.usage.tokens"]:
+            alone = interpret({"gen_ai.request.model": "gpt-4o", name: 120}, NOW)
+            assert (alone.type, alone.tokens, alone.total_tokens, alone.cost) == ("GENERATION", None, 120, None)
+            assert alone.rest == {name: 120}
+            beside = interpret({"gen_ai.usage.input_tokens": 100, name: 120}, NOW)
+            assert (beside.tokens, beside.total_tokens) == (Tokens(100, 20), None)
+            assert interpret({"gen_ai.usage.output_tokens": 20, name: 120}, NOW).tokens == Tokens(100, 20)
 
-    @pytest.mark.parametrize("name", ["gen_ai.usage.cache_write.input_tokens", "cache_write_token_count"])
-    def test_cache_writes(self, name: str) -> None:
-        assert interpret({"input_token_count": "100", name: 30}, NOW).tokens == Tokens(100, 0, 0, 30)
+    def test_cache_writes(self) -> None:
+        for name in ["gen_ai.usage.cache_write.input_tokens", "cache_write_token_count"]:
+            assert interpret({"input_token_count": "100", name: 30}, NOW).tokens == Tokens(100, 0, 0, 30)
 
     def test_what_is_not_shown_as_it_was_sent(self) -> None:
         """Stays an attribute: losing names, other types, counts that were added up."""
@@ -135,9 +136,9 @@ class TestConventions:
         assert found.metadata == {"userId": "u1", "tier": "pro", "team": {"name": "core"}}
         assert found.rest == {}
 
-    @pytest.mark.parametrize("bad", [-1, "x", 1.5, True, None, [], 10**30])
-    def test_nonsense_counts(self, bad: Any) -> None:
-        assert meaning(model="m", input_tokens=bad).tokens is None
+    def test_nonsense_counts(self) -> None:
+        for bad in [-1, "x", 1.5, True, None, [], 10**30]:
+            assert meaning(model="m", input_tokens=bad).tokens is None
 
 
 class TestMessages:
@@ -184,7 +185,7 @@ class TestMessages:
         ids=["genai", "openai", "anthropic", "vercel"],
     )
     def test_shapes(self, messages: list[Any]) -> None:
-        said = said_in(messages, EventType.USER_INPUT)
+        said = read_messages(messages, EventType.USER_INPUT)
         tools = [entry.tool if entry.type is EventType.TOOL_CALL else None for entry in said]
         assert tuple((entry.type, entry.text, tool) for entry, tool in zip(said, tools, strict=True)) == self.EXPECTED
         assert {entry.call for entry in said if entry.type in (EventType.TOOL_CALL, EventType.TOOL_RESPONSE)} == {"1"}
@@ -200,10 +201,16 @@ class TestMessages:
             },
             NOW,
         )
-        assert [entry.text for entry in said_in(found.input, EventType.USER_INPUT)] == ["hi"]
-        (call,) = said_in(found.output, EventType.ASSISTANT_RESPONSE)
+        assert [entry.text for entry in read_messages(found.input, EventType.USER_INPUT)] == ["hi"]
+        (call,) = read_messages(found.output, EventType.ASSISTANT_RESPONSE)
         assert (call.tool, call.arguments) == ("ls", {"a": 1})
 
-    @pytest.mark.parametrize("value", [None, 5, [None, 3, {}, [], {"role": 7, "content": {"a": 1}}], {}, "", " "])
-    def test_nonsense(self, value: Any) -> None:
-        assert said_in(value, EventType.USER_INPUT) == []
+    def test_nonsense(self) -> None:
+        for value in [None, 5, [None, 3, {}, [], {"role": 7, "content": {"a": 1}}], {}, "", " "]:
+            assert read_messages(value, EventType.USER_INPUT) == []
+
+
+class TestFields:
+    def test_values_that_only_compare_equal_are_both_kept(self) -> None:
+        """An attribute keeps its name; a field with another value of that name gets a prefix."""
+        assert with_fields({"a": True, "b": 1}, {"a": 1, "b": 1}) == {"a": True, "b": 1, "otel.a": 1}

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from backstory.archive.spans import Window
-from backstory.toolsets.traces.receiver import Receiver
-from backstory.toolsets.traces.sessions import Sessions
+from backstory.ingest.telemetry import Receiver
 from tests.traces_world import World
 from tests.transcripts import Transcript, stable_uuid
 
@@ -29,7 +28,7 @@ class TwinWorld(World):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         archive = self.library.archive
-        self.receiver = Receiver(archive, Sessions(archive, self.library.home), "egress")
+        self.receiver = Receiver(archive, self.library.home, "egress")
 
     def send_spans(self, service: str, *spans: dict[str, Any]) -> None:
         resource = {"attributes": pairs({"service.name": service})}
@@ -143,7 +142,7 @@ class TestOneSpan:
         assert bash["data"]["attributes"]["sandbox"] == "strict"
         assert bash["data"]["metadata"]["waitingMs"] == root["data"]["metadata"]["waitingMs"] == 500
         assert answer["data"]["output"] == "One file."
-        assert [use.milliseconds for use in world.library.archive.spans.tools(Window())] == [500]
+        assert [use.milliseconds for use in world.library.archive.spans.stats(Window(), "tool")] == [500]
 
     def test_found_once(self, world: TwinWorld) -> None:
         world.sync(talk())
@@ -268,7 +267,7 @@ class TestAnyOrder:
         """Sent again, and projected again from the beginning."""
         take(world, "spans", "whole", "logs", "spans", "logs")
         assert world.everything() == expected
-        monkeypatch.setattr("backstory.archive.local.spans.projection._VERSION", 99)
+        monkeypatch.setattr("backstory.ingest.projection._VERSION", 99)
         world.sync(Transcript("other").prompt("x").answer("y"))
         world.send_logs("claude-code", *claude_logs(talk()))
         assert len(world.find("data.attributes.sandbox", "strict")) == 1

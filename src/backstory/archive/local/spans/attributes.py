@@ -1,5 +1,5 @@
-"""Attributes by path. One row has a path's values of many spans: a filter on any path reads the rows of that path
-alone, and what a span adds goes into rows that are written anyway."""
+"""Attributes by path. One row has the values that many spans have at a path: a filter reads the rows of its path alone,
+and the attributes of a new span go into rows that are written anyway."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ import msgspec
 
 from .conditions import MAX_VALUE_CHARS, bindable
 from .rows import MAX_DEPTH, flatten
-
-__all__ = ["Columns", "add_functions"]
 
 _MAX_VALUES = 512
 # A row that has so many is not added to: the larger it is, the more has to be written again for each value.
@@ -35,12 +33,12 @@ _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 
 
-class Columns:
-    """What the spans of one write say, gathered by path."""
+class AttributeValues:
+    """The attributes of the spans of one write, by path."""
 
     def __init__(self) -> None:
         self._tables: dict[str, dict[str, dict[int, Any]]] = {prefix: {} for prefix in _PREFIXES}
-        # A span may say a path twice: {"a.b": 1, "a": {"b": 2}}.
+        # A span may have a path twice: {"a.b": 1, "a": {"b": 2}}.
         self._more: list[tuple[str, int, Any]] = []
 
     def add(self, number: int, data: dict[str, dict[str, Any]]) -> None:
@@ -93,9 +91,9 @@ def _append(db: sqlite3.Connection, path: int, spans: list[int], values: list[An
 
 
 def add_functions(db: sqlite3.Connection) -> None:
-    """What the conditions on attributes are made of."""
+    """Add the SQL functions that conditions on attributes use."""
     db.create_function("matching", 4, _matching, deterministic=True)
-    db.create_function("says", 4, _says, deterministic=True)
+    db.create_function("has_value", 4, _has_value, deterministic=True)
     db.create_function("fact", 2, _fact, deterministic=True)
 
 
@@ -111,8 +109,8 @@ def _matching(spans: str, data: str, operator: str, value: Any) -> str | None:
     return f"[{','.join([numbers[place] for place in places])}]"
 
 
-def _says(facts: str, path: str, operator: str, value: Any) -> bool:
-    """Whether a span's own facts match."""
+def _has_value(facts: str, path: str, operator: str, value: Any) -> bool:
+    """True if the attributes of one span match."""
     _, test = _test(operator, value)
     return any(test(found) for found in _values_at(facts, path))
 
@@ -123,7 +121,7 @@ def _fact(facts: str, path: str) -> Any:
 
 
 def _values_at(facts: str, path: str) -> list[Any]:
-    """`metadata.x` is also what was sent as a plain attribute: metadata is whatever somebody added."""
+    """`metadata.x` also finds a plain attribute `x`: senders put metadata in either place."""
     data = _decode(facts)
     prefix, _, rest = path.partition(".")
     found = _leaves(data[prefix], rest, MAX_DEPTH)
@@ -131,7 +129,7 @@ def _values_at(facts: str, path: str) -> list[Any]:
 
 
 def _leaves(table: dict[str, Any], path: str, depth: int) -> list[Any]:
-    """Dots are part of names as well as between them."""
+    """The values at a path. A dot may separate names or be a part of one."""
     found = []
     value = table.get(path)
     if type(value) in _SCALARS:
@@ -149,10 +147,10 @@ def _leaves(table: dict[str, Any], path: str, depth: int) -> list[Any]:
 
 @lru_cache(maxsize=256)
 def _test(operator: str, value: Any) -> tuple[str | None, Callable[[Any], bool]]:
-    """How to tell whether a value matches, and what must stand in the JSON of those that do."""
+    """The test of a value, and a text that the JSON of all matching values contains."""
     if isinstance(value, bytes):
-        wanted = value == b"\1"
-        return None, lambda found: found is wanted
+        expected = value == b"\1"
+        return None, lambda found: found is expected
     if operator == "contains":
         return _encode(value)[1:-1].decode(), lambda found: isinstance(found, str) and value in found.casefold()
     if isinstance(value, str):

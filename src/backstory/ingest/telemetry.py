@@ -1,47 +1,147 @@
-"""Spans and logs as they are received: understood, put into the store, and their sessions kept."""
+"""Receiving telemetry: spans and log records become rows of spans, and their messages events of sessions."""
 
 from __future__ import annotations
 
-from collections import defaultdict
+import os
+import threading
+from collections import OrderedDict, defaultdict
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from ...archive.base import Archive
-from ...archive.spans import Origin, SpanRow
-from ...model import EventType, call_by_tokens, digest
-from ...otelfiles import Line
-from ...redact import Mode, egress_value
-from .attributes import Meaning, interpret
-from .events import take_events
-from .logs import read_log
-from .messages import Said, said_in
-from .otlp import Encoding, decode_logs, decode_spans
-from .records import LogRecord, RawSpan, with_fields
-from .sessions import Sessions, TelemetrySession, agent_of
-
-__all__ = ["Receiver", "Taken"]
+from ..archive.base import Archive
+from ..archive.spans import Origin, SpanRow
+from ..config import make_private_folder
+from ..model import EventType, call_by_tokens, digest, session_mark
+from ..redact import Mode, egress_value
+from ..sources.otel.attributes import Meaning, interpret
+from ..sources.otel.messages import Message, read_log, read_messages, take_events
+from ..sources.otel.otlp import Encoding, decode_logs, decode_spans
+from ..sources.otel.records import LogRecord, RawSpan, with_fields
+from ..sources.otel.source import FOLDER, Line, session_file
 
 _CLAUDE, _CODEX = "claude-code", "codex"
 _MAX_NAME_CHARS = 1_000
-_WAITING = ".blocked_on_user"  # how Claude Code names a span in which it waits for a person
+_WAITING = ".blocked_on_user"  # the end of the name of a span in which Claude Code waits for a person
 _NOTHING_NEW = (None,) * 5
+_OWN = "otel"
+# Service name of an agent -> the source of its transcripts.
+_AGENTS = {
+    "claude-code": "claude-code",
+    "claude_code": "claude-code",
+    "gemini-cli": "gemini-cli",
+    "qwen-code": "qwen-code",
+}
+_MAX_ID_CHARS = 1_000
+_MAX_SESSIONS = 1_000
+_MAX_FILE_NAME_CHARS = 250
+
+
+class TelemetrySession(Struct, frozen=True):
+    """A session that telemetry names. `native` is the agent's own id."""
+
+    key: str
+    native: str
+    kept: bool
+    """Its messages are kept in a file: no transcript has them."""
+
+
+@lru_cache(maxsize=256)
+def agent_of(service: str | None) -> str | None:
+    """The source of an agent's transcripts, by the name of the service that sends its telemetry."""
+    name = (service or "").lower()
+    # codex_exec, codex_cli_rs, codex-app-server: each of Codex' programs has a name of its own.
+    return "codex" if name.startswith("codex") else _AGENTS.get(name)
+
+
+class TelemetrySessions:
+    """The sessions of telemetry, and the files with their messages."""
+
+    def __init__(self, archive: Archive, home: Path) -> None:
+        self._archive = archive
+        self._home = home
+        make_private_folder(home / FOLDER)
+        self._lock = threading.Lock()
+        self._written: OrderedDict[str, set[str]] = OrderedDict()
+
+    def find(self, native: str, service: str | None) -> TelemetrySession | None:
+        """The session of an agent that is in the archive, or one of our own under the same id."""
+        native = native.strip().encode("utf-8", "replace").decode()
+        if not native or len(native) > _MAX_ID_CHARS:
+            return None
+        agent = agent_of(service)
+        if agent is not None:
+            key = f"{agent}/{native}"
+            if self._archive.session(key) is not None or self._archive.forgotten([session_mark(key)]):
+                return TelemetrySession(key, native, False)
+        return TelemetrySession(
+            f"{_OWN}/{native}", native, len(session_file(self._home, native).name) <= _MAX_FILE_NAME_CHARS
+        )
+
+    def lines(
+        self, session: TelemetrySession, messages: list[Message], ts: int, model: str | None, cwd: str | None
+    ) -> list[Line]:
+        """One line for each message. Calls repeat the messages before them: the same words at the same place of the
+        conversation are the same event."""
+        seen: dict[tuple[str, ...], int] = {}
+        lines = []
+        for entry in messages:
+            arguments = "" if entry.arguments is None else msgspec.json.encode(entry.arguments).decode()
+            content: tuple[str, ...] = (entry.type, entry.call or "")
+            if not (entry.once and entry.call):
+                content = (entry.type, entry.text, entry.tool or "", entry.call or "", arguments)
+            seen[content] = seen.get(content, -1) + 1
+            uid = digest(_OWN, session.native, *content, str(seen[content])).hex()
+            lines.append(
+                Line(uid, ts, entry.type, entry.text, entry.tool, entry.call, entry.arguments, model, entry.failed, cwd)
+            )
+        return lines
+
+    def append(self, session: TelemetrySession, lines: list[Line]) -> None:
+        """Whole lines in one write: other processes may append to the same file."""
+        if self._archive.forgotten([session_mark(session.key)]):
+            return
+        lines = self._news(session, lines)
+        data = b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
+        if not data:
+            return
+        path = session_file(self._home, session.native)
+        with self._lock, os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "ab") as file:
+            file.write(data)
+
+    def _news(self, session: TelemetrySession, lines: list[Line]) -> list[Line]:
+        """The lines that this process has not written yet. Every call repeats its whole conversation; a line that
+        stands in the file twice counts once."""
+        with self._lock:
+            written = self._written.setdefault(session.native, set())
+            self._written.move_to_end(session.native)
+            if len(self._written) > _MAX_SESSIONS:
+                self._written.popitem(last=False)
+            news = [line for line in lines if line.uid not in written]
+            written.update(line.uid for line in lines)
+            return list({line.uid: line for line in reversed(news)}.values())[::-1]
 
 
 class Taken(Struct, frozen=True):
+    """The result for one body: the number of rejected records, and the reason of the first."""
+
     rejected: int = 0
     message: str = ""
 
 
 class _Batch(Struct):
+    """The rows that one body becomes."""
+
     spans: list[SpanRow] = []
     origins: dict[str, Origin] = {}
     lines: dict[TelemetrySession, list[Line]] = {}
     rejected: int = 0
     message: str = ""
     session_starts: dict[str, int] = {}
-    """When the span that tells the session of a trace started: a subagent's may come before its parent's."""
+    """The start of the span that gave a trace its session: a span of a subagent may come before that of its parent."""
 
     def reject(self, message: str) -> None:
         self.rejected += 1
@@ -49,11 +149,11 @@ class _Batch(Struct):
 
 
 class Receiver:
-    """Any thread may call it. Raises Undecodable for what is not OTLP, and the store's errors."""
+    """Takes OTLP bodies, in any thread. Raises Undecodable for other bodies, and the errors of the archive."""
 
-    def __init__(self, archive: Archive, sessions: Sessions, redact: Mode) -> None:
+    def __init__(self, archive: Archive, home: Path, redact: Mode) -> None:
         self._archive = archive
-        self._sessions = sessions
+        self._sessions = TelemetrySessions(archive, home)
         self._redact = redact
 
     def take_spans(self, body: bytes, encoding: Encoding) -> Taken:
@@ -109,11 +209,13 @@ class Receiver:
         if meaning.session is None:
             return
         if output is not None:
-            self._remember(batch, meaning, raw.service, output.said(attributes, span.call), raw.end or raw.start)
+            self._add_messages(
+                batch, meaning, raw.service, output.messages(attributes, span.call), raw.end or raw.start
+            )
         elif meaning.type == "GENERATION" or span.parent is None:
-            # Model calls tell what was said; so does what is around them, when it is all there is.
+            # Model calls have the messages. Where there are none, the root has.
             time = raw.start if meaning.output is None else raw.end or raw.start
-            self._remember(batch, meaning, raw.service, _said(meaning), time)
+            self._add_messages(batch, meaning, raw.service, _conversation(meaning), time)
 
     def _take_log(self, batch: _Batch, record: LogRecord) -> None:
         service, agent = record.service, agent_of(record.service)
@@ -123,7 +225,7 @@ class Receiver:
         if _is_id(record.trace_id, 16):
             trace = record.trace_id.hex()
         elif meaning.session is not None:
-            # No trace to belong to: what answers one prompt is one, where agents tell which.
+            # Without a trace, the records of one prompt are one, where agents name the prompt.
             trace = digest("logs", service or "", meaning.session, log.prompt_id or "").hex()
         else:
             batch.reject("a log record needs a trace id, or a session or conversation id")
@@ -151,8 +253,8 @@ class Receiver:
                 span.attributes = with_fields(span.attributes, {"otel.body": log.body})
         batch.spans.append(span)
         self._join(batch, span, meaning, service, log.title)
-        if meaning.session is not None and log.said is not None:
-            self._remember(batch, meaning, service, log.said(meaning), record.time)
+        if meaning.session is not None and log.messages is not None:
+            self._add_messages(batch, meaning, service, log.messages(meaning), record.time)
 
     def _join(
         self, batch: _Batch, span: SpanRow, meaning: Meaning, service: str | None, title: str | None = None
@@ -175,22 +277,25 @@ class Receiver:
             dataset_run=before.dataset_run or meaning.dataset_run,
         )
 
-    def _remember(self, batch: _Batch, meaning: Meaning, service: str | None, said: list[Said], ts: int) -> None:
+    def _add_messages(
+        self, batch: _Batch, meaning: Meaning, service: str | None, messages: list[Message], ts: int
+    ) -> None:
         session = self._session(meaning, service)
         if session is not None and session.kept:
-            batch.lines[session] += self._sessions.lines(session, said, ts, meaning.model, meaning.project)
+            batch.lines[session] += self._sessions.lines(session, messages, ts, meaning.model, meaning.project)
 
     def _session(self, meaning: Meaning, service: str | None) -> TelemetrySession | None:
         return self._sessions.find(meaning.session, service) if meaning.session is not None else None
 
 
-def _said(meaning: Meaning) -> list[Said]:
-    said = said_in(meaning.input, EventType.USER_INPUT)
-    answer = said_in(meaning.output, EventType.ASSISTANT_RESPONSE)
+def _conversation(meaning: Meaning) -> list[Message]:
+    messages = read_messages(meaning.input, EventType.USER_INPUT)
+    answer = read_messages(meaning.output, EventType.ASSISTANT_RESPONSE)
     if meaning.tool_calls and not any(entry.type is EventType.TOOL_CALL for entry in answer):
-        answer += said_in([{"role": "assistant", "tool_calls": meaning.tool_calls}], EventType.ASSISTANT_RESPONSE)
-    # Agents tell the whole conversation, and its last word once more as their result.
-    return said if answer == said[-len(answer) :] else said + answer
+        calls = [{"role": "assistant", "tool_calls": meaning.tool_calls}]
+        answer += read_messages(calls, EventType.ASSISTANT_RESPONSE)
+    # Some agents send the whole conversation as input, and its last message again as output.
+    return messages if answer == messages[-len(answer) :] else messages + answer
 
 
 def _row(trace: str, id: int, name: str, start: int, meaning: Meaning) -> SpanRow:

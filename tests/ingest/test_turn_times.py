@@ -130,7 +130,9 @@ class TestWaiting:
         root, _, question, _ = world.spans(trace)
         assert question["endTime"] - question["startTime"] == HOUR
         assert question["data"]["metadata"]["waitingMs"] == root["data"]["metadata"]["waitingMs"] == HOUR
-        assert [(use.tool, use.milliseconds) for use in world.library.archive.spans.tools(Window())] == [(tool, 0)]
+        assert [(use.name, use.milliseconds) for use in world.library.archive.spans.stats(Window(), "tool")] == [
+            (tool, 0)
+        ]
         found = world.call("search_spans", filters=[{"field": "data.metadata.waitingMs", "operator": "gt", "value": 1}])
         assert found["total"] == 2
 

@@ -13,12 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from backstory.archive.local.archive import LocalArchive
+from backstory.archive import open_engine
 from backstory.config import Settings
-from backstory.toolsets.traces.conventions import METADATA, SLOTS
-from backstory.toolsets.traces.otlp import Encoding
-from backstory.toolsets.traces.receiver import Receiver
-from backstory.toolsets.traces.sessions import Sessions
+from backstory.ingest.telemetry import Receiver
+from backstory.sources.otel.conventions import METADATA, SLOTS
+from backstory.sources.otel.otlp import Encoding
 from tests.traces_world import START, Call, caller
 
 OWN = ("project", "source", "sessionId", "exitCode", "stopReason", "cacheReadTokens", "totalTokens", "statusMessage")
@@ -38,8 +37,8 @@ WHERE_TAKEN = {
 
 class World:
     def __init__(self, folder: Path) -> None:
-        self.archive = LocalArchive(folder)
-        self.receiver = Receiver(self.archive, Sessions(self.archive, folder), "off")
+        self.archive = open_engine("local", folder)
+        self.receiver = Receiver(self.archive, folder, "off")
         self.call: Call = caller(self.archive, Settings(redact="off"))
         self.numbers = itertools.count(1)
 

@@ -1,5 +1,5 @@
-"""What attributes mean, in whichever convention. What a span shows elsewhere as it was sent is taken out; everything
-else stays an attribute."""
+"""The meaning of attributes, in any of the known conventions. Values that a span shows in a field of its own are taken
+out; all others stay attributes."""
 
 from __future__ import annotations
 
@@ -9,12 +9,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from ...archive.spans import SpanType
-from ...money import Tokens, price
+from ...prices import Tokens, price
 from .conventions import METADATA, PREFIXES, READ, SLOTS, SPREAD, TAKEN
-from .records import MAX_DEPTH, Attributes
-
-__all__ = ["Meaning", "decoded", "interpret"]
+from .records import MAX_DEPTH, Attributes, SpanType
 
 _MAX_NAME_CHARS = 1_000
 
@@ -24,13 +21,13 @@ _MODEL_KINDS = {"LLM", "EMBEDDING"}
 
 
 class Meaning(Struct):
-    """What a span's attributes say, in one language."""
+    """The attributes of a span, translated from their convention."""
 
     type: SpanType = "SPAN"
     model: str | None = None
     tokens: Tokens | None = None
     total_tokens: int | None = None
-    """Only where it is all that was said of tokens."""
+    """Only where no other count was sent."""
     reasoning: int | None = None
     cost: float | None = None
     cost_reported: bool = False
@@ -53,22 +50,22 @@ def interpret(attributes: Attributes, at: int, *, cache_beside_input: bool = Fal
     if not found and not spread:
         meaning.type = _type(attributes, {})
         return meaning
-    said, names = _choose(found, rest)
-    meaning.type = _type(attributes, said)
-    meaning.session = said.get("session")
-    meaning.project = said.get("project")
-    meaning.dataset_run = said.get("dataset_run")
-    meaning.trace_name = said.get("trace_name")
-    meaning.model = said.get("model")
-    meaning.tokens, meaning.total_tokens = _tokens(said, cache_beside_input)
-    meaning.reasoning = said.get("reasoning")
-    if "cost" in said:
-        meaning.cost, meaning.cost_reported = said["cost"], True
+    values, names = _choose(found, rest)
+    meaning.type = _type(attributes, values)
+    meaning.session = values.get("session")
+    meaning.project = values.get("project")
+    meaning.dataset_run = values.get("dataset_run")
+    meaning.trace_name = values.get("trace_name")
+    meaning.model = values.get("model")
+    meaning.tokens, meaning.total_tokens = _tokens(values, cache_beside_input)
+    meaning.reasoning = values.get("reasoning")
+    if "cost" in values:
+        meaning.cost, meaning.cost_reported = values["cost"], True
     elif meaning.tokens is not None:
-        meaning.cost = price(meaning.model, meaning.tokens, at, said.get("provider"))
-    meaning.stop_reason = said.get("stop_reason")
-    meaning.input, meaning.output = said.get("input"), said.get("output")
-    meaning.tool_calls = said.get("tool_calls", [])
+        meaning.cost = price(meaning.model, meaning.tokens, at, values.get("provider"))
+    meaning.stop_reason = values.get("stop_reason")
+    meaning.input, meaning.output = values.get("input"), values.get("output")
+    meaning.tool_calls = values.get("tool_calls", [])
     gathered: set[str] = set()
     for prefix, parts in spread.items():
         side, messages = SPREAD[prefix], _gather(parts)
@@ -78,7 +75,7 @@ def interpret(attributes: Attributes, at: int, *, cache_beside_input: bool = Fal
             setattr(meaning, side, messages)
             gathered.add(side)
     for slot, name in names.items():
-        if not _is_shown(slot, attributes[name], said[slot], meaning):
+        if not _is_shown(slot, attributes[name], values[slot], meaning):
             rest[name] = attributes[name]
     return meaning
 
@@ -86,7 +83,7 @@ def interpret(attributes: Attributes, at: int, *, cache_beside_input: bool = Fal
 def _sort_out(
     attributes: Attributes,
 ) -> tuple[dict[str, list[tuple[int, str, Any]]], dict[str, Attributes], Attributes, Attributes]:
-    """In one pass, for there are many: what is understood, messages that are spread out, metadata, and the rest."""
+    """Attributes by their use, in one pass: known meanings, messages spread over attributes, metadata, and the rest."""
     found: dict[str, list[tuple[int, str, Any]]] = {}
     spread: dict[str, Attributes] = {}
     metadata: Attributes = {}
@@ -108,7 +105,7 @@ def _sort_out(
 
 
 def _keep(name: str, value: Any, metadata: Attributes, rest: Attributes) -> None:
-    """Metadata is known by its name alone; of two that have the same the second stays an attribute."""
+    """Put a value among the metadata, without its prefix; of two with the same name the second stays an attribute."""
     prefix = next((prefix for prefix in METADATA if name.startswith(prefix) and name != prefix), "")
     table = {name.removeprefix(prefix): value} if prefix else {}
     if name == "metadata" and isinstance(whole := decoded(value), dict):
@@ -120,29 +117,29 @@ def _keep(name: str, value: Any, metadata: Attributes, rest: Attributes) -> None
 
 
 def _choose(found: dict[str, list[tuple[int, str, Any]]], rest: Attributes) -> tuple[dict[str, Any], dict[str, str]]:
-    """Of each slot the first name whose value makes sense, and its value as it is understood."""
-    said: dict[str, Any] = {}
+    """For each meaning, the first name with a valid value, and that value."""
+    values: dict[str, Any] = {}
     names: dict[str, str] = {}
     for slot, candidates in found.items():
         read = _READERS[slot]
         for _, name, value in sorted(candidates) if len(candidates) > 1 else candidates:
-            if slot not in said and (meaning := read(value)) is not None:
-                said[slot] = meaning
+            if slot not in values and (meaning := read(value)) is not None:
+                values[slot] = meaning
                 if slot in TAKEN:
                     names[slot] = name
             elif slot in TAKEN:
                 rest[name] = value
-    return said, names
+    return values, names
 
 
-def _is_shown(slot: str, sent: Any, said: Any, meaning: Meaning) -> bool:
-    """Whether the span shows a value as it was sent, in a field of its own or among our metadata."""
+def _is_shown(slot: str, sent: Any, understood: Any, meaning: Meaning) -> bool:
+    """True if the span shows a value as it was sent, in a field of its own or among our metadata."""
     tokens, custom = meaning.tokens, meaning.metadata
     match slot:
         case "input" | "output":
-            return getattr(meaning, slot) is said
+            return getattr(meaning, slot) is understood
         case "stop_reason":
-            return sent in (said, [said]) and "stopReason" not in custom
+            return sent in (understood, [understood]) and "stopReason" not in custom
         case "input_tokens":
             return tokens is not None and type(sent) is int and tokens.input == sent
         case "output_tokens":
@@ -160,11 +157,11 @@ def _is_shown(slot: str, sent: Any, said: Any, meaning: Meaning) -> bool:
 
 
 def _is_count(sent: Any, shown: int) -> bool:
-    """No tokens are not shown."""
+    """True if a count is shown as it was sent; zero is not shown."""
     return type(sent) is int and sent == shown and sent > 0
 
 
-def _type(attributes: Mapping[str, Any], said: Attributes) -> SpanType:
+def _type(attributes: Mapping[str, Any], values: Attributes) -> SpanType:
     operation = attributes.get("gen_ai.operation.name")
     if isinstance(operation, str):
         return "GENERATION" if operation in _MODEL_OPERATIONS else "SPAN"
@@ -177,8 +174,8 @@ def _type(attributes: Mapping[str, Any], said: Attributes) -> SpanType:
     kind = attributes.get("langfuse.observation.type")
     if isinstance(kind, str):
         return "GENERATION" if kind == "generation" else "EVENT" if kind == "event" else "SPAN"
-    has_tokens = not said.keys().isdisjoint(("input_tokens", "output_tokens", "total_tokens"))
-    return "GENERATION" if "model" in said and (has_tokens or "llm.request.type" in attributes) else "SPAN"
+    has_tokens = not values.keys().isdisjoint(("input_tokens", "output_tokens", "total_tokens"))
+    return "GENERATION" if "model" in values and (has_tokens or "llm.request.type" in attributes) else "SPAN"
 
 
 def _text(value: Any) -> str | None:
@@ -207,16 +204,16 @@ def _calls(value: Any) -> list[dict[str, Any]] | None:
     return calls if isinstance(calls, list) and calls and all(isinstance(call, dict) for call in calls) else None
 
 
-def _tokens(said: Attributes, cache_beside_input: bool) -> tuple[Tokens | None, int | None]:
-    """The tokens, or their total where nothing else was said."""
-    given, output, total = said.get("input_tokens"), said.get("output_tokens"), said.get("total_tokens")
+def _tokens(values: Attributes, cache_beside_input: bool) -> tuple[Tokens | None, int | None]:
+    """The tokens, or their total where no other count was sent."""
+    given, output, total = values.get("input_tokens"), values.get("output_tokens"), values.get("total_tokens")
     if given is None and output is None:
         return None, total
     if total is not None:
         given = max(total - output, 0) if given is None else given
         output = max(total - given, 0) if output is None else output
-    read, one_hour = said.get("cache_read", 0), said.get("cache_write_1h", 0)
-    written = max(said.get("cache_write", 0), one_hour)
+    read, one_hour = values.get("cache_read", 0), values.get("cache_write_1h", 0)
+    written = max(values.get("cache_write", 0), one_hour)
     all_input = given or 0
     if cache_beside_input or all_input < read + written:
         all_input += read + written

@@ -1,4 +1,4 @@
-"""Sessions told by OpenTelemetry, from the files their messages were put into when they were received."""
+"""Sessions that telemetry reports. Their messages are appended to files when they are received, and read from there."""
 
 from __future__ import annotations
 
@@ -7,15 +7,39 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
-from ..model import EventType
-from ..otelfiles import FOLDER, Line, session_of
-from .base import Event, Item, Lookup, Parser, Transcript
+from ...livefiles import file_name, session_of
+from ...model import EventType
+from ..base import Event, Item, Lookup, Parser, Transcript
 
-__all__ = ["Otel"]
+FOLDER = "otel"
+"""Below Backstory's home."""
+
+
+class Line(Struct, omit_defaults=True):
+    """One event of such a session, as a line of its file."""
+
+    uid: str
+    ts: int
+    type: EventType
+    text: str = ""
+    tool: str | None = None
+    call: str | None = None
+    arguments: Any = None
+    model: str | None = None
+    failed: bool | None = None
+    cwd: str | None = None
+
+
+def session_file(home: Path, session: str) -> Path:
+    """The file of a session, below Backstory's home."""
+    return home / FOLDER / file_name(session)
 
 
 class Otel:
+    """The source of these sessions."""
+
     name = "otel"
 
     def roots(self, home: Path, environ: Mapping[str, str]) -> list[Path]:

@@ -1,11 +1,14 @@
-"""OTLP bodies in protobuf."""
+"""OTLP bodies: decoding, and the replies to them. Bodies in JSON are decoded by `otlp_json`."""
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
+import msgspec
+
+from . import otlp_json
 from .records import (
     MAX_DEPTH,
     Attributes,
@@ -21,9 +24,17 @@ from .records import (
     span_fields,
 )
 
-__all__ = ["read_logs", "read_spans"]
+Encoding = Literal["protobuf", "json"]
 
 _PLAIN = frozenset(("string_value", "bool_value", "int_value"))
+
+
+def decode_spans(body: bytes, encoding: Encoding) -> list[RawSpan]:
+    return list(_read_spans(body) if encoding == "protobuf" else otlp_json.read_spans(body))
+
+
+def decode_logs(body: bytes, encoding: Encoding) -> list[LogRecord]:
+    return list(_read_logs(body) if encoding == "protobuf" else otlp_json.read_logs(body))
 
 
 def _parse(message: Any, body: bytes) -> Any:
@@ -36,7 +47,7 @@ def _parse(message: Any, body: bytes) -> Any:
     return message
 
 
-def read_spans(body: bytes) -> Iterator[RawSpan]:
+def _read_spans(body: bytes) -> Iterator[RawSpan]:
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
     for resource_spans in _parse(ExportTraceServiceRequest(), body).resource_spans:
@@ -89,7 +100,7 @@ def _link(link: Any) -> Attributes:
     )
 
 
-def read_logs(body: bytes) -> Iterator[LogRecord]:
+def _read_logs(body: bytes) -> Iterator[LogRecord]:
     from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
     for resource_logs in _parse(ExportLogsServiceRequest(), body).resource_logs:
@@ -141,3 +152,27 @@ def _value(value: Any, depth: int = MAX_DEPTH) -> Any:
     if kind == "kvlist_value":
         return {pair.key: _value(pair.value, depth - 1) for pair in value.kvlist_value.values}
     return base64.b64encode(value.bytes_value).decode("ascii") if kind == "bytes_value" else None
+
+
+def empty_reply(encoding: Encoding) -> bytes:
+    return b"" if encoding == "protobuf" else b"{}"
+
+
+def partial_reply(encoding: Encoding, kind: Literal["spans", "logs"], rejected: int, message: str) -> bytes:
+    """The reply with the number of rejected records, and the reason."""
+    if encoding == "json":
+        name = "rejectedSpans" if kind == "spans" else "rejectedLogRecords"
+        # int64 is a string in the JSON of protobuf.
+        return msgspec.json.encode({"partialSuccess": {name: str(rejected), "errorMessage": message}})
+    from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
+    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+
+    if kind == "spans":
+        spans = ExportTraceServiceResponse()
+        spans.partial_success.rejected_spans = rejected
+        spans.partial_success.error_message = message
+        return bytes(spans.SerializeToString())
+    logs = ExportLogsServiceResponse()
+    logs.partial_success.rejected_log_records = rejected
+    logs.partial_success.error_message = message
+    return bytes(logs.SerializeToString())
