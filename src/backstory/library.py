@@ -244,8 +244,8 @@ class Library:
 
     @contextmanager
     def _ingest(self) -> Iterator[Ingest]:
+        from .egress import egress
         from .ingest.pipeline import Ingest
-        from .redact import egress_value
 
         writer = self.archive.writer()
         try:
@@ -256,7 +256,7 @@ class Library:
                 home=self.agents_home,
                 environ=self._own_environ,
                 extra_roots=self._extra_roots,
-                redact=egress_value if self.settings.redact == "ingest" else None,
+                redact=egress if self.settings.redact == "ingest" else None,
             )
         finally:
             writer.close()
@@ -282,7 +282,7 @@ class Library:
             case "capsules":
                 from .toolsets.capsules.tools import toolset_of as capsules
 
-                return capsules(self._capsules)
+                return capsules(self._capsules, self.settings.redact)
             case "traces":
                 from .toolsets.traces.tools import toolset as traces
 
@@ -351,8 +351,8 @@ class Library:
 
     def locate(self, id: str) -> Location | None:
         """The location of a session, by its id or that of one of its turns."""
+        from .egress import egress
         from .model import EventRef, parse_id
-        from .redact import egress
 
         ref = parse_id(id)
         session = None if isinstance(ref, EventRef) else self.archive.session(ref.key)
