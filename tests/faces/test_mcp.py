@@ -13,7 +13,7 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 
 from backstory.config import McpSettings, Settings
-from backstory.faces.mcp import build_server
+from backstory.faces.http.mcp import build_server
 from backstory.toolsets.base import Arguments, Reply, Tool, Toolset, received_at
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import mcp_types as types
 import pytest
 from mcp import Client
 
-from backstory.faces.mcp import build_server
+from backstory.faces.http.mcp import build_server
 from backstory.library import TOOLSETS, Library
 from backstory.toolsets.base import Tool
 

@@ -10,7 +10,7 @@ import anyio
 import pytest
 from mcp import Client
 
-from backstory.faces.mcp import build_server
+from backstory.faces.http.mcp import build_server
 from backstory.faces.offer import CHOICES, DEFAULT, make_offer
 from backstory.library import TOOLSETS, Library
 
