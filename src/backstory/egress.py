@@ -116,6 +116,8 @@ _GROUPS = (
         atlassian_token=_token("ATATT3", r"[\w=-]{60,}"),
         age_secret_key=_token("AGE-SECRET-KEY-1", rf"[0-9A-Z]{{58}}{_RIGHT}"),
     ),
+    # Names are compared in lower case, and some answers show them so.
+    _group(r"akia[0-9a-z]{16}", aws_access_key_id=_token("akia", rf"[0-9a-z]{{16}}{_RIGHT}")),
     _group(r"SK[0-9a-f]{32}", twilio_key=_token("SK", rf"[0-9a-f]{{32}}{_RIGHT}")),
     _group(r"dapi[0-9a-f]{32}", databricks_token=_token("dapi", rf"[0-9a-f]{{32}}(?:-\d)?{_RIGHT}")),
     _group(r"Bearer [\w.~+/-]{20}", bearer_token=r"(Bearer )(?=[^\s\d]{0,64}\d)[\w.~+/-]{20,}=*"),
@@ -169,7 +171,9 @@ _LETTER = re.compile(r"[A-Za-z]")
 _SYMBOL = re.compile(r"[!@#$%^*?~+]")
 _WORDS = re.compile(r"[a-z]{4,}|[A-Z]{4,}")
 
-RULES: tuple[str, ...] = (*(name for group in _GROUPS for name in group.rules), *filter(None, _NAMES.values()))
+RULES: tuple[str, ...] = tuple(
+    dict.fromkeys((*(name for group in _GROUPS for name in group.rules), *filter(None, _NAMES.values())))
+)
 
 
 def redact(text: str) -> str:

@@ -11,6 +11,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ...egress import egress
+
 __all__ = ["HANDLERS", "error_response", "json_response"]
 
 
@@ -19,7 +21,7 @@ def json_response(data: Any, status: int = 200, headers: Mapping[str, str] | Non
 
 
 def error_response(status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> Response:
-    return json_response({"error": {"code": code, "message": message}}, status, headers)
+    return json_response({"error": {"code": code, "message": egress(message)}}, status, headers)
 
 
 async def _http_error(request: Request, error: Exception) -> Response:

@@ -12,7 +12,7 @@ import msgspec
 
 from ...archive.base import DeadlineExceeded
 from ...archive.trouble import explain
-from ...egress import Mode, count_redacted
+from ...egress import Mode, count_redacted, egress
 from ..base import Arguments, Redacted, Reply, excerpt, received_at
 from .types import CallContent, Envelope, ErrorBody, ErrorCode, ErrorEnvelope, EventView, Performance
 
@@ -63,7 +63,7 @@ class Call:
             self.tool,
             request,  # what the caller said is not history: it is repeated as typed
             msgspec.Raw(encoded),
-            self.warnings,
+            egress(self.warnings, self._mode),  # one names the source that was asked for
             self._performance(),
         )
         return Reply.of(Redacted(envelope))
