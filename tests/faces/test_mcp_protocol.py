@@ -175,11 +175,11 @@ def by_sdk(conversation: list[Json]) -> list[Json]:
 class Conversation:
     """A connection to our server, spoken to in lines."""
 
-    def __init__(self, load: Callable[[str], Toolset] = FakeLibrary().toolset) -> None:
+    def __init__(self, load: Callable[[str], Toolset] | None = None) -> None:
         library = cast("Library", FakeLibrary())
         self.output = io.BytesIO()
         listing = make_listing(make_offer(library, ("history", "capsules")), full_output=False)
-        self.connection = Connection(listing, load, self.output)
+        self.connection = Connection(listing, load or library.toolset, self.output)
 
     def send(self, *lines: Json | bytes) -> list[Json]:
         """All answers so far."""

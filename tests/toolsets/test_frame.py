@@ -153,13 +153,11 @@ class TestExcerpt:
 
         assert excerpt(given) == given
 
-    @pytest.mark.parametrize("before", range(150, 201))
-    def test_a_cut_leaves_no_half_of_a_secret(self, before: int) -> None:
-        """Texts are redacted before they are cut."""
+    def test_a_cut_leaves_no_half_of_a_secret(self) -> None:
+        """Texts are redacted before they are cut, wherever that is."""
         token = TestBorder.TOKEN
-        short = excerpt("x" * before + " " + token + " and more" * 100, 200)
-
-        assert token[:8] not in short
+        for before in range(150, 201):
+            assert token[:8] not in excerpt("x" * before + " " + token + " and more" * 100, 200)
 
     @pytest.mark.parametrize(
         "value",
