@@ -42,10 +42,10 @@ def clean(text: str) -> str:
 
 
 def is_clean(text: str) -> bool:
-    """Nearly all text is, so this decides the cost: it is several times faster than searching for the characters."""
+    """True for nearly all texts, so this decides the cost: a search for the characters takes several times as long."""
     if text.isascii():
         return len(text.encode().translate(None, _CONTROLS)) == len(text)
-    # Whatever is dropped counts as not printable, except variation selectors: those by the bytes they start with.
+    # All dropped characters are not printable, except variation selectors: those are found by their first bytes.
     if not text.replace("\n", " ").replace("\t", " ").isprintable():
         return False
     data = text.encode()

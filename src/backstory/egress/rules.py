@@ -78,7 +78,7 @@ _GROUPS = (
             # A block in which one was replaced before is not one: redacting twice changes nothing.
             r"(?:[^-\[]++|-(?!----)|\[(?!redacted:private-key\]))*+"
             r"-----END (?:[A-Z0-9]+ ){0,4}PRIVATE KEY(?: BLOCK)?-----"
-            # A torn block: whatever lines of it are there.
+            # A torn block: the lines of it that are there.
             r"|(?:(?:\s|\\[nr])*+[0-9A-Za-z+/=]{40,}+)+)"
         ),
         anthropic_key=_token("sk-ant-", r"[\w-]{24,}"),
@@ -172,7 +172,7 @@ RULES: tuple[str, ...] = tuple(
 
 
 def redact(text: str) -> str:
-    """The text with every secret replaced by `[redacted:<rule>]`. Time is linear in its length, whatever it holds."""
+    """The text with every secret replaced by `[redacted:<rule>]`. Time is linear in its length for any text."""
     for gate, rules in _GROUPS:
         if gate.search(text):
             for name, pattern in rules.items():

@@ -27,7 +27,7 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 MAX_ECHO_BYTES = 3072
-"""How much of a refused request an error repeats; with its message that stays within 4 KiB."""
+"""The limit for the request that an error repeats; with its message the error stays within 4 KiB."""
 _MAX_ECHO_DEPTH = 16
 _MAX_SECRET_CHARS = 4096
 NUMBER_AS_STRING = "a number sent as a string is not converted, send it without quotes"

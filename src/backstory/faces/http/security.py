@@ -108,7 +108,7 @@ class Guard:
             await self.app(scope, receive, _with_headers(send))
 
     def _answer(self, connection: HTTPConnection) -> Response | None:
-        """What to say instead of going on."""
+        """The refusal of a request, or None."""
         hosts = connection.headers.getlist("host")
         if len(hosts) != 1 or not self.access.knows_host(hosts[0]):
             return error_response(

@@ -191,7 +191,7 @@ def _check_token(options: Options) -> None:
         from secrets import token_urlsafe
 
         raise CannotServe(
-            f"refusing to listen on {options.host} without a token: whoever can reach this port could read every "
+            f"refusing to listen on {options.host} without a token: everyone who reaches this port could read every "
             f"session. Set one with BACKSTORY_TOKEN or --token, for example {token_urlsafe(24)}"
         )
 
