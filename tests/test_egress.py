@@ -249,9 +249,7 @@ CONTEXTS = (
     "{}\n{}",
 )
 
-TOKEN_CASES = [(rule, token) for rule, tokens in TOKENS.items() for token in tokens]
-CONTEXT_CASES = [(rule, text, secret) for rule, cases in IN_CONTEXT.items() for text, secret in cases]
-INNOCENT_CASES = [(rule, text) for rule, texts in NOT_SECRET.items() for text in texts]
+EVERY_TOKEN = [token for tokens in TOKENS.values() for token in tokens]
 
 
 class TestRules:
@@ -262,21 +260,30 @@ class TestRules:
         assert set(NOT_SECRET) == set(RULES)
         assert len(set(RULES)) == len(RULES)
 
-    @pytest.mark.parametrize(("rule", "token"), TOKEN_CASES)
-    def test_a_token_is_replaced_in_any_context(self, rule: str, token: str) -> None:
-        for context in CONTEXTS:
-            assert redact(context.replace("{}", token)) == context.replace("{}", f"[redacted:{rule}]")
+    @pytest.mark.parametrize("rule", TOKENS)
+    def test_a_token_is_replaced_in_any_context(self, rule: str) -> None:
+        for token in TOKENS[rule]:
+            for context in CONTEXTS:
+                assert redact(context.replace("{}", token)) == context.replace("{}", f"[redacted:{rule}]")
 
-    @pytest.mark.parametrize(("rule", "text", "secret"), CONTEXT_CASES)
-    def test_only_the_secret_part_is_replaced(self, rule: str, text: str, secret: str) -> None:
-        assert redact(text) == text.replace(secret, f"[redacted:{rule}]")
-        assert redact(f"before\n{text}") == f"before\n{text.replace(secret, f'[redacted:{rule}]')}"
+    @pytest.mark.parametrize("rule", IN_CONTEXT)
+    def test_only_the_secret_part_is_replaced(self, rule: str) -> None:
+        for text, secret in IN_CONTEXT[rule]:
+            assert redact(text) == text.replace(secret, f"[redacted:{rule}]")
+            assert redact(f"before\n{text}") == f"before\n{text.replace(secret, f'[redacted:{rule}]')}"
 
-    @pytest.mark.parametrize(("rule", "text"), INNOCENT_CASES)
-    def test_what_only_looks_like_it_stays(self, rule: str, text: str) -> None:
-        for context in ("{}", "see {} there", '"{}"'):
-            innocent = context.replace("{}", text)
-            assert redact(innocent) == innocent
+    @pytest.mark.parametrize("rule", NOT_SECRET)
+    def test_what_only_looks_like_it_stays(self, rule: str) -> None:
+        for text in NOT_SECRET[rule]:
+            for context in ("{}", "see {} there", '"{}"'):
+                innocent = context.replace("{}", text)
+                assert redact(innocent) == innocent
+
+    def test_an_access_key_id_in_lower_case(self) -> None:
+        """Names of capsules are compared, and shown, in lower case."""
+        for key in TOKENS["aws-access-key-id"][:1]:
+            assert redact(f"plan {key.lower()} b") == "plan [redacted:aws-access-key-id] b"
+            assert redact(f"x{key.lower()}") == f"x{key.lower()}"
 
     def test_service_account_files_lose_their_key(self) -> None:
         """A Google service account is JSON with the PEM block in one escaped line."""
@@ -299,27 +306,8 @@ class TestRules:
 FRAGMENTS = [
     *(token for tokens in TOKENS.values() for token in tokens[:1]),
     *(text for cases in IN_CONTEXT.values() for text, _ in cases[:2]),
-    *(
-        "",
-        " ",
-        "\n",
-        "\\n",
-        '"',
-        "'",
-        "=",
-        ":",
-        "-",
-        "_",
-        ".",
-        "/",
-        "@",
-        "://",
-        "x",
-        "9",
-        "password=",
-        "token: ",
-        "Bearer ",
-    ),
+    *("", " ", "\n", "\\n", '"', "'", "=", ":", "-", "_", ".", "/", "@", "://", "x", "9", "password="),
+    *("token: ", "Bearer "),
     *("[redacted:jwt]", "-----BEGIN PRIVATE " + "KEY-----", "-----END PRIVATE " + "KEY-----", "eyJ", "sk-", "ghp_"),
 ]
 
@@ -343,100 +331,39 @@ class TestRedactTwice:
     def test_any_text(self, text: str) -> None:
         assert redact(redact(text)) == redact(text)
 
-    @pytest.mark.parametrize(("rule", "token"), TOKEN_CASES)
-    def test_neighbours(self, rule: str, token: str) -> None:
-        for _, other in TOKEN_CASES:
-            once = redact(token + other)
-            assert redact(once) == once
+    def test_neighbours(self) -> None:
+        for token in EVERY_TOKEN:
+            for other in EVERY_TOKEN:
+                once = redact(token + other)
+                assert redact(once) == once
 
 
 ATTACKS = [
     *(token[:width] for tokens in TOKENS.values() for token in tokens[:1] for width in (12,)),
-    *(
-        "a",
-        "A",
-        "0",
-        "-",
-        "_",
-        ".",
-        "=",
-        ":",
-        "/",
-        "@",
-        "\\",
-        '"',
-        " ",
-        "\n",
-        "a-",
-        "a.",
-        "a1",
-        "eyJ-",
-        "eyJ.",
-        ".eyJ",
-        "://",
-    ),
-    *(
-        "://a:",
-        "://:a",
-        "en=",
-        "en=a1",
-        "en:a1",
-        "token=",
-        "token='",
-        "token=a1b2c3d4",
-        'password="a1b2c3d4" ',
-        "KEY=   ",
-    ),
-    *(
-        "-----BEGIN PRIVATE " + "KEY-----",
-        "-----BEGIN A B C D ",
-        "-----BEGIN PRIVATE " + "KEY-----" + "a" * 50,
-        "-----",
-    ),
-    *(
-        "Bearer ",
-        "Bearer a",
-        "Authorization: Bearer ",
-        "hooks.slack.com/services/",
-        "discord.com/api/webhooks/",
-        "MDAw",
-    ),
-    *(
-        "MDAwMDAwMDAwMDAwMDAwMDAw.",
-        "\\neyJ",
-        "\\nsk-",
-        "dp.pt.",
-        "dp.pt.aa.",
-        "SG.aaaaaaaaaaaaaaaaaaaaaa.",
-        "123456789:AA",
-    ),
-    *(
-        "\x1b",
-        "\x1b[",
-        "\x1b]",
-        "\x1b]8;;",
-        "\x1bP",
-        "\x9b",
-        "\x9d",
-        "\x9c\x9d",
-        "\u200d",
-        "\ufe0f",
-        "a\u200b",
-        "\r",
-        "\ud800",
-    ),
+    *("a", "A", "0", "-", "_", ".", "=", ":", "/", "@", "\\", '"', " ", "\n", "a-", "a.", "a1", "eyJ-", "eyJ."),
+    *(".eyJ", "://"),
+    *("://a:", "://:a", "en=", "en=a1", "en:a1", "token=", "token='", "token=a1b2c3d4", 'password="a1b2c3d4" '),
+    *("KEY=   ",),
+    *("-----BEGIN PRIVATE " + "KEY-----", "-----BEGIN A B C D ", "-----BEGIN PRIVATE " + "KEY-----" + "a" * 50),
+    *("-----",),
+    *("Bearer ", "Bearer a", "Authorization: Bearer ", "hooks.slack.com/services/"),
+    *("discord.com/api/webhooks/", "MDAw"),
+    *("MDAwMDAwMDAwMDAwMDAwMDAw.", "\\neyJ", "\\nsk-", "dp.pt.", "dp.pt.aa.", "SG.aaaaaaaaaaaaaaaaaaaaaa."),
+    *("123456789:AA",),
+    *("\x1b", "\x1b[", "\x1b]", "\x1b]8;;", "\x1bP", "\x9b", "\x9d", "\x9c\x9d", "\u200d", "\ufe0f", "a\u200b"),
+    *("\r", "\ud800"),
 ]
 
 
 class TestTime:
     """Time is bounded: a megabyte made to hurt takes a fraction of a second."""
 
-    @pytest.mark.parametrize("attack", list(dict.fromkeys(ATTACKS)), ids=ascii)
-    def test_repeated(self, attack: str) -> None:
-        text = (attack * (1_000_000 // len(attack) + 1))[:1_000_000]
-        started = time.process_time()
-        egress(text)
-        assert time.process_time() - started < 1.0
+    def test_repeated(self) -> None:
+        for attack in dict.fromkeys(ATTACKS):
+            text = (attack * (1_000_000 // len(attack) + 1))[:1_000_000]
+            started = time.process_time()
+            egress(text)
+            assert time.process_time() - started < 1.0, ascii(attack)
 
 
 class TestClean:
@@ -526,19 +453,8 @@ class TestEgress:
         *(token for tokens in TOKENS.values() for token in tokens),
         *(text for pairs in IN_CONTEXT.values() for text, _ in pairs),
         *(text for texts in NOT_SECRET.values() for text in texts),
-        *(
-            "",
-            "plain words",
-            "schön",
-            "\x1b[1m",
-            "\u200b",
-            "\x1b]0;",
-            "password=",
-            "token:",
-            " = ",
-            "\n",
-            "-----BEGIN PRIVATE",
-        ),
+        *("", "plain words", "schön", "\x1b[1m", "\u200b", "\x1b]0;", "password=", "token:", " = ", "\n"),
+        *("-----BEGIN PRIVATE",),
     )
 
     @given(st.lists(st.lists(st.sampled_from(SAMPLES), max_size=3).map("".join), max_size=12))
