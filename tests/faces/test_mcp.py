@@ -167,7 +167,7 @@ class TestBothEras:
         assert result.structured_content == {"error": {"code": "NOT_FOUND"}}
 
     def test_counts_from_receipt(self, server: str, era: str) -> None:
-        """A tool that measures its time is told when the request came in, not when a thread was free."""
+        """A tool measures its time from the receipt of the request, not from when a thread was free."""
 
         async def use(client: Client) -> Any:
             answers: list[Any] = []
@@ -180,10 +180,9 @@ class TestBothEras:
                     group.start_soon(wait)
             return answers
 
-        waited = sorted(answer["waited"] for answer in served(use, server=server, era=era))
+        waited = [answer["waited"] for answer in served(use, server=server, era=era)]
 
-        assert waited[0] < 0.1
-        assert waited[-1] > 0.1
+        assert max(waited) > 0.3  # four at once, 0.1 s each
 
     @pytest.mark.parametrize("name", ["nonsense", "echo_", ""])
     def test_an_unknown_tool_is_a_protocol_error(self, server: str, era: str, name: str) -> None:

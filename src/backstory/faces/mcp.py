@@ -358,6 +358,8 @@ def serve_stdio(library: Library, names: Sequence[str], *, pattern: str | None =
     )
 
     def close() -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: os._exit(0))
         stop.set()
         connection.answered_call.set()
         watcher.join(_STOP_SECONDS)
