@@ -19,7 +19,6 @@ import click
 import httpx
 import pytest
 from mcp import Client
-from served import Served, eventually, run
 from starlette.routing import Route, WebSocketRoute
 
 from backstory.faces.cli.app import program
@@ -29,6 +28,7 @@ from backstory.library import TOOLSETS, Library
 from backstory.toolsets.base import Tool
 from backstory.toolsets.live.portal import Portal
 from tests.capsule_world import capsule_text
+from tests.e2e.served import Served, eventually, run
 from tests.faces.direct import direct
 from tests.faces.http.conftest import FakeLibrary, FakeLive
 from tests.transcripts import Transcript

@@ -63,7 +63,7 @@ class TestFrame:
         "arguments", [{}, {"word": 1}, {"word": "x", "more": 1}, {"word": "\ud800"}, {"\udcff": 1}, [], None, 7]
     )
     def test_refuses_what_does_not_fit(self, arguments: Any) -> None:
-        """Whatever comes in."""
+        """For any value."""
         assert call(lambda asked: Answer(asked.word), arguments).is_error
 
     def test_knows_the_errors_of_its_contract(self) -> None:
@@ -144,7 +144,7 @@ class TestExcerpt:
     @settings(deadline=None, max_examples=200)
     @given(JSON)
     def test_is_never_longer_than_the_limit(self, value: Any) -> None:
-        """Whatever the value."""
+        """For any value."""
         assert len(msgspec.json.encode(excerpt(value, 200))) <= 200
 
     def test_a_plain_request_is_unchanged(self) -> None:
