@@ -84,6 +84,11 @@ TOKENS: dict[str, list[str]] = {
 
 # Rule -> (text, the part of it that is secret): found by what stands around it.
 IN_CONTEXT: dict[str, list[tuple[str, str]]] = {
+    "cut-token": [
+        (f"a title that ends in {token[:length]}…", token[:length])
+        for token in ("gh" + "p_" + body(20), "AK" + "IA" + body(12, UPPER), "sk" + "-ant-api03-" + body(9))
+        for length in (12, 15)
+    ],
     "slack-webhook": [("https://hooks.slack.com/services/" + (s := f"T{body(8)}/B{body(9)}/{body(24)}") + " posts", s)],
     "discord-webhook": [("https://discord.com/api/webhooks/" + (s := "123456789012345678/" + body(68, URL)), s)],
     "bearer-token": [('headers["X"] = "Bearer ' + (s := body(40, URL)) + '"', s)],
@@ -125,6 +130,7 @@ IN_CONTEXT: dict[str, list[tuple[str, str]]] = {
 
 # Rule -> what looks like it and is not.
 NOT_SECRET: dict[str, list[str]] = {
+    "cut-token": ["ghp_word…", "sk-learn-contrib…", "task-12345678…", "what ghp_ means…", "eyJ…", "see AKIA…"],
     "github-token": ["ghp_short", "ghp_" + "_" * 5 + " ", "right_" + body(36), "xghp_" + body(36)],
     "github-fine-grained-token": ["github_pat_token", "github_path_" + body(16)],
     "stripe-key": ["sk_live_mode", "task_live_" + body(24), "is_live_stream"],

@@ -36,7 +36,7 @@ from tests.transcripts import Transcript
 GITHUB = "gh" + "p_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
 AWS = "AK" + "IA" + "Q7W3E5R8T2Y6U4I9"
 HOSTILE = f"platypus {GITHUB} \x1b[31mred\x1b[0m \u202ebidi\u202c zero\u200bwidth {AWS}"
-SEEN = (GITHUB, AWS, GITHUB.lower(), AWS.lower(), "\x1b", "\u202e", "\u202c", "\u200b")
+SEEN = (GITHUB[:12], AWS[:12], GITHUB[:12].lower(), AWS[:12].lower(), "\x1b", "\u202e", "\u202c", "\u200b")
 MARK = "[redacted:"
 YEARS = {"start_datetime": "2001-01-01T00:00:00Z", "end_datetime": "2100-01-01T00:00:00Z"}
 
@@ -77,6 +77,10 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
             record["message"]["model"] = f"model {HOSTILE}"
     transcript.records.append({"type": "custom-title", "customTitle": f"Title {HOSTILE}", "sessionId": transcript.id})
     path = transcript.write(home)
+    # Titles, names and excerpts are cut within the token.
+    cut = Transcript("cut", f"/home/dev/{HOSTILE}").prompt(f"{'y' * 100} {GITHUB} platypus").answer("Yes.")
+    cut.call("Bash", {"command": f"{'x' * 985} {GITHUB} end"}, f"{'z' * 980} {AWS} {GITHUB} end").answer("No.")
+    cut.write(home)
     (path.parent / "broken.jsonl").write_text(f'{{"type": "user", "{HOSTILE}\n', "utf-8")
     with Library(home / ".backstory", agents_home=home, environ={}) as library:
         return World(home, {"native": transcript.id, **_fill(library)})
