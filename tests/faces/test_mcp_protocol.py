@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, cast
 import anyio
 import mcp_types as types
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from mcp.shared.message import SessionMessage
 
 from backstory.faces.http.mcp import build_server
@@ -233,6 +235,21 @@ class TestLines:
     def test_refused(self, line: bytes, code: int, id: Any) -> None:
         (answer,) = Conversation().send(line)
         assert (answer["error"]["code"], answer["id"]) == (code, id)
+
+    @given(
+        st.binary()
+        | st.text().map(str.encode)
+        | st.builds(
+            lambda id, params, depth: f'{{"id": {id}, "method": "x", "params": {params}{"[" * depth}'.encode(),
+            st.text('0123456789-.e"\\ud8a', max_size=8),
+            st.text('{}[]",:1', max_size=20),
+            st.sampled_from([0, 250]),
+        )
+    )
+    def test_any_line(self, line: bytes) -> None:
+        """No line ends the conversation."""
+        answers = Conversation().send(line.replace(b"\n", b" "), ask("last", "ping"))
+        assert answers[-1] == {"jsonrpc": "2.0", "id": "last", "result": {}}
 
     @pytest.mark.parametrize("id", [b"null", b"true", b"1.5", b"[1]"])
     def test_a_request_without_a_usable_id_is_a_notification(self, id: bytes) -> None:

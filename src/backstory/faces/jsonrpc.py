@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import Any, TypeGuard
 
 import msgspec
@@ -113,7 +114,8 @@ def top_of(line: str) -> dict[str, Any]:
         elif token in "]}":
             depth -= 1
         elif depth == 1 and colon and token[0] in '"-0123456789':
-            found[key] = msgspec.json.decode(token)
+            with suppress(msgspec.DecodeError):
+                found[key] = msgspec.json.decode(token)
         if depth == 1:
             key, colon = (token[1:-1] if token[0] == '"' else key), token == ":"
     return found
