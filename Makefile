@@ -20,7 +20,7 @@ $(READY): $(RUNNABLE)
 	touch $@
 
 run: $(RUNNABLE) ## read this machine's agents (or a small sample when there are none) and answer a search
-	@$(BIN)/python -m backstory.faces.demo
+	@$(BIN)/python -m backstory.faces.cli.demo
 
 test: check ## everything that is fast, and short forms of the slow tests
 	$(BIN)/python -m pytest -n 2

@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+import msgspec
 from msgspec import Struct
 
 from .config import ConfigError, Settings, home_folder, load_settings, make_private_folder
@@ -43,6 +44,7 @@ _LIVE, _TELEMETRY = "live", "otel"
 # A name: only a process that writes imports it.
 _PROJECTION = "backstory.ingest.projection:TurnProjection"
 _log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 class Location(Struct, frozen=True, kw_only=True):
@@ -253,8 +255,8 @@ class Library:
 
     @contextmanager
     def _ingest(self) -> Iterator[Ingest]:
+        from .egress import egress
         from .ingest.pipeline import Ingest
-        from .redact import egress_value
 
         writer = self.archive.writer()
         try:
@@ -265,7 +267,7 @@ class Library:
                 home=self.agents_home,
                 environ=self._own_environ,
                 extra_roots=self._extra_roots,
-                redact=egress_value if self.settings.redact == "ingest" else None,
+                redact=egress if self.settings.redact == "ingest" else None,
             )
         finally:
             writer.close()
@@ -291,7 +293,7 @@ class Library:
             case "capsules":
                 from .toolsets.capsules.tools import toolset_of as capsules
 
-                return capsules(self._capsules)
+                return capsules(self._capsules, self.settings.redact)
             case "traces":
                 from .toolsets.traces.tools import toolset as traces
 
@@ -361,21 +363,27 @@ class Library:
     def locate(self, id: str) -> Location | None:
         """The location of a session, by its id or the id of one of its turns."""
         from .model import EventRef, parse_id
-        from .redact import egress
 
         ref = parse_id(id)
         session = None if isinstance(ref, EventRef) else self.archive.session(ref.key)
         if session is None:
             return None
         source = next((source for source in self.sources if source.name == session.source), None)
-        native_id = egress(session.key.partition("/")[2], self.settings.redact)
+        native_id = self.egress(session.key.partition("/")[2])
         return Location(
             source=session.source,
             native_id=native_id,
-            project=egress(session.cwd, self.settings.redact) if session.cwd else None,
-            branch=egress(session.branch, self.settings.redact) if session.branch else None,
+            project=self.egress(session.cwd or None),
+            branch=self.egress(session.branch or None),
             resume=source.resume(native_id) if source and not session.parent else None,
         )
+
+    def egress(self, value: T) -> T:
+        """A value of the archive without secrets and hostile characters, for exits that no tool answers through."""
+        from .egress import egress
+
+        plain = egress(msgspec.to_builtins(value), self.settings.redact)
+        return msgspec.convert(plain, type(value)) if isinstance(value, Struct) else cast("T", plain)
 
     def read_turn(self, id: str, types: Sequence[EventType] = EVENT_TYPES) -> list[ReadEvent]:
         """The events of a turn with their whole content; `open` gives the beginning of each."""

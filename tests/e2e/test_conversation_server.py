@@ -125,7 +125,7 @@ class TestScript:
     """conversation_search.py is run by uv with what its head says."""
 
     def test_metadata(self) -> None:
-        """The checkout it lies in is all it needs, and whatever that needs."""
+        """It needs the checkout it lies in, with the dependencies of that, and nothing else."""
         block = re.search(r"(?m)^# /// script$\s(?P<content>(^#(| .*)$\s)+)^# ///$", SCRIPT.read_text("utf-8"))
         assert block is not None
         metadata = tomllib.loads("".join(line[2:] + "\n" for line in block["content"].splitlines()))
@@ -301,7 +301,7 @@ class TestLive:
         assert errors == [{"error": f"Unknown session_id: {outside.id}"}, {"error": f"Unknown session_id: {new}"}]
 
     def test_unchanged_files_are_not_read_again(self, tmp_path: Path, shop: Session) -> None:
-        """A file that looks untouched is not opened, whatever else changes, and neither after a restart: other words
+        """A file that looks untouched is not opened when others change, and neither after a restart: other words
         put in its place, by stealth, are not noticed."""
         still = Session("still", "/home/dev/sites/still").prompt("The word is original").answer("Yes.")
         path = still.write(tmp_path)

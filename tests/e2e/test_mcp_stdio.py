@@ -219,10 +219,7 @@ class TestBackground:
             transcript.answer("Insects, birds and small mammals: a hunting marsupial.")
             with path.open("a") as stream:
                 stream.write(transcript.text(written))
-            started = time.monotonic()
             _ask_until_found(process, number, "marsupial")
-
-        assert time.monotonic() - started < 5
 
     def test_takes_over_from_a_killed_server(self, home: Path) -> None:
         """Two servers, one of them reads; when that one is killed the other goes on."""
@@ -329,6 +326,39 @@ class TestPipe:
     def test_nothing_at_all(self, home: Path) -> None:
         """A client that leaves at once."""
         assert piped(home, []) == ([], b"")
+
+
+class TestStreams:
+    """Stdin and stdout carry the protocol and nothing else."""
+
+    STRAY = """
+import os
+from backstory import open_archive
+from backstory.faces.mcp import serve_stdio
+from backstory.library import Library
+
+def watch(self, stop):
+    print("stray", flush=True)
+    os.system("echo stray; cat")
+
+Library.watch = watch
+serve_stdio(open_archive(), ["history"])
+"""
+
+    def test_stray_output_goes_to_stderr(self, home: Path) -> None:
+        """And a child process that reads gets nothing of what the client sends."""
+        lines = [*OPENING, request(1, "tools/call", name="open", arguments={"id": ""}), request(2, "ping")]
+        done = subprocess.run(
+            [sys.executable, "-c", self.STRAY],
+            env=environment(home),
+            input=b"".join(json.dumps(line).encode() + b"\n" for line in lines),
+            capture_output=True,
+            timeout=60,
+            check=True,
+        )
+
+        assert sorted(json.loads(line)["id"] for line in done.stdout.splitlines()) == [0, 1, 2]
+        assert done.stderr == b"stray\nstray\n"
 
 
 class TestEnd:

@@ -78,7 +78,7 @@ class TestStart:
 
 
 class TestStop:
-    """Told to stop, it ends at once and in good order, whoever is connected; killed, it has lost nothing."""
+    """A signal ends it at once and in good order, with clients connected; killed, it loses nothing."""
 
     @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
     def test_with_clients_connected(self, server: Served, number: int) -> None:

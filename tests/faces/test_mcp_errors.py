@@ -12,9 +12,9 @@ import mcp_types as types
 import pytest
 from mcp import Client
 
-from backstory.faces.mcp import build_server
 from backstory.library import TOOLSETS, Library
 from backstory.toolsets.base import Tool
+from tests.faces.direct import direct
 
 WRONG = (None, True, 1.5, "nonsense", [], {"nonsense": [1]})
 
@@ -40,8 +40,7 @@ async def errors_of(library: Library, toolset: str) -> dict[str, list[types.Call
     """The errors of each tool, sent by a server and received by a client. Unlike a client that checks answers itself,
     it is left to the test to find those that break their schema."""
     found: dict[str, list[types.CallToolResult]] = {}
-    server = build_server(library, [toolset])
-    async with Client(server) as client:
+    async with Client(direct(library, [toolset])) as client:
         for tool in library.toolset(toolset).tools:
             answers = [await raw_call(client, tool.name, arguments) for arguments in requests_of(tool)]
             found[tool.name] = [answer for answer in answers if is_error(answer)]

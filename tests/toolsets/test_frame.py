@@ -1,4 +1,4 @@
-"""The frame every tool answers through, and what an error repeats of its request."""
+"""The frame that every tool answers through, and the echo of a request in an error."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from backstory.toolsets.base import (
     BadArgument,
     Failure,
     Frame,
+    Redacted,
     Reply,
+    Unredacted,
     decode_arguments,
     excerpt,
     input_schema,
@@ -45,7 +47,7 @@ def refuse(error: Exception) -> Failure | None:
     return Failure({"error": str(error)}) if isinstance(error, BadArgument | LookupError) else None
 
 
-FRAME = Frame(refuse=refuse, unexpected=lambda message: Failure({"error": message}), outgoing=msgspec.to_builtins)
+FRAME = Frame(refuse=refuse, unexpected=lambda message: Failure({"error": message}))
 
 
 def call(action: Any, arguments: Any) -> Reply:
@@ -61,7 +63,7 @@ class TestFrame:
         "arguments", [{}, {"word": 1}, {"word": "x", "more": 1}, {"word": "\ud800"}, {"\udcff": 1}, [], None, 7]
     )
     def test_refuses_what_does_not_fit(self, arguments: Any) -> None:
-        """Whatever comes in."""
+        """For any value."""
         assert call(lambda asked: Answer(asked.word), arguments).is_error
 
     def test_knows_the_errors_of_its_contract(self) -> None:
@@ -96,6 +98,37 @@ class TestFrame:
         assert len(reply.text) < 4096
 
 
+class TestBorder:
+    """Every answer passes egress on its way into a reply; the object and its text are the same."""
+
+    TOKEN = "gh" + "p_" + "a1B2c3D4e5" * 4
+
+    def test_answers_are_stripped_and_redacted(self) -> None:
+        """At any depth, keys included."""
+        reply = Reply.of({"a": [Answer(f"\x1b[1m{self.TOKEN}")], self.TOKEN: None})
+
+        assert reply.data == {"a": [{"said": "[redacted:github-token]"}], "[redacted:github-token]": None}
+        assert msgspec.json.decode(reply.text) == reply.data
+
+    @pytest.mark.parametrize("mode", ["egress", "ingest", "off"])
+    def test_by_the_setting(self, mode: Any) -> None:
+        """Hostile characters are stripped in any mode."""
+        frame = Frame(refuse=refuse, unexpected=lambda message: Failure({"error": message}), mode=mode)
+        reply = frame.handler("speak", Request, lambda asked: Answer(asked.word))({"word": f"\u202e{self.TOKEN}"})
+
+        assert reply.data == {"said": self.TOKEN if mode == "off" else "[redacted:github-token]"}
+
+    def test_what_was_redacted_before_is_not_looked_at_again(self) -> None:
+        """The toolset answers for it: its excerpts are cut from redacted text."""
+        assert Reply.of(Redacted(Answer(self.TOKEN))).data == {"said": self.TOKEN}
+
+    def test_stored_text_leaves_when_it_is_asked_for(self) -> None:
+        """By a caller who says so."""
+        assert call(lambda asked: Unredacted(Answer(asked.word)), {"word": f"\x1b{self.TOKEN}"}).data == {
+            "said": f"\x1b{self.TOKEN}"
+        }
+
+
 class TestArguments:
     @pytest.mark.parametrize(("value", "said"), [("1", True), (1.5, False), ([], False), (None, False)])
     def test_a_number_sent_as_a_string(self, value: Any, said: bool) -> None:
@@ -111,7 +144,7 @@ class TestExcerpt:
     @settings(deadline=None, max_examples=200)
     @given(JSON)
     def test_is_never_longer_than_the_limit(self, value: Any) -> None:
-        """Whatever the value."""
+        """For any value."""
         assert len(msgspec.json.encode(excerpt(value, 200))) <= 200
 
     def test_a_plain_request_is_unchanged(self) -> None:
@@ -119,6 +152,12 @@ class TestExcerpt:
         given = {"query": "ошибка", "n_hits": 3.5, "event_types": ["a", {"b": None}], "x": True}
 
         assert excerpt(given) == given
+
+    def test_a_cut_leaves_no_half_of_a_secret(self) -> None:
+        """Texts are redacted before they are cut, wherever that is."""
+        token = TestBorder.TOKEN
+        for before in range(150, 201):
+            assert token[:8] not in excerpt("x" * before + " " + token + " and more" * 100, 200)
 
     @pytest.mark.parametrize(
         "value",

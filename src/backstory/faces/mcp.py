@@ -1,173 +1,401 @@
-"""The MCP face: the tools of the chosen toolsets over the official SDK, in both protocol eras."""
+"""MCP on stdin and stdout, in both eras of the protocol: the `initialize` handshake and stateless requests.
+
+The part of the protocol that tools need is small, and is written here directly: the official SDK takes a second to
+import, which every session of an agent would wait for. Toolsets load when one of their tools is called.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
 import signal
-import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeVar
 
-import anyio
-import anyio.to_thread
-import mcp_types as types
-from mcp.server.caching import CacheHint
-from mcp.server.lowlevel.server import Server
-from mcp.server.stdio import stdio_server
-from mcp.shared.exceptions import MCPError
+import msgspec
+from msgspec import UNSET, Struct
 
 from .. import __version__
-from ..toolsets.base import Tool, excerpt, received
-from .offer import make_offer
-from .stdio import converse
+from ..toolsets.base import Tool, Toolset, excerpt, received
+from .jsonrpc import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    UNSUPPORTED_VERSION,
+    Notification,
+    ProtocolError,
+    Request,
+    Unreadable,
+    decode_line,
+)
 
 if TYPE_CHECKING:
-    from mcp.server.context import ServerRequestContext
+    from collections.abc import Sequence
+    from concurrent.futures import ThreadPoolExecutor
 
     from ..library import Library
-
-__all__ = ["build_server", "serve_stdio"]
+    from .offer import Listing
 
 log = logging.getLogger("backstory.mcp")
+T = TypeVar("T")
 
-# Calls are mostly Python, so more threads would only take turns with the one that reads requests and writes answers.
-_PARALLEL_CALLS = 4
+HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
+MODERN_VERSIONS = ("2026-07-28",)
+
+
+_VERSION = "io.modelcontextprotocol/protocolVersion"
+_CLIENT_CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
+_CLIENT_INFO = "io.modelcontextprotocol/clientInfo"
+_SERVER_INFO = "io.modelcontextprotocol/serverInfo"
+
+SERVER = {"name": "backstory", "title": "Backstory", "version": __version__}
+TOOLS_FRESH_MS = 3_600_000
+# Calls are mostly Python, so more threads would only take turns with the one that reads requests.
+PARALLEL_CALLS = 4
+
+# The longest wait for calls under way after the client closed its end; longer than any tool's deadline.
+_DRAIN_SECONDS = 10.0
 _STOP_SECONDS = 2.0
-_TOOLS_FRESH_MS = 3_600_000
+# Indexing begins when the first call is answered, or after this long: both would compete for the processor.
+_HEAD_START_SECONDS = 0.5
 
 
-def build_server(library: Library, names: Sequence[str], *, pattern: str | None = None) -> Server[Any]:
-    """A server with the tools that `names` offer. `pattern` narrows the conversations toolset to some projects.
+class _Meta(Struct):
+    progressToken: str | int | None = None
 
-    Tools of these toolsets that are not listed can be called too: the list is short for the sake of agents' context.
-    """
-    offer = make_offer(library, names, pattern)
-    tools = {tool.name: tool for toolset in offer.toolsets for tool in toolset.tools}
-    callable_tools = {alias: tool for tool in tools.values() for alias in tool.aliases} | tools
-    full = library.settings.mcp.output_schemas == "full"
-    listing = types.ListToolsResult(tools=[_describe(tool, full_output=full) for tool in offer.tools])
-    limiter = anyio.CapacityLimiter(_PARALLEL_CALLS)
 
-    async def list_tools(
-        context: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
-    ) -> types.ListToolsResult:
-        return listing
+class _Implementation(Struct):
+    name: str
+    version: str
 
-    async def call_tool(
-        context: ServerRequestContext[Any], params: types.CallToolRequestParams
-    ) -> types.CallToolResult:
-        tool = callable_tools.get(params.name)
-        if tool is None:
-            raise MCPError(
-                types.INVALID_PARAMS,
-                f"Unknown tool: {excerpt(params.name)}",
-                {"tools": [tool.name for tool in offer.tools]},
+
+class _Initialize(Struct):
+    protocolVersion: str
+    capabilities: dict[str, Any]
+    clientInfo: _Implementation
+
+
+class _Envelope(Struct, rename={"capabilities": _CLIENT_CAPABILITIES, "info": _CLIENT_INFO}):
+    capabilities: dict[str, Any]
+    info: _Implementation | None = None
+
+
+class _List(Struct, rename={"meta": "_meta"}):
+    meta: _Meta | None = None
+    cursor: str | None = None
+
+
+class _Call(Struct, rename={"meta": "_meta"}):
+    name: str
+    arguments: dict[str, Any] | None = None
+    meta: _Meta | None = None
+
+
+class _RunningCall:
+    """A call under way; two requests with the same id are two calls."""
+
+    def __init__(self, request_id: str | int) -> None:
+        self.request_id = request_id
+
+
+class Connection:
+    """One client: takes lines, writes answers. `load` gives a toolset by its name."""
+
+    def __init__(self, listing: Listing, load: Callable[[str], Toolset], output: BinaryIO) -> None:
+        self._listing = listing
+        self._load = load
+        self._output = output
+        self._writing = threading.Lock()
+        self._loading = threading.Lock()
+        self._tools: dict[str, Tool] = {}
+        self._modern: bool | None = None
+        self._initialized = False
+        self._pool: ThreadPoolExecutor | None = None
+        self._calls: set[_RunningCall] = set()
+        self._call_ended = threading.Condition()
+        self.answered_call = threading.Event()
+        """Set when the first tool call is answered."""
+
+    def receive(self, line: bytes) -> None:
+        """Take one line: answer it, or begin a call that is answered later."""
+        moment = time.monotonic()
+        try:
+            message = decode_line(line)
+        except Unreadable as error:
+            self._refuse(error.id, error)
+            return
+        if isinstance(message, Notification):
+            self._notice(message)
+        elif message is not None:
+            try:
+                result = self._handle(message, moment)
+            except ProtocolError as error:
+                self._refuse(message.id, error)
+            else:
+                if result is not None:
+                    self._answer(message.id, result)
+
+    def finish(self) -> None:
+        """Wait for the calls under way, so that requests from a file are answered before the end."""
+        with self._call_ended:
+            self._call_ended.wait_for(lambda: not self._calls, _DRAIN_SECONDS)
+
+    # Requests
+
+    def _handle(self, request: Request, moment: float) -> dict[str, Any] | None:
+        """The result, or None for a call that is answered later."""
+        if self._modern is None:
+            # The first request decides the era of the connection.
+            self._modern = request.method != "initialize" and _has_envelope(request.params)
+        return self._handle_modern(request, moment) if self._modern else self._handle_handshake(request, moment)
+
+    def _handle_handshake(self, request: Request, moment: float) -> dict[str, Any] | None:
+        params = request.params
+        if request.method == "initialize":
+            given = _convert(params, _Initialize)
+            self._initialized = True
+            known = given.protocolVersion in HANDSHAKE_VERSIONS
+            return {
+                "protocolVersion": given.protocolVersion if known else HANDSHAKE_VERSIONS[-1],
+                "capabilities": {"tools": {"listChanged": False}},
+                "serverInfo": SERVER,
+                "instructions": self._listing.instructions,
+            }
+        if _has_envelope(params):
+            raise ProtocolError(
+                INVALID_REQUEST,
+                "this connection serves the handshake protocol era; "
+                "requests carrying the 2026-07-28 envelope are not accepted on it",
             )
-        with received(_received(context)):
-            return await _call(tool, params.arguments or {}, limiter)
+        match request.method:
+            case "ping":
+                return {}
+            case "tools/list" | "tools/call" if not self._initialized:
+                raise ProtocolError(INVALID_PARAMS, "Invalid request parameters", "")
+            case "tools/list":
+                _convert(params, _List)
+                return {"tools": self._listing.tools}
+            case "tools/call":
+                self._begin_call(request.id, _convert(params, _Call), moment)
+                return None
+        raise ProtocolError(METHOD_NOT_FOUND, "Method not found", excerpt(request.method))
 
-    return Server(
-        "backstory",
-        version=__version__,
-        title="Backstory",
-        instructions=offer.instructions,
-        cache_hints={"tools/list": CacheHint(ttl_ms=_TOOLS_FRESH_MS)},
-        get_tool_input_schema=lambda name: callable_tools[name].input_schema if name in callable_tools else None,
-        on_list_tools=list_tools,
-        on_call_tool=call_tool,
-    )
+    def _handle_modern(self, request: Request, moment: float) -> dict[str, Any] | None:
+        params = request.params
+        if request.method == "initialize":
+            requested = params.get("protocolVersion")
+            raise ProtocolError(
+                UNSUPPORTED_VERSION,
+                "connection is serving the 2026-07-28 protocol; the initialize handshake is not accepted",
+                {
+                    "supported": MODERN_VERSIONS,
+                    **({"requested": excerpt(requested)} if isinstance(requested, str) else {}),
+                },
+            )
+        _check_envelope(params.get("_meta"))
+        match request.method:
+            case "server/discover":
+                return self._modern_result(
+                    supportedVersions=MODERN_VERSIONS,
+                    capabilities={"tools": {"listChanged": False}},
+                    instructions=self._listing.instructions,
+                    ttlMs=0,
+                    cacheScope="private",
+                )
+            case "tools/list":
+                _convert(params, _List)
+                return self._modern_result(tools=self._listing.tools, ttlMs=TOOLS_FRESH_MS, cacheScope="private")
+            case "tools/call":
+                self._begin_call(request.id, _convert(params, _Call), moment)
+                return None
+        raise ProtocolError(METHOD_NOT_FOUND, "Method not found", excerpt(request.method))
+
+    def _modern_result(self, **result: Any) -> dict[str, Any]:
+        return {**result, "resultType": "complete", "_meta": {_SERVER_INFO: SERVER}}
+
+    def _notice(self, notification: Notification) -> None:
+        """Only cancellation matters here: a cancelled call is not answered."""
+        if notification.method == "notifications/cancelled":
+            given = notification.params.get("requestId")
+            with self._call_ended:
+                # Some clients write the number of a request as a string here.
+                self._calls -= {call for call in self._calls if str(call.request_id) == str(given)}
+
+    # Calls
+
+    def _begin_call(self, request_id: str | int, given: _Call, moment: float) -> None:
+        if given.name not in self._listing.owners:
+            raise unknown_tool(given.name, self._listing.names)
+        if self._pool is None:
+            from concurrent.futures import ThreadPoolExecutor
+
+            self._pool = ThreadPoolExecutor(PARALLEL_CALLS, "backstory-call")
+        call = _RunningCall(request_id)
+        self._calls.add(call)
+        self._pool.submit(self._run_call, call, given, moment)
+
+    def _run_call(self, call: _RunningCall, given: _Call, moment: float) -> None:
+        if call not in self._calls:  # cancelled before it began
+            return
+        try:
+            answer = partial(self._answer, call.request_id, self._call(given, moment))
+        except ProtocolError as error:
+            answer = partial(self._refuse, call.request_id, error)
+        if call in self._calls:
+            answer()
+        with self._call_ended:
+            self._calls.discard(call)
+            self._call_ended.notify_all()
+        self.answered_call.set()
+
+    def _call(self, given: _Call, moment: float) -> dict[str, Any]:
+        try:
+            tool = self._tool(given.name)
+            with received(moment):
+                reply = tool.handler(given.arguments or {})
+        except Exception as error:
+            # Handlers answer every error themselves; an exception is a bug, and its details stay on this side.
+            log.exception("%s failed", given.name)
+            raise ProtocolError(INTERNAL_ERROR, f"{given.name} failed unexpectedly; see the server's stderr") from error
+        result: dict[str, Any] = {"content": [{"type": "text", "text": reply.text}], "isError": reply.is_error}
+        if tool.structured_errors or not reply.is_error:
+            result["structuredContent"] = reply.data
+        return self._modern_result(**result) if self._modern else result
+
+    def _tool(self, name: str) -> Tool:
+        with self._loading:
+            if name not in self._tools:
+                toolset = self._load(self._listing.owners[name])
+                aliases = {alias: tool for tool in toolset.tools for alias in tool.aliases}
+                self._tools |= aliases | {tool.name: tool for tool in toolset.tools}
+            return self._tools[name]
+
+    # Answers
+
+    def _answer(self, request_id: str | int, result: dict[str, Any]) -> None:
+        self._write({"jsonrpc": "2.0", "id": request_id, "result": result})
+
+    def _refuse(self, request_id: str | int | None, error: ProtocolError) -> None:
+        from ..egress import egress  # most connections see no error
+
+        body: dict[str, Any] = {"code": error.code, "message": error.message}
+        if error.data is not UNSET:
+            body["data"] = error.data
+        self._write({"jsonrpc": "2.0", "id": request_id, "error": egress(body)})
+
+    def _write(self, message: dict[str, Any]) -> None:
+        line = msgspec.json.encode(message) + b"\n"
+        try:
+            with self._writing:
+                self._output.write(line)
+                self._output.flush()
+        except (BrokenPipeError, ValueError):
+            log.info("the client went away")
+
+
+def unknown_tool(name: str, listed: Sequence[str]) -> ProtocolError:
+    return ProtocolError(INVALID_PARAMS, f"Unknown tool: {excerpt(name)}", {"tools": list(listed)})
+
+
+def _convert(params: dict[str, Any], kind: type[T]) -> T:
+    try:
+        return msgspec.convert(params, kind)
+    except msgspec.ValidationError:
+        raise ProtocolError(INVALID_PARAMS, "Invalid request parameters", "") from None
+
+
+def _has_envelope(params: dict[str, Any]) -> bool:
+    meta = params.get("_meta")
+    return isinstance(meta, dict) and _VERSION in meta
+
+
+def _check_envelope(meta: Any) -> None:
+    """Raise the error that the protocol has for an incomplete envelope or another version."""
+    if not isinstance(meta, dict):
+        needed = f"{_VERSION!r} and {_CLIENT_CAPABILITIES!r}"
+        raise ProtocolError(
+            INVALID_PARAMS, f"params._meta must be an object carrying the required {needed} envelope keys"
+        )
+    if missing := [key for key in (_VERSION, _CLIENT_CAPABILITIES) if key not in meta]:
+        raise ProtocolError(
+            INVALID_PARAMS, f"params._meta is missing the required envelope key(s): {', '.join(missing)}"
+        )
+    version = meta[_VERSION]
+    if not isinstance(version, str):
+        raise ProtocolError(INVALID_PARAMS, "the protocol-version envelope value must be a string")
+    if version not in MODERN_VERSIONS:
+        raise ProtocolError(
+            UNSUPPORTED_VERSION,
+            "Unsupported protocol version",
+            {"supported": MODERN_VERSIONS, "requested": excerpt(version)},
+        )
+    _convert(meta, _Envelope)
+
+
+# The process
 
 
 def serve_stdio(library: Library, names: Sequence[str], *, pattern: str | None = None) -> None:
-    """Serve on stdin and stdout until the client closes its end or the process is told to stop.
+    """Serve on stdin and stdout until the client closes its end or the process gets a signal to stop.
 
     Transcripts are indexed and watched in the background meanwhile. Logging goes to stderr: stdout is the protocol.
     """
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="backstory: %(levelname)s: %(message)s")
-    server = build_server(library, names, pattern=pattern)
+    from .log import log_to_stderr
+    from .offer import load_listing, load_toolset
+
+    log_to_stderr()
+    incoming = _claim(0, os.open(os.devnull, os.O_RDONLY), "rb")
+    outgoing = _claim(1, 2, "wb")
     stop = threading.Event()
-    watcher = threading.Thread(target=_watch, args=(library, stop), name="backstory-watch", daemon=True)
+    connection = Connection(load_listing(library, names), partial(load_toolset, library, pattern=pattern), outgoing)
+    library.expect_first_sync()
+    watcher = threading.Thread(
+        target=_watch, args=(library, connection.answered_call, stop), name="backstory-watch", daemon=True
+    )
 
     def close() -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: os._exit(0))
         stop.set()
+        connection.answered_call.set()
         watcher.join(_STOP_SECONDS)
-        if watcher.is_alive():  # amid much to read: what is committed is safe, the rest is read the next time
+        if watcher.is_alive():  # in a long read: what is committed is safe, the rest is read the next time
             os._exit(0)
         library.close()
 
+    def exit_on_signal(*_: object) -> None:
+        close()
+        os._exit(0)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, exit_on_signal)
     watcher.start()
     try:
-        anyio.run(_serve, server, close)
-    except* (BrokenPipeError, anyio.BrokenResourceError, anyio.ClosedResourceError):
-        log.info("the client went away")
+        for line in incoming:
+            connection.receive(line)
+        connection.finish()
     finally:
         close()
+    # A call that did not end in time, or answers that the client no longer reads, must not delay the end.
+    os._exit(0)
 
 
-async def _serve(server: Server[Any], close: Callable[[], None]) -> None:
-    async with anyio.create_task_group() as group:
-        group.start_soon(_exit_on_signal, close)
-        async with stdio_server() as (incoming, outgoing):
-            await converse(server, incoming, outgoing)
-        group.cancel_scope.cancel()
+def _claim(descriptor: int, elsewhere: int, mode: Literal["rb", "wb"]) -> BinaryIO:
+    """A private stream on a descriptor, which itself leads elsewhere from now on: so no library and no child process
+    reads or writes in the protocol."""
+    private = os.dup(descriptor)
+    os.dup2(elsewhere, descriptor)
+    return os.fdopen(private, mode)
 
 
-async def _exit_on_signal(close: Callable[[], None]) -> None:
-    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-        async for _ in signals:
-            close()
-            # A thread is blocked in reading stdin and nothing wakes it: an orderly return would wait for the client.
-            os._exit(0)
-
-
-async def _call(tool: Tool, arguments: dict[str, Any], limiter: anyio.CapacityLimiter) -> types.CallToolResult:
-    try:
-        reply = await anyio.to_thread.run_sync(
-            partial(tool.handler, arguments), limiter=limiter, abandon_on_cancel=True
-        )
-    except Exception as error:
-        # Handlers answer every error themselves; what still gets here is a bug, and its details stay on this side.
-        log.exception("%s failed", tool.name)
-        raise MCPError(types.INTERNAL_ERROR, f"{tool.name} failed unexpectedly; see the server's stderr") from error
-    return types.CallToolResult(
-        content=[types.TextContent(type="text", text=reply.text)],
-        structured_content=reply.data if tool.structured_errors or not reply.is_error else None,
-        is_error=reply.is_error,
-    )
-
-
-def _received(context: ServerRequestContext[Any]) -> float:
-    """The moment a request came in: over HTTP the scope has it, on stdio `converse` sends it along."""
-    request: Any = context.request
-    moment = request.scope.get("received") if hasattr(request, "scope") else request
-    return moment if isinstance(moment, float) else time.monotonic()
-
-
-def _describe(tool: Tool, *, full_output: bool) -> types.Tool:
-    schema = tool.output_schema if full_output else tool.compact_output
-    # Clients of the handshake era want an object at the root of the schema, also where it is a union.
-    output = {"type": "object", **schema} if schema is not None else None
-    return types.Tool(
-        name=tool.name,
-        description=tool.description,
-        input_schema=tool.input_schema,
-        output_schema=output,
-        annotations=types.ToolAnnotations(
-            read_only_hint=tool.read_only,
-            destructive_hint=tool.destructive,
-            idempotent_hint=tool.idempotent,
-            open_world_hint=False,
-        ),
-    )
-
-
-def _watch(library: Library, stop: threading.Event) -> None:
+def _watch(library: Library, answered_call: threading.Event, stop: threading.Event) -> None:
+    answered_call.wait(_HEAD_START_SECONDS)
     try:
         library.watch(stop)
     except Exception:
-        # Searching what is there goes on; only news would be missing, and `doctor` shows that.
+        # The server still answers from what is indexed; `doctor` shows what is missing.
         log.exception("watching transcripts stopped")

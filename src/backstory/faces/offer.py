@@ -1,23 +1,26 @@
-"""The tools an agent is offered when it connects, the words that come with them, and what they cost it."""
+"""The tools a server lists for agents, the instructions that come with them, and their cost in an agent's context."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from hashlib import blake2b
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 
+from ..config import make_private_folder
 from ..library import TOOLSETS
 from ..toolsets.base import Tool, Toolset
 
 if TYPE_CHECKING:
     from ..library import Library
 
-__all__ = ["CHOICES", "DEFAULT", "MAX_INSTRUCTIONS", "Cost", "Offer", "compose_instructions", "cost_of", "make_offer"]
-
 DEFAULT = "default"
-"""The name of the tools that are offered when no toolset is named."""
+"""The name of the offer of a server that is started without `--tools`."""
 _DEFAULT_TOOLSETS = ("history", "capsules", "traces")
 _ALL = "-all"
 CHOICES = (*TOOLSETS, f"capsules{_ALL}", DEFAULT, "all")
@@ -35,7 +38,7 @@ _OPENING = (
 
 
 class Offer(Struct, frozen=True):
-    """The toolsets of a server, and those of their tools that it lists. The others can be called all the same."""
+    """The toolsets of a server, and the tools it lists. The other tools of the toolsets can be called too."""
 
     toolsets: tuple[Toolset, ...]
     tools: tuple[Tool, ...]
@@ -45,8 +48,20 @@ class Offer(Struct, frozen=True):
         return compose_instructions(self.toolsets)
 
 
+class Listing(Struct, frozen=True):
+    """An offer as an MCP server announces it, without the code behind the tools."""
+
+    instructions: str
+    tools: Raw
+    """The definitions of the listed tools, a JSON array."""
+    names: tuple[str, ...]
+    """The names of the listed tools."""
+    owners: dict[str, str]
+    """The toolset of each tool that can be called, by the tool's names."""
+
+
 class Cost(Struct, frozen=True):
-    """What an offer takes of an agent's context, in tokens: characters of JSON divided by four."""
+    """The size of an offer in an agent's context, in tokens: characters of JSON divided by four."""
 
     tools: int
     definitions: int
@@ -54,19 +69,16 @@ class Cost(Struct, frozen=True):
     instructions: int
     total: int
     full_output_schemas: int
-    """In the place of `output_schemas`, where the setting asks for them."""
+    """In the place of `output_schemas`, if the settings select full schemas."""
 
 
 def make_offer(library: Library, names: Sequence[str], pattern: str | None = None) -> Offer:
-    """The offer that goes by these names. `pattern` narrows the conversations toolset to some projects."""
+    """The offer with these names. `pattern` narrows the conversations toolset to some projects."""
     levels: dict[str, int] = {}
     for name in names:
         for toolset, level in _expand(name):
             levels[toolset] = max(level, levels.get(toolset, 0))
-    toolsets = [
-        library.toolset(name) if pattern is None or name != "conversations" else library.toolset(name, pattern=pattern)
-        for name in levels
-    ]
+    toolsets = [load_toolset(library, name, pattern) for name in levels]
     listed = [
         tool
         for toolset, level in zip(toolsets, levels.values(), strict=True)
@@ -76,8 +88,15 @@ def make_offer(library: Library, names: Sequence[str], pattern: str | None = Non
     return Offer(tuple(toolsets), tuple(listed))
 
 
+def load_toolset(library: Library, name: str, pattern: str | None = None) -> Toolset:
+    """A toolset; the conversations toolset for the projects that match the pattern."""
+    if pattern is None or name != "conversations":
+        return library.toolset(name)
+    return library.toolset(name, pattern=pattern)
+
+
 def _expand(name: str) -> list[tuple[str, int]]:
-    """The toolsets a name stands for, with the level up to which their tools are offered."""
+    """The toolsets that a name selects, with the level up to which their tools are listed."""
     if name == DEFAULT:
         return [(toolset, _LEVELS.index("default")) for toolset in _DEFAULT_TOOLSETS]
     if name == "all":
@@ -88,7 +107,7 @@ def _expand(name: str) -> list[tuple[str, int]]:
 
 
 def compose_instructions(toolsets: Iterable[Toolset]) -> str:
-    """The opening and what each toolset says of itself, in whole lines and within the limit."""
+    """The opening and the instructions of each toolset, in whole lines and within the limit."""
     text = _OPENING
     for toolset in toolsets:
         separator = "\n\n"
@@ -98,6 +117,98 @@ def compose_instructions(toolsets: Iterable[Toolset]) -> str:
             text += separator + line
             separator = "\n"
     return text
+
+
+# Listings
+
+
+def definition(tool: Tool, *, full_output: bool) -> dict[str, Any]:
+    """A tool as MCP lists it."""
+    schema = tool.output_schema if full_output else tool.compact_output
+    # Clients of the handshake era require an object at the root of the schema, also if it is a union.
+    output = {} if schema is None else {"outputSchema": {"type": "object", **schema}}
+    return {
+        "name": tool.name,
+        "description": tool.description,
+        "inputSchema": tool.input_schema,
+        **output,
+        "annotations": {
+            "readOnlyHint": tool.read_only,
+            "destructiveHint": tool.destructive,
+            "idempotentHint": tool.idempotent,
+            "openWorldHint": False,
+        },
+    }
+
+
+def make_listing(offer: Offer, *, full_output: bool) -> Listing:
+    # A tool's own name goes before an alias of another.
+    aliases = {alias: toolset.name for toolset in offer.toolsets for tool in toolset.tools for alias in tool.aliases}
+    named = {tool.name: toolset.name for toolset in offer.toolsets for tool in toolset.tools}
+    return Listing(
+        offer.instructions,
+        Raw(msgspec.json.encode([definition(tool, full_output=full_output) for tool in offer.tools])),
+        tuple(tool.name for tool in offer.tools),
+        aliases | named,
+    )
+
+
+def load_listing(library: Library, names: Sequence[str]) -> Listing:
+    """The listing of an offer, from the cache if there is one.
+
+    Building it imports every toolset of the offer, which takes longer than all the rest of a server's start. The key of
+    the cache is a digest of everything a listing is made from: the source code, the settings and the names. So an entry
+    is never stale; an entry with another key, or one that cannot be read, is replaced.
+    """
+    key = _cache_key(library, names)
+    path = library.home / "cache" / f"tools-{'+'.join(names)}.json"
+    if key is not None:
+        with suppress(OSError, msgspec.DecodeError):
+            entry = msgspec.json.decode(path.read_bytes(), type=_CacheEntry)
+            if entry.key == key:
+                return entry.listing
+    listing = make_listing(make_offer(library, names), full_output=library.settings.mcp.output_schemas == "full")
+    if key is not None:
+        with suppress(OSError):  # a home that cannot be written
+            _replace(path, msgspec.json.encode(_CacheEntry(key, listing)))
+    return listing
+
+
+class _CacheEntry(Struct):
+    key: str
+    listing: Listing
+
+
+def _cache_key(library: Library, names: Sequence[str]) -> str | None:
+    """None if the source code cannot be read, as in a zip archive."""
+    digest = blake2b(digest_size=16)
+    digest.update(repr((msgspec.__version__, library.settings, tuple(names))).encode("utf-8", "replace"))
+    try:
+        for path in sorted(_source_files(Path(__file__).parents[1])):
+            digest.update(f"{path}\0".encode("utf-8", "replace"))
+            digest.update(Path(path).read_bytes())
+    except OSError:
+        return None
+    return digest.hexdigest()
+
+
+def _source_files(folder: Path | str) -> Iterator[str]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir():
+                yield from _source_files(entry.path)
+            elif entry.name.endswith((".py", ".json")):
+                yield entry.path
+
+
+def _replace(path: Path, data: bytes) -> None:
+    make_private_folder(path.parent)
+    written = path.with_suffix(f".{os.getpid()}.tmp")
+    written.write_bytes(data)
+    written.replace(path)
+
+
+# Costs
 
 
 def cost_of(offer: Offer) -> Cost:

@@ -15,8 +15,8 @@ from msgspec import Struct
 from ..archive.base import Archive
 from ..archive.spans import Origin, SpanRow
 from ..config import make_private_folder
+from ..egress import Mode, egress
 from ..model import EventType, call_by_tokens, digest, session_mark
-from ..redact import Mode, egress_value
 from ..sources.otel.attributes import Meaning, interpret
 from ..sources.otel.messages import Message, read_log, read_messages, take_events
 from ..sources.otel.otlp import Encoding, decode_logs, decode_spans
@@ -171,9 +171,9 @@ class Receiver:
     def _keep(self, batch: _Batch) -> Taken:
         if self._redact == "ingest":
             for span in batch.spans:
-                span.input, span.output = egress_value(span.input), egress_value(span.output)
-                span.attributes, span.metadata = egress_value(span.attributes), egress_value(span.metadata)
-                span.tool_calls = egress_value(span.tool_calls)
+                span.input, span.output = egress(span.input), egress(span.output)
+                span.attributes, span.metadata = egress(span.attributes), egress(span.metadata)
+                span.tool_calls = egress(span.tool_calls)
         self._archive.spans.put(batch.spans, batch.origins)
         for session, lines in batch.lines.items():
             # Spans come when they end: a prompt after the work it started.

@@ -17,7 +17,7 @@ def mcp_call(home: Path, stack: ExitStack) -> Call:
     from anyio.from_thread import start_blocking_portal
     from mcp import Client
 
-    from backstory.faces.mcp import build_server
+    from backstory.faces.http.mcp import build_server
 
     portal = stack.enter_context(start_blocking_portal())
     client = stack.enter_context(

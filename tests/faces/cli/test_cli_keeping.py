@@ -16,7 +16,6 @@ import pytest
 
 from backstory import open_archive
 from backstory.library import Library
-from backstory.otelfiles import file_name
 from tests.transcripts import Transcript
 
 from .conftest import Program

@@ -72,6 +72,9 @@ class Program(click.Group):
             return super().make_context(*given, **named)
 
     def invoke(self, ctx: click.Context) -> Any:
+        from ..log import log_to_stderr
+
+        log_to_stderr("%(message)s")
         with _broken_pipe_is_no_failure():
             result = super().invoke(ctx)
             sys.stdout.flush()
@@ -123,18 +126,24 @@ def run(arguments: Sequence[str]) -> int:
         return 130
     except click.UsageError as error:
         where = error.ctx.command_path if error.ctx is not None else "backstory"
-        _say(f"{error.format_message().rstrip('.')} (see {where} --help)")
+        _say(_egress(f"{error.format_message().rstrip('.')} (see {where} --help)"))
         return 2
     except Exception as error:
         if os.environ.get("BACKSTORY_DEBUG"):
             raise
-        message = _explain(error)
+        message = _egress(_explain(error))
         _say(message)
         if "--json" in arguments:
             import json
 
             click.echo(json.dumps({"error": {"message": message}}))
         return 1
+
+
+def _egress(message: str) -> str:
+    from ...egress import egress
+
+    return egress(message)
 
 
 def _explain(error: Exception) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 from rich.table import Table
 
-from ...redact import clean
+from ...egress import clean
 from .output import hint
 from .render import facts, headline, put, since, stdout_console
 from .words import plural

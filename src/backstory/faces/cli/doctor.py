@@ -20,7 +20,8 @@ def doctor(as_json: bool) -> int:
     from .output import print_json
 
     try:
-        found = diagnose(open_archive())
+        library = open_archive()
+        found = library.egress(diagnose(library))
     except ConfigError as error:
         home = home_folder()
         found = Diagnosis(home=str(home), problems=[Problem("error", str(error), f"edit {home / 'config.toml'}")])

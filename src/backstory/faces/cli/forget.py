@@ -9,7 +9,6 @@ from .options import json_option
 
 if TYPE_CHECKING:
     from ...archive.base import SessionRow
-    from ...library import Library
 
 __all__ = ["forget"]
 
@@ -35,7 +34,7 @@ def forget(id_: str, yes: bool, dry_run: bool, as_json: bool) -> int:
         family = library.family(full_id)
     except LookupError as error:
         raise click.ClickException(str(error) if full_id != id_ else unknown(id_)) from None
-    rows = [_row(library, session) for session in family]
+    rows = library.egress([_row(session) for session in family])
     if not as_json:
         _show(rows, "Would forget" if dry_run else "Forget")
     if not dry_run:
@@ -50,14 +49,13 @@ def forget(id_: str, yes: bool, dry_run: bool, as_json: bool) -> int:
     return 0
 
 
-def _row(library: Library, session: SessionRow) -> dict[str, object]:
+def _row(session: SessionRow) -> dict[str, object]:
     from ...model import session_id
-    from ...redact import egress
 
     return {
         "id": session_id(session.key),
         "session": session.key,
-        "title": egress(session.title, library.settings.redact),
+        "title": session.title,
         "turns": session.turn_count,
         "events": session.event_count,
     }

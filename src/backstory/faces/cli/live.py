@@ -56,16 +56,16 @@ def worker(url: str, token: str | None, seed: Path | None, as_json: bool) -> int
 
 async def _work(home: Path, url: str, token: str | None, config: Path | None, as_json: bool) -> None:
     import asyncio
-    import logging
     import signal
 
     from ...library import Library
     from ...toolsets.live import Live
     from ..http.iii.configuration import read_seed
     from ..http.iii.worker import Worker
+    from ..log import log_to_stderr
     from .output import print_json, tell
 
-    logging.basicConfig(level=logging.WARNING, format="backstory: %(levelname)s: %(message)s")
+    log_to_stderr()
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)

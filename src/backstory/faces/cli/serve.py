@@ -24,13 +24,13 @@ def serve(
     The archive is kept up to date meanwhile. Ctrl-C stops it.
     """
     import asyncio
-    import logging
     import os
 
     from ... import open_archive
     from ...toolsets.live import Live, LiveError
     from ..http.server import Address, CannotServe, Options, listen, new_loop
     from ..http.server import serve as run
+    from ..log import log_to_stderr
     from .output import print_json, tell
 
     def on_ready(address: Address) -> None:
@@ -40,7 +40,7 @@ def serve(
             click.echo(f"Backstory is at {address.url}")
             tell("Ctrl-C stops it.")
 
-    logging.basicConfig(level=logging.WARNING, format="backstory: %(levelname)s: %(message)s")
+    log_to_stderr()
     options = Options(host, port, token, allow_hosts, allow_origins)
     if token:
         os.environ["BACKSTORY_TOKEN"] = token  # tools of this process that go through its own server present it too

@@ -14,7 +14,8 @@ def status(as_json: bool) -> int:
     from ... import open_archive
     from .output import print_json
 
-    summary = _summarize(open_archive())
+    library = open_archive()
+    summary = library.egress(_summarize(library))
     if as_json:
         print_json(summary)
     else:
@@ -60,7 +61,7 @@ def _sample_query(library: Library) -> str | None:
     from ...archive.query import STOP_WORDS, tokens
 
     for session in library.archive.sessions(SessionsRequest(start=0, end=1 << 53, limit=5)):
-        words = [word for word in tokens(session.title) if len(word) > 3 and word not in STOP_WORDS]
+        words = [word for word in tokens(library.egress(session.title)) if len(word) > 3 and word not in STOP_WORDS]
         if len(words) > 1:
             return " ".join(words[:3])
     return None

@@ -131,7 +131,8 @@ def stats(by: Any, since: int | None, until: int | None, project: str | None, so
     from .progress import up_to_date
 
     library = up_to_date(as_json=as_json)
-    found = library.archive.spans.stats(Window(since=since, until=until, project=project, source=source), by)
+    window = Window(since=since, until=until, project=project, source=source)
+    found = [library.egress(line) for line in library.archive.spans.stats(window, by)]
     if as_json:
         print_json({"by": by, "stats": found})
     elif not found:

@@ -48,7 +48,7 @@ def usage(by: Any, since: int | None, until: int | None, project: str | None, so
         session = library.archive.session(key)
         return session.branch if session else None
 
-    report = usage_report(library.archive.spans, window, by, branch_of)
+    report = library.egress(usage_report(library.archive.spans, window, by, branch_of))
     if as_json:
         print_json(report)
     else:
@@ -57,7 +57,6 @@ def usage(by: Any, since: int | None, until: int | None, project: str | None, so
 
 
 def _show(library: Library, report: Report) -> None:
-    from ...redact import clean
     from .output import hint
     from .table import Column, count, dollars, show_table
 
@@ -68,7 +67,7 @@ def _show(library: Library, report: Report) -> None:
         _show_tools(report)
         return
     lines = [*report.lines, report.total]
-    names = [clean(_name(library, line.name, report.by)) for line in report.lines]
+    names = [_name(library, line.name, report.by) for line in report.lines]
     columns = [
         Column("calls", [f"{line.calls:,}" for line in lines]),
         Column("input", [count(line.input_tokens) for line in lines]),
@@ -92,7 +91,7 @@ def _name(library: Library, name: str | None, by: str) -> str:
         return "(unknown)"
     if by == "session":
         session = library.archive.session(name)
-        return " ".join((session.title if session else "").split()) or name
+        return " ".join(library.egress(session.title if session else "").split()) or name
     return home_path(name) if by == "project" else name
 
 

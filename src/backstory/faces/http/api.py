@@ -1,4 +1,4 @@
-"""Every tool of every toolset as JSON over HTTP: `GET /api/tools`, `POST /api/tools/<name>`."""
+"""The JSON API: every tool of every toolset (`GET /api/tools`, `POST /api/tools/<name>`), and `GET /healthz`."""
 
 from __future__ import annotations
 
@@ -15,20 +15,17 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from ...toolsets.base import Reply, Tool, received
-from .bodies import read_json
-from .errors import json_response
+from ..mcp import PARALLEL_CALLS
+from .bodies import json_response, read_json
 
 if TYPE_CHECKING:
     from ...library import Library
 
-__all__ = ["api_routes"]
-
 MAX_ARGUMENT_BYTES = 4 * 1024 * 1024
-_PARALLEL_CALLS = 4  # as for MCP
 
 
 def api_routes(library: Library) -> Sequence[BaseRoute]:
-    limiter = anyio.CapacityLimiter(_PARALLEL_CALLS)
+    limiter = anyio.CapacityLimiter(PARALLEL_CALLS)
 
     async def tools(request: Request) -> Response:
         listing = await run_sync(_list_tools, library, limiter=limiter)
@@ -48,7 +45,11 @@ def api_routes(library: Library) -> Sequence[BaseRoute]:
             reply = await run_sync(partial(tool.handler, arguments), limiter=limiter, abandon_on_cancel=True)
         return Response(reply.text.encode(), _status(reply), media_type="application/json")
 
+    async def healthz(request: Request) -> Response:
+        return json_response({"status": "ok"})
+
     return [
+        Route("/healthz", healthz, methods=["GET"]),
         Route("/api/tools", tools, methods=["GET"]),
         Route("/api/tools/{name}", call, methods=["POST"]),
     ]

@@ -1,4 +1,4 @@
-"""The one ASGI app of `backstory serve`, put together from its parts. A new part is one more line in `routes`."""
+"""The ASGI app of `backstory serve`. Each part gives its routes; a new part is one more line in `routes`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 
 from ...toolsets.live import Live
+from ..web.pages import page_routes
 from .api import api_routes
-from .errors import HANDLERS
-from .home import home_routes
+from .bodies import HANDLERS
 from .iii import Engine, iii_socket
 from .mcp import McpEndpoint
 from .otlp import otlp_routes
@@ -23,8 +23,6 @@ from .sessions import session_routes
 
 if TYPE_CHECKING:
     from ...library import Library
-
-__all__ = ["create_app"]
 
 _CORS_HEADERS = ("Authorization", "Content-Type", "Last-Event-ID", "Mcp-Protocol-Version", "Mcp-Session-Id")
 
@@ -38,14 +36,14 @@ def create_app(
     origins: Iterable[str] = (),
     beyond_loopback: bool = False,
 ) -> Starlette:
-    """The app over an open library and started live sessions; both stay the caller's to close.
+    """The app over an open library and started live sessions, which the caller closes.
 
-    `hosts` are names this server is reached by beside `localhost`, `origins` foreign pages that may call it.
+    `hosts` are names of this server beside `localhost`, `origins` foreign pages that may call it.
     """
     access = Access.of(token, hosts, origins, beyond_loopback=beyond_loopback)
     mcp = McpEndpoint(library)
     routes: list[BaseRoute] = [
-        *home_routes(),
+        *page_routes(library),
         WebSocketRoute("/", iii_socket(Engine(live))),
         *session_routes(live),
         *api_routes(library),

@@ -1,4 +1,4 @@
-"""MCP over HTTP on `/mcp`. The SDK takes about a second to import, so that happens when the first client comes."""
+"""MCP over HTTP on `/mcp`, with the official SDK, which takes a second to import: the first client imports it."""
 
 from __future__ import annotations
 
@@ -6,23 +6,35 @@ import asyncio
 import json
 import logging
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
+from anyio.to_thread import run_sync
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope, Send
 
+from ...toolsets.base import received
+from ..jsonrpc import top_of
+from ..mcp import PARALLEL_CALLS, SERVER, TOOLS_FRESH_MS, unknown_tool
+from ..offer import DEFAULT, definition, make_offer
+
 if TYPE_CHECKING:
+    from mcp.server.context import ServerRequestContext
+    from mcp.server.lowlevel.server import Server
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
     from ...library import Library
 
-__all__ = ["McpEndpoint"]
+log = logging.getLogger("backstory.mcp")
 
-# How much of a request is kept to find its id, which stands at the beginning mostly.
+# The part of a request that is searched for its id.
 _HEARD_BYTES = 1 << 20
 
 
 class McpEndpoint:
+    """The ASGI endpoint of `/mcp`."""
+
     def __init__(self, library: Library) -> None:
         self._library = library
         self._starting = asyncio.Lock()
@@ -55,9 +67,6 @@ class McpEndpoint:
     def _build(self) -> StreamableHTTPSessionManager:
         from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
-        from ..mcp import build_server
-        from ..offer import DEFAULT
-
         logging.getLogger("mcp.server.streamable_http").addFilter(_is_news)
         # Answers come whole, as JSON: an event stream for each of them took a sixth of the server's time.
         return StreamableHTTPSessionManager(build_server(self._library, [DEFAULT]), json_response=True)
@@ -67,6 +76,71 @@ class McpEndpoint:
         async with manager.run():
             ready.set()
             await self._stop.wait()
+
+
+def build_server(library: Library, names: Sequence[str], *, pattern: str | None = None) -> Server[Any]:
+    """A server of the SDK with the tools that `names` offer. `pattern` narrows the conversations toolset.
+
+    Tools of these toolsets that are not listed can be called too: the list is short to save agents' context.
+    """
+    import anyio
+    import mcp_types as types
+    from mcp.server.caching import CacheHint
+    from mcp.server.lowlevel.server import Server
+    from mcp.shared.exceptions import MCPError
+
+    offer = make_offer(library, names, pattern)
+    tools = {tool.name: tool for toolset in offer.toolsets for tool in toolset.tools}
+    callable_tools = {alias: tool for tool in tools.values() for alias in tool.aliases} | tools
+    full = library.settings.mcp.output_schemas == "full"
+    definitions = [definition(tool, full_output=full) for tool in offer.tools]
+    listing = types.ListToolsResult(tools=[types.Tool.model_validate(tool) for tool in definitions])
+    limiter = anyio.CapacityLimiter(PARALLEL_CALLS)
+
+    async def list_tools(
+        context: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
+    ) -> types.ListToolsResult:
+        return listing
+
+    async def call_tool(
+        context: ServerRequestContext[Any], params: types.CallToolRequestParams
+    ) -> types.CallToolResult:
+        tool = callable_tools.get(params.name)
+        if tool is None:
+            error = unknown_tool(params.name, [tool.name for tool in offer.tools])
+            raise MCPError(error.code, error.message, error.data)
+        with received(_received(context)):
+            try:
+                reply = await run_sync(
+                    partial(tool.handler, params.arguments or {}), limiter=limiter, abandon_on_cancel=True
+                )
+            except Exception as error:
+                # Handlers answer every error themselves; an exception is a bug, and its details stay on this side.
+                log.exception("%s failed", tool.name)
+                message = f"{tool.name} failed unexpectedly; see the server's stderr"
+                raise MCPError(types.INTERNAL_ERROR, message) from error
+        return types.CallToolResult(
+            content=[types.TextContent(type="text", text=reply.text)],
+            structured_content=reply.data if tool.structured_errors or not reply.is_error else None,
+            is_error=reply.is_error,
+        )
+
+    return Server(
+        SERVER["name"],
+        version=SERVER["version"],
+        title=SERVER["title"],
+        instructions=offer.instructions,
+        cache_hints={"tools/list": CacheHint(ttl_ms=TOOLS_FRESH_MS)},
+        get_tool_input_schema=lambda name: callable_tools[name].input_schema if name in callable_tools else None,
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+    )
+
+
+def _received(context: ServerRequestContext[Any]) -> float:
+    """The moment a request came in, from its scope."""
+    moment = getattr(context.request, "scope", {}).get("received")
+    return moment if isinstance(moment, float) else time.monotonic()
 
 
 def _naming_request(receive: Receive, send: Send) -> tuple[Receive, Send]:
@@ -95,8 +169,6 @@ def _naming_request(receive: Receive, send: Send) -> tuple[Receive, Send]:
 
 
 def _with_id(answer: bytes, request: bytes) -> bytes:
-    from ..stdio import top_of
-
     try:
         error = json.loads(answer)
         if error["id"] is None and "method" in (given := top_of(request.decode("utf-8", "replace"))):

@@ -1,4 +1,4 @@
-"""Who may talk to this server.
+"""Access to the server.
 
 A page in the user's browser can reach every port of this machine, and by DNS rebinding it can do so under a name of its
 own. So every request, WebSocket handshakes included, must name a host that is ours, and one that comes from a page must
@@ -18,9 +18,7 @@ from starlette.requests import HTTPConnection
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .errors import error_response
-
-__all__ = ["TOKEN_SUBPROTOCOL", "Access", "Guard", "is_loopback"]
+from .bodies import error_response
 
 TOKEN_SUBPROTOCOL = "backstory.token."
 """A browser cannot set headers on a WebSocket; it can offer this subprotocol with the token behind the last dot."""
@@ -36,7 +34,7 @@ _HEADERS = {
 
 
 def is_loopback(host: str) -> bool:
-    """Whether this address can be reached from this machine only. Any other name than `localhost` counts as beyond."""
+    """True for an address of this machine only. Of names, only `localhost` is one."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -44,7 +42,7 @@ def is_loopback(host: str) -> bool:
 
 
 class Access(Struct, frozen=True):
-    """What is let in. Without a token only loopback addresses are."""
+    """The requests that are accepted. Without a token only those to loopback addresses are."""
 
     token: str | None = None
     hosts: frozenset[str] = frozenset()
@@ -93,7 +91,7 @@ class Access(Struct, frozen=True):
 
 
 class Guard:
-    """ASGI middleware that turns away whoever is not let in, before anything else sees the request."""
+    """ASGI middleware that refuses requests without access, before any other part sees them."""
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self.app = app
@@ -110,7 +108,7 @@ class Guard:
             await self.app(scope, receive, _with_headers(send))
 
     def _answer(self, connection: HTTPConnection) -> Response | None:
-        """What to say instead of going on."""
+        """The refusal of a request, or None."""
         hosts = connection.headers.getlist("host")
         if len(hosts) != 1 or not self.access.knows_host(hosts[0]):
             return error_response(

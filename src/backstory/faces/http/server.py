@@ -1,13 +1,16 @@
-"""Serving: one port, the live sessions, and the archive kept up to date meanwhile."""
+"""The server process: one port, the live sessions, and the archive kept up to date meanwhile."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import logging
+import os
 import socket
+import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -17,15 +20,17 @@ from msgspec import Struct
 from ...toolsets.live import Live
 from .app import create_app
 from .iii import MAX_FRAME_BYTES
-from .keeper import keeping_live
 from .security import is_loopback
 
 if TYPE_CHECKING:
     from ...library import Library
 
-__all__ = ["Address", "CannotServe", "Options", "listen", "new_loop", "serve"]
+logger = logging.getLogger(__name__)
 
 _STOP_SECONDS = 5
+_RESTART_SECONDS = 2
+# Not from the current folder, where something else may be called `backstory`.
+_WATCH = (sys.executable, "-P", "-m", "backstory", "watch", "--beside")
 # An append must not wait long for a thread that searches, nor its sync for the loop: Python's own is 5 ms.
 _SWITCH_SECONDS = 0.0005
 
@@ -43,7 +48,7 @@ class Options(Struct, frozen=True):
 
 
 class Address(Struct, frozen=True):
-    """Where the server is reached."""
+    """The address of the server."""
 
     url: str
     host: str
@@ -51,7 +56,7 @@ class Address(Struct, frozen=True):
 
 
 def listen(options: Options) -> socket.socket:
-    """The listening socket. Refused beyond loopback without a token, and on a port somebody else has."""
+    """The listening socket. Raises CannotServe beyond loopback without a token, and for a port that is taken."""
     _check_token(options)
     try:
         found = socket.getaddrinfo(options.host, options.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -71,7 +76,7 @@ def listen(options: Options) -> socket.socket:
 
 
 def new_loop() -> asyncio.AbstractEventLoop:
-    """The event loop to serve on: the one that takes less time for each frame, where there is one."""
+    """The event loop to serve on: uvloop, which takes less time for each frame, where it is installed."""
     try:
         import uvloop
     except ImportError:  # Windows
@@ -82,7 +87,7 @@ def new_loop() -> asyncio.AbstractEventLoop:
 async def serve(
     library: Library, live: Live, listener: socket.socket, options: Options, on_ready: Callable[[Address], None]
 ) -> None:
-    """Serve until told to stop (SIGINT, SIGTERM). `live` is started and closed here, the library stays the caller's."""
+    """Serve until SIGINT or SIGTERM. `live` is started and closed here, the caller closes the library."""
     sys.setswitchinterval(_SWITCH_SECONDS)
     host, port = listener.getsockname()[:2]
     address = Address(f"http://{_authority(host, port)}", host, port)
@@ -124,11 +129,58 @@ class _Server(uvicorn.Server):
             self._on_ready()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        # Unlike the original, the signal is not raised again at the end: to be told to stop is no failure.
+        # Unlike the original, the signal is not raised again at the end: it is no failure.
         self.force_exit = self.should_exit
         self.should_exit = True
         # A stream that is cut from now on is cut because the server stops; that is no error to report.
         logging.getLogger("uvicorn.error").addFilter(lambda record: "without completing" not in record.getMessage())
+
+
+@contextlib.asynccontextmanager
+async def keeping_live(library: Library) -> AsyncIterator[None]:
+    """A process beside the server keeps the archive live: reading transcripts in this one would delay answers.
+
+    It waits for the writer lock, which another process may hold.
+    """
+    library.expect_first_sync()
+    task = asyncio.create_task(_keep(library))
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def _keep(library: Library) -> None:
+    environ = {**os.environ, "BACKSTORY_HOME": str(library.home)}
+    while True:
+        try:
+            outcome = f"ended with code {await _watch(environ)}"
+        except OSError as error:
+            outcome = f"cannot be started ({error})"
+        # The server still answers from what is indexed.
+        logger.warning("keeping the archive live %s, trying again in %d s", outcome, _RESTART_SECONDS)
+        await asyncio.sleep(_RESTART_SECONDS)
+
+
+async def _watch(environ: dict[str, str]) -> int:
+    # A group of its own: Ctrl-C is for the server, which then ends this in good order.
+    process = subprocess.Popen(_WATCH, env=environ, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, process_group=0)
+    ended = asyncio.ensure_future(asyncio.to_thread(process.wait))
+    try:
+        return await asyncio.shield(ended)
+    finally:
+        await _stop(process, ended)
+
+
+async def _stop(process: subprocess.Popen[bytes], ended: asyncio.Future[int]) -> None:
+    """Close its input, which ends it; that also happens when this process dies."""
+    assert process.stdin is not None
+    process.stdin.close()
+    try:
+        await asyncio.wait_for(asyncio.shield(ended), _STOP_SECONDS)
+    except TimeoutError:
+        process.kill()
 
 
 def _check_token(options: Options) -> None:
@@ -139,7 +191,7 @@ def _check_token(options: Options) -> None:
         from secrets import token_urlsafe
 
         raise CannotServe(
-            f"refusing to listen on {options.host} without a token: whoever can reach this port could read every "
+            f"refusing to listen on {options.host} without a token: everyone who reaches this port could read every "
             f"session. Set one with BACKSTORY_TOKEN or --token, for example {token_urlsafe(24)}"
         )
 

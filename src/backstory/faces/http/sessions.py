@@ -14,8 +14,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from ...toolsets.live import Event, Live, LiveError
-from .bodies import read_json
-from .errors import error_response, json_response
+from .bodies import error_response, json_response, read_json
 
 __all__ = ["session_routes"]
 

@@ -23,7 +23,7 @@ def check_text(text: str, *, max_chars: int, allow_thin: bool) -> None:
 
 def secret_warnings(capsule: Capsule) -> list[str]:
     """A warning for a capsule whose text holds what looks like secrets."""
-    from ...redact import count_redacted, redact
+    from ...egress import count_redacted, redact
 
     found = count_redacted(redact(capsule.text).encode()) - count_redacted(capsule.text.encode())
     if not found:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from ...config import CapsuleSettings
+from ...egress import Mode
 from ..base import BadArgument, Failure, Frame, Tool, Toolset, input_schema, output_schema
 from . import inputs, types
 from .database import database_trouble
@@ -43,8 +44,8 @@ def toolset(home: Path, settings: CapsuleSettings, listener: Callable[[], None] 
     return toolset_of(Capsules(home, settings, listener))
 
 
-def toolset_of(capsules: Capsules) -> Toolset:
-    declare = _Declaring(underscores=capsules.settings.underscore_names)
+def toolset_of(capsules: Capsules, mode: Mode = "egress") -> Toolset:
+    declare = _Declaring(underscores=capsules.settings.underscore_names, mode=mode)
     tools = _eleven(capsules, declare) + _more(capsules, declare)
     return Toolset(name="capsules", tools=tools, instructions=declare.spelled(_INSTRUCTIONS))
 
@@ -195,7 +196,8 @@ def _more(capsules: Capsules, declare: _Declaring) -> tuple[Tool, ...]:
 class _Declaring:
     """Declares tools under names with a dot or, for clients that refuse dots, with an underscore."""
 
-    def __init__(self, *, underscores: bool) -> None:
+    def __init__(self, *, underscores: bool, mode: Mode) -> None:
+        self._frame = Frame(refuse=_refuse, unexpected=_unexpected, mode=mode)
         self._prefix = "moss_" if underscores else "moss."
 
     def spelled(self, text: str) -> str:
@@ -221,7 +223,7 @@ class _Declaring:
             description=self.spelled(description),
             input_schema=json.loads(self.spelled(json.dumps(input_schema(takes, required, nullable=False)))),
             output_schema=output_schema(gives),
-            handler=_FRAME.handler(name, takes, action),
+            handler=self._frame.handler(name, takes, action),
             offer=_OFFERS.get(verb, "named"),
             read_only=read_only,
             destructive=destructive,
@@ -238,4 +240,5 @@ def _refuse(error: Exception) -> Failure | None:
     return Failure(error.as_reply()) if isinstance(error, CapsuleError) else None
 
 
-_FRAME = Frame(refuse=_refuse, unexpected=lambda _: Failure(CapsuleError.internal().as_reply()))
+def _unexpected(_: str) -> Failure:
+    return Failure(CapsuleError.internal().as_reply())

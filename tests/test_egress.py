@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backstory.redact import RULES, clean, egress, egress_all, egress_value, redact
+from backstory.egress import RULES, clean, egress, redact
 
 HEX = "0123456789abcdef"
 UPPER = string.ascii_uppercase + string.digits
@@ -84,6 +84,11 @@ TOKENS: dict[str, list[str]] = {
 
 # Rule -> (text, the part of it that is secret): found by what stands around it.
 IN_CONTEXT: dict[str, list[tuple[str, str]]] = {
+    "cut-token": [
+        (f"a title that ends in {token[:length]}…", token[:length])
+        for token in ("gh" + "p_" + body(20), "AK" + "IA" + body(12, UPPER), "sk" + "-ant-api03-" + body(9))
+        for length in (12, 15)
+    ],
     "slack-webhook": [("https://hooks.slack.com/services/" + (s := f"T{body(8)}/B{body(9)}/{body(24)}") + " posts", s)],
     "discord-webhook": [("https://discord.com/api/webhooks/" + (s := "123456789012345678/" + body(68, URL)), s)],
     "bearer-token": [('headers["X"] = "Bearer ' + (s := body(40, URL)) + '"', s)],
@@ -125,6 +130,7 @@ IN_CONTEXT: dict[str, list[tuple[str, str]]] = {
 
 # Rule -> what looks like it and is not.
 NOT_SECRET: dict[str, list[str]] = {
+    "cut-token": ["ghp_word…", "sk-learn-contrib…", "task-12345678…", "what ghp_ means…", "eyJ…", "see AKIA…"],
     "github-token": ["ghp_short", "ghp_" + "_" * 5 + " ", "right_" + body(36), "xghp_" + body(36)],
     "github-fine-grained-token": ["github_pat_token", "github_path_" + body(16)],
     "stripe-key": ["sk_live_mode", "task_live_" + body(24), "is_live_stream"],
@@ -249,9 +255,7 @@ CONTEXTS = (
     "{}\n{}",
 )
 
-TOKEN_CASES = [(rule, token) for rule, tokens in TOKENS.items() for token in tokens]
-CONTEXT_CASES = [(rule, text, secret) for rule, cases in IN_CONTEXT.items() for text, secret in cases]
-INNOCENT_CASES = [(rule, text) for rule, texts in NOT_SECRET.items() for text in texts]
+EVERY_TOKEN = [token for tokens in TOKENS.values() for token in tokens]
 
 
 class TestRules:
@@ -262,21 +266,30 @@ class TestRules:
         assert set(NOT_SECRET) == set(RULES)
         assert len(set(RULES)) == len(RULES)
 
-    @pytest.mark.parametrize(("rule", "token"), TOKEN_CASES)
-    def test_a_token_is_replaced_in_any_context(self, rule: str, token: str) -> None:
-        for context in CONTEXTS:
-            assert redact(context.replace("{}", token)) == context.replace("{}", f"[redacted:{rule}]")
+    @pytest.mark.parametrize("rule", TOKENS)
+    def test_a_token_is_replaced_in_any_context(self, rule: str) -> None:
+        for token in TOKENS[rule]:
+            for context in CONTEXTS:
+                assert redact(context.replace("{}", token)) == context.replace("{}", f"[redacted:{rule}]")
 
-    @pytest.mark.parametrize(("rule", "text", "secret"), CONTEXT_CASES)
-    def test_only_the_secret_part_is_replaced(self, rule: str, text: str, secret: str) -> None:
-        assert redact(text) == text.replace(secret, f"[redacted:{rule}]")
-        assert redact(f"before\n{text}") == f"before\n{text.replace(secret, f'[redacted:{rule}]')}"
+    @pytest.mark.parametrize("rule", IN_CONTEXT)
+    def test_only_the_secret_part_is_replaced(self, rule: str) -> None:
+        for text, secret in IN_CONTEXT[rule]:
+            assert redact(text) == text.replace(secret, f"[redacted:{rule}]")
+            assert redact(f"before\n{text}") == f"before\n{text.replace(secret, f'[redacted:{rule}]')}"
 
-    @pytest.mark.parametrize(("rule", "text"), INNOCENT_CASES)
-    def test_what_only_looks_like_it_stays(self, rule: str, text: str) -> None:
-        for context in ("{}", "see {} there", '"{}"'):
-            innocent = context.replace("{}", text)
-            assert redact(innocent) == innocent
+    @pytest.mark.parametrize("rule", NOT_SECRET)
+    def test_what_only_looks_like_it_stays(self, rule: str) -> None:
+        for text in NOT_SECRET[rule]:
+            for context in ("{}", "see {} there", '"{}"'):
+                innocent = context.replace("{}", text)
+                assert redact(innocent) == innocent
+
+    def test_an_access_key_id_in_lower_case(self) -> None:
+        """Names of capsules are compared, and shown, in lower case."""
+        for key in TOKENS["aws-access-key-id"][:1]:
+            assert redact(f"plan {key.lower()} b") == "plan [redacted:aws-access-key-id] b"
+            assert redact(f"x{key.lower()}") == f"x{key.lower()}"
 
     def test_service_account_files_lose_their_key(self) -> None:
         """A Google service account is JSON with the PEM block in one escaped line."""
@@ -299,27 +312,8 @@ class TestRules:
 FRAGMENTS = [
     *(token for tokens in TOKENS.values() for token in tokens[:1]),
     *(text for cases in IN_CONTEXT.values() for text, _ in cases[:2]),
-    *(
-        "",
-        " ",
-        "\n",
-        "\\n",
-        '"',
-        "'",
-        "=",
-        ":",
-        "-",
-        "_",
-        ".",
-        "/",
-        "@",
-        "://",
-        "x",
-        "9",
-        "password=",
-        "token: ",
-        "Bearer ",
-    ),
+    *("", " ", "\n", "\\n", '"', "'", "=", ":", "-", "_", ".", "/", "@", "://", "x", "9", "password="),
+    *("token: ", "Bearer "),
     *("[redacted:jwt]", "-----BEGIN PRIVATE " + "KEY-----", "-----END PRIVATE " + "KEY-----", "eyJ", "sk-", "ghp_"),
 ]
 
@@ -343,100 +337,39 @@ class TestRedactTwice:
     def test_any_text(self, text: str) -> None:
         assert redact(redact(text)) == redact(text)
 
-    @pytest.mark.parametrize(("rule", "token"), TOKEN_CASES)
-    def test_neighbours(self, rule: str, token: str) -> None:
-        for _, other in TOKEN_CASES:
-            once = redact(token + other)
-            assert redact(once) == once
+    def test_neighbours(self) -> None:
+        for token in EVERY_TOKEN:
+            for other in EVERY_TOKEN:
+                once = redact(token + other)
+                assert redact(once) == once
 
 
 ATTACKS = [
     *(token[:width] for tokens in TOKENS.values() for token in tokens[:1] for width in (12,)),
-    *(
-        "a",
-        "A",
-        "0",
-        "-",
-        "_",
-        ".",
-        "=",
-        ":",
-        "/",
-        "@",
-        "\\",
-        '"',
-        " ",
-        "\n",
-        "a-",
-        "a.",
-        "a1",
-        "eyJ-",
-        "eyJ.",
-        ".eyJ",
-        "://",
-    ),
-    *(
-        "://a:",
-        "://:a",
-        "en=",
-        "en=a1",
-        "en:a1",
-        "token=",
-        "token='",
-        "token=a1b2c3d4",
-        'password="a1b2c3d4" ',
-        "KEY=   ",
-    ),
-    *(
-        "-----BEGIN PRIVATE " + "KEY-----",
-        "-----BEGIN A B C D ",
-        "-----BEGIN PRIVATE " + "KEY-----" + "a" * 50,
-        "-----",
-    ),
-    *(
-        "Bearer ",
-        "Bearer a",
-        "Authorization: Bearer ",
-        "hooks.slack.com/services/",
-        "discord.com/api/webhooks/",
-        "MDAw",
-    ),
-    *(
-        "MDAwMDAwMDAwMDAwMDAwMDAw.",
-        "\\neyJ",
-        "\\nsk-",
-        "dp.pt.",
-        "dp.pt.aa.",
-        "SG.aaaaaaaaaaaaaaaaaaaaaa.",
-        "123456789:AA",
-    ),
-    *(
-        "\x1b",
-        "\x1b[",
-        "\x1b]",
-        "\x1b]8;;",
-        "\x1bP",
-        "\x9b",
-        "\x9d",
-        "\x9c\x9d",
-        "\u200d",
-        "\ufe0f",
-        "a\u200b",
-        "\r",
-        "\ud800",
-    ),
+    *("a", "A", "0", "-", "_", ".", "=", ":", "/", "@", "\\", '"', " ", "\n", "a-", "a.", "a1", "eyJ-", "eyJ."),
+    *(".eyJ", "://"),
+    *("://a:", "://:a", "en=", "en=a1", "en:a1", "token=", "token='", "token=a1b2c3d4", 'password="a1b2c3d4" '),
+    *("KEY=   ",),
+    *("-----BEGIN PRIVATE " + "KEY-----", "-----BEGIN A B C D ", "-----BEGIN PRIVATE " + "KEY-----" + "a" * 50),
+    *("-----",),
+    *("Bearer ", "Bearer a", "Authorization: Bearer ", "hooks.slack.com/services/"),
+    *("discord.com/api/webhooks/", "MDAw"),
+    *("MDAwMDAwMDAwMDAwMDAwMDAw.", "\\neyJ", "\\nsk-", "dp.pt.", "dp.pt.aa.", "SG.aaaaaaaaaaaaaaaaaaaaaa."),
+    *("123456789:AA",),
+    *("\x1b", "\x1b[", "\x1b]", "\x1b]8;;", "\x1bP", "\x9b", "\x9d", "\x9c\x9d", "\u200d", "\ufe0f", "a\u200b"),
+    *("\r", "\ud800"),
 ]
 
 
 class TestTime:
     """Time is bounded: a megabyte made to hurt takes a fraction of a second."""
 
-    @pytest.mark.parametrize("attack", list(dict.fromkeys(ATTACKS)), ids=ascii)
-    def test_repeated(self, attack: str) -> None:
-        text = (attack * (1_000_000 // len(attack) + 1))[:1_000_000]
-        started = time.process_time()
-        egress(text)
-        assert time.process_time() - started < 1.0
+    def test_repeated(self) -> None:
+        for attack in dict.fromkeys(ATTACKS):
+            text = (attack * (1_000_000 // len(attack) + 1))[:1_000_000]
+            started = time.process_time()
+            egress(text)
+            assert time.process_time() - started < 1.0, ascii(attack)
 
 
 class TestClean:
@@ -526,44 +459,33 @@ class TestEgress:
         *(token for tokens in TOKENS.values() for token in tokens),
         *(text for pairs in IN_CONTEXT.values() for text, _ in pairs),
         *(text for texts in NOT_SECRET.values() for text in texts),
-        *(
-            "",
-            "plain words",
-            "schön",
-            "\x1b[1m",
-            "\u200b",
-            "\x1b]0;",
-            "password=",
-            "token:",
-            " = ",
-            "\n",
-            "-----BEGIN PRIVATE",
-        ),
+        *("", "plain words", "schön", "\x1b[1m", "\u200b", "\x1b]0;", "password=", "token:", " = ", "\n"),
+        *("-----BEGIN PRIVATE",),
     )
 
     @given(st.lists(st.lists(st.sampled_from(SAMPLES), max_size=3).map("".join), max_size=12))
     def test_many_texts_at_once(self, texts: list[str]) -> None:
         """As each by itself: what one ends in has nothing to do with how the next begins."""
-        assert egress_all(texts) == [egress(text) for text in texts]
-        assert egress_all(texts, "off") == [egress(text, "off") for text in texts]
+        assert egress(texts) == [egress(text) for text in texts]
+        assert egress(texts, "off") == [egress(text, "off") for text in texts]
 
     def test_every_secret_among_many_texts(self) -> None:
         texts = [part for sample in self.SAMPLES for part in (sample, "between")]
-        assert egress_all(texts) == [egress(text) for text in texts]
+        assert egress(texts) == [egress(text) for text in texts]
 
     def test_values(self) -> None:
         """Strings and keys at any depth; other values and the argument itself stay as they are."""
         token = TOKENS["npm-token"][0]
         value = {"a\x00": [1, 2.5, None, True, {"b": f"\x1b[1m{token}"}], token: ("x\u200b", "y")}
         before = repr(value)
-        assert egress_value(value) == {
+        assert egress(value) == {
             "a": [1, 2.5, None, True, {"b": "[redacted:npm-token]"}],
             "[redacted:npm-token]": ["x", "y"],
         }
         assert repr(value) == before
-        assert egress_value("\x07x") == "x"
-        assert egress_value(7) == 7
-        assert egress_value(value, "off")["a"][4] == {"b": token}
+        assert egress("\x07x") == "x"
+        assert egress(7) == 7
+        assert egress(value, "off")["a"][4] == {"b": token}
 
     def test_a_field_is_an_assignment(self) -> None:
         secret = body(32)
@@ -574,21 +496,21 @@ class TestEgress:
             "note": secret,
             "token": 12,
         }
-        assert egress_value(fields) == {
+        assert egress(fields) == {
             "api_key": "[redacted:secret]",
             "dbPassword": "[redacted:password]",
             "password": "see page 4",
             "note": secret,
             "token": 12,
         }
-        assert egress_value(egress_value(fields)) == egress_value(fields)
-        assert egress_value(fields, "off") == fields
+        assert egress(egress(fields)) == egress(fields)
+        assert egress(fields, "off") == fields
 
     def test_depth_is_no_limit(self) -> None:
         value: object = "x\x00"
         for _ in range(50_000):
             value = [value]
-        result = egress_value(value)
+        result = egress(value)
         for _ in range(50_000):
             (result,) = result
         assert result == "x"

@@ -1,17 +1,17 @@
-"""What is here: a page for people at `/`, and `/healthz` for programs."""
+"""The pages of `backstory serve` for people."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib.metadata import version
+from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from .errors import json_response
-
-__all__ = ["home_routes"]
+if TYPE_CHECKING:
+    from ...library import Library
 
 _PAGE = """<!doctype html>
 <html lang="en">
@@ -38,13 +38,11 @@ _PAGE = """<!doctype html>
 """
 
 
-def home_routes() -> Sequence[BaseRoute]:
+def page_routes(library: Library) -> Sequence[BaseRoute]:
+    """The routes of all pages; their data comes from the library's tools, or through `library.egress`."""
     page = _PAGE.format(version=version("backstory"))
 
     async def home(request: Request) -> Response:
         return HTMLResponse(page, headers={"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"})
 
-    async def healthz(request: Request) -> Response:
-        return json_response({"status": "ok"})
-
-    return [Route("/", home, methods=["GET"]), Route("/healthz", healthz, methods=["GET"])]
+    return [Route("/", home, methods=["GET"])]

@@ -6,14 +6,12 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ..model import EVENT_TYPES, EventType
-from ..toolcalls import main_argument
+from ...model import EVENT_TYPES, EventType
+from ...toolcalls import main_argument
 
 if TYPE_CHECKING:
-    from ..library import Library
-    from ..toolsets.history.types import ReadEvent
-
-__all__ = ["to_markdown"]
+    from ...library import Library
+    from ...toolsets.history.types import ReadEvent
 
 _SPOKEN = (EventType.USER_INPUT, EventType.ASSISTANT_RESPONSE, EventType.TOOL_CALL)
 _HEADINGS = {EventType.USER_INPUT: "You", EventType.ASSISTANT_RESPONSE: "Agent", EventType.REASONING: "Reasoning"}
@@ -21,7 +19,7 @@ _FENCES = re.compile(r"`{3,}")
 
 
 def to_markdown(library: Library, opened: dict[str, Any], *, full: bool) -> str:
-    """What `open` answered, with whole texts. `full` adds reasoning, tool arguments and outputs, and markers."""
+    """The answer of `open` with whole texts. `full` adds reasoning, tool arguments and outputs, and markers."""
     data = opened["data"]
     if data["kind"] == "event":
         return f"{data['content']['text']}\n"

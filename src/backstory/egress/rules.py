@@ -1,4 +1,4 @@
-"""What history may show: hostile characters are stripped, secrets are replaced by the name of the rule that found them.
+"""The rules for secrets: what is replaced by `[redacted:<rule>]`.
 
 A rule is precise (a vendor's prefix and length) or needs its context (`password=`, `://user:...@`). Rules are grouped
 by a literal that every match contains: a pattern that starts with one is scanned at 1-2 GB/s, an alternation of
@@ -8,16 +8,11 @@ prefixes at 30 MB/s. A group's rules run only when its gate finds something.
 from __future__ import annotations
 
 import re
-import unicodedata
 from bisect import bisect_right
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from itertools import accumulate
-from typing import Any, Literal, NamedTuple
-
-__all__ = ["RULES", "Mode", "clean", "count_redacted", "egress", "egress_all", "egress_value", "reaches_on", "redact"]
-
-Mode = Literal["egress", "ingest", "off"]
+from typing import NamedTuple
 
 
 class Group(NamedTuple):
@@ -83,7 +78,7 @@ _GROUPS = (
             # A block in which one was replaced before is not one: redacting twice changes nothing.
             r"(?:[^-\[]++|-(?!----)|\[(?!redacted:private-key\]))*+"
             r"-----END (?:[A-Z0-9]+ ){0,4}PRIVATE KEY(?: BLOCK)?-----"
-            # A torn block: whatever lines of it are there.
+            # A torn block: the lines of it that are there.
             r"|(?:(?:\s|\\[nr])*+[0-9A-Za-z+/=]{40,}+)+)"
         ),
         anthropic_key=_token("sk-ant-", r"[\w-]{24,}"),
@@ -116,6 +111,16 @@ _GROUPS = (
         atlassian_token=_token("ATATT3", r"[\w=-]{60,}"),
         age_secret_key=_token("AGE-SECRET-KEY-1", rf"[0-9A-Z]{{58}}{_RIGHT}"),
     ),
+    # Titles and excerpts were cut before they came here: the beginning of a token, too short for its own rule.
+    _group(
+        r"…(?<=[\w.+/=-]…)",
+        cut_token=r"(?:(?<![0-9A-Za-z_-])|(?<=\\[nrt]))(?:gh[oprsu]_|github_pat_|[rs]k_(?:live|test)_|whsec_|hf_|npm_"
+        r"|do[opr]_v1_|lin_(?:api|oauth)_|ntn_|sbp_|shp(?:at|ca|pa|ss)_|glsa_|gsk_|r8_|dckr_pat_|sk-|glpat-|xox[abeoprs]-"
+        r"|pypi-AgE|xai-|pplx-|eyJ|SG\.|ya29\.|hv[bs]\.|A(?:KIA|SIA|Iza|TATT3|GE-SECRET-KEY-1)|akia)"
+        r"(?=[\w.+/=-]*\d)[\w.+/=-]{4,}+(?=…)",
+    ),
+    # Names are compared in lower case, and some answers show them so.
+    _group(r"akia[0-9a-z]{16}", aws_access_key_id=_token("akia", rf"[0-9a-z]{{16}}{_RIGHT}")),
     _group(r"SK[0-9a-f]{32}", twilio_key=_token("SK", rf"[0-9a-f]{{32}}{_RIGHT}")),
     _group(r"dapi[0-9a-f]{32}", databricks_token=_token("dapi", rf"[0-9a-f]{{32}}(?:-\d)?{_RIGHT}")),
     _group(r"Bearer [\w.~+/-]{20}", bearer_token=r"(Bearer )(?=[^\s\d]{0,64}\d)[\w.~+/-]{20,}=*"),
@@ -169,11 +174,13 @@ _LETTER = re.compile(r"[A-Za-z]")
 _SYMBOL = re.compile(r"[!@#$%^*?~+]")
 _WORDS = re.compile(r"[a-z]{4,}|[A-Z]{4,}")
 
-RULES: tuple[str, ...] = (*(name for group in _GROUPS for name in group.rules), *filter(None, _NAMES.values()))
+RULES: tuple[str, ...] = tuple(
+    dict.fromkeys((*(name for group in _GROUPS for name in group.rules), *filter(None, _NAMES.values())))
+)
 
 
 def redact(text: str) -> str:
-    """The text with every secret replaced by `[redacted:<rule>]`. Time is linear in its length, whatever it holds."""
+    """The text with every secret replaced by `[redacted:<rule>]`. Time is linear in its length for any text."""
     for gate, rules in _GROUPS:
         if gate.search(text):
             for name, pattern in rules.items():
@@ -192,15 +199,18 @@ def count_redacted(encoded: bytes) -> int:
 
 
 # More line breaks than any pattern but that of a private key crosses, and that one is recognised by its beginning.
-_BETWEEN = "\n" * 5
+BETWEEN = "\n" * 5
 
 
-def _suspects(texts: Sequence[str]) -> set[int]:
-    """Which of the texts may hold a secret: only of those is `redact` more than the text itself."""
-    joined = _BETWEEN.join(texts)
-    starts = list(accumulate((len(text) + len(_BETWEEN) for text in texts), initial=0))
+def suspects(texts: Sequence[str]) -> set[int]:
+    """The places of the texts that may hold a secret; `redact` leaves all others unchanged."""
+    joined = BETWEEN.join(texts)
     scans = (*(group.gate for group in _GROUPS), *_ASSIGNMENTS)
-    return {bisect_right(starts, match.start()) - 1 for scan in scans for match in scan.finditer(joined)}
+    found = [match.start() for scan in scans for match in scan.finditer(joined)]
+    if not found:
+        return set()
+    starts = list(accumulate((len(text) + len(BETWEEN) for text in texts), initial=0))
+    return {bisect_right(starts, place) - 1 for place in found}
 
 
 def _apply(name: str, pattern: str, text: str) -> str:
@@ -224,10 +234,15 @@ def _redact_assignment(match: re.Match[str]) -> str:
     return match.string[start : match.start("quoted" if quoted else "bare")] + _mark(rule)
 
 
+def _rule_of_name(name: str) -> str | None:
+    """The rule for the values of a name, by its ending."""
+    word = name.rstrip(" \t\"'\\").lower().replace("_", "").replace("-", "")
+    return next((rule for endings, rule in _NAMES.items() if word.endswith(endings)), None)
+
+
 def _assigned_rule(name: str, value: str, *, literal: bool) -> str | None:
     """The rule by which a value given to this name is a secret. A bare value may be code, a literal is not."""
-    word = name.rstrip(" \t\"'\\").lower().replace("_", "").replace("-", "")
-    rule = next((rule for endings, rule in _NAMES.items() if word.endswith(endings)), None)
+    rule = _rule_of_name(name)
     if rule in _SHAPES and _SHAPES[rule].fullmatch(value):
         return rule
     if not rule or _STAND_IN.match(value) or not _LETTER.search(value):
@@ -243,109 +258,14 @@ def _assigned_rule(name: str, value: str, *, literal: bool) -> str | None:
     return "secret" if in_words <= 0.4 * len(value) or digit_runs > len(value) / 6 else None
 
 
-# CSI; OSC (titles, hyperlinks) and the other strings up to their terminator; the two-character sequences.
-_TERMINAL = re.compile(
-    r"(?:\x1b\[|\x9b)[0-?]*+[ -/]*+[@-~]"
-    r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x90\x98\x9c-\x9f]*+(?:\x07|\x1b\\|\x9c)"
-    r"|\x1b[ -/]*+[0-Z\\^-~]"
-)
-_UNSEEN = (
-    "\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 without tab and newline, DEL, C1
-    "\u200e\u200f\u202a-\u202e\u2066-\u2069\u061c"  # bidi
-    "\xad\u180e\u200b\u2060-\u2065\u206a-\u206f\ufeff"  # no width
-    "\ufff9-\ufffb\U000e0000-\U000e007f"  # interlinear annotation, tags
-)
-_DROPPED = re.compile(f"[{_UNSEEN}]+")
-_SURROGATE = re.compile("[\ud800-\udfff]")
-_JOINERS = re.compile("[\u200c\u200d]+")
-# A variation selector follows what it varies; in a row they carry hidden bytes.
-_SELECTORS = re.compile("([\ufe00-\ufe0f\U000e0100-\U000e01ef])[\ufe00-\ufe0f\U000e0100-\U000e01ef]+")
-_JOINABLE = frozenset(("Ll", "Lm", "Lo", "Lt", "Lu", "Mc", "Mn", "So", "Sk"))
-# How terminal strings begin, which end anywhere.
-_ESCAPED_STRINGS = re.compile("\x1b[]PX^_]")
-_C1_STRINGS = re.compile(rb"\xc2[\x90\x98\x9d-\x9f]")
-_CONTROLS = bytes(code for code in (*range(32), 127) if chr(code) not in "\n\t")
+@lru_cache(4096)
+def rule_of_field(key: str) -> str | None:
+    return _rule_of_name(key[-_NAME_CHARS:])
 
 
-def clean(text: str) -> str:
-    """The text without what acts unseen on a terminal or a reader: escapes, controls, bidi, zero-width, tags."""
-    if _is_clean(text):
-        return text
-    text = _TERMINAL.sub("", text)
-    text = text.replace("\r\n", "\n").replace("\r", "\n")
-    text = _DROPPED.sub("", text)
-    text = _SURROGATE.sub("\ufffd", text)
-    text = _JOINERS.sub(_keep_joiner, text)
-    return _SELECTORS.sub(r"\1", text)
-
-
-def _is_clean(text: str) -> bool:
-    """Nearly all text is, so this decides the cost: it is several times faster than searching for the characters."""
-    if text.isascii():
-        return len(text.encode().translate(None, _CONTROLS)) == len(text)
-    # Whatever is dropped counts as not printable, except variation selectors: those by the bytes they start with.
-    if not text.replace("\n", " ").replace("\t", " ").isprintable():
-        return False
-    data = text.encode()
-    return (b"\xef\xb8" not in data and b"\xf3\xa0" not in data) or not _SELECTORS.search(text)
-
-
-def _keep_joiner(match: re.Match[str]) -> str:
-    """One joiner between letters or emoji of other scripts is spelling (Persian, Indic, families); any other hides."""
-    text, start, end = match.string, match.start(), match.end()
-    spells = end - start == 1 and start > 0 and end < len(text) and _joinable(text[start - 1]) and _joinable(text[end])
-    return match[0] if spells else ""
-
-
-def _joinable(character: str) -> bool:
-    return not character.isascii() and unicodedata.category(character) in _JOINABLE
-
-
-def egress(text: str, mode: Mode = "egress") -> str:
-    """Text as it may leave the archive. With `ingest` too: what was read before that was set is still in there."""
-    text = clean(text)
-    return text if mode == "off" else redact(text)
-
-
-def egress_all(texts: Sequence[str], mode: Mode = "egress") -> list[str]:
-    """`egress` of many texts: one look at all of them tells that nearly all can leave as they are."""
-    if not _is_clean(_BETWEEN.join(texts)):
-        texts = [clean(text) for text in texts]
-    suspects = _suspects(texts) if mode != "off" else set[int]()
-    return [redact(text) if place in suspects else text for place, text in enumerate(texts)]
-
-
-def reaches_on(text: str) -> bool:
-    """Whether something begins here that can only be judged with what comes after: a private key, a terminal string.
-
-    Everything else that `egress` changes is within a word.
-    """
-    if "-----BEGIN" in text or ("\x1b" in text and _ESCAPED_STRINGS.search(text)):
-        return True
-    # As bytes, which are searched several times faster than the characters.
-    return not text.isascii() and _C1_STRINGS.search(text.encode("utf-8", "replace")) is not None
-
-
-def egress_value(value: Any, mode: Mode = "egress") -> Any:
-    """The same for everything in a JSON value, keys included; a new value, at any depth."""
-    box = [value]
-    pending: list[Any] = [box]
-    while pending:
-        container = pending.pop()
-        for key, item in container.items() if isinstance(container, dict) else enumerate(container):
-            if isinstance(item, str):
-                text = egress(item, mode)
-                container[key] = text if mode == "off" or isinstance(key, int) else _redact_field(key, text)
-            elif isinstance(item, dict):
-                container[key] = {egress(name, mode): inner for name, inner in item.items()}
-                pending.append(container[key])
-            elif isinstance(item, list | tuple):
-                container[key] = list(item)
-                pending.append(container[key])
-    return box[0]
-
-
-def _redact_field(key: str, text: str) -> str:
+def redact_field(key: str, text: str) -> str:
     """A field is an assignment too: `{"password": "..."}`."""
-    rule = _assigned_rule(key, text, literal=True) if _LITERAL.fullmatch(text) else None
+    if not rule_of_field(key) or not _LITERAL.fullmatch(text):
+        return text
+    rule = _assigned_rule(key[-_NAME_CHARS:], text, literal=True)
     return _mark(rule) if rule else text

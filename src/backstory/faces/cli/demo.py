@@ -7,7 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from .cli.app import run
+from .app import run
 
 _SAMPLE = Path(__file__).with_name("sample")
 _SAMPLE_QUERY = ("why", "was", "the", "checkout", "test", "flaky")
@@ -17,7 +17,7 @@ _AGENTS_VARIABLES = ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "XDG_CONFIG_HOME", "XDG_
 def main() -> int:
     if _has_sessions():
         code = _show("sync") or _show("search", *_own_query())
-        _say_what_next()
+        _show_next_steps()
         return code
     sys.stdout.write("No agent's sessions were found on this machine: here is a small sample, gone again afterwards.\n")
     with tempfile.TemporaryDirectory(prefix="backstory-") as folder:
@@ -25,13 +25,13 @@ def main() -> int:
             os.environ.pop(variable, None)
         os.environ.update(HOME=str(_SAMPLE), BACKSTORY_HOME=folder)
         code = _show("sync") or _show("search", *_SAMPLE_QUERY) or _show("sessions", "--since", "2026-09-01")
-    _say_what_next()
+    _show_next_steps()
     return code
 
 
 def _has_sessions() -> bool:
-    from ..ingest.scan import existing_roots, walk
-    from ..sources import load_sources
+    from ...ingest.scan import existing_roots, walk
+    from ...sources import load_sources
 
     home = Path.home()
     return any(
@@ -43,15 +43,15 @@ def _has_sessions() -> bool:
 
 
 def _own_query() -> list[str]:
-    """Words of the latest session's title: a question that this machine's archive can answer."""
-    from .. import open_archive
+    """Words of the latest session's title, so that the search finds something."""
+    from ... import open_archive
 
     with open_archive() as library:
         listed = library.sessions("2001-01-01T00:00:00Z", "2100-01-01T00:00:00Z", limit=1)["data"]["sessions"]
     return listed[0]["session"]["title"].split()[:6] if listed else ["error"]
 
 
-def _say_what_next() -> None:
+def _show_next_steps() -> None:
     program = Path(sys.executable).with_name("backstory")
     shown = os.path.relpath(program) if program.is_relative_to(Path.cwd()) else program
     steps = (

@@ -1,0 +1,22 @@
+"""Log lines for people: they quote paths, errors and transcripts, so they pass egress like every answer."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+SERVER_FORMAT = "backstory: %(levelname)s: %(message)s"
+
+
+class _EgressFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        from ..egress import egress  # most processes log nothing
+
+        return egress(super().format(record))
+
+
+def log_to_stderr(format: str = SERVER_FORMAT) -> None:
+    """Write warnings and errors to stderr; replaces the format of an earlier call."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_EgressFormatter(format))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)

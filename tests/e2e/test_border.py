@@ -1,0 +1,408 @@
+"""The border: no secret and no hostile character leaves by any tool, command or route.
+
+Tools, commands and routes are listed by the program itself: one without a case here fails.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+import anyio
+import click
+import httpx
+import pytest
+from mcp import Client
+from starlette.routing import Route, WebSocketRoute
+
+from backstory.faces.cli.app import program
+from backstory.faces.cli.app import run as run_program
+from backstory.faces.http.app import create_app
+from backstory.library import TOOLSETS, Library
+from backstory.toolsets.base import Tool
+from backstory.toolsets.live.portal import Portal
+from tests.capsule_world import capsule_text
+from tests.e2e.served import Served, eventually, run
+from tests.faces.direct import direct
+from tests.faces.http.conftest import FakeLibrary, FakeLive
+from tests.transcripts import Transcript
+
+GITHUB = "gh" + "p_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+AWS = "AK" + "IA" + "Q7W3E5R8T2Y6U4I9"
+HOSTILE = f"platypus {GITHUB} \x1b[31mred\x1b[0m \u202ebidi\u202c zero\u200bwidth {AWS}"
+SEEN = (GITHUB[:12], AWS[:12], GITHUB[:12].lower(), AWS[:12].lower(), "\x1b", "\u202e", "\u202c", "\u200b")
+MARK = "[redacted:"
+YEARS = {"start_datetime": "2001-01-01T00:00:00Z", "end_datetime": "2100-01-01T00:00:00Z"}
+
+
+def check(output: Any) -> None:
+    """Look at every text in a value, and into JSON within a text: a text block of MCP is that."""
+    if isinstance(output, dict):
+        check([*output, *output.values()])
+    elif isinstance(output, list):
+        for item in output:
+            check(item)
+    elif isinstance(output, str):
+        found = [bad for bad in SEEN if bad in output]
+        assert not found, f"{found!r} in {output[:1500]!r}"
+        with suppress(ValueError):
+            if output.lstrip()[:1] in ("{", "["):
+                check(json.loads(output))
+
+
+class World(NamedTuple):
+    """A home that holds secrets and hostile characters wherever a text can stand, and the ids of what is in it."""
+
+    home: Path
+    ids: dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    home = tmp_path_factory.mktemp("border")
+    transcript = Transcript("platypus", f"/home/dev/{HOSTILE}")
+    transcript.prompt(f"Why? {HOSTILE}").call(
+        "Bash", {"command": f"echo {HOSTILE}", HOSTILE: HOSTILE}, f"out {HOSTILE}"
+    )
+    transcript.call(f"tool {HOSTILE}", {"x": HOSTILE}, HOSTILE, failed=True).answer(f"Because {HOSTILE}")
+    for record in transcript.records:
+        record["gitBranch"] = HOSTILE
+        if record["type"] == "assistant":
+            record["message"]["model"] = f"model {HOSTILE}"
+    transcript.records.append({"type": "custom-title", "customTitle": f"Title {HOSTILE}", "sessionId": transcript.id})
+    path = transcript.write(home)
+    # Titles, names and excerpts are cut within the token.
+    cut = Transcript("cut", f"/home/dev/{HOSTILE}").prompt(f"{'y' * 100} {GITHUB} platypus").answer("Yes.")
+    cut.call("Bash", {"command": f"{'x' * 985} {GITHUB} end"}, f"{'z' * 980} {AWS} {GITHUB} end").answer("No.")
+    cut.write(home)
+    (path.parent / "broken.jsonl").write_text(f'{{"type": "user", "{HOSTILE}\n', "utf-8")
+    with Library(home / ".backstory", agents_home=home, environ={}) as library:
+        return World(home, {"native": transcript.id, **_fill(library)})
+
+
+def _fill(library: Library) -> dict[str, Any]:
+    portal = Portal(library.home, {"BACKSTORY_HOME": str(library.home)})
+    live = portal.call("session::create", {"title": HOSTILE, "metadata": {HOSTILE: HOSTILE}})["session_id"]
+    message = {"role": "user", "content": [{"type": "text", "text": HOSTILE}], "timestamp": 1_717_800_000_000}
+    entry = portal.call("session::append", {"session_id": live, "message": message})["entry_id"]
+    portal.close()
+    library.sync()
+    hits = library.search("platypus", n_hits=25, event_types=["user_input", "tool_call", "tool_response"])
+    opens = [hit["open"] for hit in hits["data"]["results"] if hit["session"]["source"] == "claude-code"]
+    text = capsule_text(HOSTILE)
+    labels = {"title": HOSTILE, "tags": [HOSTILE], "source": HOSTILE, "run_id": "r", "allow_thin": True}
+    capsules = {
+        name: library.call("moss.store", {"capsule_text": text, "name": f"{name} {HOSTILE}", **labels})["id"]
+        for name in ("capsule", "other")
+    }
+    (library.home / "capsule.md").write_text(text, "utf-8")
+    return {
+        "live": live,
+        "entry": entry,
+        "session": opens[0]["session_id"],
+        "turn": opens[0]["turn_id"],
+        "events": [each["event_id"] for each in opens],
+        "trace": library.call("list_traces", {})["traces"][0]["id"],
+        **capsules,
+        "export": library.call("moss.export", {})["path"],
+        "file": str(library.home / "capsule.md"),
+    }
+
+
+@pytest.fixture
+def library(world: World) -> Iterator[Library]:
+    with Library(world.home / ".backstory", agents_home=world.home, environ={}) as library:
+        yield library
+
+
+def _message(words: str) -> dict[str, Any]:
+    return {"role": "user", "content": [{"type": "text", "text": words}], "timestamp": 1_717_800_000_000}
+
+
+# Tool -> calls that succeed. Those of SILENT return no text that was stored.
+Calls = Callable[[dict[str, Any]], list[dict[str, Any]]]
+TOOLS: dict[str, Calls] = {
+    "search_sessions": lambda ids: [
+        {"query": "platypus"},
+        {"query": "platypus", "event_types": ["tool_call", "tool_response"], "n_hits": 25},
+    ],
+    "open": lambda ids: [{"id": id} for id in (ids["session"], ids["turn"], *ids["events"])],
+    "list_sessions": lambda ids: [YEARS],
+    "search_conversations": lambda ids: [{"query": "platypus"}],
+    "list_conversations": lambda ids: [{}],
+    "read_turn": lambda ids: [{"session_id": ids["native"], "turn_number": 0}],
+    "read_conversation": lambda ids: [{"session_id": ids["native"]}],
+    "moss.store": lambda ids: [{"capsule_text": capsule_text(HOSTILE), "name": HOSTILE, "mode": "replace"}],
+    "moss.fetch": lambda ids: [{"id": ids["capsule"]}],
+    "moss.fetch_many": lambda ids: [{"items": [{"id": ids["capsule"]}, {"name": f"{HOSTILE} {HOSTILE}"}]}],
+    "moss.update": lambda ids: [{"id": ids["capsule"], "title": f"new {HOSTILE}"}],
+    "moss.append": lambda ids: [{"id": ids["capsule"], "section": "Decisions", "content": HOSTILE}],
+    "moss.latest": lambda ids: [{"include_text": True}],
+    "moss.list": lambda ids: [{}],
+    "moss.inventory": lambda ids: [{}],
+    "moss.search": lambda ids: [{"query": "platypus"}],
+    "moss.compose": lambda ids: [{"items": [{"id": ids["capsule"]}]}],
+    "moss.history": lambda ids: [{"id": ids["capsule"]}, {"id": ids["capsule"], "version": 1}],
+    "moss.export": lambda ids: [{}],
+    "moss.import": lambda ids: [{"path": ids["export"]}],
+    "moss.delete": lambda ids: [{"id": ids["other"]}],
+    "moss.restore": lambda ids: [{"id": ids["other"]}],
+    "moss.purge": lambda ids: [{}],
+    "list_traces": lambda ids: [{}],
+    "search_traces": lambda ids: [{}],
+    "get_trace": lambda ids: [{"traceId": ids["trace"]}],
+    "search_spans": lambda ids: [{}, {"traceId": ids["trace"]}],
+    "session_list": lambda ids: [{}],
+    "session_get": lambda ids: [{"session_id": ids["live"]}],
+    "session_messages": lambda ids: [{"session_id": ids["live"]}],
+    "session_get_message": lambda ids: [{"session_id": ids["live"], "entry_id": ids["entry"]}],
+    "session_append": lambda ids: [{"session_id": ids["live"], "message": _message(HOSTILE)}],
+}
+SILENT = {"moss.export", "moss.import", "moss.delete", "moss.restore", "moss.purge", "moss.update", "session_append"}
+
+
+def every_tool(library: Library) -> list[Tool]:
+    return [tool for name in TOOLSETS for tool in library.toolset(name).tools]
+
+
+def refused(tool: Tool) -> Iterator[dict[str, Any]]:
+    """Requests that an error may repeat: unknown fields, wrong types, long texts that an echo cuts."""
+    required = dict.fromkeys(tool.input_schema.get("required", ()), HOSTILE)
+    yield {HOSTILE: HOSTILE}
+    yield {**required, "nonsense": "x" * 3000 + HOSTILE}
+    yield {**required, "nonsense": [HOSTILE] * 200}
+    for name in tool.input_schema["properties"]:
+        yield {**required, name: {HOSTILE: HOSTILE}}
+        yield {**required, name: "x" * 3050 + f" {HOSTILE}" * 30}
+        yield {**required, name: HOSTILE}
+
+
+def without_request(data: Mapping[str, Any]) -> dict[str, Any]:
+    """History repeats a request that succeeds as typed: the caller's own words."""
+    return dict(data) if "error" in data else {name: value for name, value in data.items() if name != "request"}
+
+
+class TestTools:
+    def test_every_tool_has_a_case(self, library: Library) -> None:
+        assert {tool.name for tool in every_tool(library)} == set(TOOLS)
+
+    @pytest.mark.parametrize("name", TOOLS)
+    def test_answers(self, world: World, library: Library, name: str) -> None:
+        """The object, its text, and what an MCP client receives."""
+        for arguments in TOOLS[name](world.ids):
+            reply = library.reply(name, arguments)
+            assert not reply.is_error, reply.text
+            assert json.loads(reply.text) == reply.data
+            check(without_request(reply.data))
+            assert name in SILENT or MARK in reply.text
+
+    @pytest.mark.parametrize("name", TOOLS)
+    def test_errors(self, library: Library, name: str) -> None:
+        tool = library.tool(name)
+        for arguments in refused(tool):
+            check(without_request(tool.handler(arguments).data))
+
+    def test_over_mcp(self, world: World, library: Library) -> None:
+        """Protocol errors too: an unknown tool, an unknown method."""
+
+        async def use() -> list[str]:
+            async with Client(direct(library, ["all"])) as client:
+                opened = await client.call_tool("open", {"id": world.ids["events"][0]})
+                fetched = await client.call_tool("moss.fetch", {"id": world.ids["capsule"]})
+                with pytest.raises(Exception, match="Unknown tool") as unknown:
+                    await client.call_tool(f"{HOSTILE}", {})
+                return [opened.model_dump_json(), fetched.model_dump_json(), str(unknown.value)]
+
+        for answer in anyio.run(use):
+            check(answer)
+
+
+# Command -> its arguments, each run as it is and with --json.
+Lines = Callable[[dict[str, Any]], list[list[str]]]
+COMMANDS: dict[str, Lines] = {
+    "": lambda ids: [[]],
+    "search": lambda ids: [["platypus"], ["platypus", "--type", "tool_call"]],
+    "open": lambda ids: [
+        *([id] for id in (ids["session"], ids["turn"], *ids["events"], ids["native"])),
+        *([id, "--md"] for id in (ids["session"], ids["turn"], ids["events"][0])),
+        [ids["session"], "--full"],
+    ],
+    "sessions": lambda ids: [["--since", "2001-01-01"]],
+    "traces": lambda ids: [[]],
+    "traces list": lambda ids: [[]],
+    "traces search": lambda ids: [[], ["--spans"]],
+    "traces show": lambda ids: [[ids["trace"]]],
+    "traces stats": lambda ids: [["--by", by, "--since", "2001-01-01"] for by in ("name", "model", "tool")],
+    "usage": lambda ids: [
+        ["--by", by, "--since", "2001-01-01"]
+        for by in ("day", "project", "branch", "session", "model", "agent", "tool")
+    ],
+    "sync": lambda ids: [[]],
+    "watch": lambda ids: [["--beside"]],
+    "mcp": lambda ids: [["--json"], ["--tools", HOSTILE]],
+    "serve": lambda ids: [["--host", HOSTILE], ["--token", HOSTILE]],
+    "tools": lambda ids: [[], ["--cost"]],
+    "call": lambda ids: [["open", json.dumps({"id": ids["session"]})], [HOSTILE, "{}"], ["open", HOSTILE]],
+    "live": lambda ids: [[]],
+    "live worker": lambda ids: [["--url", HOSTILE]],
+    "doctor": lambda ids: [[]],
+    "forget": lambda ids: [["--dry-run", ids["session"]], ["--dry-run", f"session:{HOSTILE}"]],
+    "reindex": lambda ids: [[]],
+    "help": lambda ids: [["search"]],
+    "capsule": lambda ids: [[]],
+    "capsule store": lambda ids: [["--name", f"cli {HOSTILE}", "--file", ids["file"], "--mode", "replace"]],
+    "capsule fetch": lambda ids: [[ids["capsule"]]],
+    "capsule fetch-many": lambda ids: [[ids["capsule"], ids["other"]]],
+    "capsule update": lambda ids: [[ids["capsule"], "--title", HOSTILE]],
+    "capsule append": lambda ids: [[ids["capsule"], "--section", "Decisions", "--content", HOSTILE]],
+    "capsule delete": lambda ids: [[ids["other"]]],
+    "capsule restore": lambda ids: [[ids["other"]]],
+    "capsule latest": lambda ids: [["--include-text"]],
+    "capsule list": lambda ids: [[]],
+    "capsule inventory": lambda ids: [[]],
+    "capsule search": lambda ids: [["platypus"]],
+    "capsule history": lambda ids: [[ids["capsule"]], [ids["capsule"], "--version", "1"]],
+    "capsule compose": lambda ids: [[ids["capsule"]]],
+    "capsule export": lambda ids: [[]],
+    "capsule import": lambda ids: [[HOSTILE]],
+    "capsule purge": lambda ids: [[]],
+}
+
+
+def every_command(group: click.Group, prefix: str = "") -> Iterator[str]:
+    context = click.Context(group)
+    yield prefix.strip()
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if isinstance(command, click.Group):
+            yield from every_command(command, f"{prefix}{name} ")
+        else:
+            yield f"{prefix}{name}"
+
+
+class TestCommands:
+    def test_every_command_has_a_case(self) -> None:
+        assert set(every_command(program)) == set(COMMANDS)
+
+    @pytest.mark.parametrize("command", COMMANDS)
+    def test_output(
+        self, world: World, command: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        """Results and messages, for people and as JSON; and what is said of arguments that cannot be used."""
+        monkeypatch.setenv("HOME", str(world.home))
+        monkeypatch.setenv("COLUMNS", "1000")
+        monkeypatch.setattr(sys, "stdin", io.StringIO())
+        name = command.split()
+        shown = ""
+        for arguments in COMMANDS[command](world.ids):
+            for more in ([], ["--json"]):
+                if command == "watch":
+                    done = run(world.home, *name, *arguments, *more)
+                    out, err = done.stdout, done.stderr
+                else:
+                    run_program([*name, *arguments, *more])
+                    out, err = capfd.readouterr()
+                check(out + err)
+                shown += out
+        run_program([*name, f"--{HOSTILE}", HOSTILE])
+        check("".join(capfd.readouterr()))
+        assert shown or command in ("traces", "watch", "serve", "live worker", "capsule", "capsule import"), err
+
+
+# Route -> what a request to it gives. Programs keep their own data behind EXACT ones, and get it back as they sent it.
+EXACT = {"/session/{function:path}", "/session/events", "websocket /"}
+Routes = Callable[[Served, dict[str, Any]], Iterator[httpx.Response]]
+
+
+def _tools(server: Served, ids: dict[str, Any]) -> Iterator[httpx.Response]:
+    for name, calls in TOOLS.items():
+        for arguments in calls(ids):
+            yield httpx.post(f"{server.url}/api/tools/{name}", json=arguments, timeout=30)
+    yield httpx.post(f"{server.url}/api/tools/{quote(HOSTILE)}", json={})
+    yield httpx.post(f"{server.url}/api/tools/open", content=HOSTILE.encode())
+    yield httpx.post(f"{server.url}/api/tools/open", json=[HOSTILE])
+
+
+def _mcp(server: Served, ids: dict[str, Any]) -> Iterator[httpx.Response]:
+    async def use() -> str:
+        async with Client(f"{server.url}/mcp") as client:
+            opened = await client.call_tool("open", {"id": ids["events"][0]})
+            return opened.model_dump_json()
+
+    check(anyio.run(use))
+    yield httpx.post(f"{server.url}/mcp", content=HOSTILE.encode(), headers={"content-type": "application/json"})
+    yield httpx.post(f"{server.url}/mcp", json={"jsonrpc": "2.0", "id": 1, "method": HOSTILE})
+
+
+def _telemetry(path: str) -> Routes:
+    def requests(server: Served, ids: dict[str, Any]) -> Iterator[httpx.Response]:
+        yield httpx.post(f"{server.url}{path}", content=HOSTILE.encode(), headers={"content-type": "application/json"})
+        yield httpx.post(f"{server.url}{path}", json={HOSTILE: HOSTILE})
+        yield httpx.post(f"{server.url}{path}", content=HOSTILE.encode(), headers={"content-type": "text/x"})
+
+    return requests
+
+
+def _get(path: str) -> Routes:
+    return lambda server, ids: iter([httpx.get(f"{server.url}{path}")])
+
+
+ROUTES: dict[str, Routes] = {
+    "/": _get("/"),
+    "/healthz": _get("/healthz"),
+    "/api/tools": _get("/api/tools"),
+    "/api/tools/{name}": _tools,
+    "/mcp": _mcp,
+    "/v1/traces": _telemetry("/v1/traces"),
+    "/v1/logs": _telemetry("/v1/logs"),
+}
+
+
+def every_route() -> set[str]:
+    app = create_app(FakeLibrary(), FakeLive())  # type: ignore[arg-type]
+    found = set()
+    for route in app.routes:
+        assert isinstance(route, Route | WebSocketRoute), f"{route} is new to this test"
+        found.add(route.path if isinstance(route, Route) else f"websocket {route.path}")
+    return found
+
+
+@pytest.fixture(scope="module")
+def server(world: World) -> Iterator[Served]:
+    with Served(world.home) as server:
+        yield server
+
+
+class TestRoutes:
+    def test_every_route_has_a_case(self) -> None:
+        assert every_route() == {*ROUTES, *EXACT}
+
+    @pytest.mark.parametrize("path", ROUTES)
+    def test_responses(self, world: World, server: Served, path: str) -> None:
+        for response in ROUTES[path](server, world.ids):
+            data = response.json() if "json" in response.headers.get("content-type", "") else response.text
+            check(without_request(data) if isinstance(data, dict) else data)
+
+    def test_paths_that_are_not_there(self, server: Served) -> None:
+        for method in ("GET", "POST", "DELETE"):
+            check(httpx.request(method, f"{server.url}/{quote(HOSTILE)}").text)
+
+    def test_programs_get_back_what_they_stored(self, world: World, server: Served) -> None:
+        """Session functions and their events are data between programs; their errors are for people."""
+        session = server.call("create", {"title": HOSTILE})["session_id"]
+        entry = server.call("append", {"session_id": session, "message": _message(HOSTILE)})["entry_id"]
+        got = server.call("get-message", {"session_id": session, "entry_id": entry})
+        assert HOSTILE in json.dumps(got, ensure_ascii=False).replace("\\u001b", "\x1b")
+        check(httpx.post(f"{server.url}/session/get", json={"session_id": {HOSTILE: 1}}).text)
+        check(httpx.post(f"{server.url}/session/{quote(HOSTILE)}", json={}).text)
+        check(httpx.get(f"{server.url}/session/events", params={HOSTILE: HOSTILE}).text)
+
+    def test_the_log(self, world: World, server: Served) -> None:
+        eventually(lambda: httpx.get(f"{server.url}/healthz").status_code == 200)
+        check(server.stderr)
