@@ -289,6 +289,28 @@ class TestEvents:
         assert [payload["title"] for payload in late] == ["2", "3", "4"]
         assert [without(payload, "seq") for _, payload in a.events()]
 
+    def test_deleted_sessions_are_not_in_its_memory(self, main: Main, bridge: Bridge) -> None:
+        """It replays recent events by itself; of a deleted session these have no content left."""
+        a = connected(bridge("a"))
+        session_id = a.session(title="the quokka", metadata={"owner": "quokka"})
+        a.append(session_id, user("the quokka"))
+        kept = a.session(title="the numbat")
+        got = a.bind("session::deleted", {"metadata": {"owner": "quokka"}})
+        a.call("delete", session_id=session_id)
+        a.until(lambda: got)
+        main.shut_door()
+        late = a.bind("session::store::events", {"after": 0})
+        a.until(lambda: len(late) == 4)
+        assert "quokka" not in str(late)
+        assert [(envelope["seq"], envelope["payload"]["session_id"]) for envelope in late] == [
+            (1, session_id),
+            (2, session_id),
+            (3, kept),
+            (4, session_id),
+        ]
+        assert late[2]["payload"]["title"] == "the numbat"
+        main.open_door()
+
     def test_bound_before_the_main_was_there(self, main: Main, bridge: Bridge) -> None:
         main.call("create", title="0")
         main.shut_door()

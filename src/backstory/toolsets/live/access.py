@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ...config import load_settings
-from .adapters import Forget
+from .deletion import Forget
 from .errors import InUse
 from .runtime import Live
 

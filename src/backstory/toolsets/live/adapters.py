@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import math
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 
+from .deletion import Deletions, Forget
 from .errors import LiveError
-from .events import Event, events_of
+from .events import DELETED, Event, events_of
 from .fs import FsStore
 from .journal import Change
 from .limits import page_of, size_of
@@ -24,15 +22,10 @@ from .service import Service
 from .settings import FsSettings, LiveSettings
 from .store_protocol import StoreProtocol
 
-__all__ = ["Adapter", "Forget", "FsAdapter", "Publish"]
+__all__ = ["Adapter", "FsAdapter", "Publish"]
 
 Publish = Callable[[int, Callable[[], list[Event]]], None]
 """Tells subscribers: the number of the newest event, and how to get the new ones."""
-Forget = Callable[[str], None]
-"""Deletes what there is elsewhere of a session that was deleted. Called in a thread; again, if it raises."""
-_log = logging.getLogger("backstory.live")
-_RETRY_SECONDS = 30.0
-_END_SECONDS = 5.0
 
 
 class Adapter(Protocol):
@@ -81,10 +74,7 @@ class FsAdapter:
         self._service = Service(self._store, settings)
         self._protocol = StoreProtocol(self._store, self._read, lambda: self.head)
         self.head = 0
-        self._forget = forget
-        self._forget_until = math.inf
-        self._deleted = asyncio.Event()
-        self._forgetting: asyncio.Task[None] | None = None
+        self._deletions = Deletions(self._store, forget)
 
     @property
     def oldest(self) -> int:
@@ -94,40 +84,11 @@ class FsAdapter:
         await asyncio.to_thread(self._store.open, wait_seconds)
         self.head = self._store.journal.head
         self._store.start()
-        if self._forget is not None:
-            self._forgetting = asyncio.create_task(self._keep_forgetting(self._forget))
+        self._deletions.start()
 
     async def close(self) -> None:
-        if self._forgetting is not None:
-            self._forget_until = asyncio.get_running_loop().time() + _END_SECONDS
-            self._deleted.set()
-            await self._forgetting
+        await self._deletions.close()
         await self._store.close()
-
-    async def _keep_forgetting(self, forget: Forget) -> None:
-        """Until it is closed. What cannot be forgotten now is tried again, also after a restart."""
-        while True:
-            self._deleted.clear()
-            closing = self._forget_until < math.inf
-            done = await self._forget_deleted(forget)
-            if closing:
-                return
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._deleted.wait(), None if done else _RETRY_SECONDS)
-
-    async def _forget_deleted(self, forget: Forget) -> bool:
-        try:
-            if deleted := self._store.index.deleted():
-                await asyncio.to_thread(self._store.journal.blank, deleted)
-            for session_id, number in deleted.items():
-                if asyncio.get_running_loop().time() > self._forget_until:
-                    return False
-                await asyncio.to_thread(forget, session_id)
-                self._store.index.set_told(session_id, number)
-        except Exception as error:  # whatever is wrong with the archive: the session itself is gone
-            _log.warning("a deleted session is still in the archive: %s", error)
-            return False
-        return True
 
     def wanted(self) -> bool:
         return self._store.lock.wanted()
@@ -157,15 +118,18 @@ class FsAdapter:
         return list(islice(page_of((event, size_of(event)) for event in self._later(after)), limit))
 
     def _later(self, after: int) -> Iterator[Event]:
+        deleted = self._deletions.unfinished()
         for change in self._store.journal.after(after):
+            if change.head <= deleted.get(change.session_id, -1):
+                change = change.blanked()
             yield from (event for event in events_of(change) if after < event.seq <= self.head)
             if change.head >= self.head:
                 return
 
     def _publish(self, change: Change) -> None:
         self.head = change.head
-        if change.cause == "deleted":
-            self._deleted.set()
+        if change.cause == "deleted" or change.trigger_type == DELETED:
+            self._deletions.wake()
         if change.events:
             self._tell(change.head, lambda: events_of(change))
 

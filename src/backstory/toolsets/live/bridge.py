@@ -19,7 +19,7 @@ import msgspec
 from . import requests as ask
 from .adapters import Publish
 from .errors import Code, LiveError
-from .events import FEED, Event, event
+from .events import DELETED, FEED, Event, event
 from .requests import STORE_PREFIX
 from .resync import Json, Metas
 from .service import encode, new_entry_id
@@ -215,8 +215,18 @@ class BridgeAdapter:
 
     def _tell(self, found: Event) -> None:
         self.head = found.seq
-        self._recent.append(found)
+        if found.trigger_type == DELETED:
+            self._forget(found.payload.get("session_id"))
+            self._recent.append(found.without_content())
+        else:
+            self._recent.append(found)
         self._publish(found.seq, lambda: [found])
+
+    def _forget(self, session_id: Any) -> None:
+        """Keep nothing of the content of a session that was deleted."""
+        for number, recent in enumerate(self._recent):
+            if recent.payload.get("session_id") == session_id:
+                self._recent[number] = recent.without_content()
 
     async def read_events(self, after: int, limit: int) -> list[Event]:
         if self._recent and self._recent[0].seq <= after + 1:

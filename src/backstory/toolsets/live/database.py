@@ -11,6 +11,7 @@ import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
 from itertools import groupby
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ class Database:
     def _open(self, schema: str, version: int) -> None:
         self._db = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
         self._db.executescript(
-            "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA cache_size=-65536; "
+            "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA cache_size=-65536; PRAGMA secure_delete=ON; "
             # Nothing but a commit, and `write_back` in a thread, may need the disk.
             "PRAGMA cache_spill=OFF; PRAGMA temp_store=MEMORY; PRAGMA wal_autocheckpoint=0;"
         )
@@ -114,6 +115,38 @@ class Database:
         with closing(sqlite3.connect(self._path)) as db:
             db.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
+    def wipe(self, traces: Sequence[bytes]) -> bool:
+        """Leave no deleted row in the file or in SQLite's log; False when that failed and is to be tried again.
+
+        `traces` occur in the deleted rows and nowhere else. SQLite overwrites what it deletes, but a page that it
+        has filled anew may still hold a row that was moved to another one: then the file is rewritten.
+        """
+        if not self.commit():
+            return False
+        self._db.execute("COMMIT")
+        try:
+            done = self._truncate_log()
+            if done and _holds_any(self._path, traces):
+                self._db.execute("VACUUM")
+                done = self._truncate_log()
+            return done
+        except sqlite3.Error as error:
+            _log.warning("%s may still hold parts of deleted sessions: %s", self._path, error)
+            return False
+        finally:
+            self._db.execute("BEGIN")
+
+    def _truncate_log(self) -> bool:
+        busy: int = self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+        return not busy
+
     def close(self) -> None:
         self.commit()
         self._db.close()
+
+
+def _holds_any(path: Path, traces: Sequence[bytes]) -> bool:
+    if not traces:
+        return False
+    with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
+        return any(data.find(trace) >= 0 for trace in traces)

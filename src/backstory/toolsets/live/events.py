@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -40,6 +40,14 @@ DELETED = "session::deleted"
 PUBLIC_TYPES = (CREATED, ADDED, UPDATED, STATUS, META, DELETED)
 FEED = "session::store::events"
 """The internal type: all events, each in its envelope, for bridged instances."""
+_TYPES: Mapping[str, str] = {
+    "created": CREATED,
+    "added": ADDED,
+    "updated": UPDATED,
+    "status": STATUS,
+    "meta": META,
+}
+"""The type of the events of a change, by its cause."""
 _decode = msgspec.json.Decoder().decode
 
 
@@ -51,11 +59,25 @@ class Event(Struct, frozen=True, omit_defaults=True):
     trigger_type: str
     payload: dict[str, Any]
     session_metadata: dict[str, Any] | UnsetType = UNSET
+    """Absent from a deletion that is replayed: the metadata is gone with the session."""
+
+    def without_content(self) -> Event:
+        """The event as it is kept once its session is deleted: number, type, session, and that it is deleted."""
+        if self.trigger_type == DELETED:
+            kept = pick(self.payload, "session_id", "timestamp")
+        else:
+            kept = pick(self.payload, "session_id") | {"deleted": True}
+        return Event(self.seq, self.trigger_type, {**kept, "seq": self.seq})
 
 
 def events_of(change: Change) -> list[Event]:
     """The events of a change, as it is made and whenever it is replayed."""
     first = change.head - change.events + 1
+    if change.blank:
+        kind = change.trigger_type or _TYPES.get(change.cause)
+        payload = {"session_id": change.session_id, "timestamp": change.time}
+        numbers = range(first, change.head + 1)
+        return [event(number, kind, payload, None).without_content() for number in numbers] if kind else []
     if change.cause == "published":
         return [
             event(first + number, envelope["trigger_type"], envelope["payload"], envelope.get("session_metadata"))

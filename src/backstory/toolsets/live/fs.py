@@ -22,6 +22,7 @@ from ...config import make_private_folder
 from ...livefiles import STATE_FOLDER, SUFFIX
 from .branches import Branch, Place
 from .errors import LiveError
+from .events import DELETED
 from .files import Files
 from .index import Index, Session
 from .journal import Cause, Change, Journal, Torn, now
@@ -166,18 +167,26 @@ class FsStore:
             self._apply(session, change, lines, meta, data)
         self._written(change)
 
-    def delete(self, change: Change) -> None:
-        """Remove a session and its file."""
+    def delete(self, change: Change, metadata: dict[str, Any] | None = None) -> None:
+        """Remove a session and its file. Its metadata is for the subscribers that get the event now."""
         self._log_and(change, lambda: self.files.remove(change.session_id), self.journal.append_at_last)
         with self._indexing():
             if session := self.index.session(change.session_id):
                 self.index.remove(session)
             self.index.note_deleted(change.session_id, change.head)
+        change.metadata = metadata or {}
         self._written(change)
 
     def note(self, change: Change) -> None:
         """Put events in the journal that come with no change of a file."""
+        envelopes = change.envelopes
+        if is_deletion := change.trigger_type == DELETED:
+            change.envelopes = [{"trigger_type": DELETED, "payload": envelope["payload"]} for envelope in envelopes]
         self._log_and(change, lambda: None)
+        if is_deletion and self.index.session(change.session_id) is None:
+            with self._indexing():
+                self.index.note_deleted(change.session_id, change.head)
+        change.envelopes = envelopes
         self._written(change)
 
     def _log_and(self, change: Change, act: Callable[[], None], log: Callable[[Change], None] | None = None) -> None:
@@ -242,6 +251,12 @@ class FsStore:
             await self._syncs.wait()
         if self._failed:
             raise LiveError("storage", self._failed)
+
+    async def synced(self) -> None:
+        """Wait until everything written so far survives a power failure, where the settings ever ask for that."""
+        if self.settings.fsync != "off":
+            self._syncs.request()
+            await self._syncs.wait()
 
     def _synced(self, changes: list[Change], failure: OSError | None) -> None:
         """What a sync covered is told to subscribers, in order. After a failed one nothing can be promised any more."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
@@ -23,11 +23,12 @@ from .types import SessionMeta, decode_meta
 
 __all__ = ["Index", "Run", "Session"]
 
-_VERSION = 2
+_VERSION = 3
 _CACHED_SESSIONS = 4096
 _RARE = 1000
 _MAX_TOKENS = 32
-_DELETED = "deleted "
+DeletedFrom = Literal["log", "archive"]
+DELETED_FROM: tuple[DeletedFrom, ...] = ("log", "archive")
 _encode = msgspec.json.encode
 
 _SCHEMA = """
@@ -369,19 +370,23 @@ class Index:
         self._write("INSERT OR REPLACE INTO state VALUES (?, ?)", name, value, key=("state", name))
 
     def note_deleted(self, session_id: str, number: int) -> None:
-        """Remember the event of a deletion until others that have copies of the session were told (`set_told`)."""
-        self._write("INSERT OR REPLACE INTO state VALUES (?, ?)", _DELETED + session_id, str(number))
+        """Remember a deletion, by the number of its event, until each of `DELETED_FROM` is `set_deleted`."""
+        for place in DELETED_FROM:
+            self._write("INSERT OR REPLACE INTO state VALUES (?, ?)", f"{place} {session_id}", str(number))
 
-    def set_told(self, session_id: str, number: str | None) -> None:
-        """Others were told of this deletion; a later one, of another session under the same id, stays noted."""
-        self._write("DELETE FROM state WHERE name = ? AND value IS ?", _DELETED + session_id, number)
+    def set_deleted(self, place: DeletedFrom, session_id: str, number: int) -> None:
+        """Nothing of the session is left there. A later deletion of another session under the same id stays noted."""
+        self._write("DELETE FROM state WHERE name = ? AND value = ?", f"{place} {session_id}", str(number))
 
-    def deleted(self) -> dict[str, str | None]:
-        """Deleted sessions that others were not told of yet, with the numbers for `set_told`."""
-        rows = self._ask(
-            "SELECT name, value FROM state WHERE name > ? AND name < ?", _DELETED, _DELETED + chr(0x10FFFF)
-        )
-        return {name.removeprefix(_DELETED): number for name, number in rows}
+    def deleted(self, place: DeletedFrom) -> dict[str, int]:
+        """The sessions that are still to be deleted from a place, with the numbers of their deletions."""
+        rows = self._ask("SELECT name, value FROM state WHERE name > ? AND name < ?", f"{place} ", f"{place}!")
+        return {name.partition(" ")[2]: int(number) for name, number in rows}
+
+    def wipe(self, deletions: Iterable[str]) -> bool:
+        """Leave nothing of deleted sessions in the file; False when that has to be tried again."""
+        gone = [session_id for session_id in deletions if self.session(session_id) is None]
+        return self.database.wipe([b'{"session_id":%b,"title":' % _encode(session_id) for session_id in gone])
 
     def checkpoint(self) -> Position | None:
         found = self.state("checkpoint")

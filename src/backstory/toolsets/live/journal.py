@@ -12,9 +12,10 @@ import os
 import re
 import time
 import uuid
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import groupby
+from mmap import ACCESS_READ, mmap
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal
@@ -47,6 +48,8 @@ class Change(Struct, omit_defaults=True, kw_only=True):
     cause: Cause
     session_id: str
     time: int
+    trigger_type: str | None = None
+    """The type of the events in `envelopes`, which all are of this session."""
     at: int | UnsetType = UNSET
     """Where in the session's file it was written; absent when the file was replaced or removed as a whole."""
     file: str | None = None
@@ -55,16 +58,30 @@ class Change(Struct, omit_defaults=True, kw_only=True):
     leaf: str | UnsetType | None = UNSET
     meta: Raw | UnsetType = UNSET
     metadata: dict[str, Any] | None = None
-    """Of a session that is deleted; otherwise it is in `meta`."""
+    """Of a session that is deleted, for its subscribers. Set after the change is logged: the log does not keep it."""
     origin: dict[str, Any] | None = None
     previous_status: str | None = None
     envelopes: list[Any] = []
     """Events published by another instance, which stored their change itself."""
+    blank: bool = False
+    """The session was deleted later, and the content of the change is gone from the log."""
 
     def lines(self) -> tuple[bytes, list[int]]:
         """What it writes to the session's file, and where in that the entries' JSON starts."""
         meta = None if self.meta is UNSET else bytes(self.meta)
         return write_lines([bytes(entry) for entry in self.entries], self.leaf, meta)
+
+    def blanked(self) -> Change:
+        """The change as the log keeps it once its session is deleted: numbers, type and session."""
+        return Change(
+            head=self.head,
+            events=self.events,
+            cause=self.cause,
+            session_id=self.session_id,
+            time=self.time,
+            trigger_type=self.trigger_type,
+            blank=self.cause != "deleted",
+        )
 
 
 class Position(Struct, frozen=True):
@@ -82,10 +99,10 @@ class _Header(Struct):
 _decode_change = msgspec.json.Decoder(Change).decode
 _decode_header = msgspec.json.Decoder(_Header).decode
 _CHANGE = re.compile(
-    rb'(?P<numbers>\{"head":\d+,(?:"events":\d+,)?)"cause":"(?P<cause>\w+)",'
-    rb'(?P<rest>"session_id":(?P<session_id>"(?:[^"\\]|\\.)*"),"time":\d+)'
+    rb'\{"head":(?P<head>\d+),(?:"events":\d+,)?"cause":"(?P<cause>\w+)","session_id":(?P<session_id>"(?:[^"\\]|\\.)*"),'
+    rb'"time":\d+(?:,"trigger_type":"(?P<type>[^"\\]*)")?'
 )
-"""The beginning of a line: the fields of a `Change` that every one has."""
+"""The beginning of a line: the fields of a `Change` that stay when its session is deleted."""
 _Overwrite = tuple[Path, int, bytes, int]
 """A file, an offset in it, what to write there, and how many spaces after it."""
 
@@ -172,33 +189,39 @@ class Journal:
             self._path(self._segments.pop(0)).unlink()
             sizes.pop(0)
 
-    def blank(self, session_ids: Collection[str]) -> None:
-        """Overwrite what the log says of sessions up to their deletion; numbers and offsets stay as they are.
+    def blank(self, deletions: Mapping[str, int]) -> None:
+        """Overwrite the content of all changes of sessions up to their deletions, given by their numbers.
 
-        May run in another thread than the rest. A line that an earlier call overwrote in part is overwritten again.
+        Numbers, types and offsets stay, so that subscribers can count and resume. May run in another thread than the
+        rest. A line that an earlier call overwrote in part is overwritten again.
         """
-        before: dict[bytes, list[_Overwrite]] = {_encode(session_id): [] for session_id in session_ids}
+        before: dict[bytes, list[_Overwrite]] = {_encode(session_id): [] for session_id in deletions}
+        numbers = {_encode(session_id): number for session_id, number in deletions.items()}
         gone: list[_Overwrite] = []
-        for path, offset, line in self._complete_lines():
+        for path, offset, line in self._complete_lines(before):
             found = _CHANGE.match(_sound_part(line))
             if found is None or found["session_id"] not in before:
                 continue
-            if found["cause"] == b"deleted":
-                gone += before[found["session_id"]]
-                before[found["session_id"]] = []
+            if int(found["head"]) > numbers[found["session_id"]]:
                 continue
-            blank = found["numbers"] + b'"cause":"published",' + found["rest"] + b"}"
+            blank = _blank(found)
             room = len(line) - 1 - len(blank)
             if room >= 0 and line.rstrip() != blank:
                 before[found["session_id"]].append((path, offset, blank, room))
-        for path, lines in groupby(gone, key=itemgetter(0)):
+            if found["cause"] == b"deleted" or found["type"] == b"session::deleted":
+                gone += before[found["session_id"]]
+                before[found["session_id"]] = []
+        for path, lines in groupby(sorted(gone), key=itemgetter(0)):
             _overwrite(path, list(lines))
 
-    def _complete_lines(self) -> Iterator[tuple[Path, int, bytes]]:
-        """All lines that are written to their end, with their files and offsets."""
+    def _complete_lines(self, ids: Collection[bytes]) -> Iterator[tuple[Path, int, bytes]]:
+        """The complete lines of the segments that mention one of the ids, with their files and offsets."""
         for path in [self._path(segment) for segment in self._segments]:
             offset = 0
             with suppress(FileNotFoundError), path.open("rb") as file:
+                with mmap(file.fileno(), 0, access=ACCESS_READ) as data:
+                    if all(data.find(session_id) < 0 for session_id in ids):
+                        continue
                 for line in file:
                     if line.endswith(b"\n"):
                         yield path, offset, line
@@ -253,7 +276,7 @@ class Journal:
                 end += len(line)
                 with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
                     # A line that the disk has spoilt is no reason to drop what follows it.
-                    found = _decode_change(_sound_part(line)).head
+                    found = _read_change(line).head
                     if line.endswith(b"\n"):
                         size, head, good = end, found, True
             file.seek(size)
@@ -278,9 +301,8 @@ class Journal:
                 offset += len(line)
                 if limit is not None and offset > limit:
                     return
-                # The header, or a line the disk has spoilt. Decoded first: what stays raw is checked here, too.
-                with suppress(msgspec.MsgspecError, UnicodeDecodeError):
-                    yield _decode_change(_sound_part(line).decode())
+                with suppress(msgspec.MsgspecError, UnicodeDecodeError):  # the header, or a damaged line
+                    yield _read_change(line)
 
     def _seek(self, segment: int, number: int) -> int:
         """An offset shortly before the first change later than a number, by bisection over the bytes."""
@@ -319,6 +341,23 @@ def _read_header(line: bytes) -> _Header | None:
         return _decode_header(line)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
+
+
+def _read_change(line: bytes) -> Change:
+    """The change on a line, which may be one that is just being blanked."""
+    sound = _sound_part(line)
+    try:
+        return _decode_change(sound.decode())  # as text, so that what stays raw is checked, too
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        found = _CHANGE.match(sound) if line.endswith(b" \n") else None
+        if found is None:
+            raise
+        return _decode_change(_blank(found))
+
+
+def _blank(found: re.Match[bytes]) -> bytes:
+    """A line without its content, from its beginning."""
+    return found[0] + (b"}" if found["cause"] == b"deleted" else b',"blank":true}')
 
 
 def _sound_part(line: bytes) -> bytes:

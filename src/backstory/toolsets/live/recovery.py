@@ -56,7 +56,7 @@ class Recovery:
         checkpoint = self._index.checkpoint()
         latest: dict[str, Change] = {}
         for change in self._journal.changes(checkpoint):
-            if change.cause == "published":
+            if change.cause == "published" or change.blank:
                 continue
             if change.at is not UNSET:
                 self._pending.setdefault(change.session_id, []).append(change)

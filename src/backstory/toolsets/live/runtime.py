@@ -16,8 +16,9 @@ import msgspec
 
 from ...config import ConfigError, load_settings
 from ..base import BadArgument, decode_arguments
-from .adapters import Adapter, Forget, FsAdapter
+from .adapters import Adapter, FsAdapter
 from .bridge import BridgeAdapter
+from .deletion import Forget
 from .errors import LiveError
 from .events import FEED, PUBLIC_TYPES, Deliver, Event
 from .feed import Feed, Subscription

@@ -124,9 +124,8 @@ class Service:
         session = self._store.session(request.session_id)
         if session is None or session.meta is None:
             return {"deleted": False}
-        self._store.delete(
-            Change(cause="deleted", events=1, session_id=session.id, time=now(), metadata=session.meta.metadata)
-        )
+        change = Change(cause="deleted", events=1, session_id=session.id, time=now())
+        self._store.delete(change, session.meta.metadata)
         await self._store.durable()
         return {"deleted": True}
 

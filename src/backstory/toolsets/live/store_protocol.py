@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import groupby
 from typing import Any
 
 import msgspec
@@ -109,11 +110,14 @@ class StoreProtocol:
     async def publish_events(self, request: ask.PublishEvents) -> Json:
         """Envelopes that are not well formed are left out, as the count tells."""
         accepted = [envelope for envelope in request.events if _is_envelope(envelope)]
+        encode(accepted)
+        # One change per session and type: when the session is deleted, its changes can be told from the others.
+        for (session_id, trigger_type), group in groupby(accepted, key=_subject):
+            envelopes = list(group)
+            change = Change(cause="published", events=len(envelopes), session_id=session_id, time=now())
+            change.trigger_type, change.envelopes = trigger_type, envelopes
+            self._store.note(change)
         if accepted:
-            encode(accepted)
-            self._store.note(
-                Change(cause="published", events=len(accepted), session_id="", time=now(), envelopes=accepted)
-            )
             await self._store.durable()
         return {"published": len(accepted)}
 
@@ -153,6 +157,10 @@ def _place_of(cursor: str | None) -> tuple[int, int]:
     except ValueError:
         raise LiveError("invalid_cursor", "not a cursor of this function") from None
     return branch, depth
+
+
+def _subject(envelope: Json) -> tuple[str, str]:
+    return envelope["payload"]["session_id"], envelope["trigger_type"]
 
 
 def _is_envelope(value: Any) -> bool:
