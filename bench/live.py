@@ -219,7 +219,7 @@ async def measure_long_session(report: Report, folder: Path, count: int) -> None
 
 
 def _cursor(entry_id: str) -> str:
-    from backstory.toolsets.live.cursors import encode_page_cursor
+    from backstory.toolsets.live.functions import encode_page_cursor
 
     return encode_page_cursor(entry_id)
 

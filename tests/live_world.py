@@ -165,7 +165,7 @@ class World:
         store.files.close()
         os.close(store.journal._fd)
         store._syncs.close()
-        store.lock.release()
+        store.folder.lock.release()
 
     def crash_and_reopen(self) -> None:
         self.crash()

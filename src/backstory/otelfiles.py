@@ -6,8 +6,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from .livefiles import file_name, session_of
-from .model import EventType
+from .model import EventType, file_name
+from .model import session_of_file as session_of
 
 __all__ = ["FOLDER", "Line", "file_name", "session_of"]
 

@@ -17,8 +17,8 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.routing import WebSocketRoute
 
+from backstory.config import expand_placeholders
 from backstory.faces.http.iii import Engine, iii_socket
-from backstory.livefiles import expand_placeholders
 from tests.e2e.iii_client import MESSAGE, Client, TriggerHandler, connected, iii
 from tests.e2e.served import Process, eventually, run
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 
-from ..livefiles import STATE_FOLDER, configured_folder, session_of
-from ..model import EventType, digest
+from ..config import LIVE_STATE, configured_live_folder
+from ..model import EventType, digest, session_of_file
 from .base import About, Event, Item, Lookup, Parser, Transcript, TurnEnd, Usage
 
 __all__ = ["Live"]
@@ -31,14 +31,14 @@ class Live:
     name = "live"
 
     def roots(self, home: Path, environ: Mapping[str, str]) -> list[Path]:
-        folder = configured_folder(home, environ)
+        folder = configured_live_folder(home, environ)
         return [folder] if folder is not None else []
 
     def accepts(self, path: Path) -> bool:
-        return session_of(path.name) is not None and path.parent.parent.name != STATE_FOLDER
+        return session_of_file(path.name) is not None and path.parent.parent.name != LIVE_STATE
 
     def describe(self, path: Path, head: bytes) -> Transcript | None:
-        session = session_of(path.name)
+        session = session_of_file(path.name)
         if session is None or not head.startswith(b'{"type":'):
             return None
         return Transcript(source=self.name, path=path, session=session)

@@ -20,7 +20,7 @@ from starlette.routing import WebSocketRoute
 from backstory.config import ConfigError
 from backstory.faces.http.iii import Engine, frames, iii_socket
 from backstory.faces.http.sessions import session_routes
-from backstory.toolsets.live import Event, Live, LiveError, journal, limits, wire_client
+from backstory.toolsets.live import Event, Live, LiveError, journal, types, wire_client
 from tests.live_world import World, assistant, custom, result, text, user, without
 
 NewWorld = Callable[..., World]
@@ -326,11 +326,11 @@ class TestEvents:
 
 def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Messages of 200,000 bytes and pages of 50,000, so that what is large is soon reached."""
-    for module in (limits, wire_client, frames):
+    for module in (types, wire_client, frames):
         monkeypatch.setattr(module, "MAX_FRAME_BYTES", 200_000)
     monkeypatch.setattr(wire_client, "_MAX_RECEIVED", 250_000)
-    monkeypatch.setattr(limits, "PAGE_BYTES", 50_000)
-    monkeypatch.setattr(limits, "MAX_ENTRY_BYTES", 150_000)
+    monkeypatch.setattr(types, "PAGE_BYTES", 50_000)
+    monkeypatch.setattr(types, "MAX_ENTRY_BYTES", 150_000)
 
 
 class TestLargeSessions:

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from backstory.config import ConfigError
-from backstory.livefiles import data_folder, expand_placeholders
+from backstory.config import ConfigError, expand_placeholders, live_folder
 from backstory.toolsets.live import Live
 from backstory.toolsets.live.adapters import FsAdapter
 from backstory.toolsets.live.settings import BridgeSettings, FsSettings, parse_settings
@@ -40,12 +39,12 @@ class TestTable:
             settings = parse_settings(fs(given), tmp_path, {})
             assert isinstance(settings.adapter, FsSettings)
             assert settings.adapter.data_dir == str(expected)
-            assert data_folder(fs(given), tmp_path, {}) == expected
+            assert live_folder(fs(given), tmp_path, {}) == expected
 
     def test_bridge(self, tmp_path: Path) -> None:
         table = {"adapter": {"name": "bridge", "config": {"url": "ws://h:1"}}}
         assert parse_settings(table, tmp_path, {}).adapter == BridgeSettings("ws://h:1", 5000)
-        assert data_folder(table, tmp_path, {}) is None
+        assert live_folder(table, tmp_path, {}) is None
 
     @pytest.mark.parametrize(
         ("table", "wrong"),

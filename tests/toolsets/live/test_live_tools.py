@@ -11,7 +11,7 @@ import pytest
 
 from backstory.config import Settings
 from backstory.toolsets.base import Toolset
-from backstory.toolsets.live.portal import Portal
+from backstory.toolsets.live.access import Portal
 from backstory.toolsets.live.tools import toolset
 from tests.live_world import World, user
 

@@ -22,8 +22,6 @@ from msgspec import Struct
 
 from .runtime import Live
 
-__all__ = ["AgentSession"]
-
 _ITEMS = "openai_agents.items"
 _POPPED = "openai_agents.popped"
 _PAGE = 500

@@ -16,17 +16,15 @@ from typing import Any, get_args
 
 import msgspec
 
-from . import requests as ask
+from . import functions as ask
 from .adapters import Publish
-from .errors import Code, LiveError
 from .events import DELETED, FEED, Event, event
-from .requests import STORE_PREFIX
-from .resync import Json, Metas
+from .feed import Json, Metas
+from .functions import STORE_PREFIX
 from .service import encode, new_entry_id
 from .settings import BridgeSettings, LiveSettings
+from .types import Code, LiveError
 from .wire_client import RemoteError, WireClient
-
-__all__ = ["BridgeAdapter"]
 
 _log = logging.getLogger("backstory.live")
 _ERROR = re.compile(r"session/(\w+): (.*)", re.DOTALL)
@@ -64,11 +62,9 @@ class BridgeAdapter:
         self._recent: deque[Event] = deque(maxlen=_RECENT_EVENTS)
         self._early: deque[Event] = deque(maxlen=_EARLY_EVENTS)
         self._catching_up: asyncio.Task[None] | None = None
-
-    async def start(self, wait_seconds: float = 0.0) -> None:
         self._client.start()
 
-    def wanted(self) -> bool:
+    def contended(self) -> bool:
         return False
 
     async def close(self) -> None:

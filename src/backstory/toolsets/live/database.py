@@ -15,8 +15,6 @@ from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Database"]
-
 _log = logging.getLogger("backstory.live")
 _AT_ONCE = 100
 Row = Sequence[Any]

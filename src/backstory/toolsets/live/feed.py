@@ -1,7 +1,7 @@
-"""Who is told of what happens.
+"""Subscriptions: delivering events to everyone who follows them.
 
-Every subscriber has a short queue and a position in the log: one that is slow, or that was away, reads what it missed
-from the log and holds up nobody.
+Each subscription has a short queue and a position in the log. One that is slow, or that was away, reads the events that
+it missed from the log and delays no other.
 """
 
 from __future__ import annotations
@@ -9,16 +9,26 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from typing import Any
 from weakref import WeakSet
 
 import msgspec
 
-from .errors import LiveError
-from .events import Event
-from .filters import Filter
-
-__all__ = ["Feed", "ReadEvents", "Snapshot", "Subscription"]
+from .events import (
+    ADDED,
+    CREATED,
+    DELETED,
+    UPDATED,
+    Event,
+    Filter,
+    added_payload,
+    created_payload,
+    event,
+    updated_payload,
+)
+from .journal import now
+from .types import LiveError
 
 _log = logging.getLogger("backstory.live")
 _QUEUE_EVENTS = 256
@@ -70,9 +80,9 @@ class Feed:
         except Exception:
             _log.exception("events up to %d could not be told", head)
             return
-        for event, size in told:
+        for new, size in told:
             for subscription in self._subscriptions:
-                subscription.offer(event, size)
+                subscription.offer(new, size)
 
     def subscribe(self, wanted: Filter) -> Subscription:
         if self.settled and wanted.after is not None and wanted.after > self.head:
@@ -195,3 +205,41 @@ class Subscription:
             self._page.extend(page)
             if not page:
                 self._position = self._feed.head
+
+
+Json = dict[str, Any]
+Metas = Mapping[str, Json]
+Entries = Callable[[str], Awaitable[list[Json]]]
+
+
+async def tell_state(wanted: Filter, head: int, before: Metas, metas: Metas, entries: Entries) -> AsyncIterator[Event]:
+    """Deletions of what is not there any more, then every session and its entries, parents first.
+
+    All carry the number of the newest event: what comes after that is told as it happens.
+    """
+    time = now()
+    for session_id, meta in before.items():
+        if session_id not in metas and wanted.session_id in (None, session_id):
+            yield event(head, DELETED, {"session_id": session_id, "timestamp": time}, meta.get("metadata"))
+    for meta in _parents_first(metas):
+        session_id, metadata = meta["session_id"], meta.get("metadata")
+        if wanted.session_id not in (None, session_id):
+            continue
+        yield event(head, CREATED, created_payload(meta), metadata)
+        for entry in await entries(session_id):
+            yield event(head, ADDED, added_payload(session_id, entry), metadata)
+            if entry.get("revision"):
+                yield event(head, UPDATED, updated_payload(session_id, entry, None, entry["timestamp"]), metadata)
+
+
+def _parents_first(metas: Metas) -> Iterable[Json]:
+    """Sessions in the order they were created, a fork after the session it was made from."""
+    told: set[str] = set()
+    for meta in sorted(metas.values(), key=lambda meta: (meta["created_at"], meta["session_id"])):
+        chain: list[Json] = []
+        current: Json | None = meta
+        while current is not None and current["session_id"] not in told:
+            told.add(current["session_id"])
+            chain.append(current)
+            current = metas.get(current.get("forked_from") or "")
+        yield from reversed(chain)

@@ -13,15 +13,12 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from .branches import Branch, Place, read_place, signed
 from .database import Database
-from .filters import tokens_of
+from .events import tokens_of
+from .functions import Order
 from .journal import Position
-from .records import EntryLine
-from .requests import Order
+from .records import Branch, EntryLine, Place, read_place, signed
 from .types import SessionMeta, decode_meta
-
-__all__ = ["Index", "Run", "Session"]
 
 _VERSION = 3
 _CACHED_SESSIONS = 4096

@@ -24,9 +24,8 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from ...config import make_private_folder
+from .files import cut_off, sync_folder, write_whole
 from .records import write_lines
-
-__all__ = ["Cause", "Change", "Journal", "Position", "Torn", "now", "sync_folder", "write_whole"]
 
 Cause = Literal[
     "created", "added", "updated", "status", "meta", "deleted", "stored", "published", "rewritten", "compacted"
@@ -371,37 +370,6 @@ def _head_of(beginning: bytes) -> int | None:
     return int(digits) if name == b'{"head"' and digits.isdigit() else None
 
 
-class Torn(OSError):
-    """A part of a write is on the disk and cannot be taken back."""
-
-
-def write_whole(fd: int, data: bytes, size: int) -> None:
-    """Append all of it or none: a write that fails half way (a full disk) is cut off again."""
-    view = memoryview(data)
-    try:
-        while view:
-            view = view[os.write(fd, view) :]
-    except OSError as error:
-        cut_off(fd, size)
-        raise error
-
-
-def cut_off(fd: int, size: int) -> None:
-    try:
-        os.ftruncate(fd, size)
-    except OSError as error:
-        raise Torn(error.errno, f"a failed write could not be taken back: {error.strerror}") from None
-
-
 def now() -> int:
     """Milliseconds since the epoch."""
     return time.time_ns() // 1_000_000
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder survive a power failure."""
-    fd = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

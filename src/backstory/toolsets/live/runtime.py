@@ -1,4 +1,4 @@
-"""The live sessions of one process: functions, bindings and configuration, over whichever store is configured."""
+"""The live sessions of one process: functions, bindings and configuration, over the configured adapter."""
 
 from __future__ import annotations
 
@@ -18,17 +18,12 @@ from ...config import ConfigError, load_settings
 from ..base import BadArgument, decode_arguments
 from .adapters import Adapter, FsAdapter
 from .bridge import BridgeAdapter
-from .deletion import Forget
-from .errors import LiveError
-from .events import FEED, PUBLIC_TYPES, Deliver, Event
-from .feed import Feed, Subscription
-from .filters import Filter, TriggerType, parse_filter, trigger_types
-from .functions import Function, functions
-from .requests import REQUESTS
-from .resync import Metas, tell_state
+from .events import FEED, PUBLIC_TYPES, Deliver, Event, Filter, TriggerType, parse_filter, trigger_types
+from .feed import Feed, Metas, Subscription, tell_state
+from .functions import REQUESTS, Function, functions
 from .settings import BridgeSettings, LiveSettings, is_own_url, parse_settings
-
-__all__ = ["Live"]
+from .types import LiveError
+from .upkeep import Forget
 
 _log = logging.getLogger("backstory.live")
 _WATCH_SECONDS = 0.5
@@ -58,6 +53,7 @@ class Live:
         self._fetch = fetch_config or self._fetch_file
         self._watch = fetch_config is None
         self._feed = Feed()
+        self._current: Adapter | None = None
         self._bindings: dict[str, asyncio.Task[None]] = {}
         self._reloading = asyncio.Lock()
         self._rejected = 0
@@ -76,11 +72,10 @@ class Live:
         """Open the configured store. Raises ConfigError for a configuration that cannot be used, LiveError (`storage`)
         for a store that cannot be opened (another process holds its lock, and does so until the end of the wait)."""
         settings = await self._load()
-        self._adapter = self._make(settings, self._feed.settle)
-        await self._adapter.start(wait_seconds)
-        self._feed.attach(self._adapter.read_events, self._adapter.head)
-        if isinstance(self._adapter, FsAdapter):
-            self._feed.settle(self._adapter.head)
+        self._current = adapter = await self._open(settings, self._feed.settle, wait_seconds)
+        self._feed.attach(adapter.read_events, adapter.head)
+        if isinstance(adapter, FsAdapter):
+            self._feed.settle(adapter.head)
         if self._watch:
             self._help(self._watch_file())
 
@@ -97,9 +92,15 @@ class Live:
         await self.start(_WAIT_SECONDS)
         return self
 
-    def wanted(self) -> bool:
-        """Whether another process waits for the sessions that this one has."""
-        return self._adapter.wanted()
+    @property
+    def _adapter(self) -> Adapter:
+        if self._current is None:
+            raise RuntimeError("live sessions were used before they were started")
+        return self._current
+
+    def contended(self) -> bool:
+        """True if another process waits for the sessions of this one."""
+        return self._adapter.contended()
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
@@ -263,18 +264,19 @@ class Live:
             raise ConfigError(f"[live] adapter.config.url: {settings.adapter.url} is this very server")
         return settings
 
-    def _make(self, settings: LiveSettings, settle: Callable[[int], None]) -> Adapter:
-        """An adapter. What it tells reaches subscribers while it is the current one."""
-        adapter: Adapter
+    async def _open(self, settings: LiveSettings, settle: Callable[[int], None], wait_seconds: float = 0.0) -> Adapter:
+        """Start an adapter. Its events reach subscribers while it is the current one."""
+        adapter: Adapter | None = None
 
         def publish(head: int, events: Callable[[], list[Event]]) -> None:
-            if adapter is self._adapter:
+            if adapter is not None and adapter is self._current:
                 self._feed.publish(head, events)
 
         if isinstance(settings.adapter, BridgeSettings):
             adapter = BridgeAdapter(settings, publish, settle, lambda: self._tell_state({}))
         else:
-            adapter = FsAdapter(settings, publish, next(iter(self.own_urls), ""), self._forget)
+            url = next(iter(self.own_urls), "")
+            adapter = await FsAdapter.open(settings, publish, url, self._forget, wait_seconds)
         return adapter
 
     async def _exchange(self, settings: LiveSettings) -> None:
@@ -283,9 +285,8 @@ class Live:
         before: Metas = {}
         with suppress(LiveError):
             before = await old.metas()
-        new = self._make(settings, lambda _: self._tell_state(before))
-        await new.start()
-        self._adapter = new
+        new = await self._open(settings, lambda _: self._tell_state(before))
+        self._current = new
         self._feed.attach(new.read_events, new.head)
         if isinstance(new, FsAdapter):
             self._tell_state(before)

@@ -12,21 +12,16 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from ...livefiles import file_name
-from . import requests as ask
-from .branches import Place
-from .cursors import decode_list_cursor, decode_page_cursor, encode_list_cursor, encode_page_cursor
-from .errors import LiveError
-from .filters import has_metadata, tokens_of
-from .fs import FsStore
+from ...model import file_name
+from . import functions as ask
+from .events import has_metadata, tokens_of
+from .functions import decode_list_cursor, decode_page_cursor, encode_list_cursor, encode_page_cursor
 from .index import Run, Session
 from .journal import Change, now
-from .limits import check_sizes, page_of, size_of
-from .records import CUSTOM_ENTRY, ROLES, EntryLine
+from .records import CUSTOM_ENTRY, ROLES, EntryLine, Place
 from .settings import LiveSettings
-from .types import LARGEST, CustomEntry, Entry, MessageEntry, SessionMeta
-
-__all__ = ["Service", "check_id", "encode", "new_entry_id"]
+from .store import FsStore
+from .types import LARGEST, CustomEntry, Entry, LiveError, MessageEntry, SessionMeta, check_sizes, page_of, size_of
 
 _decode = msgspec.json.Decoder().decode
 # What is nested deeper than this cannot be told apart from an attempt to exhaust the stack of whoever reads it.

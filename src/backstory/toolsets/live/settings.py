@@ -12,18 +12,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Meta, Struct
 
-from ...config import ConfigError
-from ...livefiles import expand_placeholders, resolve_folder
-
-__all__ = [
-    "BridgeSettings",
-    "FsSettings",
-    "LiveSettings",
-    "configuration_schema",
-    "default_table",
-    "is_own_url",
-    "parse_settings",
-]
+from ...config import ConfigError, expand_placeholders, resolve_live_folder
 
 Positive = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 
@@ -80,7 +69,7 @@ def parse_settings(table: Mapping[str, Any], home: Path, environ: Mapping[str, s
     try:
         if read.adapter.name == "fs":
             adapter = msgspec.convert(read.adapter.config, FsSettings)
-            folder = resolve_folder(adapter.data_dir, home)
+            folder = resolve_live_folder(adapter.data_dir, home)
             adapter = msgspec.structs.replace(adapter, data_dir=str(folder))
         else:
             adapter = msgspec.convert(read.adapter.config, BridgeSettings)
@@ -92,7 +81,7 @@ def parse_settings(table: Mapping[str, Any], home: Path, environ: Mapping[str, s
 
 def default_table(home: Path) -> dict[str, Any]:
     """The table with everything in it as it is when nobody has set anything."""
-    adapter = {"name": "fs", "config": {"data_dir": str(resolve_folder(None, home))}}
+    adapter = {"name": "fs", "config": {"data_dir": str(resolve_live_folder(None, home))}}
     defaults = LiveSettings()
     limits = {"default_list_limit": defaults.default_list_limit, "max_list_limit": defaults.max_list_limit}
     return {"adapter": adapter, **limits}

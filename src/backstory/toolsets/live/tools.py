@@ -11,11 +11,9 @@ from typing import Any
 from ...config import ConfigError, Settings
 from ...redact import egress_value
 from ..base import Arguments, Failure, Frame, Tool, Toolset
-from .errors import LiveError
+from .access import Portal
 from .functions import Function, functions
-from .portal import Portal
-
-__all__ = ["toolset"]
+from .types import LiveError
 
 _INSTRUCTIONS = (
     "Live: conversations that programs write as they happen. Read with session_list and session_messages; "

@@ -1,37 +1,46 @@
-"""The shapes of the contract: messages, entries, sessions.
+"""The shapes, sizes and errors of the contract: messages, entries, sessions.
 
-JSON `null` equals an omitted field, and what was omitted is not written, with the exceptions the contract names: those
-fields have a default factory, which `omit_defaults` always writes.
+JSON `null` equals an omitted field, and an omitted field is not written, with the exceptions that the contract names:
+those fields have a default factory, which `omit_defaults` always writes.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct, field
 
-__all__ = [
-    "LARGEST",
-    "AssistantMessage",
-    "Content",
-    "CustomEntry",
-    "CustomMessage",
-    "CustomPayload",
-    "Entry",
-    "FunctionResultMessage",
-    "Message",
-    "MessageEntry",
-    "Millis",
-    "Role",
-    "SessionMeta",
-    "Status",
-    "Unsigned",
-    "UserMessage",
-    "decode_entry",
-    "decode_meta",
-    "fits",
+Code = Literal[
+    "not_found",
+    "entry_not_found",
+    "parent_not_found",
+    "invalid_entry_kind",
+    "details_not_supported",
+    "empty_batch",
+    "invalid_cursor",
+    "invalid_request",
+    "storage",
 ]
+
+
+class LiveError(Exception):
+    """A refused or failed call. Its text is what goes over every wire: `session/<code>: <message>`."""
+
+    def __init__(self, code: Code, message: str) -> None:
+        super().__init__(f"session/{code}: {message}")
+        self.code = code
+        self.message = message
+
+
+class InUse(LiveError):
+    """Another process has the folder. `url` is where it serves it, if it does."""
+
+    def __init__(self, message: str, url: str) -> None:
+        super().__init__("storage", message)
+        self.url = url
+
 
 Millis = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Unsigned = Annotated[int, Meta(ge=0)]
@@ -191,3 +200,34 @@ class SessionMeta(Struct, omit_defaults=True, kw_only=True):
 
 decode_entry = msgspec.json.Decoder(Entry).decode
 decode_meta = msgspec.json.Decoder(SessionMeta).decode
+
+
+MAX_FRAME_BYTES = 64 << 20
+MAX_ENTRY_BYTES = 48 << 20
+MAX_META_BYTES = 8 << 20
+"""An event holds an entry and the metadata of its session, and has to fit a message."""
+PAGE_BYTES = 16 << 20
+
+T = TypeVar("T")
+
+
+def check_sizes(entries: Iterable[bytes], meta: bytes) -> None:
+    """Refuse what could be stored and then not be told to anyone."""
+    if max(map(len, entries), default=0) > MAX_ENTRY_BYTES:
+        raise LiveError("invalid_request", f"an entry may have up to {MAX_ENTRY_BYTES} bytes")
+    if len(meta) > MAX_META_BYTES:
+        raise LiveError("invalid_request", f"title, description and metadata may have up to {MAX_META_BYTES} bytes")
+
+
+def page_of(items: Iterable[tuple[T, int]]) -> Iterator[T]:
+    """Items, each with its size, up to where they would be too long for one page; the first in any case."""
+    total = 0
+    for number, (item, size) in enumerate(items):
+        total += size
+        if number and total > PAGE_BYTES:
+            return
+        yield item
+
+
+def size_of(value: object) -> int:
+    return len(msgspec.json.encode(value))

@@ -15,12 +15,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from .limits import MAX_FRAME_BYTES
+from .types import MAX_FRAME_BYTES
 
 if TYPE_CHECKING:
     from websockets.asyncio.client import ClientConnection
-
-__all__ = ["RemoteError", "WireClient"]
 
 _log = logging.getLogger("backstory.live")
 _FIRST_DELAY = 0.1
