@@ -467,7 +467,7 @@ class TestExpired:
 
     @pytest.fixture
     def expired(self, main: Main, monkeypatch: pytest.MonkeyPatch) -> int:
-        """The number of an event that is not kept any more."""
+        """The number of an event that is no longer kept."""
         monkeypatch.setattr(journal, "SEGMENT_BYTES", 100_000)
         main.replay_mb = 1
         main.restart()

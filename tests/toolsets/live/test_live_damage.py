@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from backstory.toolsets.live.files import read_problems
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from backstory.faces.cli.checks import diagnose
 from backstory.library import Library
 from backstory.toolsets.live import recovery
+from backstory.toolsets.live.files import read_problems
 from tests.live_world import World, assistant, text, user
 
 NewWorld = Callable[..., World]

@@ -6,6 +6,9 @@ import asyncio
 import gc
 from typing import Any
 
+import pytest
+
+from backstory.toolsets.live import journal
 from tests.live_world import World, text, user
 
 
@@ -88,6 +91,34 @@ class TestSlowSubscribers:
         world.run(scenario())
         assert got == list(range(2, world.live.last_seq + 1))
         assert len(got) > 700
+
+
+class TestBehindTheLog:
+    """A binding that is slower than the log is long gets the current state instead of the events that are dropped."""
+
+    def test_gets_the_state(self, new_world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(journal, "SEGMENT_BYTES", 100_000)
+        world: World = new_world(config={"adapter": {"name": "fs", "config": {"fsync": "off", "replay_mb": 1}}})
+        session_id = world.session()
+        gate = asyncio.Event()
+        got: list[str] = []
+
+        async def wait(payload: Any, seq: int) -> None:
+            await gate.wait()
+            got.append(payload["entry_id"])
+
+        world.bind("session::message-added", {}, wait)
+        store: Any = world.live._adapter._store  # type: ignore[attr-defined]
+        for number in range(120):
+            world.append(session_id, user(f"{number}" * 10_000))
+            store._rotate()
+        world.run(store.upkeep.save())
+        assert store.journal.oldest > 60
+        gate.set()
+        added = set(world.entry_ids(session_id))
+        world.until(lambda: set(got) == added)
+        after = world.append(session_id, user("after"))
+        world.until(lambda: got[-1] == after)
 
 
 class TestGoneSubscribers:

@@ -61,8 +61,7 @@ async def _work(home: Path, url: str, token: str | None, config: Path | None, as
 
     from ...library import Library
     from ...toolsets.live import Live
-    from ..http.iii.configuration import read_seed
-    from ..http.iii.worker import Worker
+    from ..http.iii.worker import Worker, read_seed
     from .output import print_json, tell
 
     logging.basicConfig(level=logging.WARNING, format="backstory: %(levelname)s: %(message)s")

@@ -1,7 +1,7 @@
-"""A SQLite file that follows something else and may lag behind it, but never lies to who asks through it.
+"""A write-behind SQLite database for data that can be rebuilt.
 
-Writes are collected and executed before the next question, in a transaction that is committed now and then. A commit
-that fails (a full disk) costs nothing: what it would have written is kept and executed again.
+Writes are collected and executed before the next query, in a transaction that is committed from time to time. When a
+commit fails (a full disk), nothing is lost: its writes are kept and executed again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Row = Sequence[Any]
 
 class Database:
     def __init__(self, path: Path, schema: str, version: int) -> None:
-        """A file that is damaged, or of another version, is made anew."""
+        """A file that is damaged, or of another version, is replaced by a new one."""
         self._path = path
         self._collected: dict[object, tuple[str, Row]] = {}
         self._executed: list[tuple[str, Sequence[Row]]] = []
@@ -39,7 +39,7 @@ class Database:
         self._db = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
         self._db.executescript(
             "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA cache_size=-65536; PRAGMA secure_delete=ON; "
-            # Nothing but a commit, and `write_back` in a thread, may need the disk.
+            # Only a commit, and `write_back` in a thread, use the disk.
             "PRAGMA cache_spill=OFF; PRAGMA temp_store=MEMORY; PRAGMA wal_autocheckpoint=0;"
         )
         found = self._db.execute("PRAGMA user_version").fetchone()[0]
@@ -50,13 +50,13 @@ class Database:
         self._db.execute("BEGIN")
 
     def write(self, sql: str, *values: Any, key: object = None) -> None:
-        """Collect a statement; one with a key takes the place of an earlier one that was not executed yet."""
+        """Collect a statement. One with a key replaces an earlier one that is not executed yet."""
         self._collected[key or object()] = (sql, values)
         if len(self._collected) > _AT_ONCE:
             self._execute()
 
     def write_many(self, sql: str, rows: Sequence[Row]) -> None:
-        """One statement for many rows, at once."""
+        """Execute one statement for many rows."""
         if rows:
             self._execute()
             self._carry_out([(sql, rows)])
@@ -87,11 +87,11 @@ class Database:
 
     @property
     def uncommitted(self) -> int:
-        """How many rows."""
+        """The number of rows that are not committed."""
         return self._executed_rows + len(self._collected)
 
     def commit(self) -> bool:
-        """Make the writes permanent; False when that failed: they are kept, and seen by everyone who asks."""
+        """Commit; False when that failed. The writes are kept, and queries see them."""
         try:
             if self._collected:
                 self._execute()
@@ -109,15 +109,15 @@ class Database:
         return True
 
     def write_back(self) -> None:
-        """Move what was committed from SQLite's log into its file, syncing both. For another thread."""
+        """Move commits from SQLite's log into its file and sync both. For another thread."""
         with closing(sqlite3.connect(self._path)) as db:
             db.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
     def wipe(self, traces: Sequence[bytes]) -> bool:
         """Leave no deleted row in the file or in SQLite's log; False when that failed and is to be tried again.
 
-        `traces` occur in the deleted rows and nowhere else. SQLite overwrites what it deletes, but a page that it
-        has filled anew may still hold a row that was moved to another one: then the file is rewritten.
+        `traces` occur in the deleted rows and nowhere else. SQLite overwrites deleted rows, but a page may still hold
+        a copy of a row that was moved to another page earlier: then the file is rewritten.
         """
         if not self.commit():
             return False

@@ -56,7 +56,7 @@ class Event(Struct, frozen=True, omit_defaults=True):
 
 
 def events_of(change: Change) -> list[Event]:
-    """The events of a change, as it is made and whenever it is replayed."""
+    """The events of a change, new or replayed."""
     first = change.head - change.events + 1
     if change.blank:
         kind = change.trigger_type or _TYPES.get(change.cause)
@@ -107,7 +107,7 @@ def created_payload(meta: dict[str, Any]) -> dict[str, Any]:
 
 
 def added_payload(session_id: str, entry: dict[str, Any]) -> dict[str, Any]:
-    """Exactly one of message and custom; an entry's own origin and time."""
+    """The payload of `ADDED`, with exactly one of message and custom."""
     if entry["kind"] == "message":
         content = {"message": entry["message"]}
     else:
@@ -164,7 +164,7 @@ _SCHEMAS: Mapping[str, dict[str, Any]] = {
 
 
 class TriggerType(Struct, frozen=True):
-    """A kind of event to bind to."""
+    """A type of events to bind to."""
 
     id: str
     description: str
@@ -172,7 +172,7 @@ class TriggerType(Struct, frozen=True):
 
 
 def trigger_types() -> tuple[TriggerType, ...]:
-    """The types of the contract, with what a binding's config may hold."""
+    """The types of the contract, with the schema of a binding's config."""
     return tuple(TriggerType(item["id"], item["description"], _schema(item["id"])) for item in contract()["triggers"])
 
 
@@ -192,7 +192,7 @@ class _Config(Struct):
 
 
 class Filter(Struct, frozen=True):
-    """All that is given must hold."""
+    """All given conditions must hold."""
 
     types: frozenset[str]
     session_id: str | None = None
@@ -210,19 +210,19 @@ class Filter(Struct, frozen=True):
             if message is None or message["role"] not in self.roles:
                 return False
         if event.trigger_type == DELETED and event.session_metadata is UNSET:
-            # Replayed: nobody knows the metadata any more. A deletion too many is better than one that is missed.
+            # Replayed: the metadata is deleted, too. One deletion too many is better than a missed one.
             return True
         return self.metadata is None or has_metadata(event.session_metadata, self.metadata)
 
 
-def has_metadata(found: Mapping[str, Any] | UnsetType | None, wanted: Mapping[str, Any]) -> bool:
-    """Whether every wanted key is there with an equal value."""
+def has_metadata(found: Mapping[str, Any] | UnsetType | None, required: Mapping[str, Any]) -> bool:
+    """True if every required key is present with an equal value."""
     present = found or {}
-    return all(key in present and same(present[key], value) for key, value in wanted.items())
+    return all(key in present and same(present[key], value) for key, value in required.items())
 
 
 def same(one: Any, other: Any) -> bool:
-    """Deep equality of JSON values that tells 1, 1.0 and true apart."""
+    """Deep equality of JSON values; 1, 1.0 and true are different."""
     if type(one) is not type(other):
         return False
     if isinstance(one, dict):
@@ -233,9 +233,9 @@ def same(one: Any, other: Any) -> bool:
 
 
 def parse_filter(types: Iterable[str], config: Any, *, lenient: bool = False) -> Filter:
-    """The filter of a binding; LiveError (`invalid_request`) says what is wrong with its config.
+    """The filter of a binding. Raises LiveError (`invalid_request`) for a bad config.
 
-    Lenient for a stream of several types: each takes what it has of the filters, and all take `session_id`.
+    `lenient` is for a stream of several types: each applies the filters that it has, and all accept `session_id`.
     """
     names = frozenset(types)
     for name in names:
@@ -258,7 +258,7 @@ def parse_filter(types: Iterable[str], config: Any, *, lenient: bool = False) ->
 
 
 def tokens_of(status: str | None, metadata: Mapping[str, Any] | None) -> list[int]:
-    """A number for the status and for each pair of the metadata: what lists are filtered by."""
+    """A number for the status and one for each pair of the metadata, by which lists are filtered."""
     named = [("status", status)] if status is not None else []
     pairs = [*named, *((f"metadata.{key}", value) for key, value in (metadata or {}).items())]
     return [_token(name, value) for name, value in pairs]

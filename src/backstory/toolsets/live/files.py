@@ -176,10 +176,10 @@ class FolderLock:
             owner = msgspec.json.decode(self._owner.read_bytes(), type=_Owner)
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
             owner = _Owner()
-        who = f"process {owner.pid}" if owner.pid else "another process"
+        holder = f"process {owner.pid}" if owner.pid else "another process"
         where = f", which serves it at {owner.url}" if owner.url else ""
         advice = "stop that process, or go through it with the bridge adapter"
-        return InUse(f"{self._folder} is in use by {who}{where}; {advice}", owner.url)
+        return InUse(f"{self._folder} is in use by {holder}{where}; {advice}", owner.url)
 
 
 _BUFFER = 1 << 20
@@ -275,7 +275,7 @@ _PROBLEMS = "problems.json"
 def write_problems(folder: Path, problems: Mapping[str, str]) -> None:
     """Record the problems of a folder's files, by name."""
     path = folder / LIVE_STATE / _PROBLEMS
-    with suppress(OSError):  # a full disk is no reason not to open the folder
+    with suppress(OSError):  # on a full disk the folder is opened all the same
         new = path.with_suffix(".new")
         new.write_bytes(msgspec.json.encode(problems))
         new.chmod(0o600)

@@ -30,7 +30,7 @@ class Function(Struct, frozen=True):
 
 @cache
 def contract() -> dict[str, Any]:
-    """Functions and triggers as the contract has them; the schemas' definitions are shared."""
+    """Functions and triggers of the contract; the schemas share their definitions."""
     text = files(__package__).joinpath("schemas.json").read_bytes()
     parsed: dict[str, Any] = msgspec.json.decode(text)
     return parsed
@@ -45,7 +45,7 @@ def functions() -> tuple[Function, ...]:
 
 
 def _complete(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema with the definitions it refers to, directly or not."""
+    """The schema with all definitions that it refers to."""
     shared = contract()["definitions"]
     used: dict[str, Any] = {}
     waiting = _references(schema)
@@ -73,7 +73,7 @@ Order = Literal["created_asc", "created_desc", "updated_desc"]
 
 
 class Request(Struct, omit_defaults=True):
-    """A request; encoded again (for a bridge) it holds what was given and nothing else."""
+    """A request; a bridge encodes it again with the given fields only."""
 
 
 class Nothing(Request):
@@ -81,7 +81,7 @@ class Nothing(Request):
 
 
 class ConfigChange(Request):
-    """The id says nothing that is needed: the configuration is read again."""
+    """The id is not used: the configuration is read again."""
 
     id: str | None = None
 
@@ -233,7 +233,7 @@ REQUESTS: Mapping[str, type[Request]] = {
     "session::store::set-active-leaf": EntryOf,
     "session::update-message": UpdateMessage,
 }
-"""What each function takes."""
+"""The request type of each function."""
 STORE_PREFIX = "session::store::"
 
 
@@ -255,7 +255,7 @@ def encode_list_cursor(order: Order, key: int, session_id: str) -> str:
 
 
 def decode_list_cursor(text: str, order: Order) -> tuple[int, str]:
-    """The sort key and session id to go on after; a cursor is good for the order it was given in."""
+    """The sort key and session id to continue after. A cursor is valid for the order of its list only."""
     cursor = _decode(text, _ListCursor)
     if cursor.o != order or not -(2**63) <= cursor.k < 2**63:
         raise LiveError("invalid_cursor", f"the cursor belongs to order {cursor.o[:20]}, not {order}")

@@ -1,8 +1,8 @@
-"""The store-wide log of changes: what makes a mutation durable with one sync, gives every event its number, and lets
-subscribers read what they missed.
+"""The journal: the store-wide log of changes.
 
-A change is written here first, then to its session's file. After a crash whatever did not reach a file is written there
-again from here (see `recovery`). Segments are dropped, oldest first, once their files are safe and the log is too long.
+It makes a mutation durable with one sync, numbers every event, and lets subscribers read events that they missed. A
+change is written here first, then to its session's file; after a crash, changes that did not reach their file are
+written to it from here (see `recovery`). Old segments are dropped when their files are synced and the log is too long.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class Change(Struct, omit_defaults=True, kw_only=True):
     """One mutation of one session."""
 
     head: int = field(default_factory=int)
-    """The number of its last event, or of the last event before it when it has none. First, so that a search through
-    the log needs no more of a line than its beginning."""
+    """The number of its last event, or of the last event before it when it has none. It is the first field, so that a
+    search through the log reads the beginnings of lines only."""
     events: int = 0
     cause: Cause
     session_id: str
@@ -50,7 +50,7 @@ class Change(Struct, omit_defaults=True, kw_only=True):
     trigger_type: str | None = None
     """The type of the events in `envelopes`, which all are of this session."""
     at: int | UnsetType = UNSET
-    """Where in the session's file it was written; absent when the file was replaced or removed as a whole."""
+    """The offset of the change in the session's file; absent when the whole file was replaced or removed."""
     file: str | None = None
     """A complete file that takes the place of the session's."""
     entries: list[Raw] = []
@@ -66,7 +66,7 @@ class Change(Struct, omit_defaults=True, kw_only=True):
     """The session was deleted later, and the content of the change is gone from the log."""
 
     def lines(self) -> tuple[bytes, list[int]]:
-        """What it writes to the session's file, and where in that the entries' JSON starts."""
+        """The lines of the change in the session's file, and the offsets in them of the entries' JSON."""
         meta = None if self.meta is UNSET else bytes(self.meta)
         return write_lines([bytes(entry) for entry in self.entries], self.leaf, meta)
 
@@ -84,7 +84,7 @@ class Change(Struct, omit_defaults=True, kw_only=True):
 
 
 class Position(Struct, frozen=True):
-    """A place between two changes: a segment, by the number of the last event before it, and an offset in it."""
+    """A position between two changes: a segment, named by the last event before it, and an offset."""
 
     segment: int
     offset: int
@@ -107,16 +107,16 @@ _Overwrite = tuple[Path, int, bytes, int]
 
 
 class Journal:
-    """Segments are named by the number of the last event before them. One writer; reading is for the same thread."""
+    """Segments are named by the number of the last event before them. One thread writes and reads."""
 
     def __init__(self, folder: Path, first: int = 0) -> None:
-        """`first` is the number to begin after when nothing is left of an earlier log."""
+        """`first` is the number before the first event of a new log."""
         self._folder = make_private_folder(folder)
         self._reserve = folder.with_name("reserve")
         self._segments = sorted(int(path.stem) for path in folder.glob("*.jsonl") if path.stem.isdecimal())
         self.head = first
         self.store = uuid.uuid4().hex
-        """Names this sequence of events: another store, or the same one after its log was lost, has another."""
+        """The id of this sequence of events. Another store, or the same one after it lost its log, has another."""
         self._size = 0
         self._undo: tuple[int, int] = (0, 0)
         while self._segments and not self._resume(self._segments[-1]):
@@ -130,7 +130,7 @@ class Journal:
 
     @property
     def oldest(self) -> int:
-        """Everything after this number can be read back."""
+        """Events with higher numbers can be read."""
         return self._segments[0]
 
     def append(self, change: Change) -> None:
@@ -143,7 +143,7 @@ class Journal:
         self.head = change.head
 
     def append_at_last(self, change: Change) -> None:
-        """`append` for a change that makes room, with the room kept for it where there is no other."""
+        """`append` for a change that frees space: on a full disk it uses the reserve."""
         try:
             self.append(change)
         except OSError as error:
@@ -153,7 +153,7 @@ class Journal:
             self.append(change)
 
     def keep_reserve(self) -> None:
-        """Keep some room for `append_at_last`, if there is plenty."""
+        """Keep a reserve of disk space for `append_at_last`, if there is plenty."""
         if self._reserve.exists():
             return
         with suppress(OSError):
@@ -163,26 +163,26 @@ class Journal:
                 self._reserve.write_bytes(os.urandom(_RESERVE_BYTES))
 
     def take_back(self) -> None:
-        """Undo the last append: its session file could not be written."""
+        """Undo the last append, whose session file could not be written."""
         self._size, self.head = self._undo
         cut_off(self._fd, self._size)
 
     def sync(self) -> None:
-        """Make everything appended so far survive a power failure. May run in another thread than the rest."""
+        """Make everything appended so far survive a power failure. May run in another thread."""
         _sync_data(self._fd)
 
     def rotate(self) -> None:
-        """Go on in a new segment when the current one is long enough. OSError: the current one could not be synced."""
+        """Continue in a new segment when the current one is full. OSError: the current one could not be synced."""
         if self._size < SEGMENT_BYTES or self.head == self._segments[-1]:
             return
         old = self._fd
         os.fsync(old)
-        with suppress(OSError):  # no room for another: this one grows on
+        with suppress(OSError):  # no space for another: this one keeps growing
             self._start_segment()
             os.close(old)
 
     def trim(self, keep_bytes: int, done: Position) -> None:
-        """Drop the oldest segments beyond the size to keep; never one that recovery would need."""
+        """Drop the oldest segments beyond the size to keep, but none that recovery needs."""
         sizes = [self._path(segment).stat().st_size for segment in self._segments]
         while len(self._segments) > 1 and sum(sizes) > keep_bytes and self._segments[1] <= done.segment:
             self._path(self._segments.pop(0)).unlink()
@@ -191,8 +191,8 @@ class Journal:
     def blank(self, deletions: Mapping[str, int]) -> None:
         """Overwrite the content of all changes of sessions up to their deletions, given by their numbers.
 
-        Numbers, types and offsets stay, so that subscribers can count and resume. May run in another thread than the
-        rest. A line that an earlier call overwrote in part is overwritten again.
+        Numbers, types and offsets stay, so that subscribers can count and resume. May run in another thread. A line
+        that an earlier call overwrote in part is overwritten again.
         """
         before: dict[bytes, list[_Overwrite]] = {_encode(session_id): [] for session_id in deletions}
         numbers = {_encode(session_id): number for session_id, number in deletions.items()}
@@ -227,7 +227,7 @@ class Journal:
                     offset += len(line)
 
     def changes(self, start: Position | None) -> Iterator[Change]:
-        """All changes from a position on; from the oldest kept when there is none."""
+        """All changes from a position on; all that are kept without one."""
         for segment in self._segments:
             if start is None or segment >= start.segment:
                 offset = start.offset if start and segment == start.segment else 0
@@ -264,7 +264,7 @@ class Journal:
         self._segments.append(self.head)
 
     def _resume(self, segment: int) -> bool:
-        """Open the last segment for more, without what was cut short at its end; False when nothing of it is left."""
+        """Open the last segment for appending and cut off an unfinished line; False when nothing of it is left."""
         size = 0
         with self._path(segment).open("rb") as file:
             line = file.readline()
@@ -274,7 +274,7 @@ class Journal:
             for line in file:
                 end += len(line)
                 with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-                    # A line that the disk has spoilt is no reason to drop what follows it.
+                    # A damaged line does not invalidate the lines after it.
                     found = _read_change(line).head
                     if line.endswith(b"\n"):
                         size, head, good = end, found, True
@@ -285,7 +285,7 @@ class Journal:
         if header is not None:
             self.store = header.store
         if b"\0" in rest or b"\n" in rest:
-            # Damaged, not cut short: its events were told, and their numbers must not be used again.
+            # Damaged, not cut short: its events were published, and their numbers must not be used again.
             self.store, head = uuid.uuid4().hex, head + len(rest)
         self.head, self._size = head, size
         self._fd = os.open(self._path(segment), os.O_RDWR | os.O_APPEND)
@@ -321,7 +321,7 @@ class Journal:
 
 
 def _overwrite(path: Path, lines: Iterable[_Overwrite]) -> None:
-    """What the lines say first: a crash leaves their beginnings, by which they are found again."""
+    """Blank the rests of the lines before their beginnings, by which they are found again after a crash."""
     with suppress(FileNotFoundError), path.open("r+b") as file:
         for _, offset, blank, room in lines:
             file.seek(offset + len(blank))
@@ -360,7 +360,7 @@ def _blank(found: re.Match[bytes]) -> bytes:
 
 
 def _sound_part(line: bytes) -> bytes:
-    """A line without zeros that a block which was never written left before it: JSON has none."""
+    """A line without the zeros of an unwritten block before it: JSON has none."""
     return line.rpartition(b"\0")[2]
 
 

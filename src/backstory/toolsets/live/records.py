@@ -81,7 +81,7 @@ class _Role(Struct):
 
 
 class _Head(Struct):
-    """What the index needs of an entry. The rest is not looked at, so that what newer writers add survives."""
+    """The fields of an entry that the index needs. The others stay as they are, also those of newer writers."""
 
     id: str
     kind: Literal["message", "custom"]
@@ -103,7 +103,7 @@ class _Record(Struct):
 
 
 class EntryLine(Struct):
-    """An entry as a file says it: where its JSON is, and what places it in the session."""
+    """An entry of a file: the location of its JSON, and the fields that place it in the session."""
 
     id: str
     parent: str | None
@@ -114,12 +114,12 @@ class EntryLine(Struct):
 
 
 class Scan(Struct):
-    """What the lines of a file amount to, from some offset on: of each thing, the last one wins."""
+    """The content of a file from an offset on. The last record of each thing wins."""
 
     end: int
-    """Up to here the file holds complete mutations; what follows is a write that was cut short."""
+    """The end of the complete mutations; after it is a write that was cut short."""
     digest: bytes = b""
-    """The `chain` of everything up to `end`, the last newline included even if it is missing."""
+    """The `chain` up to `end`, with the last newline even if it is missing."""
     entries: dict[str, EntryLine] = {}
     leaf: str | UnsetType | None = UNSET
     meta: SessionMeta | None = None
@@ -127,11 +127,11 @@ class Scan(Struct):
     unterminated: bool = False
     """The last line has no newline."""
     last: str | None = None
-    """The entry written last."""
+    """The latest entry."""
     damage_after: str | None = None
-    """The entry written last before the latest line that cannot be read."""
+    """The latest entry before the last unreadable line."""
     behind_damage: dict[str, str] = {}
-    """Entries written after such a line, each with the one before it."""
+    """Entries after such a line, with the entry before it."""
 
 
 _decode_record = msgspec.json.Decoder(_Record).decode
@@ -143,11 +143,11 @@ _Line = tuple[_Record | None, int, bytes]
 def scan(file: BinaryIO, start: int = 0, digest: bytes = b"", acknowledged: int = 0) -> Scan:
     """Read a session file from an offset at which a mutation starts; `digest` is that of what is before it.
 
-    Up to `acknowledged` the file held complete mutations once: what is not complete there is damaged, not cut short.
+    The file once held complete mutations up to `acknowledged`: an incomplete one there is damaged, not cut short.
     """
     found = Scan(end=start, digest=digest)
     group: list[_Line] = []
-    wanted = 0
+    expected = 0
     file.seek(start)
     end = start
     for line in file:
@@ -155,10 +155,10 @@ def scan(file: BinaryIO, start: int = 0, digest: bytes = b"", acknowledged: int 
         if record is not None and record.records > 1 and group:
             _take(found, group)  # another mutation begins: the one before it has lost some of its lines
         if not group:
-            wanted = record.records if record and record.records > 1 else 1
+            expected = record.records if record and record.records > 1 else 1
         group.append((record, end, line))
         end += len(line)
-        if len(group) == wanted and (record is not None or line.endswith(b"\n")):
+        if len(group) == expected and (record is not None or line.endswith(b"\n")):
             _take(found, group)
     if group and (group[0][1] < acknowledged or not _is_cut_short(group[-1][2])):
         _take(found, group)
@@ -166,7 +166,7 @@ def scan(file: BinaryIO, start: int = 0, digest: bytes = b"", acknowledged: int 
 
 
 def _is_cut_short(line: bytes) -> bool:
-    """Whether the last line of a file may be the beginning of one that was being written."""
+    """True if the last line of a file may be the beginning of an unfinished write."""
     try:
         line.decode()
     except UnicodeDecodeError as error:
@@ -191,7 +191,7 @@ def _parse(line: bytes) -> _Record | None:
 
 
 def _apply(found: Scan, record: _Record | None, offset: int, line: bytes) -> None:
-    """A line that cannot be understood is counted and skipped; the rest of the session stands."""
+    """Add a line to the scan. An unreadable one is counted and skipped."""
     if record is None:
         if line.strip():
             _damaged(found)
@@ -225,7 +225,7 @@ def _damaged(found: Scan) -> None:
 def _salvage(line: bytes) -> Iterator[tuple[int, _Record, bytes]]:
     """Whole records at the beginning and at the end of a line whose middle, or newline, was overwritten.
 
-    What is nested in a record is never taken for one: it is followed by more of the record it is in.
+    A nested object is never taken for a record: more of its record follows it.
     """
     first = 0
     with suppress(ValueError, RecursionError):
@@ -243,7 +243,7 @@ def _salvage(line: bytes) -> Iterator[tuple[int, _Record, bytes]]:
 def _entry(record: _Record, offset: int, line: bytes) -> EntryLine:
     raw = bytes(record.entry)  # type: ignore[arg-type]
     head = head_of(raw)
-    _decode_all(raw)  # an entry that cannot be read back is no entry
+    _decode_all(raw)  # an entry that cannot be decoded is damaged
     if head.kind == "custom":
         role = CUSTOM_ENTRY
     elif head.message is not None:
@@ -261,7 +261,7 @@ class Place(EntryLine):
 
 
 class Branch(Struct, frozen=True):
-    """A line of entries, and the place it starts from: a branch and the depth of an entry there; a root's is None."""
+    """A branch, and the entry it starts from by branch and depth; None for a root."""
 
     number: int
     parent: int | None
@@ -276,7 +276,7 @@ class Layout(Struct):
 
 
 def lay_out(entries: Mapping[str, EntryLine]) -> Layout:
-    """Place all entries of a session, whatever order they were written in. A parent comes before its children."""
+    """Place all entries of a session, in any order. A parent comes before its children."""
     layout = Layout([], [])
     placed: dict[str, Place] = {}
     continued: set[str] = set()
@@ -297,7 +297,7 @@ def lay_out(entries: Mapping[str, EntryLine]) -> Layout:
 
 
 def _ancestry(entry_id: str, entries: Mapping[str, EntryLine], placed: Mapping[str, Place]) -> list[EntryLine]:
-    """The entry and those of its ancestors that have no place yet; a circle is cut where it closes."""
+    """The entry and its ancestors that have no place yet; a cycle is cut."""
     chain: dict[str, EntryLine] = {}
     current: str | None = entry_id
     while current is not None and current not in placed and current not in chain and current in entries:
@@ -314,5 +314,5 @@ def read_place(row: Sequence[Any]) -> Place:
 
 
 def signed(number: int) -> int:
-    """An unsigned 64-bit number as SQLite keeps it."""
+    """An unsigned 64-bit number as a signed one, for SQLite."""
     return number - 2**64 if number >= 2**63 else number

@@ -88,19 +88,19 @@ def _scratch(path: Path) -> Path:
 class Recovery:
     def __init__(self, journal: Journal, index: Index, files: Files, scratch: Path) -> None:
         self.problems: dict[str, str] = {}
-        """What could not be used, or not all of it, by file name."""
+        """Files that could not be used, or not all of them, by name."""
         self._journal = journal
         self._index = index
         self._files = files
         self._scratch = scratch
         self._trusted = index.state("closed") == "synced" or index.state("boot") == boot_id() != ""
-        """Whether a file that looks as the index says holds what it held: not after a power failure."""
+        """True if a file with recorded size and times is unchanged. After a power failure it may not be."""
         self._pending: dict[str, list[Change]] = {}
         """Changes since the last checkpoint that were appended to a file, by session."""
         self._damaged: list[str] = []
 
     def run(self) -> set[str]:
-        """Make files and index agree; gives the sessions whose files may not be on the disk yet."""
+        """Make files and index agree. Returns the sessions whose files may not be synced."""
         self._redo_whole_files()
         self._index.set_state("closed", None)
         self._index.set_state("boot", boot_id())
@@ -110,7 +110,7 @@ class Recovery:
         return set(self._pending)
 
     def _redo_whole_files(self) -> None:
-        """Carry out the latest replacement or removal of each file since the checkpoint; keep what came after it."""
+        """Repeat the latest replacement or removal of each file since the checkpoint, and collect the later changes."""
         checkpoint = self._index.checkpoint()
         latest: dict[str, Change] = {}
         for change in self._journal.changes(checkpoint):
@@ -124,7 +124,7 @@ class Recovery:
         for session_id, change in latest.items():
             if change.cause == "deleted":
                 self._index.note_deleted(session_id, change.head)
-                # Without a checkpoint this may be long ago, and the file one that was put there since.
+                # Without a checkpoint the deletion may be old, and the file may have been put there since.
                 if session_id in self._pending:
                     self._remove_if_older(session_id)
                 elif checkpoint is not None:
@@ -135,7 +135,7 @@ class Recovery:
             leftover.unlink()
 
     def _remove_if_older(self, session_id: str) -> None:
-        """Remove the file of a session that was deleted and then began again, unless it is already the new one."""
+        """Remove the file of a session that was deleted and created again, unless it is the new one."""
         _, data = _appended(self._pending[session_id])
         if stat := self._files.stat(session_id):
             there = self._files.read(session_id, 0, min(stat.st_size, len(data)))
@@ -171,7 +171,7 @@ class Recovery:
                 self._index.remove(session)
 
     def _look_at(self, session_id: str) -> None:
-        """Read what the index does not know of a file; one that is not as it should be has to wait for the journal."""
+        """Index the new lines of a file. A damaged one is repaired later, from the journal."""
         session = self._index.session(session_id)
         try:
             sound = self._is_sound(session_id, session) and self._complete(session_id)
@@ -184,7 +184,7 @@ class Recovery:
             self._index.commit()
 
     def _is_sound(self, session_id: str, session: Session | None) -> bool:
-        """Whether a file holds what the index and the journal say it held, as far as it goes."""
+        """True if the file agrees with the index and the journal, as far as it goes."""
         with self._files.path(session_id).open("rb") as file:
             if session and _digest_up_to(file, session.size) != session.digest:
                 return False
@@ -196,7 +196,7 @@ class Recovery:
         return True
 
     def _complete(self, session_id: str) -> bool:
-        """Add to a sound file what only the journal has of its end; False when there is no file to add to."""
+        """Append the changes that only the journal has to a sound file; False when there is no such file."""
         changes = self._pending.get(session_id)
         if changes is None:
             return True
@@ -279,7 +279,7 @@ def skipped(bad_lines: int) -> str:
 
 
 def boot_id() -> str:
-    """Names the time since this machine was started; empty where the system does not tell."""
+    """The id of the current boot of the machine; empty if unknown."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
     except (OSError, UnicodeDecodeError):
@@ -287,7 +287,7 @@ def boot_id() -> str:
 
 
 def _appended(changes: Iterable[Change]) -> tuple[int, bytes]:
-    """What a run of changes writes to a file, and where."""
+    """The offset and the lines of consecutive changes in a file."""
     at: int | None = None
     parts: list[bytes] = []
     for change in changes:
@@ -298,7 +298,7 @@ def _appended(changes: Iterable[Change]) -> tuple[int, bytes]:
 
 
 def _digest_up_to(file: BinaryIO, size: int) -> bytes:
-    """The `chain` of the lines within so many bytes; of a shorter file, that of nothing it could be."""
+    """The `chain` of the first `size` bytes, or a value that matches no digest."""
     digest, end = b"", 0
     file.seek(0)
     while end < size:

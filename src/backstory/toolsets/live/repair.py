@@ -22,7 +22,7 @@ from .records import CUSTOM_ENTRY, Scan, head_of, lay_out, scan, write_lines
 from .types import SessionMeta, decode_meta
 
 _NEW_FILE = ("deleted", "rewritten")
-"""After these nothing of what the session was before counts."""
+"""Changes that replace the whole session: earlier ones do not count."""
 
 
 class Held(Struct):
@@ -34,7 +34,7 @@ class Held(Struct):
 
 
 class Additions(Struct):
-    """What is to be written at the end of a file."""
+    """Lines to append to a damaged file."""
 
     data: bytes = b""
     restored: int = 0
@@ -50,7 +50,7 @@ def held_by(journal: Journal, session_ids: Iterable[str]) -> dict[str, Held]:
         if change.cause in _NEW_FILE or change.cause == "created":
             held[change.session_id] = Held()
         state = held[change.session_id]
-        with suppress(msgspec.MsgspecError):  # a line that the disk has spoilt
+        with suppress(msgspec.MsgspecError):  # a damaged line
             for entry in change.entries:
                 state.entries[head_of(entry).id] = bytes(entry)
             if change.leaf is not UNSET:
@@ -61,7 +61,7 @@ def held_by(journal: Journal, session_ids: Iterable[str]) -> dict[str, Held]:
 
 
 def additions(found: Scan, held: Held, file: BinaryIO, indexed: SessionMeta | None) -> Additions:
-    """What a file lacks. `indexed` is the session as the index has it, for a file without any."""
+    """The lines that a file lacks. `indexed` is the meta in the index, for a file without one."""
     lost = _lost_entries(found, held)
     restored = len(lost)
     lost |= _relinked(found, held, lost, file)
@@ -74,7 +74,7 @@ def additions(found: Scan, held: Held, file: BinaryIO, indexed: SessionMeta | No
 
 
 def _lost_entries(found: Scan, held: Held) -> dict[str, bytes]:
-    """Entries that the journal has and the file does not, or only as they were before."""
+    """Entries that the file lacks, or has in an older revision than the journal."""
     return {
         entry_id: raw
         for entry_id, raw in held.entries.items()
@@ -105,7 +105,7 @@ def _with_parent(raw: bytes, parent: str) -> bytes:
 
 
 def _leaf(found: Scan, held: Held) -> str | None:
-    """The journal knows the latest leaf, unless somebody added to the file what the journal does not know."""
+    """The leaf of the journal, unless the file has later entries that the journal does not."""
     leaf = found.leaf if held.leaf is UNSET or _is_added(found, held) else held.leaf
     if leaf is UNSET or leaf is None:
         return None
@@ -120,7 +120,7 @@ def _is_added(found: Scan, held: Held) -> bool:
 
 
 def _meta(found: Scan, held: Held, lost: dict[str, bytes], indexed: SessionMeta | None) -> SessionMeta | None:
-    """The latest of what is known, with the number of messages that are there."""
+    """The latest known meta, with the actual number of messages."""
     known = [meta for meta in (found.meta, held.meta, indexed) if meta is not None]
     if not known:
         return None
@@ -153,7 +153,7 @@ def read_file(
             file.seek(0)
             if not b'{"type":'.startswith(file.read(8)):
                 raise OSError("it holds no session")
-            path.unlink()  # a session whose very first write was cut short: it never was
+            path.unlink()  # the first write of a session was cut short: it was never created
             if known:
                 index.remove(known)
             return True
@@ -203,4 +203,4 @@ def _take_in(index: Index, session: Session, found: Scan, *, from_start: bool) -
         elif place.parent == line.parent:
             index.move(session, place, line)
         else:
-            session.orphans += 1  # it changed its parent: its branch has to be laid out again
+            session.orphans += 1  # its parent changed: the branches have to be laid out again

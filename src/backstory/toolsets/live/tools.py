@@ -20,7 +20,7 @@ _INSTRUCTIONS = (
     "session_append only when the user wants it: all who follow the session see it at once."
 )
 _READING = ("list", "get", "messages", "get-message")
-# `null` where there is nothing, as these functions answer, is no object; a tool's answer has to be one.
+# These functions answer `null` for unknown ids; the answer of a tool has to be an object.
 _NULL_IS = {"get": "meta", "get-message": "entry"}
 
 

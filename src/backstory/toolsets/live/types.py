@@ -26,7 +26,7 @@ Code = Literal[
 
 
 class LiveError(Exception):
-    """A refused or failed call. Its text is what goes over every wire: `session/<code>: <message>`."""
+    """A refused or failed call. Its text is the same on every wire: `session/<code>: <message>`."""
 
     def __init__(self, code: Code, message: str) -> None:
         super().__init__(f"session/{code}: {message}")
@@ -35,7 +35,7 @@ class LiveError(Exception):
 
 
 class InUse(LiveError):
-    """Another process has the folder. `url` is where it serves it, if it does."""
+    """Another process has the folder. `url` is its address, if it serves it."""
 
     def __init__(self, message: str, url: str) -> None:
         super().__init__("storage", message)
@@ -205,14 +205,14 @@ decode_meta = msgspec.json.Decoder(SessionMeta).decode
 MAX_FRAME_BYTES = 64 << 20
 MAX_ENTRY_BYTES = 48 << 20
 MAX_META_BYTES = 8 << 20
-"""An event holds an entry and the metadata of its session, and has to fit a message."""
+"""An event has an entry and the metadata of its session, and must fit a message."""
 PAGE_BYTES = 16 << 20
 
 T = TypeVar("T")
 
 
 def check_sizes(entries: Iterable[bytes], meta: bytes) -> None:
-    """Refuse what could be stored and then not be told to anyone."""
+    """Refuse entries and metas whose events would not fit a message."""
     if max(map(len, entries), default=0) > MAX_ENTRY_BYTES:
         raise LiveError("invalid_request", f"an entry may have up to {MAX_ENTRY_BYTES} bytes")
     if len(meta) > MAX_META_BYTES:
@@ -220,7 +220,7 @@ def check_sizes(entries: Iterable[bytes], meta: bytes) -> None:
 
 
 def page_of(items: Iterable[tuple[T, int]]) -> Iterator[T]:
-    """Items, each with its size, up to where they would be too long for one page; the first in any case."""
+    """The items, given with their sizes, that fit one page; at least one."""
     total = 0
     for number, (item, size) in enumerate(items):
         total += size
