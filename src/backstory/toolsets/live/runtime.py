@@ -286,7 +286,7 @@ class Live:
         with suppress(LiveError):
             before = await old.metas()
         new = await self._open(settings, lambda _: self._restart(before))
-        self._current = new
+        self._current, self._error = new, None
         self._feed.attach(new.read_events, new.head)
         if isinstance(new, FsAdapter):
             self._restart(before)
