@@ -15,8 +15,18 @@ from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any
 
+from ...sqlite import connect, remove
+
 _log = logging.getLogger("backstory.live")
 _AT_ONCE = 100
+# Only a commit, and `write_back` in a thread, use the disk.
+_PRAGMAS: dict[str, int | str] = {
+    "cache_size": -65_536,
+    "mmap_size": 0,
+    "cache_spill": "OFF",
+    "temp_store": "MEMORY",
+    "wal_autocheckpoint": 0,
+}
 Row = Sequence[Any]
 
 
@@ -28,26 +38,10 @@ class Database:
         self._executed: list[tuple[str, Sequence[Row]]] = []
         self._executed_rows = 0
         try:
-            self._open(schema, version)
+            self._db = _open(path, schema, version)
         except sqlite3.DatabaseError:
-            self._db.close()
-            for suffix in ("", "-wal", "-shm"):
-                path.with_name(path.name + suffix).unlink(missing_ok=True)
-            self._open(schema, version)
-
-    def _open(self, schema: str, version: int) -> None:
-        self._db = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
-        self._db.executescript(
-            "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA cache_size=-65536; PRAGMA secure_delete=ON; "
-            # Only a commit, and `write_back` in a thread, use the disk.
-            "PRAGMA cache_spill=OFF; PRAGMA temp_store=MEMORY; PRAGMA wal_autocheckpoint=0;"
-        )
-        found = self._db.execute("PRAGMA user_version").fetchone()[0]
-        if found != version:
-            if found:
-                raise sqlite3.DatabaseError("made by another version")
-            self._db.executescript(f"{schema} PRAGMA user_version={version};")
-        self._db.execute("BEGIN")
+            remove(path)
+            self._db = _open(path, schema, version)
 
     def write(self, sql: str, *values: Any, key: object = None) -> None:
         """Collect a statement. One with a key replaces an earlier one that is not executed yet."""
@@ -110,7 +104,7 @@ class Database:
 
     def write_back(self) -> None:
         """Move commits from SQLite's log into its file and sync both. For another thread."""
-        with closing(sqlite3.connect(self._path)) as db:
+        with closing(connect(self._path, writable=True)) as db:
             db.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
     def wipe(self, traces: Sequence[bytes]) -> bool:
@@ -141,6 +135,21 @@ class Database:
     def close(self) -> None:
         self.commit()
         self._db.close()
+
+
+def _open(path: Path, schema: str, version: int) -> sqlite3.Connection:
+    connection = connect(path, writable=True, pragmas=_PRAGMAS)
+    try:
+        found = connection.execute("PRAGMA user_version").fetchone()[0]
+        if found not in (0, version):
+            raise sqlite3.DatabaseError("made by another version")
+        if not found:
+            connection.executescript(f"{schema} PRAGMA user_version={version};")
+        connection.execute("BEGIN")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 def _holds_any(path: Path, traces: Sequence[bytes]) -> bool:
