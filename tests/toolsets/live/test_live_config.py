@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from backstory.config import ConfigError, expand_placeholders, live_folder
-from backstory.toolsets.live import Live
+from backstory.toolsets.live import Live, runtime
 from backstory.toolsets.live.adapters import FsAdapter
 from backstory.toolsets.live.settings import BridgeSettings, FsSettings, parse_settings
 from tests.live_world import World, short, text, user, without
@@ -46,9 +46,8 @@ class TestTable:
         assert parse_settings(table, tmp_path, {}).adapter == BridgeSettings("ws://h:1", 5000)
         assert live_folder(table, tmp_path, {}) is None
 
-    @pytest.mark.parametrize(
-        ("table", "wrong"),
-        [
+    def test_refused(self, tmp_path: Path) -> None:
+        for table, wrong in [
             ({"unknown": 1}, "unknown"),
             ({"max_list_limit": 0}, "max_list_limit"),
             ({"max_list_limit": True}, "max_list_limit"),
@@ -66,19 +65,16 @@ class TestTable:
             ({"adapter": {"name": "bridge", "config": {"url": "ws://h:99999"}}}, "99999"),
             ({"adapter": {"name": "bridge", "config": {"url": "ws://h", "timeout_ms": 0}}}, "timeout_ms"),
             ({"adapter": {"name": "fs", "config": {"data_dir": "${NOT_SET}"}}}, "NOT_SET is not set"),
-        ],
-    )
-    def test_refused(self, tmp_path: Path, table: dict[str, Any], wrong: str) -> None:
-        with pytest.raises(ConfigError, match=wrong):
-            parse_settings(table, tmp_path, {})
+        ]:
+            with pytest.raises(ConfigError, match=wrong):
+                parse_settings(table, tmp_path, {})
 
 
 class TestPlaceholders:
     """`${NAME:default}` is filled in; a value that is nothing else takes the type its text reads as."""
 
-    @pytest.mark.parametrize(
-        ("written", "expanded"),
-        [
+    def test_expanded(self) -> None:
+        for written, expanded in [
             ("${A:50}", 50),
             ("${A:1.5}", 1.5),
             ("${A:true}", True),
@@ -94,10 +90,8 @@ class TestPlaceholders:
             ("$A ${} {A}", "$A ${} {A}"),
             (5, 5),
             (["${A:1}", {"k": "${A:2}"}], [1, {"k": 2}]),
-        ],
-    )
-    def test_expanded(self, written: Any, expanded: Any) -> None:
-        assert expand_placeholders(written, {"SET": "value", "NUMBER": "7"}) == expanded
+        ]:
+            assert expand_placeholders(written, {"SET": "value", "NUMBER": "7"}) == expanded
 
     def test_in_use(self, tmp_path: Path) -> None:
         table = {
@@ -278,9 +272,10 @@ class TestExchange:
 
 
 class TestWatchedFile:
-    """A change of config.toml is noticed without being told of it."""
+    """A change of config.toml is noticed."""
 
-    def test_noticed(self, tmp_path: Path) -> None:
+    def test_noticed(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(runtime, "_WATCH_SECONDS", 0.01)
         path = tmp_path / "config.toml"
 
         async def scenario() -> None:

@@ -166,7 +166,7 @@ class TestFreePages:
     """Rows that SQLite moved from page to page before they were deleted are in none of the pages."""
 
     def test_many_sessions(self, tmp_path: Path) -> None:
-        for seed in range(10):
+        for seed in (3, 5, 6):  # each leaves a copy of a row in a page, at least with SQLite 3.40
             index = Index(tmp_path / f"{seed}.db")
             gone, kept = self.fill(index, random.Random(seed))
             assert index.wipe(session.id for session in gone)
