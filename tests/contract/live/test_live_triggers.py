@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
 
 from backstory.toolsets.live import LiveError
-from tests.live_world import World, assistant, custom, text, user
+from tests.live_world import World, assistant, custom, settled, text, user
 
 TYPES = ["created", "message-added", "message-updated", "status-changed", "meta-updated", "deleted"]
 
@@ -163,11 +162,11 @@ class TestBindings:
 
             unbind = world.live.bind("b", "session::created", {}, deliver)
             await world.live.call("session::create", {})
-            await asyncio.sleep(0.01)
+            await settled()
             unbind()
             unbind()
             await world.live.call("session::create", {})
-            await asyncio.sleep(0.01)
+            await settled()
 
         world.run(scenario())
         assert got == [1]
@@ -186,7 +185,7 @@ class TestBindings:
             world.live.bind("b", "session::created", {}, old)
             world.live.bind("b", "session::created", {}, new)
             await world.live.call("session::create", {})
-            await asyncio.sleep(0.01)
+            await settled()
 
         world.run(scenario())
         assert got == ["new"]
