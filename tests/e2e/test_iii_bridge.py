@@ -81,7 +81,7 @@ def topology(tmp_path: Path) -> Iterator[Topology]:
 
 
 class TestBridge:
-    """Bridged instances tell their subscribers what the main tells them: everything, once, whoever made it."""
+    """Subscribers of bridged instances get every event of the main once, of any origin."""
 
     def test_a_change_anywhere_reaches_everyone_once(self, topology: Topology) -> None:
         session_id = topology.left.call("create")["session_id"]

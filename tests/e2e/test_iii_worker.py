@@ -212,7 +212,7 @@ class TestConfiguration:
                 assert client.call("session::config-status")["last_outcome"] == "applied"
 
     def test_an_engine_that_was_away(self, tmp_path: Path) -> None:
-        """It is told the schema again, and asked for what changed meanwhile."""
+        """The worker registers its schema again and reads the values that changed."""
         with ExitStack() as stack:
             with running_engine() as url:
                 configuration = ConfigurationWorker(stack.enter_context(connected(url)))

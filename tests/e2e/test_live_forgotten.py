@@ -71,7 +71,7 @@ class TestServed:
 
 
 class TestInPython:
-    """Without a server the sessions are forgotten by who deletes them, or by who comes next."""
+    """Without a server the process that deletes a session forgets it, or the next one."""
 
     def talk(self, library: Library) -> None:
         async def scenario() -> None:

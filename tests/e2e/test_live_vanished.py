@@ -21,7 +21,7 @@ POST = (
 
 
 def deaf(port: int) -> socket.socket:
-    """A connection whose other end soon cannot send any more."""
+    """A connection with a small buffer, so that the server soon cannot send."""
     client = socket.socket()
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     client.settimeout(20)

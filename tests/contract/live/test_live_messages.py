@@ -12,7 +12,7 @@ from tests.live_world import World, assistant, custom, result, text, user
 
 
 class TestAppend:
-    """An entry is chained to the leaf or to a given parent, becomes the leaf, and is told of."""
+    """An entry is chained to the leaf or to a given parent, becomes the leaf, and is published."""
 
     def test_chain(self, world: World) -> None:
         session_id = world.session()
@@ -133,7 +133,7 @@ class TestAppend:
 
 
 class TestShapes:
-    """What was omitted stays omitted, except where the contract writes null; null is the same as omitted."""
+    """Omitted fields stay omitted, except where the contract writes null; null equals omitted."""
 
     def stored(self, world: World, message: dict[str, Any]) -> dict[str, Any]:
         session_id = world.session()
@@ -190,7 +190,7 @@ class TestShapes:
 
 
 class TestAppendMany:
-    """A batch is chained in order, has one time, and is told message by message."""
+    """A batch is chained in order, has one time, and gives one event per message."""
 
     def test_batch(self, world: World) -> None:
         session_id = world.session()

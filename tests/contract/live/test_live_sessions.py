@@ -13,7 +13,7 @@ from tests.live_world import World, user
 
 
 class TestCreate:
-    """A new session is idle, has what it was given and defaults for the rest, and is told of."""
+    """A new session is idle, has the given fields and defaults for the rest, and is published."""
 
     def test_defaults(self, world: World) -> None:
         made = world.call("create")
@@ -113,7 +113,7 @@ class TestGet:
 
 
 class TestSetMeta:
-    """What is given replaces what is there, metadata as a whole; nothing given does nothing."""
+    """Given fields replace the current ones, metadata as a whole; without a field nothing happens."""
 
     def test_replaces(self, world: World) -> None:
         session_id = world.session(title="a", description="b", metadata={"x": 1, "y": 2})
@@ -147,7 +147,7 @@ class TestSetMeta:
 
 
 class TestSetStatus:
-    """A status that changes is told; one that does not is a no-op. Only an error keeps its reason."""
+    """A changed status is published; the same one again is a no-op. Only an error keeps its reason."""
 
     def test_change(self, world: World) -> None:
         session_id = world.session()

@@ -151,7 +151,7 @@ class TestFilters:
 
 
 class TestBindings:
-    """A binding ends when it is taken back or replaced, and one that fails harms nobody."""
+    """A binding ends when it is unbound or replaced, and one that fails does not affect others."""
 
     def test_unbind(self, world: World) -> None:
         got: list[Any] = []
@@ -238,7 +238,7 @@ class TestReplay:
         assert [event["session_id"] for event in got] == [first]
 
     def test_filters_after_a_deletion(self, world: World) -> None:
-        """What is gone matches no filter; the deletion itself reaches everyone who may have had the session."""
+        """Blank events match no filter on role or metadata; the deletion itself passes every metadata filter."""
         session_id = change_everything(world, metadata={"owner": "a"})
         mine = {"after": 0, "session_id": session_id}
         all_of_it = world.bind("session::message-added", mine)

@@ -131,7 +131,7 @@ class TestConnection:
 
 
 class TestOwnFunctions:
-    """The session functions answer calls; what goes wrong is told without details of this machine."""
+    """The session functions answer calls; errors have no details of this machine."""
 
     def test_call(self, client: Client) -> None:
         answer = client.call("session::create", {"session_id": "s_1"})
@@ -517,7 +517,7 @@ class TestReattach:
 
 
 class TestEngineFunctions:
-    """What the SDKs ask of an engine is answered: who is here, and what can be called and bound."""
+    """The functions that the SDKs expect of an engine: workers, functions, triggers."""
 
     def test_workers(self, client: Client) -> None:
         client.send("invokefunction", function_id="engine::workers::register", data={"name": "app", "runtime": "x"})
@@ -541,7 +541,7 @@ class TestEngineFunctions:
 
 
 class TestSlowClients:
-    """A client that does not read costs a bounded amount of memory and nobody else's time."""
+    """A client that does not read costs a bounded amount of memory and does not delay others."""
 
     @pytest.fixture
     def deaf(self, server: Running) -> Iterator[Client]:

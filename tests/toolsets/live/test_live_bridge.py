@@ -182,7 +182,7 @@ class TestFunctions:
 
 
 class TestEvents:
-    """Whatever happens anywhere reaches every instance's subscribers once, in order, through their filters."""
+    """A change at any instance reaches the subscribers of every instance once, in order, through their filters."""
 
     def test_exactly_once_everywhere(self, main: Main, bridge: Bridge) -> None:
         a, b = connected(bridge("a")), connected(bridge("b"))
@@ -335,7 +335,7 @@ def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class TestLargeSessions:
-    """Whatever there is, it goes over the wire in messages that fit, and one call does not end another's."""
+    """Everything goes over the wire in messages that fit, and one call does not end another."""
 
     @pytest.fixture(autouse=True)
     def limits(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -530,7 +530,7 @@ class TestExpired:
         assert "session/invalid_cursor" in answer["error"]["message"]
 
     def test_expired_while_the_bridge_was_away(self, main: Main, expired: int, bridge: Bridge) -> None:
-        """Its subscribers are told the state instead, and what happens from then on."""
+        """Its subscribers get the state instead, and the events after it."""
         a = connected(bridge("a"))
         got = a.bind("session::created")
         main.shut_door()

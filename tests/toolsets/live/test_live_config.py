@@ -176,7 +176,7 @@ class TestReload:
 
 
 class TestExchange:
-    """Another store takes the place of the current one at once, and subscribers are told what is in it."""
+    """Another store replaces the current one at once, and subscribers get its content."""
 
     def test_state_is_told_parents_first(self, world: World, tmp_path: Path, new_world: NewWorld) -> None:
         other = new_world(tmp_path / "other", config=fs(str(tmp_path / "b")))

@@ -1,4 +1,4 @@
-"""What a deleted session leaves: its id, the numbers and types of its events, and not one of its words."""
+"""Deleted sessions: their id and the numbers and types of their events are kept, and none of their words."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def holding(folder: Path, word: str) -> list[str]:
 
 
 def deleted(world: World) -> bool:
-    """Whether nothing is left to do for any deletion, but in the archive."""
+    """True if all deletions are finished, except in the archive."""
     store: Any = world.live._adapter._store  # type: ignore[attr-defined]
     return not store.index.deleted("log")
 
@@ -135,7 +135,7 @@ class TestNoWordsLeft:
 
 
 class TestCutShort:
-    """Blanking that was cut short is finished when the store is opened again, and nobody misses a number meanwhile."""
+    """Blanking that was cut short is finished when the store is opened again, and no number is missing."""
 
     @pytest.mark.parametrize("new_part", ["beginning", "end"])
     def test_half_a_line(self, world: World, new_part: str) -> None:

@@ -13,7 +13,7 @@ from tests.live_world import World, text, user
 
 
 class TestSlowSubscribers:
-    """What does not fit a subscriber's queue is read back later: nothing is lost, nothing is out of order."""
+    """Events that do not fit a subscriber's queue are read from the log later, all of them and in order."""
 
     def test_everything_arrives_in_order(self, world: World) -> None:
         session_id = world.session()
@@ -122,7 +122,7 @@ class TestBehindTheLog:
 
 
 class TestGoneSubscribers:
-    """Who stops listening is forgotten."""
+    """A subscriber that stops is removed."""
 
     def test_a_broken_off_loop(self, world: World) -> None:
         async def scenario() -> None:
@@ -168,7 +168,7 @@ class TestGoneSubscribers:
 
 
 class TestDurableFirst:
-    """Nobody is told of a change before it is as durable as the settings ask for, nor is the caller."""
+    """A change is published and acknowledged when it is as durable as the settings ask for."""
 
     def test_events_come_with_the_acknowledgement(self, new_world: Any) -> None:
         world: World = new_world()

@@ -20,7 +20,7 @@ NAMES = ["session_list", "session_get", "session_messages", "session_get_message
 
 @pytest.fixture
 def closing(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Whatever portals a test opens are closed with it."""
+    """Closes the portals that a test opens."""
     portals: list[Portal] = []
     original = Portal.__init__
 
