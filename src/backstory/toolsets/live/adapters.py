@@ -29,6 +29,8 @@ from .upkeep import Deletions, Forget
 
 Publish = Callable[[int, Callable[[], list[Event]]], None]
 """Delivers events to subscribers: the number of the newest event, and a function that gives the new ones."""
+_OK = {"ok": True}
+_MAX_REPLAY = 5000
 
 
 class Adapter(Protocol):
@@ -158,10 +160,6 @@ class FsAdapter:
     def status(self) -> dict[str, Any]:
         found = {"data_dir": str(self._store.folder.path), "sessions": self._store.index.count()}
         return found | {"events": self.head, "problems": self._store.folder.problems}
-
-
-_OK = {"ok": True}
-_MAX_REPLAY = 5000
 
 
 class StoreProtocol:

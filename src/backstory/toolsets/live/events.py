@@ -34,6 +34,32 @@ _TYPES: Mapping[str, str] = {
 }
 """The type of the events of a change, by its cause."""
 _decode = msgspec.json.Decoder().decode
+_FILTERS: Mapping[str, tuple[str, ...]] = {
+    CREATED: ("metadata",),
+    ADDED: ("session_id", "roles", "metadata"),
+    UPDATED: ("session_id", "roles", "metadata"),
+    STATUS: ("session_id", "metadata"),
+    META: ("session_id", "metadata"),
+    DELETED: ("session_id", "metadata"),
+    FEED: (),
+}
+_SCHEMAS: Mapping[str, dict[str, Any]] = {
+    "session_id": {"type": ["string", "null"], "description": "Only events of this session."},
+    "roles": {
+        "type": ["array", "null"],
+        "items": {"type": "string", "enum": ["user", "assistant", "function_result", "custom"]},
+        "description": "Only messages with one of these roles; custom entries have none.",
+    },
+    "metadata": {
+        "type": ["object", "null"],
+        "description": "Only sessions whose metadata has all these keys with equal values.",
+    },
+    "after": {
+        "type": ["integer", "null"],
+        "minimum": 0,
+        "description": "First replay every event later than this sequence number.",
+    },
+}
 
 
 class Event(Struct, frozen=True, omit_defaults=True):
@@ -133,34 +159,6 @@ def updated_payload(session_id: str, entry: dict[str, Any], origin: dict[str, An
 
 def pick(source: dict[str, Any], *names: str) -> dict[str, Any]:
     return {name: source[name] for name in names if name in source}
-
-
-_FILTERS: Mapping[str, tuple[str, ...]] = {
-    CREATED: ("metadata",),
-    ADDED: ("session_id", "roles", "metadata"),
-    UPDATED: ("session_id", "roles", "metadata"),
-    STATUS: ("session_id", "metadata"),
-    META: ("session_id", "metadata"),
-    DELETED: ("session_id", "metadata"),
-    FEED: (),
-}
-_SCHEMAS: Mapping[str, dict[str, Any]] = {
-    "session_id": {"type": ["string", "null"], "description": "Only events of this session."},
-    "roles": {
-        "type": ["array", "null"],
-        "items": {"type": "string", "enum": ["user", "assistant", "function_result", "custom"]},
-        "description": "Only messages with one of these roles; custom entries have none.",
-    },
-    "metadata": {
-        "type": ["object", "null"],
-        "description": "Only sessions whose metadata has all these keys with equal values.",
-    },
-    "after": {
-        "type": ["integer", "null"],
-        "minimum": 0,
-        "description": "First replay every event later than this sequence number.",
-    },
-}
 
 
 class TriggerType(Struct, frozen=True):

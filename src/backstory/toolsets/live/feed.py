@@ -39,6 +39,9 @@ _RETRY_SECONDS = 1.0
 ReadEvents = Callable[[int, int], Awaitable[list[Event]]]
 """`read(after, limit)`: up to `limit` events later than `after`; `invalid_cursor` when they are no longer kept."""
 Snapshot = Callable[[Filter], AsyncIterator[Event]]
+Json = dict[str, Any]
+Metas = Mapping[str, Json]
+Entries = Callable[[str], Awaitable[list[Json]]]
 
 
 class Feed:
@@ -201,11 +204,6 @@ class Subscription:
             self._page.extend(page)
             if not page:
                 self._position = self._feed.head
-
-
-Json = dict[str, Any]
-Metas = Mapping[str, Json]
-Entries = Callable[[str], Awaitable[list[Json]]]
 
 
 async def state_events(

@@ -25,6 +25,11 @@ from .records import Place, chain, entry_line, head_of, leaf_line, meta_line
 from .types import InUse, LiveError, SessionMeta
 
 _MAX_OPEN = 128
+_POLL_SECONDS = 0.02
+_BUFFER = 1 << 20
+_ENTRY_HEAD = len(entry_line(b"")) - 2
+Transform = Callable[[Iterable[bytes]], Iterable[bytes]]
+_PROBLEMS = "problems.json"
 
 
 class Files:
@@ -119,9 +124,6 @@ def stamp_of(stat: os.stat_result) -> str:
     return f"{stat.st_size} {stat.st_ino} {stat.st_mtime_ns} {stat.st_ctime_ns}"
 
 
-_POLL_SECONDS = 0.02
-
-
 class _Owner(msgspec.Struct):
     pid: int = 0
     url: str = ""
@@ -180,11 +182,6 @@ class FolderLock:
         where = f", which serves it at {owner.url}" if owner.url else ""
         advice = "stop that process, or go through it with the bridge adapter"
         return InUse(f"{self._folder} is in use by {holder}{where}; {advice}", owner.url)
-
-
-_BUFFER = 1 << 20
-_ENTRY_HEAD = len(entry_line(b"")) - 2
-Transform = Callable[[Iterable[bytes]], Iterable[bytes]]
 
 
 class NewFile(Struct):
@@ -267,9 +264,6 @@ def check_file(fd: int, size: int, digest: bytes) -> None:
 
 def changed() -> OSError:
     return OSError(errno.ESTALE, "another program changed its file; restart to read it again")
-
-
-_PROBLEMS = "problems.json"
 
 
 def write_problems(folder: Path, problems: Mapping[str, str]) -> None:

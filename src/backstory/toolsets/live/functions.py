@@ -19,6 +19,9 @@ from msgspec import Struct
 from .types import Content, CustomPayload, Entry, LiveError, Message, Object, Role, SessionMeta, Status, Unsigned, fits
 
 _DRAFT = "http://json-schema.org/draft-07/schema#"
+Order = Literal["created_asc", "created_desc", "updated_desc"]
+STORE_PREFIX = "session::store::"
+T = TypeVar("T")
 
 
 class Function(Struct, frozen=True):
@@ -67,9 +70,6 @@ def _references(schema: Any) -> set[str]:
     if isinstance(schema.get("$ref"), str):
         found.add(schema["$ref"].rpartition("/")[2])
     return found
-
-
-Order = Literal["created_asc", "created_desc", "updated_desc"]
 
 
 class Request(Struct, omit_defaults=True):
@@ -234,10 +234,6 @@ REQUESTS: Mapping[str, type[Request]] = {
     "session::update-message": UpdateMessage,
 }
 """The request type of each function."""
-STORE_PREFIX = "session::store::"
-
-
-T = TypeVar("T")
 
 
 class _ListCursor(Struct):

@@ -23,6 +23,19 @@ Code = Literal[
     "invalid_request",
     "storage",
 ]
+Millis = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+Unsigned = Annotated[int, Meta(ge=0)]
+"""Up to `LARGEST`, which msgspec cannot check: `fits` does, in every Struct that has one."""
+LARGEST = 2**64 - 1
+Role = Literal["user", "assistant", "function_result", "custom"]
+Status = Literal["idle", "working", "done", "error"]
+Object = dict[str, Any]
+MAX_FRAME_BYTES = 64 << 20
+MAX_ENTRY_BYTES = 48 << 20
+MAX_META_BYTES = 8 << 20
+"""An event has an entry and the metadata of its session, and must fit a message."""
+PAGE_BYTES = 16 << 20
+T = TypeVar("T")
 
 
 class LiveError(Exception):
@@ -40,15 +53,6 @@ class InUse(LiveError):
     def __init__(self, message: str, url: str) -> None:
         super().__init__("storage", message)
         self.url = url
-
-
-Millis = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
-Unsigned = Annotated[int, Meta(ge=0)]
-"""Up to `LARGEST`, which msgspec cannot check: `fits` does, in every Struct that has one."""
-LARGEST = 2**64 - 1
-Role = Literal["user", "assistant", "function_result", "custom"]
-Status = Literal["idle", "working", "done", "error"]
-Object = dict[str, Any]
 
 
 def _null() -> None:
@@ -200,15 +204,6 @@ class SessionMeta(Struct, omit_defaults=True, kw_only=True):
 
 decode_entry = msgspec.json.Decoder(Entry).decode
 decode_meta = msgspec.json.Decoder(SessionMeta).decode
-
-
-MAX_FRAME_BYTES = 64 << 20
-MAX_ENTRY_BYTES = 48 << 20
-MAX_META_BYTES = 8 << 20
-"""An event has an entry and the metadata of its session, and must fit a message."""
-PAGE_BYTES = 16 << 20
-
-T = TypeVar("T")
 
 
 def check_sizes(entries: Iterable[bytes], meta: bytes) -> None:

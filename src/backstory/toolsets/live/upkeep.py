@@ -27,6 +27,10 @@ _EVERY_SECONDS = 0.5
 _CHECKPOINT_SECONDS = 30.0
 _CHECKPOINT_BYTES = 4 << 20
 _GARBAGE_AT_ONCE = 500
+Forget = Callable[[str], None]
+"""Deletes a session from the archive. Called in a thread, and again later if it raises."""
+_RETRY_SECONDS = 30.0
+_CLOSE_SECONDS = 5.0
 
 
 class Upkeep:
@@ -144,13 +148,6 @@ class GroupSync:
             if waiting is not None:
                 waiting.set_result(None)
             self._begin()
-
-
-Forget = Callable[[str], None]
-"""Deletes a session from the archive. Called in a thread, and again later if it raises."""
-_log = logging.getLogger("backstory.live")
-_RETRY_SECONDS = 30.0
-_CLOSE_SECONDS = 5.0
 
 
 class Deletions:
