@@ -94,6 +94,32 @@ class TestInPython:
         assert sessions_with(library, "quokka") == set()
         self.talk(library)
 
+    def test_no_file_of_the_home_holds_its_words(self, tmp_path: Path) -> None:
+        """Files of the live sessions, of the archive and of its index."""
+        home, word = tmp_path / ".backstory", b"xylophagous"
+
+        def holding() -> list[str]:
+            return [path.name for path in home.rglob("*") if path.is_file() and word in path.read_bytes()]
+
+        async def talk() -> None:
+            async with live.open(home) as sessions:
+                await sessions.ensure("s", title=word.decode(), metadata={"owner": word.decode()})
+                await sessions.append("s", live.user(f"the {word.decode()}"))
+                await sessions.ensure("t", title="nougat")
+                await sessions.append("t", live.user("the nougat"))
+
+        async def delete() -> None:
+            async with live.open(home) as sessions:
+                assert await sessions.delete("s")
+
+        asyncio.run(talk())
+        with Library(home, agents_home=tmp_path, environ={}) as library:
+            library.sync()
+            assert sessions_with(library, word.decode()) == {"s"}
+            assert holding()
+        asyncio.run(delete())
+        assert holding() == []
+
     def test_another_folder_is_not_of_this_home(self, library: Library, tmp_path: Path) -> None:
         self.talk(library)
 
