@@ -16,9 +16,9 @@ from tests.e2e.served import Served, eventually
 pytestmark = pytest.mark.filterwarnings("ignore:.*is deprecated and will be removed:DeprecationWarning")
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Served]:
-    with Served(tmp_path) as server:
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with Served(tmp_path_factory.mktemp("home")) as server:
         yield server
 
 
