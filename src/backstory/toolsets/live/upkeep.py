@@ -194,8 +194,8 @@ class Deletions:
         try:
             blanked = await self._blank()
             return await self._forget_archived() and blanked
-        except Exception as error:  # any error of the archive: the session itself is deleted
-            _log.warning("a deleted session is still in the archive: %s", error)
+        except Exception as error:  # any error of the disk or the archive: the session itself is deleted
+            _log.warning("a deletion of a live session is not finished, and tried again later: %s", error)
             return False
 
     async def _blank(self) -> bool:
