@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,14 @@ class TestTools:
 
 class TestSharing:
     """Several processes have the sessions in turns."""
+
+    def test_used_again_after_it_was_closed(self, tmp_path: Path) -> None:
+        portal = Portal(tmp_path, {})
+        for _ in range(2):
+            with ThreadPoolExecutor(8) as threads:
+                answers = threads.map(lambda _: portal.call("session::create", {}), range(16))
+                assert len({answer["session_id"] for answer in answers}) == 16
+            portal.close()
 
     def test_let_go_when_idle(
         self, tools: Toolset, session_id: str, tmp_path: Path, closing: None, monkeypatch: pytest.MonkeyPatch

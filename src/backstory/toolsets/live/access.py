@@ -87,6 +87,7 @@ class Portal:
         with self._starting:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
+                self._opening, self._unused = asyncio.Lock(), asyncio.Event()  # these belong to one loop
                 self._thread = threading.Thread(target=_run, args=(self._loop,), name="live-sessions", daemon=True)
                 self._thread.start()
         return asyncio.run_coroutine_threadsafe(self._call(function_id, data), self._loop).result(_CALL_SECONDS)
