@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from backstory.toolsets.live import journal
+from backstory.toolsets.live import journal, upkeep
 from backstory.toolsets.live.index import Index, Session
 from backstory.toolsets.live.journal import Change, Journal
 from backstory.toolsets.live.types import SessionMeta
@@ -19,6 +19,12 @@ from tests.live_world import World, assistant, text, user
 
 NewWorld = Callable[..., World]
 SECRET = "xylophagous"
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deletions are finished without waiting for others."""
+    monkeypatch.setattr(upkeep, "_GATHER_SECONDS", 0)
 
 
 def holding(folder: Path, word: str) -> list[str]:

@@ -29,6 +29,8 @@ _CHECKPOINT_BYTES = 4 << 20
 _GARBAGE_AT_ONCE = 500
 Forget = Callable[[str], None]
 """Deletes a session from the archive. Called in a thread, and again later if it raises."""
+# One pass over the log serves all sessions that are deleted within this time.
+_GATHER_SECONDS = 0.25
 _RETRY_SECONDS = 30.0
 _CLOSE_SECONDS = 5.0
 
@@ -163,6 +165,7 @@ class Deletions:
         self._forget = forget
         self._deadline = math.inf
         self._wake = asyncio.Event()
+        self._closing = asyncio.Event()
         self._task = asyncio.create_task(self._run())
 
     def wake(self) -> None:
@@ -172,6 +175,7 @@ class Deletions:
     async def close(self) -> None:
         """Finish what can be finished within a few seconds."""
         self._deadline = asyncio.get_running_loop().time() + _CLOSE_SECONDS
+        self._closing.set()
         self._wake.set()
         await self._task
 
@@ -182,12 +186,12 @@ class Deletions:
     async def _run(self) -> None:
         while True:
             self._wake.clear()
-            closing = self._deadline < math.inf
+            closing = self._closing.is_set()
             done = await self._finish()
             if closing:
                 return
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), None if done else _RETRY_SECONDS)
+            await _wait(self._wake, None if done else _RETRY_SECONDS)
+            await _wait(self._closing, _GATHER_SECONDS)
 
     async def _finish(self) -> bool:
         """Do what the index notes; False when some of it has to be tried again."""
@@ -220,3 +224,9 @@ class Deletions:
             await asyncio.to_thread(self._forget, session_id)
             self._index.set_deleted("archive", session_id, number)
         return True
+
+
+async def _wait(event: asyncio.Event, seconds: float | None) -> None:
+    """Wait for an event, with a time limit."""
+    with suppress(TimeoutError):
+        await asyncio.wait_for(event.wait(), seconds)
