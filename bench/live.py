@@ -1,4 +1,4 @@
-"""How fast live sessions are: `python -m bench.live [--sessions 100000] [--entries 1000000] [--clients 100]`.
+"""Benchmark of live sessions: `python -m bench.live [--sessions 100000] [--entries 1000000] [--clients 100]`.
 
 Appends and events go over loopback WebSockets to a real server; lists, pages and starts are measured in this process.
 """
@@ -62,18 +62,18 @@ def server(home: Path) -> Iterator[str]:
 
 
 class Client:
-    """One connection; what its binding is told goes to `told`."""
+    """One connection; the events of its binding go to `received`."""
 
-    def __init__(self, url: str, told: Callable[[Any], None] | None = None) -> None:
+    def __init__(self, url: str, received: Callable[[Any], None] | None = None) -> None:
         self._ready = asyncio.Event()
-        self._told = told
-        self._wire = WireClient(url, None, self._greet, lambda: None, {"bench::told": told or print})
+        self._received = received
+        self._wire = WireClient(url, None, self._greet, lambda: None, {"bench::received": received or print})
         self._wire.start()
 
     async def _greet(self) -> None:
-        if self._told is not None:
-            await self._wire.send({"type": "registerfunction", "id": "bench::told"})
-            binding = {"trigger_type": "session::message-added", "function_id": "bench::told", "config": {}}
+        if self._received is not None:
+            await self._wire.send({"type": "registerfunction", "id": "bench::received"})
+            binding = {"trigger_type": "session::message-added", "function_id": "bench::received", "config": {}}
             await self._wire.send({"type": "registertrigger", "id": "b", **binding})
             await self._wire.call("session::config-status", {})
         self._ready.set()
@@ -87,7 +87,7 @@ class Client:
 
 
 def measure_disk(report: Report, folder: Path) -> None:
-    """What a sync costs here by itself, for comparison."""
+    """The time of one sync, for comparison."""
     taken = []
     fd = os.open(folder / "sync", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
     for _ in range(300):
@@ -124,10 +124,10 @@ async def measure_appends(report: Report, url: str, count: int) -> None:
 async def measure_fan_out(report: Report, url: str, count: int) -> None:
     arrived: dict[str, list[float]] = {}
 
-    def told(payload: Any) -> None:
+    def received(payload: Any) -> None:
         arrived.setdefault(payload["entry_id"], []).append(time.perf_counter())
 
-    subscribers = [Client(url, told) for _ in range(count)]
+    subscribers = [Client(url, received) for _ in range(count)]
     writer = Client(url)
     session_id = (await writer.call("create"))["session_id"]
     await asyncio.gather(*(subscriber.call("get", session_id="-") for subscriber in subscribers))
@@ -219,7 +219,7 @@ async def measure_long_session(report: Report, folder: Path, count: int) -> None
 
 
 def _cursor(entry_id: str) -> str:
-    from backstory.toolsets.live.cursors import encode_page_cursor
+    from backstory.toolsets.live.functions import encode_page_cursor
 
     return encode_page_cursor(entry_id)
 

@@ -40,7 +40,7 @@ def custom(words: str = "note", **more: Any) -> Json:
 
 
 class World:
-    """The loop runs only while something is asked of it, so nothing happens between two lines of a test."""
+    """The loop runs only during a call, so nothing happens between two lines of a test."""
 
     def __init__(self, home: Path, config: Json | None = None, environ: dict[str, str] | None = None) -> None:
         self.home = home
@@ -97,7 +97,7 @@ class World:
         return [item["entry_id"] for item in self.call("messages", session_id=session_id, limit=500)["messages"]]
 
     def events(self, after: int = 0) -> list[tuple[str, Json]]:
-        """Type and payload of what was told so far, without the numbers."""
+        """Type and payload of the events so far, without the numbers."""
         events = self.run(self.live.replay(after, 10_000))
         assert [event.payload["seq"] for event in events] == [event.seq for event in events]
         return [(short(event.trigger_type), without(event.payload, "seq")) for event in events]
@@ -105,7 +105,7 @@ class World:
     def bind(
         self, trigger_type: str, config: Any = None, deliver: Callable[[Json, int], Awaitable[None]] | None = None
     ) -> list[Json]:
-        """What a binding gets, as it gets it."""
+        """The payloads that a binding gets, as they come."""
         got: list[Json] = []
 
         async def collect(payload: Json, seq: int) -> None:
@@ -118,13 +118,8 @@ class World:
         return got
 
     def settle(self) -> None:
-        """Until every subscriber has been told everything that has happened."""
-
-        async def sentinel() -> None:
-            for _ in range(50):
-                await asyncio.sleep(0)
-
-        self.run(sentinel())
+        """Until every subscriber has every event so far."""
+        self.run(settled())
 
     def until(self, true: Callable[[], Any], seconds: float = 10) -> None:
         """Let the loop run until something holds."""
@@ -151,7 +146,7 @@ class World:
         self.live = self._start()
 
     def crash(self) -> None:
-        """Let go of everything as a killed process would: nothing is flushed, the lock is free."""
+        """End as a killed process would: nothing is flushed, the lock is free."""
         self._runner.close()
         self._runner = asyncio.Runner()
         self._let_go()
@@ -165,7 +160,7 @@ class World:
         store.files.close()
         os.close(store.journal._fd)
         store._syncs.close()
-        store.lock.release()
+        store.folder.lock.release()
 
     def crash_and_reopen(self) -> None:
         self.crash()
@@ -174,6 +169,12 @@ class World:
     def end(self) -> None:
         self._runner.close()
         self._let_go()
+
+
+async def settled() -> None:
+    """Lets the loop deliver the events so far; nothing waits for a disk or a network."""
+    for _ in range(50):
+        await asyncio.sleep(0)
 
 
 def short(trigger_type: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -11,15 +12,24 @@ import msgspec
 from msgspec import Meta, Struct
 
 __all__ = [
+    "LIVE_STATE",
     "ArchiveSettings",
     "CapsuleSettings",
     "ConfigError",
     "McpSettings",
     "Settings",
+    "configured_live_folder",
+    "expand_placeholders",
     "home_folder",
+    "live_folder",
     "load_settings",
     "make_private_folder",
+    "resolve_live_folder",
 ]
+
+LIVE_STATE = ".store"
+"""The folder beside the files of live sessions that holds the state of their writer."""
+_PLACEHOLDER = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::([^}]*))?\}")
 
 
 class ConfigError(Exception):
@@ -119,3 +129,58 @@ def _from_text(kind: Any, text: str, variable: str) -> Any:
         except (msgspec.ValidationError, msgspec.DecodeError):
             continue
     raise ConfigError(f"{variable}: {text!r} is not a valid value")
+
+
+def configured_live_folder(user_home: Path, environ: Mapping[str, str]) -> Path | None:
+    """The folder of live sessions that the settings of a user name; None when another instance keeps them."""
+    home = home_folder({"BACKSTORY_HOME": str(user_home / ".backstory"), **environ})
+    try:
+        return live_folder(load_settings(home, environ).live, home, environ)
+    except ConfigError:
+        return resolve_live_folder(None, home)
+
+
+def live_folder(table: Mapping[str, Any], home: Path, environ: Mapping[str, str] = os.environ) -> Path | None:
+    """The folder of live sessions that a `[live]` table names; None when another instance keeps them."""
+    adapter = expand_placeholders(table, environ).get("adapter") or {}
+    if not isinstance(adapter, Mapping) or adapter.get("name", "fs") != "fs":
+        return None
+    config = adapter.get("config") or {}
+    given = config.get("data_dir") if isinstance(config, Mapping) else None
+    return resolve_live_folder(given if isinstance(given, str) else None, home)
+
+
+def resolve_live_folder(given: str | None, home: Path) -> Path:
+    """A configured folder, relative to Backstory's home; by default `live` in it."""
+    return home / Path(given).expanduser() if given else home / "live"
+
+
+def expand_placeholders(value: Any, environ: Mapping[str, str] = os.environ) -> Any:
+    """Replace `${NAME}` and `${NAME:default}` in every string of a configuration.
+
+    A string that consists of one placeholder becomes a number or a boolean if its text reads as one (`${LIMIT:50}`).
+    """
+    if isinstance(value, Mapping):
+        return {key: expand_placeholders(inner, environ) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [expand_placeholders(inner, environ) for inner in value]
+    if not isinstance(value, str):
+        return value
+    text = _PLACEHOLDER.sub(lambda match: _variable(match, environ), value)
+    return _retyped(text) if _PLACEHOLDER.fullmatch(value) else text
+
+
+def _variable(match: re.Match[str], environ: Mapping[str, str]) -> str:
+    name, default = match.groups()
+    found = environ.get(name, default)
+    if found is None:
+        raise ConfigError(f"{match[0]}: {name} is not set; set it or write ${{{name}:default}}")
+    return found
+
+
+def _retyped(text: str) -> Any:
+    try:
+        value = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        return text
+    return value if value is None or isinstance(value, bool | int | float) else text

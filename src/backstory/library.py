@@ -223,7 +223,7 @@ class Library:
         key = family[0].key
         source, _, native = key.partition("/")
         if source == _LIVE:
-            from .toolsets.live.portal import Portal
+            from .toolsets.live.access import Portal
 
             portal = Portal(self.home, self._own_environ)
             portal.call("session::delete", {"session_id": native})

@@ -67,7 +67,7 @@ def assistant(content: Content, *, model: str, provider: str, stop_reason: str =
 
 
 def function_result(content: Content, *, function_call_id: str, function_id: str, **fields: Any) -> Json:
-    """What a function gave, now."""
+    """The result of a function, now."""
     made = {"role": "function_result", "content": _blocks(content), "timestamp": _now()}
     return {**made, "function_call_id": function_call_id, "function_id": function_id, **fields}
 
@@ -78,15 +78,22 @@ class Sessions:
     def __init__(self, home: Path, table: Mapping[str, Any] | None = None) -> None:
         self._home = home
         self._table = table
+        self._live: Live | None = None
+
+    @property
+    def live(self) -> Live:
+        if self._live is None:
+            raise RuntimeError("used outside of `async with backstory.live.open(...)`")
+        return self._live
 
     async def __aenter__(self) -> Self:
-        # Sessions of another folder or server are not this home's to forget.
+        # The archive of this home does not hold sessions of another folder or server.
         forget = self._forget if self._table is None else None
-        self.live: Live = await open_live(self._home, table=self._table, wait_seconds=_WAIT_SECONDS, forget=forget)
+        self._live = await open_live(self._home, table=self._table, wait_seconds=_WAIT_SECONDS, forget=forget)
         return self
 
     def _forget(self, session_id: str) -> None:
-        """Delete what the archive of this home has of a session."""
+        """Delete a session from the archive of this home."""
         from .library import Library
 
         with Library(self._home) as library:
@@ -259,7 +266,7 @@ class Sessions:
     def bind(
         self, trigger_type: str, deliver: Callable[[Json, int], Awaitable[None]], config: Json | None = None
     ) -> Callable[[], None]:
-        """Call `deliver(payload, seq)` for every matching event; gives what ends that."""
+        """Call `deliver(payload, seq)` for every matching event. Returns a function that ends the binding."""
         return self.live.bind(f"python-{id(deliver)}-{time.monotonic_ns()}", trigger_type, config, deliver)
 
     def agent_session(self, session_id: str, *, metadata: Json | None = None) -> AgentSession:

@@ -9,12 +9,14 @@ import re
 from datetime import UTC, date, datetime
 from enum import StrEnum
 from functools import lru_cache
+from urllib.parse import unquote_to_bytes
 
 from msgspec import Struct
 
 __all__ = [
     "DEFAULT_TYPES",
     "EVENT_TYPES",
+    "FILE_SUFFIX",
     "SEARCHABLE_TYPES",
     "UID_BYTES",
     "EventRef",
@@ -26,12 +28,14 @@ __all__ = [
     "call_by_tokens",
     "digest",
     "event_id",
+    "file_name",
     "parse_id",
     "parse_rfc3339",
     "parse_time",
     "rfc3339",
     "session_id",
     "session_mark",
+    "session_of_file",
     "turn_id",
 ]
 
@@ -160,6 +164,32 @@ def _session_key(text: str) -> str:
     if not (source and slash and native):
         raise InvalidId(text)
     return key
+
+
+FILE_SUFFIX = ".jsonl"
+_PLAIN = re.compile(r"[A-Za-z0-9._-]+")
+_ENCODED = [chr(byte) if _PLAIN.match(chr(byte)) else f"%{byte:02X}" for byte in range(256)]
+
+
+def file_name(native_id: str) -> str:
+    """The file of a session with this id of its own: `[A-Za-z0-9._-]` as they are, every other byte as `%XX`."""
+    if _PLAIN.fullmatch(native_id):
+        return native_id + FILE_SUFFIX
+    return "".join(_ENCODED[byte] for byte in native_id.encode()) + FILE_SUFFIX
+
+
+def session_of_file(name: str) -> str | None:
+    """The session's own id in a file name; None for a name that `file_name` does not give."""
+    stem = name.removesuffix(FILE_SUFFIX)
+    if stem == name or not stem:
+        return None
+    if _PLAIN.fullmatch(stem):
+        return stem
+    try:
+        native_id = unquote_to_bytes(stem).decode()
+        return native_id if file_name(native_id) == name else None
+    except UnicodeError:
+        return None
 
 
 def call_by_tokens(agent: str, input: int, output: int, cache_read: int, cache_write: int) -> str:

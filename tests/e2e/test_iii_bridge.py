@@ -74,14 +74,14 @@ def reaches_main(server: Served) -> bool:
     return answer.status_code == 200
 
 
-@pytest.fixture
-def topology(tmp_path: Path) -> Iterator[Topology]:
+@pytest.fixture(scope="class")
+def topology(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Topology]:
     with ExitStack() as stack:
-        yield Topology(tmp_path, stack)
+        yield Topology(tmp_path_factory.mktemp("topology"), stack)
 
 
 class TestBridge:
-    """Bridged instances tell their subscribers what the main tells them: everything, once, whoever made it."""
+    """Subscribers of bridged instances get every event of the main once, of any origin."""
 
     def test_a_change_anywhere_reaches_everyone_once(self, topology: Topology) -> None:
         session_id = topology.left.call("create")["session_id"]
@@ -107,7 +107,24 @@ class TestBridge:
         topology.heard(*(f"{name} {number}" for name in ("left", "right") for number in range(20)))
         assert len(topology.main.call("messages", {"session_id": session_id})["messages"]) == 40
 
-    def test_a_killed_main_comes_back_and_nobody_misses_anything(self, topology: Topology) -> None:
+    def test_without_a_main_calls_fail_in_time(self, tmp_path: Path) -> None:
+        with Served(bridge(tmp_path, "ws://127.0.0.1:9", timeout_ms=200)) as alone:
+            answer = httpx.post(alone.url + "/session/create", json={}, timeout=30)
+            assert answer.status_code == 503
+            assert answer.json()["error"]["message"].startswith("session/storage: ")
+
+    def test_a_bridge_to_itself_is_refused(self, tmp_path: Path) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+        answer = run(bridge(tmp_path / "self", f"ws://localhost:{port}/"), "serve", "--port", str(port))
+        assert answer.returncode == 1
+        assert "this very server" in answer.stderr
+
+
+class TestKilledMain:
+    """A main that is killed comes back, and no subscriber misses an event."""
+
+    def test_everything_arrives(self, topology: Topology) -> None:
         session_id = topology.main.call("create")["session_id"]
         topology.say(topology.right, session_id, "before")
         topology.heard("before")
@@ -121,19 +138,6 @@ class TestBridge:
         drain(topology.seen[0])
         topology.say(topology.left, session_id, "after")
         topology.heard("after")
-
-    def test_without_a_main_calls_fail_in_time(self, tmp_path: Path) -> None:
-        with Served(bridge(tmp_path, "ws://127.0.0.1:9", timeout_ms=200)) as alone:
-            answer = httpx.post(alone.url + "/session/create", json={}, timeout=30)
-            assert answer.status_code == 503
-            assert answer.json()["error"]["message"].startswith("session/storage: ")
-
-    def test_a_bridge_to_itself_is_refused(self, tmp_path: Path) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as taken:
-            port = taken.getsockname()[1]
-        answer = run(bridge(tmp_path / "self", f"ws://localhost:{port}/"), "serve", "--port", str(port))
-        assert answer.returncode == 1
-        assert "this very server" in answer.stderr
 
 
 def is_back(client: Client) -> bool:

@@ -16,9 +16,9 @@ from tests.e2e.served import Served, eventually
 pytestmark = pytest.mark.filterwarnings("ignore:.*is deprecated and will be removed:DeprecationWarning")
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Served]:
-    with Served(tmp_path) as server:
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with Served(tmp_path_factory.mktemp("home")) as server:
         yield server
 
 
@@ -33,7 +33,7 @@ def drain(seen: queue.Queue[Any]) -> list[Any]:
 
 
 class TestQuickstart:
-    """What the documentation of the session functions shows works as it is written."""
+    """The examples of the documentation work as they are written."""
 
     def test_create_append_read(self, client: Client) -> None:
         created = client.call("session::create", {"title": "Weather question", "metadata": {"owner": "u_1"}})
@@ -82,7 +82,7 @@ class TestQuickstart:
 
 
 class TestAway:
-    """Who was away goes on where it was; who stayed is connected again by itself."""
+    """A client that was away resumes where it was; one that stayed reconnects by itself."""
 
     def test_replay_from_a_position(self, client: Client) -> None:
         first = client.on("session::created", function_id="first")

@@ -17,8 +17,8 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.routing import WebSocketRoute
 
+from backstory.config import expand_placeholders
 from backstory.faces.http.iii import Engine, iii_socket
-from backstory.livefiles import expand_placeholders
 from tests.e2e.iii_client import MESSAGE, Client, TriggerHandler, connected, iii
 from tests.e2e.served import Process, eventually, run
 
@@ -212,7 +212,7 @@ class TestConfiguration:
                 assert client.call("session::config-status")["last_outcome"] == "applied"
 
     def test_an_engine_that_was_away(self, tmp_path: Path) -> None:
-        """It is told the schema again, and asked for what changed meanwhile."""
+        """The worker registers its schema again and reads the values that changed."""
         with ExitStack() as stack:
             with running_engine() as url:
                 configuration = ConfigurationWorker(stack.enter_context(connected(url)))
@@ -236,26 +236,32 @@ class TestConfiguration:
         status = client.call("session::config-status")
         return status if status["last_outcome"] == "rejected" else None
 
-    @pytest.mark.parametrize(
-        ("name", "text"),
-        [
-            ("seed.json", '{"default_list_limit": 7}'),
-            ("seed.toml", "[live]\ndefault_list_limit = 7\n"),
-            ("seed.yaml", "# the seed's own form\ndefault_list_limit: 7\n"),
-        ],
-    )
-    def test_a_seed(self, engine: str, tmp_path: Path, name: str, text: str) -> None:
-        if name.endswith(".yaml"):
-            pytest.importorskip("yaml")
-        (tmp_path / name).write_text(text)
+    def test_a_seed(self, engine: str, tmp_path: Path) -> None:
+        seed = tmp_path / "seed.json"
+        seed.write_text('{"default_list_limit": 7}')
         with connected(engine) as keeper:
             configuration = ConfigurationWorker(keeper)
-            arguments = ("live", "worker", "--url", engine, "--json", "--config", str(tmp_path / name))
+            arguments = ("live", "worker", "--url", engine, "--json", "--config", str(seed))
             with Process(tmp_path, *arguments):
                 assert configuration.value == {"default_list_limit": 7}
             configuration.set({"id": "session-manager", "value": {"default_list_limit": 8}})
             with Process(tmp_path, *arguments):
                 assert configuration.value == {"default_list_limit": 8}
+
+    def test_forms_of_a_seed(self, tmp_path: Path) -> None:
+        """JSON, TOML with or without the name of the table, and YAML."""
+        pytest.importorskip("yaml")
+        from backstory.faces.http.iii.worker import read_seed
+
+        forms = {
+            "seed.json": '{"default_list_limit": 7}',
+            "seed.toml": "[live]\ndefault_list_limit = 7\n",
+            "bare.toml": "default_list_limit = 7\n",
+            "seed.yaml": "# a comment\ndefault_list_limit: 7\n",
+        }
+        for name, text in forms.items():
+            (tmp_path / name).write_text(text)
+            assert read_seed(tmp_path / name) == {"default_list_limit": 7}
 
     def test_a_bad_value_at_the_start(self, engine: str, tmp_path: Path) -> None:
         with connected(engine) as keeper:

@@ -71,7 +71,7 @@ class TestServed:
 
 
 class TestInPython:
-    """Without a server the sessions are forgotten by who deletes them, or by who comes next."""
+    """Without a server the process that deletes a session forgets it, or the next one."""
 
     def talk(self, library: Library) -> None:
         async def scenario() -> None:
@@ -83,64 +83,6 @@ class TestInPython:
         library.sync()
         assert sessions_with(library, "quokka") == {"s"}
 
-    def test_the_log_is_blanked(self, library: Library) -> None:
-        """Who asks for old events gets none of a deleted session, and no file has its words; others are all there."""
-
-        async def scenario() -> list[str]:
-            async with live.open(library.home) as sessions:
-                for session_id in ("s", "t"):
-                    await sessions.ensure(session_id, title=f"About {session_id}")
-                    await sessions.append(session_id, live.user(f"the quokka of {session_id}"))
-                await sessions.delete("s")
-                await sessions.ensure("s")
-                await sessions.append("s", live.user("the numbat"))
-            async with live.open(library.home) as sessions:
-                told = []
-                async for event in sessions.follow(after=0):
-                    told.append(f"{event.trigger_type} {event.payload}")
-                    if "numbat" in told[-1]:
-                        return told
-            raise AssertionError
-
-        told = asyncio.run(scenario())
-        assert not [event for event in told if "quokka of s" in event or "About s" in event]
-        assert [event.split()[0] for event in told] == [
-            "session::created",
-            "session::message-added",
-            "session::deleted",
-            "session::created",
-            "session::message-added",
-        ]
-        kept = b"".join(path.read_bytes() for path in (library.home / "live").rglob("*.jsonl"))
-        assert b"quokka of s" not in kept
-        assert b"quokka of t" in kept
-
-    def test_blanking_that_was_cut_short_is_finished(self, library: Library) -> None:
-        """The beginning of a line is new and its rest still old, or the reverse."""
-        log = library.home / "live" / ".store" / "journal" / "0000000000000000.jsonl"
-
-        def refuse(session_id: str) -> None:
-            raise OSError("the archive is away")
-
-        async def use(*calls: tuple[str, dict[str, Any]]) -> bytes:
-            async with Live(library.home, forget=refuse, environ={}) as sessions:
-                for function, request in calls:
-                    await sessions.call(f"session::{function}", request)
-            return log.read_bytes()
-
-        def talk(session_id: str) -> tuple[str, dict[str, Any]]:
-            message = live.user(f"{'much ' * 99}the quokka of {session_id}")
-            return "append", {"session_id": session_id, "message": message}
-
-        before = asyncio.run(use(*(("ensure", {"session_id": name}) for name in "st"), talk("t"), talk("s")))
-        after = asyncio.run(use(("delete", {"session_id": "s"})))
-        assert b"quokka of s" not in after
-        assert b"quokka of t" in after
-        middle = before.index(b"the quokka of s")
-        for first, second in ((before, after), (after, before)):
-            log.write_bytes(first[:middle] + second[middle : len(before)] + after[len(before) :])
-            assert asyncio.run(use()) == after
-
     def test_deleted(self, library: Library) -> None:
         self.talk(library)
 
@@ -151,6 +93,32 @@ class TestInPython:
         asyncio.run(scenario())
         assert sessions_with(library, "quokka") == set()
         self.talk(library)
+
+    def test_no_file_of_the_home_holds_its_words(self, tmp_path: Path) -> None:
+        """Files of the live sessions, of the archive and of its index."""
+        home, word = tmp_path / ".backstory", b"xylophagous"
+
+        def holding() -> list[str]:
+            return [path.name for path in home.rglob("*") if path.is_file() and word in path.read_bytes()]
+
+        async def talk() -> None:
+            async with live.open(home) as sessions:
+                await sessions.ensure("s", title=word.decode(), metadata={"owner": word.decode()})
+                await sessions.append("s", live.user(f"the {word.decode()}"))
+                await sessions.ensure("t", title="nougat")
+                await sessions.append("t", live.user("the nougat"))
+
+        async def delete() -> None:
+            async with live.open(home) as sessions:
+                assert await sessions.delete("s")
+
+        asyncio.run(talk())
+        with Library(home, agents_home=tmp_path, environ={}) as library:
+            library.sync()
+            assert sessions_with(library, word.decode()) == {"s"}
+            assert holding()
+        asyncio.run(delete())
+        assert holding() == []
 
     def test_another_folder_is_not_of_this_home(self, library: Library, tmp_path: Path) -> None:
         self.talk(library)
@@ -220,6 +188,6 @@ class TestInPython:
             world.call("delete", session_id="s")
             world.crash_and_reopen()
             store: Any = world.live._adapter._store  # type: ignore[attr-defined]
-            assert list(store.index.deleted()) == ["s"]
+            assert list(store.index.deleted("archive")) == ["s"]
         finally:
             world.end()

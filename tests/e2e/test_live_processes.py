@@ -61,7 +61,7 @@ class Server:
 
 
 class Listener:
-    """Everything a server tells of added messages, over SSE."""
+    """The added messages that a server sends over SSE."""
 
     def __init__(self, server: Server) -> None:
         self.words: list[str] = []
@@ -105,7 +105,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Server]]:
 
 
 class TestTopology:
-    """Whatever is written anywhere is everywhere, once, also when the main is killed in the middle of it."""
+    """A message written at any process reaches all of them once, also when the main is killed in between."""
 
     def test_three_processes(self, start: Callable[..., Server]) -> None:
         main = start("main")
@@ -145,8 +145,10 @@ class TestTopology:
 
         writer = threading.Thread(target=write)
         writer.start()
-        for _ in range(2):
-            time.sleep(0.3)
+        for count in (40, 120):
+            while len(acknowledged) < count:
+                assert writer.is_alive()
+                time.sleep(0.01)
             main.stop(signal.SIGKILL)
             main.start()
         writer.join(120)

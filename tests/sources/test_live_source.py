@@ -152,7 +152,7 @@ class TestEvents:
 
 
 class TestStreaming:
-    """An answer that grows is told as it stands when it is read, nothing of it twice, and no word is cut."""
+    """A growing answer is emitted as it is when it is read, no part of it twice, and no word is cut."""
 
     def stream(self, machine: Machine, session_id: str, entry_id: str, words: str) -> None:
         machine.world.call("update-message", session_id=session_id, entry_id=entry_id, content=text(words))
@@ -222,7 +222,7 @@ class TestStreaming:
 
 
 class TestSearch:
-    """What is appended is found by a search within a second."""
+    """A search finds appended messages."""
 
     def test_found(self, machine: Machine) -> None:
         stop = threading.Event()

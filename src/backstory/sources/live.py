@@ -1,8 +1,8 @@
 """Live sessions: the files of Backstory's own conversation store, read like any transcript.
 
-A message may be written again and again while it is streamed. As long as the session says it is working, such a message
-waits until it is done. From a session that does not say, the latest state is taken each time the file is read, and only
-what was added to it since.
+A message may be rewritten many times while it is streamed. As long as the status of the session is `working`, such a
+message waits until it is complete. Without a status its latest state is read each time, and only the text that was
+added since is emitted.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 
-from ..livefiles import STATE_FOLDER, configured_folder, session_of
-from ..model import EventType, digest
+from ..config import LIVE_STATE, configured_live_folder
+from ..model import EventType, digest, session_of_file
 from .base import About, Event, Item, Lookup, Parser, Transcript, TurnEnd, Usage
 
 __all__ = ["Live"]
@@ -23,22 +23,22 @@ __all__ = ["Live"]
 _RECENT = 50
 _MOST = 2**53
 Json = dict[str, Any]
-Told = list[tuple[int, str]]
-"""Of each stretch of text in a message, how much was told, and a digest of that."""
+Emitted = list[tuple[int, str]]
+"""For each text of a message: the length that was emitted, and a digest of it."""
 
 
 class Live:
     name = "live"
 
     def roots(self, home: Path, environ: Mapping[str, str]) -> list[Path]:
-        folder = configured_folder(home, environ)
+        folder = configured_live_folder(home, environ)
         return [folder] if folder is not None else []
 
     def accepts(self, path: Path) -> bool:
-        return session_of(path.name) is not None and path.parent.parent.name != STATE_FOLDER
+        return session_of_file(path.name) is not None and path.parent.parent.name != LIVE_STATE
 
     def describe(self, path: Path, head: bytes) -> Transcript | None:
-        session = session_of(path.name)
+        session = session_of_file(path.name)
         if session is None or not head.startswith(b'{"type":'):
             return None
         return Transcript(source=self.name, path=path, session=session)
@@ -59,15 +59,15 @@ class Live:
         return None
 
 
-class _State(msgspec.Struct):
+class _State(msgspec.Struct, rename={"emitted": "told"}):
     about: tuple[str, str, str | None] | None = None
     status: str = "idle"
     model: str | None = None
-    """The model of the latest answer: what follows from functions is its work."""
+    """The model of the latest answer, to which the results of functions belong."""
     waiting: Json | None = None
-    """The entry written last, which may be written again at once."""
-    told: dict[str, Told] = {}
-    """The entries told last: what of their texts."""
+    """The latest entry, which may be rewritten soon."""
+    emitted: dict[str, Emitted] = {}
+    """The latest entries, with the texts that were emitted. Saved as `told`."""
 
 
 class _Parser:
@@ -108,7 +108,7 @@ class _Parser:
         self._state.waiting = entry
 
     def _is_streamed(self, entry: Json) -> bool:
-        """Whether more of it is to come."""
+        """True if the message is still being streamed."""
         message = entry.get("message") or {}
         unfinished = entry.get("revision") or not _has_text(message.get("content"))
         return self._state.status == "working" and message.get("role") == "assistant" and bool(unfinished)
@@ -117,23 +117,23 @@ class _Parser:
         entry, self._state.waiting = self._state.waiting, None
         if entry is None:
             return
-        before = self._state.told.pop(entry["id"], [])
-        told: Told = []
+        before = self._state.emitted.pop(entry["id"], [])
+        emitted: Emitted = []
         for item in _items(self._session, entry, self._state.model):
             if isinstance(item, Event) and item.type is EventType.ASSISTANT_RESPONSE:
-                item, part = _news(item, before[len(told)] if len(told) < len(before) else (0, _mark("")))
-                told.append(part)
+                item, part = _added(item, before[len(emitted)] if len(emitted) < len(before) else (0, _mark("")))
+                emitted.append(part)
             if isinstance(item, Event):
                 self._state.model = item.model or self._state.model
             if not isinstance(item, Event) or item.text.strip() or item.type is EventType.TOOL_CALL:
                 yield item
-        self._state.told[entry["id"]] = told
-        if len(self._state.told) > _RECENT:
-            del self._state.told[next(iter(self._state.told))]
+        self._state.emitted[entry["id"]] = emitted
+        if len(self._state.emitted) > _RECENT:
+            del self._state.emitted[next(iter(self._state.emitted))]
 
 
-def _news(answer: Event, before: tuple[int, str]) -> tuple[Event, tuple[int, str]]:
-    """What an answer says that was not told, from the beginning of the word where that ended; and what is told now."""
+def _added(answer: Event, before: tuple[int, str]) -> tuple[Event, tuple[int, str]]:
+    """The text that was added to an answer, from the start of the word at the seam, and the new state of the text."""
     text, (length, mark) = answer.text, before
     if 0 < length <= len(text) and _mark(text[:length]) == mark:
         start = length
@@ -149,7 +149,7 @@ def _mark(text: str) -> str:
 
 
 def _items(session: str, entry: Json, model: str | None) -> Iterator[Item]:
-    """What an entry says. The same text of the same entry is the same event, wherever in the file it is read again."""
+    """The items of an entry. The same text of the same entry has the same uid, wherever in the file it is repeated."""
     common: Json = {"ts": entry["timestamp"]}
 
     def uid(*parts: str) -> bytes:
@@ -211,7 +211,7 @@ def _answer(message: Json, uid: Any, common: Json) -> Iterator[Item]:
 
 
 def _usage(key: bytes, message: Json, usage: Json, ts: int) -> Usage:
-    # More than the archive can count is as much as it can count.
+    # The archive stores counts up to this.
     usage = {name: min(value, _MOST) if isinstance(value, int) else value for name, value in usage.items()}
     read, write = usage.get("cache_read") or 0, usage.get("cache_write") or 0
     return Usage(
@@ -241,7 +241,7 @@ def _has_text(content: Any) -> bool:
 
 
 def _custom_text(entry: Json) -> str:
-    """Readable where it can be: the summary of a compaction, a text; otherwise the data as it is."""
+    """The summary of a compaction or a text; otherwise the data as JSON."""
     data = entry.get("data")
     if isinstance(data, dict) and isinstance(data.get("summary"), str):
         return str(data["summary"])

@@ -89,7 +89,7 @@ class TestFork:
 
 
 class TestSetActiveLeaf:
-    """The active path ends elsewhere; nobody is told and no time changes."""
+    """The active path ends at another entry; there is no event, and no time changes."""
 
     def test_switch(self, world: World) -> None:
         session_id = world.session()
@@ -120,7 +120,7 @@ class TestSetActiveLeaf:
 
 
 class TestManyBranches:
-    """Paths stay right however entries branch, and whatever the index is made from."""
+    """Paths are right for any branches, and after any rebuild of the index."""
 
     def test_any_tree(self, world: World) -> None:
         session_id = world.session()

@@ -47,20 +47,18 @@ class TestSurface:
         with pytest.raises(KeyError):
             world.call("unheard-of")
 
-    @pytest.mark.parametrize("name", [*PUBLIC, *(f"store::{name}" for name in STORE)])
-    @pytest.mark.parametrize(
-        "data", [[], "x", 1, True, {"session_id": 5, "entry_id": 5, "meta": 5, "events": 5, "id": 5}]
-    )
-    def test_nonsense_is_refused(self, world: World, name: str, data: Any) -> None:
-        if isinstance(data, dict) and name in (
-            "create",
-            "list",
-            "config-status",
-            "on-config-change",
-            "store::list-metas",
-        ):
-            pytest.skip("takes none of these fields")
-        assert world.refused(name, data) == "invalid_request"
+    def test_nonsense_is_refused(self, world: World) -> None:
+        for name in [*PUBLIC, *(f"store::{name}" for name in STORE)]:
+            for data in [[], "x", 1, True, {"session_id": 5, "entry_id": 5, "meta": 5, "events": 5, "id": 5}]:
+                if isinstance(data, dict) and name in (
+                    "create",
+                    "list",
+                    "config-status",
+                    "on-config-change",
+                    "store::list-metas",
+                ):
+                    continue  # it has none of these fields
+                assert world.refused(name, data) == "invalid_request"
 
     def test_errors_say_which_field(self, world: World) -> None:
         with pytest.raises(Exception, match=r"session/invalid_request: message\.role: invalid value 'bot'"):

@@ -199,8 +199,7 @@ class TestDoctor:
         """Doctor looks where ingest reads, Backstory's own folders included."""
         backstory("sync")
         assert "otel" not in backstory("doctor").out
-        folder = home / ".backstory" / "otel"
-        (folder / file_name("s-1")).write_text("{}\n")
+        session_file(home / ".backstory", "s-1").write_text("{}\n")
 
         assert "  otel  0 sessions\n    1 file" in backstory("doctor").out
 

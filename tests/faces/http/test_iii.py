@@ -12,6 +12,8 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
+from backstory.faces.http.iii import triggers
+
 from .conftest import Running
 
 MESSAGE = {"role": "user", "content": [{"type": "text", "text": "hello"}], "timestamp": 1}
@@ -76,9 +78,8 @@ class TestConnection:
             client.sync()
         assert [record.getMessage().count("registerservice") for record in caplog.records] == [1]
 
-    @pytest.mark.parametrize(
-        "text",
-        [
+    def test_malformed_frames_are_ignored(self, client: Client) -> None:
+        for text in [
             "",
             "not json",
             "[]",
@@ -94,11 +95,9 @@ class TestConnection:
             '{"type": "invokefunction", "function_id": "f", "data": ' + "[" * 100_000 + "]" * 100_000 + "}",
             '{"type": "ping", "x": "\\ud800"}',
             "{" * 50_000,
-        ],
-    )
-    def test_malformed_frames_are_ignored(self, client: Client, text: str) -> None:
-        client.socket.send(text)
-        client.sync()
+        ]:
+            client.socket.send(text)
+            client.sync()
 
     def test_binary_messages_are_ignored(self, client: Client) -> None:
         client.socket.send(b"OTLP{}")
@@ -110,18 +109,18 @@ class TestConnection:
         assert answer["invocation_id"] == "1"
         assert answer["error"]["code"] == "invocation_failed"
 
-    @pytest.mark.parametrize("depth", [900, 1500, 100_000])
-    @pytest.mark.parametrize("ids_first", [True, False])
-    def test_a_deeply_nested_call_is_answered(self, client: Client, depth: int, ids_first: bool) -> None:
-        ids = '"invocation_id": "deep", "function_id" : "session::append"'
-        data = f'"data": {{"type": "x", "message": {"[" * depth}{"]" * depth}, "invocation_id": "inner"}}'
-        fields = f"{ids}, {data}" if ids_first else f"{data}, {ids}"
-        client.socket.send(f'{{"type":"invokefunction", {fields}}}')
-        answer = client.receive()
-        assert (answer["type"], answer["invocation_id"]) == ("invocationresult", "deep")
-        assert answer["function_id"] == "session::append"
-        assert answer["error"]["message"].startswith("session/")
-        client.sync()
+    def test_a_deeply_nested_call_is_answered(self, client: Client) -> None:
+        for depth in [900, 1500, 100_000]:
+            for ids_first in [True, False]:
+                ids = '"invocation_id": "deep", "function_id" : "session::append"'
+                data = f'"data": {{"type": "x", "message": {"[" * depth}{"]" * depth}, "invocation_id": "inner"}}'
+                fields = f"{ids}, {data}" if ids_first else f"{data}, {ids}"
+                client.socket.send(f'{{"type":"invokefunction", {fields}}}')
+                answer = client.receive()
+                assert (answer["type"], answer["invocation_id"]) == ("invocationresult", "deep")
+                assert answer["function_id"] == "session::append"
+                assert answer["error"]["message"].startswith("session/")
+                client.sync()
 
     def test_a_huge_frame_ends_the_connection(self, server: Running, client: Client, other: Client) -> None:
         with suppress(ConnectionClosed):
@@ -132,7 +131,7 @@ class TestConnection:
 
 
 class TestOwnFunctions:
-    """The session functions answer calls; what goes wrong is told without details of this machine."""
+    """The session functions answer calls; errors have no details of this machine."""
 
     def test_call(self, client: Client) -> None:
         answer = client.call("session::create", {"session_id": "s_1"})
@@ -397,7 +396,10 @@ class TestClientsTriggerTypes:
         assert answer["type"] == "triggerregistrationresult"
         assert "error" not in answer
 
-    def test_a_silent_provider_is_asked_again_until_it_answers(self, client: Client, other: Client) -> None:
+    def test_a_silent_provider_is_asked_again_until_it_answers(
+        self, client: Client, other: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(triggers, "REMINDERS", (0.02, 60.0))
         self.provide(client)
         client.sync()
         self.bind(other)
@@ -515,7 +517,7 @@ class TestReattach:
 
 
 class TestEngineFunctions:
-    """What the SDKs ask of an engine is answered: who is here, and what can be called and bound."""
+    """The functions that the SDKs expect of an engine: workers, functions, triggers."""
 
     def test_workers(self, client: Client) -> None:
         client.send("invokefunction", function_id="engine::workers::register", data={"name": "app", "runtime": "x"})
@@ -539,7 +541,7 @@ class TestEngineFunctions:
 
 
 class TestSlowClients:
-    """A client that does not read costs a bounded amount of memory and nobody else's time."""
+    """A client that does not read costs a bounded amount of memory and does not delay others."""
 
     @pytest.fixture
     def deaf(self, server: Running) -> Iterator[Client]:

@@ -214,7 +214,7 @@ class WorkerThread:
 
 
 class TestWorker:
-    """The session functions and trigger types are served at somebody else's engine in the same way."""
+    """The session functions and trigger types are served at another engine in the same way."""
 
     @pytest.fixture
     def engine(self) -> Iterator[ForeignEngine]:

@@ -11,7 +11,7 @@ from tests.live_world import World
 
 @pytest.fixture
 def new_world(tmp_path: Path) -> Iterator[Callable[..., World]]:
-    """Makes worlds; whatever they leave running ends with the test."""
+    """Makes worlds, which end with the test."""
     worlds: list[World] = []
 
     def make(home: Path = tmp_path, config: dict[str, Any] | None = None, **more: Any) -> World:

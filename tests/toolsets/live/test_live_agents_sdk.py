@@ -155,7 +155,7 @@ class TestSharedSession:
         run(tmp_path, scenario)
 
     def test_pop_between_adds(self, tmp_path: Path) -> None:
-        """What is added while an item is popped stays."""
+        """Items that are added while another is popped stay."""
 
         async def scenario(live: Live) -> None:
             session = AgentSession(live, "s")

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from backstory.config import ConfigError
-from backstory.livefiles import data_folder, expand_placeholders
-from backstory.toolsets.live import Live
+from backstory.config import ConfigError, expand_placeholders, live_folder
+from backstory.toolsets.live import Live, runtime
 from backstory.toolsets.live.adapters import FsAdapter
 from backstory.toolsets.live.settings import BridgeSettings, FsSettings, parse_settings
 from tests.live_world import World, short, text, user, without
@@ -40,16 +39,15 @@ class TestTable:
             settings = parse_settings(fs(given), tmp_path, {})
             assert isinstance(settings.adapter, FsSettings)
             assert settings.adapter.data_dir == str(expected)
-            assert data_folder(fs(given), tmp_path, {}) == expected
+            assert live_folder(fs(given), tmp_path, {}) == expected
 
     def test_bridge(self, tmp_path: Path) -> None:
         table = {"adapter": {"name": "bridge", "config": {"url": "ws://h:1"}}}
         assert parse_settings(table, tmp_path, {}).adapter == BridgeSettings("ws://h:1", 5000)
-        assert data_folder(table, tmp_path, {}) is None
+        assert live_folder(table, tmp_path, {}) is None
 
-    @pytest.mark.parametrize(
-        ("table", "wrong"),
-        [
+    def test_refused(self, tmp_path: Path) -> None:
+        for table, wrong in [
             ({"unknown": 1}, "unknown"),
             ({"max_list_limit": 0}, "max_list_limit"),
             ({"max_list_limit": True}, "max_list_limit"),
@@ -67,19 +65,16 @@ class TestTable:
             ({"adapter": {"name": "bridge", "config": {"url": "ws://h:99999"}}}, "99999"),
             ({"adapter": {"name": "bridge", "config": {"url": "ws://h", "timeout_ms": 0}}}, "timeout_ms"),
             ({"adapter": {"name": "fs", "config": {"data_dir": "${NOT_SET}"}}}, "NOT_SET is not set"),
-        ],
-    )
-    def test_refused(self, tmp_path: Path, table: dict[str, Any], wrong: str) -> None:
-        with pytest.raises(ConfigError, match=wrong):
-            parse_settings(table, tmp_path, {})
+        ]:
+            with pytest.raises(ConfigError, match=wrong):
+                parse_settings(table, tmp_path, {})
 
 
 class TestPlaceholders:
     """`${NAME:default}` is filled in; a value that is nothing else takes the type its text reads as."""
 
-    @pytest.mark.parametrize(
-        ("written", "expanded"),
-        [
+    def test_expanded(self) -> None:
+        for written, expanded in [
             ("${A:50}", 50),
             ("${A:1.5}", 1.5),
             ("${A:true}", True),
@@ -95,10 +90,8 @@ class TestPlaceholders:
             ("$A ${} {A}", "$A ${} {A}"),
             (5, 5),
             (["${A:1}", {"k": "${A:2}"}], [1, {"k": 2}]),
-        ],
-    )
-    def test_expanded(self, written: Any, expanded: Any) -> None:
-        assert expand_placeholders(written, {"SET": "value", "NUMBER": "7"}) == expanded
+        ]:
+            assert expand_placeholders(written, {"SET": "value", "NUMBER": "7"}) == expanded
 
     def test_in_use(self, tmp_path: Path) -> None:
         table = {
@@ -183,7 +176,7 @@ class TestReload:
 
 
 class TestExchange:
-    """Another store takes the place of the current one at once, and subscribers are told what is in it."""
+    """Another store replaces the current one at once, and subscribers get its content."""
 
     def test_state_is_told_parents_first(self, world: World, tmp_path: Path, new_world: NewWorld) -> None:
         other = new_world(tmp_path / "other", config=fs(str(tmp_path / "b")))
@@ -279,9 +272,10 @@ class TestExchange:
 
 
 class TestWatchedFile:
-    """A change of config.toml is noticed without being told of it."""
+    """A change of config.toml is noticed."""
 
-    def test_noticed(self, tmp_path: Path) -> None:
+    def test_noticed(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(runtime, "_WATCH_SECONDS", 0.01)
         path = tmp_path / "config.toml"
 
         async def scenario() -> None:

@@ -1,4 +1,4 @@
-"""What is left after a crash: every mutation whole or not at all, whatever was cut off where."""
+"""Crashes: every mutation is there whole or not at all, wherever it was cut off."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Cut:
         world.crash()
 
     def reopen(self, data: bytes, log: bytes | None) -> Any:
-        """What is there with these bytes in the session's file and the journal; without a journal there is no index."""
+        """The state with these bytes in the session's file and the journal; without a journal there is no index."""
         shutil.rmtree(self.world.folder / ".store")
         self.file.write_bytes(data)
         if log is not None:
@@ -172,7 +172,7 @@ class TestAfterACrash:
         assert caught.value.code == "invalid_cursor"
         for number in range(10):
             world.append(session_id, user(f"{number}"))
-        with pytest.raises(LiveError, match="not kept any more"):
+        with pytest.raises(LiveError, match="no longer kept"):
             world.bind("session::message-added", {"after": seen})
         got = world.bind("session::message-added", {"after": world.live.last_seq - 10})
         world.settle()
@@ -269,7 +269,7 @@ class TestKilled:
     """A process that is killed while it writes, synced to the disk, has lost nothing that it acknowledged."""
 
     def killed(self, home: Path, lines: int) -> list[list[str]]:
-        """What was acknowledged until it was killed after so many lines, or shortly after them."""
+        """The lines that were acknowledged until the process was killed, after a number of them or a little later."""
         with subprocess.Popen([sys.executable, "-c", KILLED, str(home)], stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             said = [process.stdout.readline() for _ in range(lines)]

@@ -1,4 +1,4 @@
-"""The store on disk: what its files hold, who may write them, and what happens when the disk does not cooperate."""
+"""The store on disk: its files, its one writer, and failures of the disk."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class TestFiles:
 
 
 class TestForeignFiles:
-    """Files of other writers are read as they are, whatever order and kind their records have."""
+    """Files of other writers are read as they are, with records of any order and kind."""
 
     def meta(self, **more: Any) -> dict[str, Any]:
         fields = {"session_id": "x", "title": "T", "description": "", "status": "idle"}
@@ -219,7 +219,7 @@ class TestBadFiles:
         assert world.said(session_id) == ["before", "spoil me", "after", "on"]
 
     def test_a_spoilt_event(self, world: World) -> None:
-        """The others are told."""
+        """The other events are delivered."""
         session_id = world.session()
         for words in ("before", "spoil me", "after"):
             world.append(session_id, user(words))
@@ -328,7 +328,7 @@ class TestFailedSync:
 
 
 class TestOtherPrograms:
-    """A file that somebody else changes while it is open is left alone, and what cannot be undone stops everything."""
+    """A file that another program changes while it is open is left alone; a torn write stops the store."""
 
     def test_changed_under_us(self, world: World) -> None:
         session_id, other = world.session(), world.session()
@@ -385,7 +385,7 @@ class TestBrokenOff:
 
 
 class TestLock:
-    """A folder has one writer; a second one is told who that is."""
+    """A folder has one writer; a second one gets an error that names it."""
 
     def test_second_process(self, world: World) -> None:
         code = (

@@ -1,4 +1,4 @@
-"""Whatever is done in whatever order, with crashes in between: the store says what a dictionary would."""
+"""Any calls in any order, with crashes in between: the store answers as a dictionary would."""
 
 from __future__ import annotations
 

@@ -6,11 +6,14 @@ import asyncio
 import gc
 from typing import Any
 
+import pytest
+
+from backstory.toolsets.live import journal
 from tests.live_world import World, text, user
 
 
 class TestSlowSubscribers:
-    """What does not fit a subscriber's queue is read back later: nothing is lost, nothing is out of order."""
+    """Events that do not fit a subscriber's queue are read from the log later, all of them and in order."""
 
     def test_everything_arrives_in_order(self, world: World) -> None:
         session_id = world.session()
@@ -90,8 +93,36 @@ class TestSlowSubscribers:
         assert len(got) > 700
 
 
+class TestBehindTheLog:
+    """A binding that is slower than the log is long gets the current state instead of the events that are dropped."""
+
+    def test_gets_the_state(self, new_world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(journal, "SEGMENT_BYTES", 100_000)
+        world: World = new_world(config={"adapter": {"name": "fs", "config": {"fsync": "off", "replay_mb": 1}}})
+        session_id = world.session()
+        gate = asyncio.Event()
+        got: list[str] = []
+
+        async def wait(payload: Any, seq: int) -> None:
+            await gate.wait()
+            got.append(payload["entry_id"])
+
+        world.bind("session::message-added", {}, wait)
+        store: Any = world.live._adapter._store  # type: ignore[attr-defined]
+        for number in range(120):
+            world.append(session_id, user(f"{number}" * 10_000))
+            store._rotate()
+        world.run(store.upkeep.save())
+        assert store.journal.oldest > 60
+        gate.set()
+        added = set(world.entry_ids(session_id))
+        world.until(lambda: set(got) == added)
+        after = world.append(session_id, user("after"))
+        world.until(lambda: got[-1] == after)
+
+
 class TestGoneSubscribers:
-    """Who stops listening is forgotten."""
+    """A subscriber that stops is removed."""
 
     def test_a_broken_off_loop(self, world: World) -> None:
         async def scenario() -> None:
@@ -137,7 +168,7 @@ class TestGoneSubscribers:
 
 
 class TestDurableFirst:
-    """Nobody is told of a change before it is as durable as the settings ask for, nor is the caller."""
+    """A change is published and acknowledged when it is as durable as the settings ask for."""
 
     def test_events_come_with_the_acknowledgement(self, new_world: Any) -> None:
         world: World = new_world()

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from backstory.toolsets.live import Live
-from backstory.toolsets.live.portal import Portal
+from backstory.toolsets.live.access import Portal
 
 BUSY = """
 import sys, threading
 from pathlib import Path
-from backstory.toolsets.live.portal import Portal
+from backstory.toolsets.live.access import Portal
 
 portal = Portal(Path(sys.argv[1]), {})
 

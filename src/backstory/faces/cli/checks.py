@@ -253,7 +253,7 @@ def _transcript_problems(found: Diagnosis) -> Iterator[Problem]:
 
 def _live_problems(library: Library) -> Iterator[Problem]:
     """Files of live sessions that could not be read in full when their folder was last opened."""
-    from ...toolsets.live.problems import configured_problems
+    from ...toolsets.live.files import configured_problems
 
     for path, problem in configured_problems(library.settings.live, library.home).items():
         fix = "restore it from a backup if something is missing; all that is readable is served"

@@ -60,8 +60,7 @@ async def _work(home: Path, url: str, token: str | None, config: Path | None, as
 
     from ...library import Library
     from ...toolsets.live import Live
-    from ..http.iii.configuration import read_seed
-    from ..http.iii.worker import Worker
+    from ..http.iii.worker import Worker, read_seed
     from ..log import log_to_stderr
     from .output import print_json, tell
 

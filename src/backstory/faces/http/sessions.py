@@ -26,7 +26,7 @@ _STATUS = {
 }
 _GRACE_SECONDS = 1
 _LIST_PARAMETERS = ("types", "roles")
-# Many clients take these for the end of a line, as Unicode does and event streams do not. They only occur in strings.
+# Many clients take these for the end of a line, as Unicode does; event streams do not. JSON has them in strings only.
 _LINE_BREAKS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
 _PARAMETERS = frozenset({"types", "roles", "session_id", "metadata", "after", "token"})
 
@@ -72,7 +72,7 @@ def session_routes(live: Live) -> Sequence[BaseRoute]:
 
 
 async def _body(request: Request) -> Any:
-    """The request as JSON; what is wrong with it is told as the functions tell it."""
+    """The request as JSON; an invalid one raises the error of the functions."""
     try:
         return await read_json(request)
     except HTTPException as error:
@@ -87,7 +87,7 @@ def _refused(error: LiveError, *, invalid_cursor: int = 400) -> Response:
 
 
 def _subscription(request: Request) -> tuple[list[str] | None, dict[str, Any], int | None]:
-    """Types, filters and the position to go on after, from the query and `Last-Event-ID`."""
+    """Types, filters and start position, from the query and `Last-Event-ID`."""
     query = request.query_params
     if unknown := set(query) - _PARAMETERS:
         raise LiveError("invalid_request", f"unknown parameter {sorted(unknown)[0]!r}; known: {sorted(_PARAMETERS)}")
@@ -118,7 +118,7 @@ def _list(values: list[str]) -> list[str]:
 async def _event_stream(stream: AsyncIterator[Event], after: int, stop: anyio.Event) -> AsyncIterator[Any]:
     from sse_starlette import ServerSentEvent
 
-    # Without data this is no event to a client, but from now on it knows where to go on after a lost connection.
+    # Without data this is no event, but it gives the client the position to resume from after a lost connection.
     yield ServerSentEvent(id=str(after), comment="backstory", sep="\n")
     async for event in _until(stop, stream):
         data = msgspec.json.encode(event.payload).decode().translate(_LINE_BREAKS)
@@ -126,7 +126,7 @@ async def _event_stream(stream: AsyncIterator[Event], after: int, stop: anyio.Ev
 
 
 async def _until(stop: anyio.Event, stream: AsyncIterator[Event]) -> AsyncIterator[Event]:
-    """The events up to the end of the server, which ends the stream in good order."""
+    """The events until the server stops, which ends the stream."""
     events = cast("AsyncGenerator[Event, None]", stream)
     stopping = asyncio.create_task(stop.wait())
     coming = asyncio.ensure_future(anext(events, None))
@@ -138,7 +138,7 @@ async def _until(stop: anyio.Event, stream: AsyncIterator[Event]) -> AsyncIterat
             try:
                 event = coming.result()
             except LiveError:
-                return  # what is next is not kept any more: who comes again is told so
+                return  # the next events are no longer kept: a client that reconnects gets 410
             if event is None:
                 return
             yield event

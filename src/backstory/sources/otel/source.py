@@ -9,8 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from ...livefiles import file_name, session_of
-from ...model import EventType
+from ...model import EventType, file_name, session_of_file
 from ..base import Event, Item, Lookup, Parser, Transcript
 
 FOLDER = "otel"
@@ -47,10 +46,10 @@ class Otel:
         return []
 
     def accepts(self, path: Path) -> bool:
-        return path.parent.name == FOLDER and session_of(path.name) is not None
+        return path.parent.name == FOLDER and session_of_file(path.name) is not None
 
     def describe(self, path: Path, head: bytes) -> Transcript | None:
-        session = session_of(path.name)
+        session = session_of_file(path.name)
         return Transcript(source=self.name, path=path, session=session) if session else None
 
     def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:

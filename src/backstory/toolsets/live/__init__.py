@@ -6,10 +6,9 @@ forwards calls to `live.call` and bindings to `live.bind`; nothing else is neede
 
 from __future__ import annotations
 
-from .errors import LiveError
-from .events import Deliver, Event
-from .filters import TriggerType
+from .events import Deliver, Event, TriggerType
 from .functions import Function
 from .runtime import Live
+from .types import LiveError
 
 __all__ = ["Deliver", "Event", "Function", "Live", "LiveError", "TriggerType"]

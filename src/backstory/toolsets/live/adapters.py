@@ -1,65 +1,65 @@
-"""What the functions run on: the store on this machine, or (see `bridge`) another instance."""
+"""Adapters: the store that the functions run on. `FsAdapter` keeps sessions in files of this machine; see `bridge`.
+
+`StoreProtocol` answers `session::store::*`, with which other instances keep their sessions here.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import logging
-import math
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import suppress
-from itertools import islice
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
+from msgspec import Raw
 
-from .errors import LiveError
-from .events import Event, events_of
-from .fs import FsStore
-from .journal import Change
-from .limits import page_of, size_of
-from .requests import STORE_PREFIX
-from .resync import Json, Metas
-from .service import Service
+from . import functions as ask
+from .events import DELETED, PUBLIC_TYPES, Event, events_of
+from .feed import Json, Metas
+from .functions import STORE_PREFIX
+from .journal import Change, now
+from .records import ROLES, EntryLine, Place
+from .recovery import Folder, open_folder
+from .service import Service, check_id, encode
 from .settings import FsSettings, LiveSettings
-from .store_protocol import StoreProtocol
-
-__all__ = ["Adapter", "Forget", "FsAdapter", "Publish"]
+from .store import FsStore
+from .types import CustomEntry, LiveError, SessionMeta, check_sizes, page_of, size_of
+from .upkeep import Deletions, Forget
 
 Publish = Callable[[int, Callable[[], list[Event]]], None]
-"""Tells subscribers: the number of the newest event, and how to get the new ones."""
-Forget = Callable[[str], None]
-"""Deletes what there is elsewhere of a session that was deleted. Called in a thread; again, if it raises."""
-_log = logging.getLogger("backstory.live")
-_RETRY_SECONDS = 30.0
-_END_SECONDS = 5.0
+"""Delivers events to subscribers: the number of the newest event, and a function that gives the new ones."""
+_OK = {"ok": True}
+_MAX_REPLAY = 5000
 
 
 class Adapter(Protocol):
+    """Where sessions are kept. An adapter runs from its creation until `close`."""
+
     name: str
     head: int
-    """The number of the newest event that was told."""
+    """The number of the newest published event."""
 
     @property
     def oldest(self) -> int:
-        """Everything later than this can be replayed."""
+        """Events with higher numbers can be replayed."""
 
-    async def start(self, wait_seconds: float = 0.0) -> None:
-        """Begin; waits for so long for what another process has."""
-
-    def wanted(self) -> bool:
-        """Whether another process waits for what this one has."""
+    def contended(self) -> bool:
+        """True if another process waits for the folder of this one."""
 
     async def close(self) -> None: ...
 
     async def call(self, function_id: str, request: Any) -> Any:
-        """A public or store function with its checked request."""
+        """Call a public or store function with its decoded request."""
 
     def configure(self, settings: LiveSettings) -> bool:
-        """Take new settings while running; False when they need another adapter."""
+        """Apply new settings while running; False when they need another adapter."""
 
     async def read_events(self, after: int, limit: int) -> list[Event]:
-        """Up to so many events later than a number, as fit a page; `invalid_cursor` when they are not kept any more."""
+        """Up to `limit` events later than a number, bounded by the size of a page.
+
+        Raises LiveError (`invalid_cursor`) when they are no longer kept.
+        """
 
     async def metas(self) -> Metas:
         """All sessions, by id."""
@@ -73,64 +73,40 @@ class Adapter(Protocol):
 class FsAdapter:
     name = "fs"
 
-    def __init__(self, settings: LiveSettings, publish: Publish, url: str = "", forget: Forget | None = None) -> None:
+    @classmethod
+    async def open(
+        cls,
+        settings: LiveSettings,
+        publish: Publish,
+        url: str = "",
+        forget: Forget | None = None,
+        wait_seconds: float = 0.0,
+    ) -> FsAdapter:
+        """Open the folder of the settings; `url` is the address at which other processes reach this one."""
         assert isinstance(settings.adapter, FsSettings)
-        self._tell = publish
-        folder = Path(settings.adapter.data_dir or "")
-        self._store = FsStore(folder, settings.adapter, self._publish, url)
+        path = Path(settings.adapter.data_dir or "")
+        folder = await asyncio.to_thread(open_folder, path, settings.adapter, url, wait_seconds)
+        return cls(folder, settings, publish, forget)
+
+    def __init__(self, folder: Folder, settings: LiveSettings, publish: Publish, forget: Forget | None) -> None:
+        assert isinstance(settings.adapter, FsSettings)
+        self.head = folder.journal.head
+        self._deliver = publish
+        self._store = FsStore(folder, settings.adapter, self._publish)
         self._service = Service(self._store, settings)
         self._protocol = StoreProtocol(self._store, self._read, lambda: self.head)
-        self.head = 0
-        self._forget = forget
-        self._forget_until = math.inf
-        self._deleted = asyncio.Event()
-        self._forgetting: asyncio.Task[None] | None = None
+        self._deletions = Deletions(folder.journal, folder.index, self._store.synced, forget)
 
     @property
     def oldest(self) -> int:
         return self._store.journal.oldest
 
-    async def start(self, wait_seconds: float = 0.0) -> None:
-        await asyncio.to_thread(self._store.open, wait_seconds)
-        self.head = self._store.journal.head
-        self._store.start()
-        if self._forget is not None:
-            self._forgetting = asyncio.create_task(self._keep_forgetting(self._forget))
-
     async def close(self) -> None:
-        if self._forgetting is not None:
-            self._forget_until = asyncio.get_running_loop().time() + _END_SECONDS
-            self._deleted.set()
-            await self._forgetting
+        await self._deletions.close()
         await self._store.close()
 
-    async def _keep_forgetting(self, forget: Forget) -> None:
-        """Until it is closed. What cannot be forgotten now is tried again, also after a restart."""
-        while True:
-            self._deleted.clear()
-            closing = self._forget_until < math.inf
-            done = await self._forget_deleted(forget)
-            if closing:
-                return
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._deleted.wait(), None if done else _RETRY_SECONDS)
-
-    async def _forget_deleted(self, forget: Forget) -> bool:
-        try:
-            if deleted := self._store.index.deleted():
-                await asyncio.to_thread(self._store.journal.blank, deleted)
-            for session_id, number in deleted.items():
-                if asyncio.get_running_loop().time() > self._forget_until:
-                    return False
-                await asyncio.to_thread(forget, session_id)
-                self._store.index.set_told(session_id, number)
-        except Exception as error:  # whatever is wrong with the archive: the session itself is gone
-            _log.warning("a deleted session is still in the archive: %s", error)
-            return False
-        return True
-
-    def wanted(self) -> bool:
-        return self._store.lock.wanted()
+    def contended(self) -> bool:
+        return self._store.folder.lock.contended()
 
     async def call(self, function_id: str, request: Any) -> Any:
         in_store = function_id.startswith(STORE_PREFIX)
@@ -141,7 +117,7 @@ class FsAdapter:
     def configure(self, settings: LiveSettings) -> bool:
         if not isinstance(settings.adapter, FsSettings):
             return False
-        if Path(settings.adapter.data_dir or "").resolve() != self._store.folder.resolve():
+        if Path(settings.adapter.data_dir or "").resolve() != self._store.folder.path.resolve():
             return False
         self._store.settings = settings.adapter
         self._service.settings = settings
@@ -153,21 +129,26 @@ class FsAdapter:
     def _read(self, after: int, limit: int) -> list[Event]:
         journal = self._store.journal
         if after < journal.oldest:
-            raise LiveError("invalid_cursor", f"events up to {journal.oldest} are not kept any more; read the sessions")
+            raise LiveError(
+                "invalid_cursor", f"events up to {journal.oldest} are no longer kept; read the sessions instead"
+            )
         return list(islice(page_of((event, size_of(event)) for event in self._later(after)), limit))
 
     def _later(self, after: int) -> Iterator[Event]:
+        deleted = self._deletions.unfinished()
         for change in self._store.journal.after(after):
+            if change.head <= deleted.get(change.session_id, -1):
+                change = change.blanked()
             yield from (event for event in events_of(change) if after < event.seq <= self.head)
             if change.head >= self.head:
                 return
 
     def _publish(self, change: Change) -> None:
         self.head = change.head
-        if change.cause == "deleted":
-            self._deleted.set()
+        if change.cause == "deleted" or change.trigger_type == DELETED:
+            self._deletions.wake()
         if change.events:
-            self._tell(change.head, lambda: events_of(change))
+            self._deliver(change.head, lambda: events_of(change))
 
     async def metas(self) -> Metas:
         return {meta.session_id: msgspec.to_builtins(meta) for meta in self._store.index.metas()}
@@ -177,5 +158,152 @@ class FsAdapter:
         return self._store.read(session, self._store.index.all_places(session)) if session else []
 
     def status(self) -> dict[str, Any]:
-        found = {"data_dir": str(self._store.folder), "sessions": self._store.index.count()}
-        return found | {"events": self.head, "problems": self._store.problems}
+        found = {"data_dir": str(self._store.folder.path), "sessions": self._store.index.count()}
+        return found | {"events": self.head, "problems": self._store.folder.problems}
+
+
+class StoreProtocol:
+    def __init__(self, store: FsStore, replay: Callable[[int, int], list[Event]], head: Callable[[], int]) -> None:
+        """`replay` gives up to a number of events later than another; `head` the number of the newest."""
+        self._store = store
+        self._replay = replay
+        self._head = head
+
+    async def get_meta(self, request: ask.SessionOf) -> Json | None:
+        session = self._store.session(request.session_id)
+        return msgspec.to_builtins(session.meta) if session else None
+
+    async def put_meta(self, request: ask.PutMeta) -> Json:
+        meta = request.meta
+        check_id(meta.session_id)
+        await self._store.ready(meta.session_id)
+        raw = encode(meta)
+        check_sizes((), raw)
+        change = Change(cause="stored", session_id=meta.session_id, time=now(), meta=Raw(raw))
+        self._store.write(change, [], meta)
+        await self._store.durable()
+        return _OK
+
+    async def delete_meta(self, request: ask.SessionOf) -> Json:
+        return await self._rewrite(request.session_id, drop_meta=True)
+
+    async def list_metas(self, _: ask.Nothing) -> Json:
+        return {"metas": msgspec.to_builtins(self._store.index.metas())}
+
+    async def get_entry(self, request: ask.EntryOf) -> Json | None:
+        session = self._store.index.session(request.session_id)
+        place = self._store.index.find(session, request.entry_id) if session else None
+        return self._store.read(session, [place])[0] if session and place else None
+
+    async def put_entry(self, request: ask.PutEntry) -> Json:
+        check_id(request.session_id)
+        await self._store.ready(request.session_id)
+        entry = request.entry
+        raw = encode(entry)
+        check_sizes([raw], b"")
+        tag = "" if isinstance(entry, CustomEntry) else entry.message.__struct_config__.tag
+        line = EntryLine(entry.id, entry.parent_id, ROLES.index(str(tag)), entry.revision or 0, 0, len(raw))
+        change = Change(cause="stored", session_id=request.session_id, time=now(), entries=[Raw(raw)])
+        self._store.write(change, [line], self._meta(request.session_id))
+        await self._store.durable()
+        return _OK
+
+    async def list_entries(self, request: ask.ListEntries) -> Json:
+        """All entries, parents first. A limit asks for pages; the reference implementation has none and ignores it."""
+        session = self._store.index.session(request.session_id)
+        if session is None:
+            return {"entries": []}
+        places = self._store.index.all_places(session)
+        if request.limit is None:
+            return {"entries": self._store.read(session, places)}
+        after = _place_of(request.cursor)
+        rest = [place for place in places if (place.branch, place.depth) > after]
+        fitting = list(page_of((place, place.length) for place in rest[: max(request.limit, 1)]))
+        page: Json = {"entries": self._store.read(session, fitting)}
+        if len(rest) > len(fitting):
+            page["next_cursor"] = f"{fitting[-1].branch}:{fitting[-1].depth}"
+        return page
+
+    async def delete_entries(self, request: ask.SessionOf) -> Json:
+        return await self._rewrite(request.session_id, drop_entries=True)
+
+    async def get_active_leaf(self, request: ask.SessionOf) -> Json:
+        session = self._store.index.session(request.session_id)
+        return {"entry_id": session.leaf if session else None}
+
+    async def set_active_leaf(self, request: ask.EntryOf) -> Json:
+        check_id(request.session_id)
+        await self._store.ready(request.session_id)
+        change = Change(cause="stored", session_id=request.session_id, time=now(), leaf=request.entry_id)
+        self._store.write(change, [], self._meta(request.session_id))
+        await self._store.durable()
+        return _OK
+
+    async def delete_active_leaf(self, request: ask.SessionOf) -> Json:
+        return await self._rewrite(request.session_id, drop_leaf=True)
+
+    async def publish_events(self, request: ask.PublishEvents) -> Json:
+        """Malformed envelopes are left out; the answer has the number of the others."""
+        accepted = [envelope for envelope in request.events if _is_envelope(envelope)]
+        encode(accepted)
+        # One change per session and type, so that deleting a session can blank its changes and no others.
+        for (session_id, trigger_type), group in groupby(accepted, key=_subject):
+            envelopes = list(group)
+            change = Change(cause="published", events=len(envelopes), session_id=session_id, time=now())
+            change.trigger_type, change.envelopes = trigger_type, envelopes
+            self._store.note(change)
+        if accepted:
+            await self._store.durable()
+        return {"published": len(accepted)}
+
+    async def replay_events(self, request: ask.ReplayEvents) -> Json:
+        limit = max(1, min(500 if request.limit is None else request.limit, _MAX_REPLAY))
+        events = self._replay(request.after, limit)
+        return {"events": msgspec.to_builtins(events), "head": self._head(), "store": self._store.journal.store}
+
+    def _meta(self, session_id: str) -> SessionMeta | None:
+        session = self._store.index.session(session_id)
+        return session.meta if session else None
+
+    async def _rewrite(
+        self, session_id: str, *, drop_meta: bool = False, drop_entries: bool = False, drop_leaf: bool = False
+    ) -> Json:
+        """No record takes another back, so the file is rewritten; an empty one is removed."""
+        await self._store.ready(session_id)
+        session = self._store.index.session(session_id)
+        if session is None:
+            return _OK
+        places: list[Place] = [] if drop_entries else self._store.index.all_places(session)
+        leaf = None if drop_leaf else session.leaf
+        meta = None if drop_meta else session.meta
+        if places or leaf is not None or meta is not None:
+            await self._store.rewrite(session, places, leaf, meta)
+        else:
+            self._store.delete(Change(cause="deleted", session_id=session_id, time=now()))
+        await self._store.durable()
+        return _OK
+
+
+def _place_of(cursor: str | None) -> tuple[int, int]:
+    if cursor is None:
+        return -1, -1
+    try:
+        branch, depth = map(int, cursor.split(":"))
+    except ValueError:
+        raise LiveError("invalid_cursor", "not a cursor of this function") from None
+    return branch, depth
+
+
+def _subject(envelope: Json) -> tuple[str, str]:
+    return envelope["payload"]["session_id"], envelope["trigger_type"]
+
+
+def _is_envelope(value: Any) -> bool:
+    if not isinstance(value, dict) or value.get("trigger_type") not in PUBLIC_TYPES:
+        return False
+    payload, metadata = value.get("payload"), value.get("session_metadata")
+    if not isinstance(payload, dict) or not isinstance(payload.get("session_id"), str):
+        return False
+    message = payload.get("message")
+    readable = message is None or (isinstance(message, dict) and isinstance(message.get("role"), str))
+    return readable and (metadata is None or isinstance(metadata, dict))

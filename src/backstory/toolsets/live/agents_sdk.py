@@ -3,10 +3,10 @@
     agent_session = AgentSession(live, "conversation-1")
     await Runner.run(agent, "Hello", session=agent_session)
 
-Each batch of items is appended as messages, for everyone who reads or follows the session, and then, exactly as the SDK
-gave them, as one bookkeeping entry: the batch counts from that entry on, whole or not at all. What is popped or cleared
-is left behind on a branch, not destroyed. Where the popped message is not the last of the path (other runs added theirs
-meanwhile, or may be about to, through a bridge), another bookkeeping entry says that it is gone.
+Each batch of items is appended as messages, for readers and subscribers of the session, and then, exactly as the SDK
+passed them, as one bookkeeping entry: the batch exists from that entry on, whole or not at all. Popped and cleared
+items stay on a branch. If the popped message is not the last of the path (other runs have added theirs, or may do so
+through a bridge), another bookkeeping entry marks it as popped.
 """
 
 from __future__ import annotations
@@ -22,8 +22,6 @@ from msgspec import Struct
 
 from .runtime import Live
 
-__all__ = ["AgentSession"]
-
 _ITEMS = "openai_agents.items"
 _POPPED = "openai_agents.popped"
 _PAGE = 500
@@ -31,15 +29,15 @@ Item = dict[str, Any]
 
 
 class _Step(Struct):
-    """One entry of the active path: a message, a batch of items, or word that a batch has fewer of them now."""
+    """One entry of the active path: a message, a batch of items, or a note that items of a batch were popped."""
 
     entry_id: str
     items: list[Item] | None = None
     messages: list[str] | None = None
-    """Of a batch: the entries of its messages."""
+    """Of a batch: the ids of its messages."""
     batch: str | None = None
     kept: int = 0
-    """Of the batch named, so many items are left."""
+    """The number of items that are left of `batch`."""
     by: str = ""
 
 
@@ -91,14 +89,14 @@ class AgentSession:
             if before is None:
                 taken = await self._strike_out(steps[latest.place].entry_id, len(latest.items) - 1)
             else:
-                # In this process nothing comes between reading the path and this.
+                # No other call runs between reading the path and this one.
                 taken = True
                 await self._branch_off(before, latest)
             if taken:
                 return latest.items[-1]
 
     async def _branch_off(self, before: str, latest: _Batch) -> None:
-        """Go on from the entry before the last message, without the last item of its batch."""
+        """Continue from the entry before the last message, without the last item of its batch."""
         if len(latest.items) > 1:
             assert latest.messages is not None
             left = {"items": latest.items[:-1], "messages": latest.messages[:-1]}
@@ -107,7 +105,7 @@ class AgentSession:
             await self._call("set-active-leaf", entry_id=before)
 
     async def _strike_out(self, batch: str, kept: int) -> bool:
-        """Say that a batch has so many items left; False when somebody else has just said so."""
+        """Note that `kept` items are left of a batch; False when another caller has just done so."""
         entry_id, by = f"{batch}:{kept}", uuid4().hex
         data = {"batch": batch, "kept": kept, "by": by}
         custom = {"custom_type": _POPPED, "data": data}
@@ -116,7 +114,7 @@ class AgentSession:
         return bool(found["entry"]["data"]["by"] == by)
 
     async def clear_session(self) -> None:
-        """Go back to where the conversation of the SDK began; what others said before it stays."""
+        """Go back to the start of the SDK's conversation; earlier messages of others stay."""
         steps = await self._steps()
         ours = {entry_id for step in steps for entry_id in step.messages or ()}
         first = next((place for place, step in enumerate(steps) if step.items or step.entry_id in ours), 0)
@@ -124,7 +122,7 @@ class AgentSession:
             await self._call("set-active-leaf", entry_id=steps[max(first - 1, 0)].entry_id)
 
     async def _begin(self) -> None:
-        """The session, with an empty batch as its root: there is always something to go back to."""
+        """Make sure the session exists. An empty batch is its root, to which `clear_session` can go back."""
         await self._call("ensure", metadata=self._metadata)
         if not (await self._call("messages", limit=1, include_custom=True))["messages"]:
             await self._append({"items": []}, entry_id=f"{self.session_id}:start")
@@ -154,7 +152,7 @@ class AgentSession:
 def _step(entry: Item) -> _Step:
     custom = entry.get("custom") or {}
     if custom.get("custom_type") in (_ITEMS, _POPPED) and isinstance(custom.get("data"), dict):
-        with suppress(msgspec.ValidationError):  # somebody else's
+        with suppress(msgspec.ValidationError):  # of another program
             return msgspec.convert({**custom["data"], "entry_id": entry["entry_id"]}, _Step)
     return _Step(entry["entry_id"])
 
@@ -192,7 +190,7 @@ def _as_plain(value: Any) -> Any:
 
 
 def _message(item: Item) -> Item:
-    """What people and other programs see of an item."""
+    """The message that readers of the session see for an item."""
     kind = str(item.get("type") or "message")
     common = {"content": _text_blocks(_texts(item)), "timestamp": time.time_ns() // 1_000_000}
     if kind == "message" and item.get("role") == "user":

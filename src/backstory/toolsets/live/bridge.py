@@ -1,7 +1,8 @@
-"""Sessions kept by another instance, the main: it stores, decides and tells; this one checks requests, applies its own
-limits and tells its own subscribers what the main tells it, each event once.
+"""The bridge adapter: sessions kept by another instance, the main.
 
-Events have numbers without gaps. After a lost connection, or when a number is missing, the rest is asked for.
+The main stores, decides and numbers events. The bridge checks requests, applies its own limits and delivers each event
+of the main once to its own subscribers. Numbers have no gaps: after a lost connection, or when a number is missing, the
+bridge requests the missing events.
 """
 
 from __future__ import annotations
@@ -16,17 +17,15 @@ from typing import Any, get_args
 
 import msgspec
 
-from . import requests as ask
+from . import functions as ask
 from .adapters import Publish
-from .errors import Code, LiveError
-from .events import FEED, Event, event
-from .requests import STORE_PREFIX
-from .resync import Json, Metas
+from .events import DELETED, FEED, Event, event
+from .feed import Json, Metas
+from .functions import STORE_PREFIX
 from .service import encode, new_entry_id
 from .settings import BridgeSettings, LiveSettings
+from .types import Code, LiveError
 from .wire_client import RemoteError, WireClient
-
-__all__ = ["BridgeAdapter"]
 
 _log = logging.getLogger("backstory.live")
 _ERROR = re.compile(r"session/(\w+): (.*)", re.DOTALL)
@@ -36,7 +35,7 @@ _EARLY_EVENTS = 10_000
 _AFTER_ALL = 2**53
 _RETRY_SECONDS = 0.02
 _REPEATABLE = ("get", "get-message", "list", "messages", "append", "set-active-leaf")
-"""Functions that mean the same, and answer the same, when they are called twice."""
+"""Idempotent functions: a second call has the same effect and the same answer."""
 
 
 class BridgeAdapter:
@@ -46,8 +45,8 @@ class BridgeAdapter:
     def __init__(
         self, settings: LiveSettings, publish: Publish, settle: Callable[[int], None], restart: Callable[[], None]
     ) -> None:
-        """`settle` is told the number to go on from once that is known; `restart` is called when the main's events
-        cannot be continued later: its state has to be told instead."""
+        """`settle` gets the number to continue from once it is known. `restart` is called when the events of the main
+        cannot be continued, so that subscribers get its state instead."""
         assert isinstance(settings.adapter, BridgeSettings)
         self.head = 0
         self._settings = settings
@@ -58,17 +57,15 @@ class BridgeAdapter:
         self._relay = f"session::bridge::{uuid.uuid4().hex}"
         self._ready = asyncio.Event()
         self._client = WireClient(
-            self._bridge.url, self._bridge.token, self._greet, self._ready.clear, {self._relay: self._told}
+            self._bridge.url, self._bridge.token, self._greet, self._ready.clear, {self._relay: self._relayed}
         )
         self._store: str | None = None
         self._recent: deque[Event] = deque(maxlen=_RECENT_EVENTS)
         self._early: deque[Event] = deque(maxlen=_EARLY_EVENTS)
         self._catching_up: asyncio.Task[None] | None = None
-
-    async def start(self, wait_seconds: float = 0.0) -> None:
         self._client.start()
 
-    def wanted(self) -> bool:
+    def contended(self) -> bool:
         return False
 
     async def close(self) -> None:
@@ -96,14 +93,14 @@ class BridgeAdapter:
         if isinstance(request, ask.List | ask.Messages):
             request.limit = self._settings.limit(request.limit)
         if isinstance(request, ask.Append) and request.entry_id is None:
-            request.entry_id = new_entry_id()  # so that asking again cannot append twice
+            request.entry_id = new_entry_id()  # so that a repeated call cannot append twice
         encode(request)
         return await self._ask(function_id, request, again=function_id.removeprefix("session::") in _REPEATABLE)
 
     async def _ask(self, function_id: str, data: Any, *, again: bool = True) -> Any:
-        """Call the main, waiting for a connection if need be, within the time a call may take.
+        """Call the main, and wait for a connection if necessary, within `timeout_ms`.
 
-        A call that was lost with its connection may have been carried out; it is made `again` when that does no harm.
+        A call that was lost with its connection may have been carried out; an idempotent one is repeated (`again`).
         """
         try:
             async with asyncio.timeout(self._bridge.timeout_ms / 1000):
@@ -152,16 +149,16 @@ class BridgeAdapter:
             self._take(self._early.popleft())
 
     async def _catch_up(self) -> None:
-        """Tell what happened since the last event that was told; at first there is nothing to tell."""
+        """Publish the events after the latest published one. At first this only learns the number of the newest."""
         while True:
-            known = bool(self._store)  # empty: events in between are not kept any more
+            known = bool(self._store)  # empty: events in between are no longer kept
             try:
                 answer = await self._client.call(
                     f"{STORE_PREFIX}replay-events", {"after": self.head if known else _AFTER_ALL, "limit": _PAGE}
                 )
             except RemoteError as error:
                 if "session/invalid_cursor" not in str(error):
-                    self._settle(self.head)  # a main that cannot replay: what was missed stays missed
+                    self._settle(self.head)  # a main without replay: missed events stay missed
                     return
                 self._store = ""
                 continue
@@ -169,8 +166,8 @@ class BridgeAdapter:
                 self._start_over(answer["store"], answer["head"])
                 return
             for envelope in answer["events"]:
-                self._tell(_event_of(envelope, self.head))
-            if not answer["events"]:  # what is missing is lost at the main, too
+                self._publish_event(_event_of(envelope, self.head))
+            if not answer["events"]:  # the missing ones are lost at the main, too
                 self.head = answer["head"]
                 self._publish(self.head, list)
             if self.head >= answer["head"]:
@@ -185,12 +182,12 @@ class BridgeAdapter:
         else:
             self._restart()
 
-    def _told(self, envelope: Any) -> None:
-        """The main invoked our relay function."""
+    def _relayed(self, envelope: Any) -> None:
+        """The main invoked the relay function with an event."""
         try:
             found = _event_of(envelope, self.head)
         except (msgspec.ValidationError, TypeError) as error:
-            _log.warning("%s sent what is not an event: %s", self._bridge.url, error)
+            _log.warning("%s sent an invalid event: %s", self._bridge.url, error)
             return
         if self._ready.is_set():
             self._take(found)
@@ -199,7 +196,7 @@ class BridgeAdapter:
 
     def _take(self, found: Event) -> None:
         if found.seq == self.head + 1:
-            self._tell(found)
+            self._publish_event(found)
         elif found.seq > self.head:
             self._ready.clear()
             self._early.append(found)
@@ -213,10 +210,20 @@ class BridgeAdapter:
         else:
             self._go_on()
 
-    def _tell(self, found: Event) -> None:
+    def _publish_event(self, found: Event) -> None:
         self.head = found.seq
-        self._recent.append(found)
+        if found.trigger_type == DELETED:
+            self._forget(found.payload.get("session_id"))
+            self._recent.append(found.without_content())
+        else:
+            self._recent.append(found)
         self._publish(found.seq, lambda: [found])
+
+    def _forget(self, session_id: Any) -> None:
+        """Drop the content of a deleted session's recent events."""
+        for number, recent in enumerate(self._recent):
+            if recent.payload.get("session_id") == session_id:
+                self._recent[number] = recent.without_content()
 
     async def read_events(self, after: int, limit: int) -> list[Event]:
         if self._recent and self._recent[0].seq <= after + 1:
@@ -235,7 +242,7 @@ class BridgeAdapter:
         return _in_order([entry async for page in pages for entry in page["entries"]])
 
     async def _pages(self, function_id: str, request: Json) -> AsyncIterator[Json]:
-        """The pages of a list, however many; a main that knows no pages gives one."""
+        """All pages of a list. A main without paging answers with one page."""
         page = await self._ask(function_id, request)
         yield page
         while (cursor := page.get("next_cursor")) is not None:
@@ -251,13 +258,13 @@ class _Envelope(msgspec.Struct):
 
 
 def _event_of(envelope: Any, head: int) -> Event:
-    """The event in an envelope; one from a main that does not count them gets the next number here."""
+    """The event in an envelope. An event of a main that does not number them gets the next number."""
     read = msgspec.convert(envelope, _Envelope)
     return event(read.seq or head + 1, read.trigger_type, read.payload, read.session_metadata)
 
 
 def _in_order(entries: list[Json]) -> list[Json]:
-    """Parents before their children, whatever order the main has them in."""
+    """Entries with parents before their children."""
     waiting = {entry["id"]: entry for entry in entries}
     ordered: list[Json] = []
     while waiting:
@@ -269,7 +276,7 @@ def _in_order(entries: list[Json]) -> list[Json]:
 
 
 def _as_live_error(error: RemoteError, url: str) -> LiveError:
-    """The main's own error; anything else is a failure of the storage behind this instance."""
+    """The error of the main; any other failure is a `storage` error."""
     found = _ERROR.search(str(error))
     if found and found[1] in get_args(Code):
         code: Code = found[1]  # type: ignore[assignment]

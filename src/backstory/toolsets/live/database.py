@@ -1,7 +1,7 @@
-"""A SQLite file that follows something else and may lag behind it, but never lies to who asks through it.
+"""A write-behind SQLite database for data that can be rebuilt.
 
-Writes are collected and executed before the next question, in a transaction that is committed now and then. A commit
-that fails (a full disk) costs nothing: what it would have written is kept and executed again.
+Writes are collected and executed before the next query, in a transaction that is committed from time to time. When a
+commit fails (a full disk), nothing is lost: its writes are kept and executed again.
 """
 
 from __future__ import annotations
@@ -11,53 +11,46 @@ import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
 from itertools import groupby
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Database"]
+from ...sqlite import connect, remove
 
 _log = logging.getLogger("backstory.live")
 _AT_ONCE = 100
+# Only a commit, and `write_back` in a thread, use the disk.
+_PRAGMAS: dict[str, int | str] = {
+    "cache_size": -65_536,
+    "mmap_size": 0,
+    "cache_spill": "OFF",
+    "temp_store": "MEMORY",
+    "wal_autocheckpoint": 0,
+}
 Row = Sequence[Any]
 
 
 class Database:
     def __init__(self, path: Path, schema: str, version: int) -> None:
-        """A file that is damaged, or of another version, is made anew."""
+        """A file that is damaged, or of another version, is replaced by a new one."""
         self._path = path
         self._collected: dict[object, tuple[str, Row]] = {}
         self._executed: list[tuple[str, Sequence[Row]]] = []
         self._executed_rows = 0
         try:
-            self._open(schema, version)
+            self._db = _open(path, schema, version)
         except sqlite3.DatabaseError:
-            self._db.close()
-            for suffix in ("", "-wal", "-shm"):
-                path.with_name(path.name + suffix).unlink(missing_ok=True)
-            self._open(schema, version)
-
-    def _open(self, schema: str, version: int) -> None:
-        self._db = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
-        self._db.executescript(
-            "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA cache_size=-65536; "
-            # Nothing but a commit, and `write_back` in a thread, may need the disk.
-            "PRAGMA cache_spill=OFF; PRAGMA temp_store=MEMORY; PRAGMA wal_autocheckpoint=0;"
-        )
-        found = self._db.execute("PRAGMA user_version").fetchone()[0]
-        if found != version:
-            if found:
-                raise sqlite3.DatabaseError("made by another version")
-            self._db.executescript(f"{schema} PRAGMA user_version={version};")
-        self._db.execute("BEGIN")
+            remove(path)
+            self._db = _open(path, schema, version)
 
     def write(self, sql: str, *values: Any, key: object = None) -> None:
-        """Collect a statement; one with a key takes the place of an earlier one that was not executed yet."""
+        """Collect a statement. One with a key replaces an earlier one that is not executed yet."""
         self._collected[key or object()] = (sql, values)
         if len(self._collected) > _AT_ONCE:
             self._execute()
 
     def write_many(self, sql: str, rows: Sequence[Row]) -> None:
-        """One statement for many rows, at once."""
+        """Execute one statement for many rows."""
         if rows:
             self._execute()
             self._carry_out([(sql, rows)])
@@ -88,11 +81,11 @@ class Database:
 
     @property
     def uncommitted(self) -> int:
-        """How many rows."""
+        """The number of rows that are not committed."""
         return self._executed_rows + len(self._collected)
 
     def commit(self) -> bool:
-        """Make the writes permanent; False when that failed: they are kept, and seen by everyone who asks."""
+        """Commit; False when that failed. The writes are kept, and queries see them."""
         try:
             if self._collected:
                 self._execute()
@@ -110,10 +103,57 @@ class Database:
         return True
 
     def write_back(self) -> None:
-        """Move what was committed from SQLite's log into its file, syncing both. For another thread."""
-        with closing(sqlite3.connect(self._path)) as db:
+        """Move commits from SQLite's log into its file and sync both. For another thread."""
+        with closing(connect(self._path, writable=True)) as db:
             db.execute("PRAGMA wal_checkpoint(PASSIVE)")
+
+    def wipe(self, traces: Sequence[bytes]) -> bool:
+        """Leave no deleted row in the file or in SQLite's log; False when that failed and is to be tried again.
+
+        `traces` occur in the deleted rows and nowhere else. SQLite overwrites deleted rows, but a page may still hold
+        a copy of a row that was moved to another page earlier: then the file is rewritten.
+        """
+        if not self.commit():
+            return False
+        self._db.execute("COMMIT")
+        try:
+            done = self._truncate_log()
+            if done and _holds_any(self._path, traces):
+                self._db.execute("VACUUM")
+                done = self._truncate_log()
+            return done
+        except sqlite3.Error as error:
+            _log.warning("%s may still hold parts of deleted sessions: %s", self._path, error)
+            return False
+        finally:
+            self._db.execute("BEGIN")
+
+    def _truncate_log(self) -> bool:
+        busy: int = self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+        return not busy
 
     def close(self) -> None:
         self.commit()
         self._db.close()
+
+
+def _open(path: Path, schema: str, version: int) -> sqlite3.Connection:
+    connection = connect(path, writable=True, pragmas=_PRAGMAS)
+    try:
+        found = connection.execute("PRAGMA user_version").fetchone()[0]
+        if found not in (0, version):
+            raise sqlite3.DatabaseError("made by another version")
+        if not found:
+            connection.executescript(f"{schema} PRAGMA user_version={version};")
+        connection.execute("BEGIN")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _holds_any(path: Path, traces: Sequence[bytes]) -> bool:
+    if not traces:
+        return False
+    with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
+        return any(data.find(trace) >= 0 for trace in traces)

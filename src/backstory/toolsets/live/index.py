@@ -8,26 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
 
-from .branches import Branch, Place, read_place, signed
 from .database import Database
-from .filters import tokens_of
+from .events import tokens_of
+from .functions import Order
 from .journal import Position
-from .records import EntryLine
-from .requests import Order
+from .records import Branch, EntryLine, Place, read_place, signed
 from .types import SessionMeta, decode_meta
 
-__all__ = ["Index", "Run", "Session"]
-
-_VERSION = 2
+_VERSION = 3
 _CACHED_SESSIONS = 4096
 _RARE = 1000
 _MAX_TOKENS = 32
-_DELETED = "deleted "
+DeletedFrom = Literal["log", "archive"]
+DELETED_FROM: tuple[DeletedFrom, ...] = ("log", "archive")
 _encode = msgspec.json.encode
 
 _SCHEMA = """
@@ -67,17 +65,17 @@ class Session(Struct):
     leaf: str | None = None
     size: int = 0
     digest: bytes = b""
-    """The `chain` of its lines: whether the file is still what the index describes."""
+    """The `chain` of its lines: the file is unchanged if it has the same."""
     stamp: str | None = None
-    """What the file looked like right after it was last written here."""
+    """Size, inode and times of the file after the last write of this store."""
     bad_lines: int = 0
     current: int = 0
-    """How many bytes of the file have not been superseded."""
+    """The bytes of the file that are not superseded."""
     branches: int = 0
     orphans: int = 0
-    """Entries whose parent is not there (yet): they are read as roots."""
+    """The number of entries without their parent (yet). They are read as roots."""
     tip: Place | None = None
-    """The entry placed last: it is the end of its branch, and mostly the parent of the next one."""
+    """The latest entry: the end of its branch, and mostly the parent of the next entry."""
 
 
 class Run(Struct, frozen=True):
@@ -151,14 +149,14 @@ class Index:
 
     def places(self, session: Session, runs: Iterable[Run], roles: Sequence[int], limit: int = -1) -> list[Place]:
         """The entries of a path with one of the roles (as codes), root first."""
-        wanted = ", ".join(map(str, roles)) or "NULL"
+        codes = ", ".join(map(str, roles)) or "NULL"
         found: list[Place] = []
         for run in runs:
             if limit >= 0 and len(found) >= limit:
                 break
             rows = self._ask(
                 f"SELECT {_PLACE} FROM entry WHERE session = ? AND branch = ? AND depth BETWEEN ? AND ? "
-                f"AND role IN ({wanted}) ORDER BY depth LIMIT ?",
+                f"AND role IN ({codes}) ORDER BY depth LIMIT ?",
                 session.key,
                 run.branch,
                 run.first,
@@ -178,7 +176,7 @@ class Index:
     ) -> Iterator[tuple[int, SessionMeta]]:
         """Sort key and meta of the sessions after a place in an order that have all tokens, lazily.
 
-        Of very many tokens only the first are looked at: SQLite takes no condition of any length.
+        Only the first tokens are used: SQLite limits the length of a condition.
         """
         tokens = tokens[:_MAX_TOKENS]
         column, compare, direction = _ORDERS[order]
@@ -220,7 +218,7 @@ class Index:
     # --- what changes
 
     def new_key(self) -> int:
-        """A number under which entries can be prepared that nobody sees yet."""
+        """A key under which entries can be prepared before a session has it."""
         self._last_key += 1
         return self._last_key
 
@@ -231,7 +229,7 @@ class Index:
         return session
 
     def place(self, session: Session, line: EntryLine) -> Place:
-        """Give a new entry its place behind its parent."""
+        """Place a new entry after its parent."""
         parent = self.find(session, line.parent) if line.parent is not None else None
         if parent is not None and (parent is session.tip or not self._continued(session, parent)):
             branch, depth = parent.branch, parent.depth + 1
@@ -266,7 +264,7 @@ class Index:
         return row is not None
 
     def move(self, session: Session, place: Place, line: EntryLine) -> None:
-        """An entry was written again: this is where it is now."""
+        """Set the new location of an entry that was rewritten."""
         self._write(
             "UPDATE entry SET role = ?, revision = ?, offset = ?, length = ? "
             "WHERE session = ? AND branch = ? AND depth = ?",
@@ -327,7 +325,7 @@ class Index:
         return [Branch(*row) for row in rows]
 
     def rekey(self, session: Session, key: int) -> None:
-        """From now on the session has the entries prepared under a key, and no longer those it had."""
+        """Replace the entries of a session by those prepared under a key."""
         self._write("INSERT INTO garbage VALUES (?)", session.key)
         self._write("DELETE FROM branch WHERE session = ?", session.key)
         self._save_tags(session.key, session.meta, None)
@@ -345,7 +343,7 @@ class Index:
         self._touched.pop(session.key, None)
 
     def collect(self, limit: int = 2000) -> bool:
-        """Delete some entries of sessions that are gone; False when there are none left."""
+        """Delete some entries of deleted sessions; False when none are left."""
         row = self._ask("SELECT key FROM garbage").fetchone()
         if row is None:
             return False
@@ -369,19 +367,23 @@ class Index:
         self._write("INSERT OR REPLACE INTO state VALUES (?, ?)", name, value, key=("state", name))
 
     def note_deleted(self, session_id: str, number: int) -> None:
-        """Remember the event of a deletion until others that have copies of the session were told (`set_told`)."""
-        self._write("INSERT OR REPLACE INTO state VALUES (?, ?)", _DELETED + session_id, str(number))
+        """Remember a deletion, by the number of its event, until each of `DELETED_FROM` is `set_deleted`."""
+        for place in DELETED_FROM:
+            self._write("INSERT OR REPLACE INTO state VALUES (?, ?)", f"{place} {session_id}", str(number))
 
-    def set_told(self, session_id: str, number: str | None) -> None:
-        """Others were told of this deletion; a later one, of another session under the same id, stays noted."""
-        self._write("DELETE FROM state WHERE name = ? AND value IS ?", _DELETED + session_id, number)
+    def set_deleted(self, place: DeletedFrom, session_id: str, number: int) -> None:
+        """Nothing of the session is left there. A later deletion of another session under the same id stays noted."""
+        self._write("DELETE FROM state WHERE name = ? AND value = ?", f"{place} {session_id}", str(number))
 
-    def deleted(self) -> dict[str, str | None]:
-        """Deleted sessions that others were not told of yet, with the numbers for `set_told`."""
-        rows = self._ask(
-            "SELECT name, value FROM state WHERE name > ? AND name < ?", _DELETED, _DELETED + chr(0x10FFFF)
-        )
-        return {name.removeprefix(_DELETED): number for name, number in rows}
+    def deleted(self, place: DeletedFrom) -> dict[str, int]:
+        """The sessions that are still to be deleted from a place, with the numbers of their deletions."""
+        rows = self._ask("SELECT name, value FROM state WHERE name > ? AND name < ?", f"{place} ", f"{place}!")
+        return {name.partition(" ")[2]: int(number) for name, number in rows}
+
+    def wipe(self, deletions: Iterable[str]) -> bool:
+        """Leave nothing of deleted sessions in the file; False when that has to be tried again."""
+        gone = [session_id for session_id in deletions if self.session(session_id) is None]
+        return self.database.wipe([b'{"session_id":%b,"title":' % _encode(session_id) for session_id in gone])
 
     def checkpoint(self) -> Position | None:
         found = self.state("checkpoint")
@@ -391,7 +393,7 @@ class Index:
         self.set_state("checkpoint", f"{position.segment} {position.offset}")
 
     def commit(self) -> bool:
-        """Make the changes permanent; False when that failed: they are kept."""
+        """Commit the changes; False when that failed. They are kept."""
         done = self.database.commit()
         if done:
             self._touched.clear()

@@ -1,39 +1,24 @@
-"""The lines of a session file: how a mutation is written, and what a file says when it is read back.
+"""The lines of a session file, and the tree that its entries form.
 
 A mutation is one write of one or more lines. The first line of several carries their number (`"records":3`), which
-other readers ignore: a write that was cut short, by whatever and wherever, is recognised and taken back as a whole.
-Damage is another thing than a write that was cut short: what is readable around it counts.
+other readers ignore: a write that was cut short anywhere is recognised and taken back as a whole. A damaged line is
+different: the readable lines around it count.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from hashlib import blake2b
 from io import BytesIO
-from typing import BinaryIO, Literal
+from typing import Any, BinaryIO, Literal
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from .types import Millis, SessionMeta, Unsigned, decode_meta, fits
-
-__all__ = [
-    "CUSTOM_ENTRY",
-    "ROLES",
-    "EntryLine",
-    "Scan",
-    "chain",
-    "chain_data",
-    "entry_line",
-    "head_of",
-    "leaf_line",
-    "meta_line",
-    "scan",
-    "write_lines",
-]
 
 ROLES = ("user", "assistant", "function_result", "custom", "")
 """Roles by the code the index stores; the last stands for a custom entry, which has none."""
@@ -96,7 +81,7 @@ class _Role(Struct):
 
 
 class _Head(Struct):
-    """What the index needs of an entry. The rest is not looked at, so that what newer writers add survives."""
+    """The fields of an entry that the index needs. The others stay as they are, also those of newer writers."""
 
     id: str
     kind: Literal["message", "custom"]
@@ -118,7 +103,7 @@ class _Record(Struct):
 
 
 class EntryLine(Struct):
-    """An entry as a file says it: where its JSON is, and what places it in the session."""
+    """An entry of a file: the location of its JSON, and the fields that place it in the session."""
 
     id: str
     parent: str | None
@@ -129,12 +114,12 @@ class EntryLine(Struct):
 
 
 class Scan(Struct):
-    """What the lines of a file amount to, from some offset on: of each thing, the last one wins."""
+    """The content of a file from an offset on. The last record of each thing wins."""
 
     end: int
-    """Up to here the file holds complete mutations; what follows is a write that was cut short."""
+    """The end of the complete mutations; after it is a write that was cut short."""
     digest: bytes = b""
-    """The `chain` of everything up to `end`, the last newline included even if it is missing."""
+    """The `chain` up to `end`, with the last newline even if it is missing."""
     entries: dict[str, EntryLine] = {}
     leaf: str | UnsetType | None = UNSET
     meta: SessionMeta | None = None
@@ -142,11 +127,11 @@ class Scan(Struct):
     unterminated: bool = False
     """The last line has no newline."""
     last: str | None = None
-    """The entry written last."""
+    """The latest entry."""
     damage_after: str | None = None
-    """The entry written last before the latest line that cannot be read."""
+    """The latest entry before the last unreadable line."""
     behind_damage: dict[str, str] = {}
-    """Entries written after such a line, each with the one before it."""
+    """Entries after such a line, with the entry before it."""
 
 
 _decode_record = msgspec.json.Decoder(_Record).decode
@@ -158,11 +143,11 @@ _Line = tuple[_Record | None, int, bytes]
 def scan(file: BinaryIO, start: int = 0, digest: bytes = b"", acknowledged: int = 0) -> Scan:
     """Read a session file from an offset at which a mutation starts; `digest` is that of what is before it.
 
-    Up to `acknowledged` the file held complete mutations once: what is not complete there is damaged, not cut short.
+    The file once held complete mutations up to `acknowledged`: an incomplete one there is damaged, not cut short.
     """
     found = Scan(end=start, digest=digest)
     group: list[_Line] = []
-    wanted = 0
+    expected = 0
     file.seek(start)
     end = start
     for line in file:
@@ -170,10 +155,10 @@ def scan(file: BinaryIO, start: int = 0, digest: bytes = b"", acknowledged: int 
         if record is not None and record.records > 1 and group:
             _take(found, group)  # another mutation begins: the one before it has lost some of its lines
         if not group:
-            wanted = record.records if record and record.records > 1 else 1
+            expected = record.records if record and record.records > 1 else 1
         group.append((record, end, line))
         end += len(line)
-        if len(group) == wanted and (record is not None or line.endswith(b"\n")):
+        if len(group) == expected and (record is not None or line.endswith(b"\n")):
             _take(found, group)
     if group and (group[0][1] < acknowledged or not _is_cut_short(group[-1][2])):
         _take(found, group)
@@ -181,7 +166,7 @@ def scan(file: BinaryIO, start: int = 0, digest: bytes = b"", acknowledged: int 
 
 
 def _is_cut_short(line: bytes) -> bool:
-    """Whether the last line of a file may be the beginning of one that was being written."""
+    """True if the last line of a file may be the beginning of an unfinished write."""
     try:
         line.decode()
     except UnicodeDecodeError as error:
@@ -206,7 +191,7 @@ def _parse(line: bytes) -> _Record | None:
 
 
 def _apply(found: Scan, record: _Record | None, offset: int, line: bytes) -> None:
-    """A line that cannot be understood is counted and skipped; the rest of the session stands."""
+    """Add a line to the scan. An unreadable one is counted and skipped."""
     if record is None:
         if line.strip():
             _damaged(found)
@@ -240,7 +225,7 @@ def _damaged(found: Scan) -> None:
 def _salvage(line: bytes) -> Iterator[tuple[int, _Record, bytes]]:
     """Whole records at the beginning and at the end of a line whose middle, or newline, was overwritten.
 
-    What is nested in a record is never taken for one: it is followed by more of the record it is in.
+    A nested object is never taken for a record: more of its record follows it.
     """
     first = 0
     with suppress(ValueError, RecursionError):
@@ -258,7 +243,7 @@ def _salvage(line: bytes) -> Iterator[tuple[int, _Record, bytes]]:
 def _entry(record: _Record, offset: int, line: bytes) -> EntryLine:
     raw = bytes(record.entry)  # type: ignore[arg-type]
     head = head_of(raw)
-    _decode_all(raw)  # an entry that cannot be read back is no entry
+    _decode_all(raw)  # an entry that cannot be decoded is damaged
     if head.kind == "custom":
         role = CUSTOM_ENTRY
     elif head.message is not None:
@@ -266,3 +251,68 @@ def _entry(record: _Record, offset: int, line: bytes) -> EntryLine:
     else:
         raise ValueError("a message entry without a message")
     return EntryLine(head.id, head.parent_id, role, head.revision or 0, offset + line.index(raw), len(raw))
+
+
+class Place(EntryLine):
+    """An entry and where in its session it is."""
+
+    branch: int = 0
+    depth: int = 0
+
+
+class Branch(Struct, frozen=True):
+    """A branch, and the entry it starts from by branch and depth; None for a root."""
+
+    number: int
+    parent: int | None
+    depth: int | None
+
+
+class Layout(Struct):
+    places: list[Place]
+    branches: list[Branch]
+    orphans: int = 0
+    """Entries whose parent is not there; they are roots."""
+
+
+def lay_out(entries: Mapping[str, EntryLine]) -> Layout:
+    """Place all entries of a session, in any order. A parent comes before its children."""
+    layout = Layout([], [])
+    placed: dict[str, Place] = {}
+    continued: set[str] = set()
+    for entry_id in entries:
+        for line in reversed(_ancestry(entry_id, entries, placed)):
+            parent = placed.get(line.parent) if line.parent is not None else None
+            if parent is not None and parent.id not in continued:
+                continued.add(parent.id)
+                branch, depth = parent.branch, parent.depth + 1
+            else:
+                branch, depth = len(layout.branches), parent.depth + 1 if parent else 0
+                layout.branches.append(Branch(branch, *((parent.branch, parent.depth) if parent else (None, None))))
+                layout.orphans += parent is None and line.parent is not None
+            place = Place(line.id, line.parent, line.role, line.revision, line.offset, line.length, branch, depth)
+            placed[line.id] = place
+            layout.places.append(place)
+    return layout
+
+
+def _ancestry(entry_id: str, entries: Mapping[str, EntryLine], placed: Mapping[str, Place]) -> list[EntryLine]:
+    """The entry and its ancestors that have no place yet; a cycle is cut."""
+    chain: dict[str, EntryLine] = {}
+    current: str | None = entry_id
+    while current is not None and current not in placed and current not in chain and current in entries:
+        chain[current] = entries[current]
+        current = entries[current].parent
+    return list(chain.values())
+
+
+def read_place(row: Sequence[Any]) -> Place:
+    """A place from its row in the index."""
+    place = Place(*row)
+    place.revision %= 2**64
+    return place
+
+
+def signed(number: int) -> int:
+    """An unsigned 64-bit number as a signed one, for SQLite."""
+    return number - 2**64 if number >= 2**63 else number

@@ -1,48 +1,106 @@
-"""Bringing folder, journal and index together when a store is opened: after a crash, and after others changed files.
+"""Recovery when a store is opened: folder, journal and index are made to agree, after a crash or changes by others.
 
-A file is as the index describes it when nothing wrote to it since, or when its lines have the digest that the index
-recorded. Then the changes that only the journal holds are added to it, and what grew is read. Any other file is read
-from its beginning, entries that it lost are written to it again from the journal, and what is wrong with it is named.
+A file is unchanged when it has the size and times that the index recorded, or the same digest of its lines. It then
+gets the changes that only the journal holds, and lines that were added to it are read. Any other file is read from its
+beginning, repaired from the journal, and reported.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import BinaryIO
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 
-from ...livefiles import SUFFIX, session_of
-from .branches import lay_out
-from .files import Files, stamp_of
+from ...config import LIVE_STATE, make_private_folder
+from ...model import FILE_SUFFIX, session_of_file
+from .files import Files, FolderLock, disk_errors, stamp_of, write_problems
 from .index import Index, Session
-from .journal import Change, Journal
+from .journal import Change, Journal, now
 from .records import Scan, chain, scan
-from .restoring import Additions, Held, additions, held_by
+from .repair import Additions, Held, additions, finish, held_by, read_file
+from .settings import FsSettings
 
-__all__ = ["Recovery", "read_file"]
-
+_log = logging.getLogger("backstory.live")
 _COMMIT_EVERY = 10_000
+
+
+class Folder(Struct):
+    """A folder that this process has opened: it holds the lock."""
+
+    path: Path
+    lock: FolderLock
+    files: Files
+    journal: Journal
+    index: Index
+    problems: dict[str, str]
+    """Files that could not be used, or not all of them, by name."""
+
+    @property
+    def scratch(self) -> Path:
+        """Holds complete files that are about to take the place of session files."""
+        return _scratch(self.path)
+
+
+def open_folder(path: Path, settings: FsSettings, url: str = "", wait_seconds: float = 0.0) -> Folder:
+    """Lock a folder, recover it, and open its journal and index. Blocks; raises LiveError when it cannot be used.
+
+    `url` is the address at which other processes reach the store. Waits that long for a process that has the folder.
+    """
+    state = path / LIVE_STATE
+    lock = FolderLock(path, state, url)
+    with disk_errors(f"use {path}"):
+        for folder in (path, state, _scratch(path)):
+            make_private_folder(folder)
+        lock.acquire(wait_seconds)
+    with ExitStack() as undo, disk_errors(f"open {path}"):
+        undo.callback(lock.release)
+        files = Files(path)
+        undo.callback(files.close)
+        # Sessions without a journal had events once: their numbers must not be used again.
+        first = now() if next(path.glob(f"*{FILE_SUFFIX}"), None) else 0
+        journal = Journal(state / "journal", first)
+        undo.callback(journal.close)
+        index = Index(state / "index.db")
+        undo.callback(index.database.close)
+        journal.keep_reserve()
+        recovery = Recovery(journal, index, files, _scratch(path))
+        written = recovery.run()
+        if settings.fsync != "off":
+            files.sync(written)
+        index.set_checkpoint(journal.position)
+        index.commit()
+        undo.pop_all()
+    write_problems(path, recovery.problems)
+    for name, problem in recovery.problems.items():
+        _log.warning("%s: %s", path / name, problem)
+    return Folder(path, lock, files, journal, index, recovery.problems)
+
+
+def _scratch(path: Path) -> Path:
+    return path / LIVE_STATE / "new"
 
 
 class Recovery:
     def __init__(self, journal: Journal, index: Index, files: Files, scratch: Path) -> None:
         self.problems: dict[str, str] = {}
-        """What could not be used, or not all of it, by file name."""
+        """Files that could not be used, or not all of them, by name."""
         self._journal = journal
         self._index = index
         self._files = files
         self._scratch = scratch
         self._trusted = index.state("closed") == "synced" or index.state("boot") == boot_id() != ""
-        """Whether a file that looks as the index says holds what it held: not after a power failure."""
+        """True if a file with recorded size and times is unchanged. After a power failure it may not be."""
         self._pending: dict[str, list[Change]] = {}
         """Changes since the last checkpoint that were appended to a file, by session."""
         self._damaged: list[str] = []
 
     def run(self) -> set[str]:
-        """Make files and index agree; gives the sessions whose files may not be on the disk yet."""
+        """Make files and index agree. Returns the sessions whose files may not be synced."""
         self._redo_whole_files()
         self._index.set_state("closed", None)
         self._index.set_state("boot", boot_id())
@@ -52,11 +110,11 @@ class Recovery:
         return set(self._pending)
 
     def _redo_whole_files(self) -> None:
-        """Carry out the latest replacement or removal of each file since the checkpoint; keep what came after it."""
+        """Repeat the latest replacement or removal of each file since the checkpoint, and collect the later changes."""
         checkpoint = self._index.checkpoint()
         latest: dict[str, Change] = {}
         for change in self._journal.changes(checkpoint):
-            if change.cause == "published":
+            if change.cause == "published" or change.blank:
                 continue
             if change.at is not UNSET:
                 self._pending.setdefault(change.session_id, []).append(change)
@@ -66,7 +124,7 @@ class Recovery:
         for session_id, change in latest.items():
             if change.cause == "deleted":
                 self._index.note_deleted(session_id, change.head)
-                # Without a checkpoint this may be long ago, and the file one that was put there since.
+                # Without a checkpoint the deletion may be old, and the file may have been put there since.
                 if session_id in self._pending:
                     self._remove_if_older(session_id)
                 elif checkpoint is not None:
@@ -77,7 +135,7 @@ class Recovery:
             leftover.unlink()
 
     def _remove_if_older(self, session_id: str) -> None:
-        """Remove the file of a session that was deleted and then began again, unless it is already the new one."""
+        """Remove the file of a session that was deleted and created again, unless it is the new one."""
         _, data = _appended(self._pending[session_id])
         if stat := self._files.stat(session_id):
             there = self._files.read(session_id, 0, min(stat.st_size, len(data)))
@@ -91,9 +149,9 @@ class Recovery:
         missing = dict(self._pending)
         with os.scandir(self._files.folder) as found:
             for item in found:
-                if not item.name.endswith(SUFFIX) or not item.is_file():
+                if not item.name.endswith(FILE_SUFFIX) or not item.is_file():
                     continue
-                session_id = session_of(item.name)
+                session_id = session_of_file(item.name)
                 if session_id is None:
                     printable = os.fsencode(item.name).decode("utf-8", "replace")
                     self.problems[printable] = "is not the name of a session's file"
@@ -113,7 +171,7 @@ class Recovery:
                 self._index.remove(session)
 
     def _look_at(self, session_id: str) -> None:
-        """Read what the index does not know of a file; one that is not as it should be has to wait for the journal."""
+        """Index the new lines of a file. A damaged one is repaired later, from the journal."""
         session = self._index.session(session_id)
         try:
             sound = self._is_sound(session_id, session) and self._complete(session_id)
@@ -126,7 +184,7 @@ class Recovery:
             self._index.commit()
 
     def _is_sound(self, session_id: str, session: Session | None) -> bool:
-        """Whether a file holds what the index and the journal say it held, as far as it goes."""
+        """True if the file agrees with the index and the journal, as far as it goes."""
         with self._files.path(session_id).open("rb") as file:
             if session and _digest_up_to(file, session.size) != session.digest:
                 return False
@@ -138,7 +196,7 @@ class Recovery:
         return True
 
     def _complete(self, session_id: str) -> bool:
-        """Add to a sound file what only the journal has of its end; False when there is no file to add to."""
+        """Append the changes that only the journal has to a sound file; False when there is no such file."""
         changes = self._pending.get(session_id)
         if changes is None:
             return True
@@ -192,7 +250,7 @@ class Recovery:
             if not (added.data or found.entries or found.meta):
                 raise OSError("it holds no session")
             if added.data:
-                _finish(file, found)
+                finish(file, found)
                 file.write(added.data)
                 file.flush()
                 os.fsync(file.fileno())
@@ -212,50 +270,6 @@ def _damage(found: Scan, added: Additions, gone: int) -> Iterator[str]:
         yield f"lost: {gone} entries"
 
 
-def read_file(
-    index: Index,
-    files: Files,
-    session_id: str,
-    known: Session | None,
-    *,
-    from_start: bool = False,
-    only_sound: bool = False,
-) -> bool:
-    """Index one file, from where the index left off or from its beginning, and cut off an unfinished write.
-
-    False when only a file without damage should be read, and this is none: then nothing has happened.
-    """
-    start, digest = (0, b"") if from_start or known is None else (known.size, known.digest)
-    path = files.path(session_id)
-    with path.open("r+b") as file:
-        found = scan(file, start, digest, known.size if known else 0)
-        if only_sound and found.bad_lines:
-            return False
-        if found.end == 0:
-            file.seek(0)
-            if not b'{"type":'.startswith(file.read(8)):
-                raise OSError("it holds no session")
-            path.unlink()  # a session whose very first write was cut short: it never was
-            if known:
-                index.remove(known)
-            return True
-        _finish(file, found)
-    session = known or index.add_session(session_id)
-    if known and start == 0:
-        index.rekey(session, index.new_key())
-    _take_in(index, session, found, from_start=start == 0)
-    if session.orphans and start:
-        return read_file(index, files, session_id, session, from_start=True)
-    session.size, session.digest = found.end + found.unterminated, found.digest
-    session.bad_lines = found.bad_lines + (session.bad_lines if start else 0)
-    meta = found.meta or (None if start == 0 else session.meta)
-    if meta is not None:
-        meta.session_id = session_id
-    session.stamp = stamp_of(path.stat())
-    index.save(session, meta)
-    return True
-
-
 def skipped(bad_lines: int) -> str:
     return (
         "1 line could not be read and was skipped"
@@ -265,7 +279,7 @@ def skipped(bad_lines: int) -> str:
 
 
 def boot_id() -> str:
-    """Names the time since this machine was started; empty where the system does not tell."""
+    """The id of the current boot of the machine; empty if unknown."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
     except (OSError, UnicodeDecodeError):
@@ -273,7 +287,7 @@ def boot_id() -> str:
 
 
 def _appended(changes: Iterable[Change]) -> tuple[int, bytes]:
-    """What a run of changes writes to a file, and where."""
+    """The offset and the lines of consecutive changes in a file."""
     at: int | None = None
     parts: list[bytes] = []
     for change in changes:
@@ -284,7 +298,7 @@ def _appended(changes: Iterable[Change]) -> tuple[int, bytes]:
 
 
 def _digest_up_to(file: BinaryIO, size: int) -> bytes:
-    """The `chain` of the lines within so many bytes; of a shorter file, that of nothing it could be."""
+    """The `chain` of the first `size` bytes, or a value that matches no digest."""
     digest, end = b"", 0
     file.seek(0)
     while end < size:
@@ -294,35 +308,3 @@ def _digest_up_to(file: BinaryIO, size: int) -> bytes:
         end += len(line)
         digest = chain(digest, [line])
     return digest if end == size else b"other lines"
-
-
-def _finish(file: BinaryIO, found: Scan) -> None:
-    """Cut off an unfinished write, and end the last line."""
-    if file.seek(0, os.SEEK_END) > found.end:
-        file.truncate(found.end)
-    file.seek(found.end)
-    if found.unterminated:
-        file.write(b"\n")
-
-
-def _take_in(index: Index, session: Session, found: Scan, *, from_start: bool) -> None:
-    if found.leaf is not UNSET:
-        session.leaf = found.leaf
-        session.tip = None
-    elif from_start:
-        session.leaf = None
-    if from_start:
-        layout = lay_out(found.entries)
-        index.add_entries(session.key, layout.places)
-        index.add_branches(session.key, layout.branches)
-        session.branches, session.orphans = len(layout.branches), layout.orphans
-        session.current = sum(place.length for place in layout.places)
-        return
-    for line in found.entries.values():
-        place = index.find(session, line.id)
-        if place is None:
-            index.place(session, line)
-        elif place.parent == line.parent:
-            index.move(session, place, line)
-        else:
-            session.orphans += 1  # it changed its parent: its branch has to be laid out again

@@ -1,4 +1,4 @@
-"""The live sessions of one process: functions, bindings and configuration, over whichever store is configured."""
+"""The live sessions of one process: functions, bindings and configuration, over the configured adapter."""
 
 from __future__ import annotations
 
@@ -16,22 +16,18 @@ import msgspec
 
 from ...config import ConfigError, load_settings
 from ..base import BadArgument, decode_arguments
-from .adapters import Adapter, Forget, FsAdapter
+from .adapters import Adapter, FsAdapter
 from .bridge import BridgeAdapter
-from .errors import LiveError
-from .events import FEED, PUBLIC_TYPES, Deliver, Event
-from .feed import Feed, Subscription
-from .filters import Filter, TriggerType, parse_filter, trigger_types
-from .functions import Function, functions
-from .requests import REQUESTS
-from .resync import Metas, tell_state
+from .events import FEED, PUBLIC_TYPES, Deliver, Event, Filter, TriggerType, parse_filter, trigger_types
+from .feed import Feed, Metas, Snapshot, Subscription, state_events
+from .functions import REQUESTS, Function, functions
 from .settings import BridgeSettings, LiveSettings, is_own_url, parse_settings
-
-__all__ = ["Live"]
+from .types import LiveError
+from .upkeep import Forget
 
 _log = logging.getLogger("backstory.live")
 _WATCH_SECONDS = 0.5
-# As long as a process that uses the sessions for a moment may have them before it is the next one's turn.
+# Longer than the turn of a process that uses the sessions for a moment (see `access`).
 _WAIT_SECONDS = 2.0
 
 
@@ -47,9 +43,9 @@ class Live:
         forget: Forget | None = None,
         environ: Mapping[str, str] = os.environ,
     ) -> None:
-        """`fetch_config` gives the `[live]` table whenever it is asked; by default that of `home/config.toml`, which is
-        also watched. `own_urls` are the WebSocket URLs this instance is reached at (also in `self.own_urls`, may be set
-        until `start`): a bridge to one of them is refused. `forget` deletes what others have of a deleted session."""
+        """`fetch_config` returns the `[live]` table; by default that of `home/config.toml`, which is also watched.
+        `own_urls` are the WebSocket URLs of this instance (also in `self.own_urls`, which may be set until `start`): a
+        bridge to one of them is refused. `forget` deletes a session from the archive."""
         self.own_urls = list(own_urls)
         self._home = home
         self._forget = forget
@@ -57,6 +53,7 @@ class Live:
         self._fetch = fetch_config or self._fetch_file
         self._watch = fetch_config is None
         self._feed = Feed()
+        self._current: Adapter | None = None
         self._bindings: dict[str, asyncio.Task[None]] = {}
         self._reloading = asyncio.Lock()
         self._rejected = 0
@@ -72,19 +69,18 @@ class Live:
     # --- starting and closing
 
     async def start(self, wait_seconds: float = 0.0) -> None:
-        """Open the configured store. Raises ConfigError for a configuration that cannot be used, LiveError (`storage`)
-        for a store that cannot be opened (another process holds its lock, and does so until the end of the wait)."""
+        """Start the configured adapter. Raises ConfigError for a bad configuration, LiveError (`storage`) for a folder
+        that cannot be opened, because another process holds its lock until the end of the wait, for example."""
         settings = await self._load()
-        self._adapter = self._make(settings, self._feed.settle)
-        await self._adapter.start(wait_seconds)
-        self._feed.attach(self._adapter.read_events, self._adapter.head)
-        if isinstance(self._adapter, FsAdapter):
-            self._feed.settle(self._adapter.head)
+        self._current = adapter = await self._open(settings, self._feed.settle, wait_seconds)
+        self._feed.attach(adapter.read_events, adapter.head)
+        if isinstance(adapter, FsAdapter):
+            self._feed.settle(adapter.head)
         if self._watch:
             self._help(self._watch_file())
 
     async def close(self) -> None:
-        """Finish what is under way, make everything durable, end all bindings."""
+        """Finish running calls, make everything durable, end all bindings."""
         async with self._reloading:
             tasks = [*self._bindings.values(), *self._helpers]
             for task in tasks:
@@ -96,9 +92,15 @@ class Live:
         await self.start(_WAIT_SECONDS)
         return self
 
-    def wanted(self) -> bool:
-        """Whether another process waits for the sessions that this one has."""
-        return self._adapter.wanted()
+    @property
+    def _adapter(self) -> Adapter:
+        if self._current is None:
+            raise RuntimeError("live sessions were used before they were started")
+        return self._current
+
+    def contended(self) -> bool:
+        """True if another process waits for the sessions of this one."""
+        return self._adapter.contended()
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
@@ -146,8 +148,8 @@ class Live:
         `config` is the binding's filter and may hold `after` (a sequence number): then everything later than that is
         delivered first. A bad config or trigger type raises LiveError (`invalid_request`), an `after` that cannot be
         replayed `invalid_cursor`. A binding id that is bound already is replaced. A `deliver` that raises skips that
-        event for that binding only. One that is slow falls behind: its queue is bounded, what does not fit is read back
-        from the store's log, others are not affected.
+        event for that binding only. A slow one does not delay others: events that do not fit its bounded queue are read
+        from the store's log later. When the log no longer has them, the binding gets the current state instead.
         """
         subscription = self._subscribe(parse_filter([trigger_type], config))
         task = asyncio.create_task(self._deliver(binding_id, subscription, deliver, envelope=trigger_type == FEED))
@@ -168,8 +170,8 @@ class Live:
                 try:
                     event = await anext(subscription)
                 except LiveError as error:
-                    _log.warning("binding %s was away too long and missed events: %s", binding_id, error)
-                    subscription.skip()
+                    _log.warning("binding %s fell behind and gets the current state: %s", binding_id, error)
+                    await self._send_state({}, subscription.restart)
                     continue
                 payload = msgspec.to_builtins(event) if envelope else event.payload
                 try:
@@ -183,12 +185,12 @@ class Live:
         self, config: Any = None, *, types: Iterable[str] | None = None, after: int | None = None
     ) -> AsyncIterator[Event]:
         """The same as an async iterator over several types (default: the six public ones), for SSE and Python.
-        `session_id` applies to all types, `roles` to messages. The past starts at the call, not at the first event.
-        Raises LiveError (`invalid_cursor`) also later, should what is next not be kept any more."""
-        wanted = parse_filter(PUBLIC_TYPES if types is None else types, config, lenient=True)
+        `session_id` applies to all types, `roles` to messages. Events count from the call on, not from the first
+        `anext`. Raises LiveError (`invalid_cursor`), also later, when the next events are no longer kept."""
+        filter = parse_filter(PUBLIC_TYPES if types is None else types, config, lenient=True)
         if after is not None:
-            wanted = msgspec.structs.replace(wanted, after=after)
-        return self._iterate(self._subscribe(wanted))
+            filter = msgspec.structs.replace(filter, after=after)
+        return self._iterate(self._subscribe(filter))
 
     async def _iterate(self, subscription: Subscription) -> AsyncIterator[Event]:
         try:
@@ -198,9 +200,9 @@ class Live:
             self._feed.drop(subscription)
 
     async def ensure_kept(self, after: int) -> None:
-        """Raise LiveError (`invalid_cursor`) when the events later than a number cannot be told any more.
+        """Raise LiveError (`invalid_cursor`) when the events later than a number are no longer kept.
 
-        A bridge has to ask its main; while that cannot be reached nobody knows.
+        A bridge asks its main. While that cannot be reached, nothing is raised.
         """
         if self._adapter.name == "bridge" and self._feed.settled and after < self._feed.head:
             try:
@@ -209,16 +211,16 @@ class Live:
                 if error.code == "invalid_cursor":
                     raise
 
-    def _subscribe(self, wanted: Filter) -> Subscription:
+    def _subscribe(self, filter: Filter) -> Subscription:
         oldest = self._adapter.oldest
-        if wanted.after is not None and wanted.after < oldest:
-            raise LiveError("invalid_cursor", f"events up to {oldest} are not kept any more; read the sessions instead")
-        return self._feed.subscribe(wanted)
+        if filter.after is not None and filter.after < oldest:
+            raise LiveError("invalid_cursor", f"events up to {oldest} are no longer kept; read the sessions instead")
+        return self._feed.subscribe(filter)
 
     async def replay(self, after: int, limit: int = 500, *, types: Iterable[str] | None = None) -> list[Event]:
         """Up to `limit` events later than `after`, oldest first, without waiting."""
-        wanted = parse_filter(PUBLIC_TYPES if types is None else types, None, lenient=True)
-        return [event for event in await self._feed.read(after, limit) if wanted.matches(event)]
+        filter = parse_filter(PUBLIC_TYPES if types is None else types, None, lenient=True)
+        return [event for event in await self._feed.read(after, limit) if filter.matches(event)]
 
     @property
     def last_seq(self) -> int:
@@ -242,7 +244,7 @@ class Live:
             except Exception as error:
                 self._rejected += 1
                 self._error = str(error)
-                _log.warning("the configuration of live sessions was not taken: %s", error)
+                _log.warning("the configuration of live sessions was rejected: %s", error)
                 return False
             self._error = None
             return True
@@ -262,49 +264,49 @@ class Live:
             raise ConfigError(f"[live] adapter.config.url: {settings.adapter.url} is this very server")
         return settings
 
-    def _make(self, settings: LiveSettings, settle: Callable[[int], None]) -> Adapter:
-        """An adapter. What it tells reaches subscribers while it is the current one."""
-        adapter: Adapter
+    async def _open(self, settings: LiveSettings, settle: Callable[[int], None], wait_seconds: float = 0.0) -> Adapter:
+        """Start an adapter. Its events reach subscribers while it is the current one."""
+        adapter: Adapter | None = None
 
         def publish(head: int, events: Callable[[], list[Event]]) -> None:
-            if adapter is self._adapter:
+            if adapter is not None and adapter is self._current:
                 self._feed.publish(head, events)
 
         if isinstance(settings.adapter, BridgeSettings):
-            adapter = BridgeAdapter(settings, publish, settle, lambda: self._tell_state({}))
+            adapter = BridgeAdapter(settings, publish, settle, lambda: self._restart({}))
         else:
-            adapter = FsAdapter(settings, publish, next(iter(self.own_urls), ""), self._forget)
+            url = next(iter(self.own_urls), "")
+            adapter = await FsAdapter.open(settings, publish, url, self._forget, wait_seconds)
         return adapter
 
     async def _exchange(self, settings: LiveSettings) -> None:
-        """Put another store in the place of the current one, and tell subscribers what is in it."""
+        """Replace the current adapter, and send subscribers the state of the new one."""
         old = self._adapter
         before: Metas = {}
         with suppress(LiveError):
             before = await old.metas()
-        new = self._make(settings, lambda _: self._tell_state(before))
-        await new.start()
-        self._adapter = new
+        new = await self._open(settings, lambda _: self._restart(before))
+        self._current, self._error = new, None
         self._feed.attach(new.read_events, new.head)
         if isinstance(new, FsAdapter):
-            self._tell_state(before)
+            self._restart(before)
         await self._retire(old)
 
-    def _tell_state(self, before: Metas) -> None:
-        """Start over with the current adapter: its state, then what happens."""
+    def _restart(self, before: Metas) -> None:
+        """Let all subscriptions start over with the state of the current adapter; `before` is the state they had."""
+        self._feed.attach(self._adapter.read_events, self._adapter.head)
+        self._help(self._send_state(before, self._feed.restart))
+
+    async def _send_state(self, before: Metas, restart: Callable[[int, Snapshot], None]) -> None:
+        """Restart subscriptions with the current state; events after it follow."""
         adapter, head = self._adapter, self._adapter.head
-        self._feed.attach(adapter.read_events, head)
-
-        async def tell() -> None:
-            metas: Metas = {}
-            try:
-                metas = await adapter.metas()
-            except (LiveError, OSError, sqlite3.Error) as error:
-                _log.warning("the state of live sessions could not be told: %s", error)
-            if adapter is self._adapter:
-                self._feed.restart(head, lambda wanted: tell_state(wanted, head, before, metas, adapter.entries))
-
-        self._help(tell())
+        metas: Metas = {}
+        try:
+            metas = await adapter.metas()
+        except (LiveError, OSError, sqlite3.Error) as error:
+            _log.warning("the state of live sessions could not be read: %s", error)
+        if adapter is self._current:
+            restart(head, lambda filter: state_events(filter, head, before, metas, adapter.entries))
 
     def _help(self, work: Coroutine[Any, Any, None]) -> None:
         """Run in the background until done, or until everything is closed."""
@@ -321,7 +323,7 @@ class Live:
             self._idle.set()
 
     async def _retire(self, adapter: Adapter) -> None:
-        """Close an adapter once the calls it has are answered."""
+        """Close an adapter once its running calls are answered."""
         while self._users[adapter]:
             self._idle.clear()
             await self._idle.wait()

@@ -1,6 +1,6 @@
-"""The rules of the public functions over a store on disk: what is checked in which order, what is written and told.
+"""The rules of the public functions: the order of checks, the records written and the events published.
 
-A mutation first waits until nobody holds its session; from then on to its write nothing else runs in between.
+A mutation first waits until its session is not held. From then until its write no other call runs.
 """
 
 from __future__ import annotations
@@ -12,24 +12,19 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from ...livefiles import file_name
-from . import requests as ask
-from .branches import Place
-from .cursors import decode_list_cursor, decode_page_cursor, encode_list_cursor, encode_page_cursor
-from .errors import LiveError
-from .filters import has_metadata, tokens_of
-from .fs import FsStore
+from ...model import file_name
+from . import functions as ask
+from .events import has_metadata, tokens_of
+from .functions import decode_list_cursor, decode_page_cursor, encode_list_cursor, encode_page_cursor
 from .index import Run, Session
 from .journal import Change, now
-from .limits import check_sizes, page_of, size_of
-from .records import CUSTOM_ENTRY, ROLES, EntryLine
+from .records import CUSTOM_ENTRY, ROLES, EntryLine, Place
 from .settings import LiveSettings
-from .types import LARGEST, CustomEntry, Entry, MessageEntry, SessionMeta
-
-__all__ = ["Service", "check_id", "encode", "new_entry_id"]
+from .store import FsStore
+from .types import LARGEST, CustomEntry, Entry, LiveError, MessageEntry, SessionMeta, check_sizes, page_of, size_of
 
 _decode = msgspec.json.Decoder().decode
-# What is nested deeper than this cannot be told apart from an attempt to exhaust the stack of whoever reads it.
+# Deeper nesting may exhaust the stack of a reader.
 _DEEPEST = 400
 _LONGEST_NAME = 255
 Json = dict[str, Any]
@@ -124,9 +119,8 @@ class Service:
         session = self._store.session(request.session_id)
         if session is None or session.meta is None:
             return {"deleted": False}
-        self._store.delete(
-            Change(cause="deleted", events=1, session_id=session.id, time=now(), metadata=session.meta.metadata)
-        )
+        change = Change(cause="deleted", events=1, session_id=session.id, time=now())
+        self._store.delete(change, session.meta.metadata)
         await self._store.durable()
         return {"deleted": True}
 
@@ -201,7 +195,7 @@ class Service:
         if request.details is not None and ROLES[place.role] not in ("function_result", "custom"):
             raise LiveError("details_not_supported", f"a message of role {ROLES[place.role]} has no details")
         if place.revision == LARGEST:
-            raise LiveError("storage", f"entry {place.id} has the highest revision there is")
+            raise LiveError("storage", f"entry {place.id} has the highest possible revision")
         (entry,) = self._store.read(session, [place])
         entry["revision"] = revision = place.revision + 1
         entry["message"]["content"] = request.content
@@ -246,7 +240,7 @@ class Service:
         return page
 
     def _after(self, session: Session, runs: Sequence[Run], roles: Sequence[int], cursor: str) -> Sequence[Run]:
-        """What of a path follows the entry a cursor names, which must be on it."""
+        """The part of a path after the entry of a cursor, which must be on it."""
         place = self._store.index.find(session, decode_page_cursor(cursor))
         for number, run in enumerate(runs):
             if place and place.branch == run.branch and run.first <= place.depth <= run.last and place.role in roles:
@@ -289,7 +283,7 @@ class Service:
     # --- shared
 
     async def _existing(self, session_id: str) -> tuple[Session, SessionMeta]:
-        """The session a mutation is for, once nobody holds it."""
+        """The session of a mutation, once it is not held."""
         await self._store.ready(session_id)
         session = self._session(session_id)
         assert session.meta is not None
@@ -328,7 +322,7 @@ class Service:
 
 
 def encode(value: Any) -> bytes:
-    """JSON that can be read again; LiveError (`invalid_request`) for what has no JSON form."""
+    """JSON that can be decoded again. Raises LiveError (`invalid_request`) for other values."""
     try:
         raw = msgspec.json.encode(value)
         if raw.count(b"[") + raw.count(b"{") > _DEEPEST:
@@ -349,7 +343,7 @@ def check_id(session_id: str) -> None:
 
 
 def _as_stored(value: Any) -> Any:
-    """What a value will be when it is read back: not everything that has a JSON form is JSON."""
+    """The value after a round trip through JSON: tuples and integer keys, for example, change."""
     return _decode(encode(value))
 
 

@@ -1,4 +1,4 @@
-"""The `[live]` table: which store, and how long pages are."""
+"""The `[live]` table: the adapter and the page sizes."""
 
 from __future__ import annotations
 
@@ -12,18 +12,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Meta, Struct
 
-from ...config import ConfigError
-from ...livefiles import expand_placeholders, resolve_folder
-
-__all__ = [
-    "BridgeSettings",
-    "FsSettings",
-    "LiveSettings",
-    "configuration_schema",
-    "default_table",
-    "is_own_url",
-    "parse_settings",
-]
+from ...config import ConfigError, expand_placeholders, resolve_live_folder
 
 Positive = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 
@@ -34,10 +23,10 @@ class FsSettings(Struct, frozen=True, forbid_unknown_fields=True):
     data_dir: str | None = None
     """By default `live` in Backstory's home; relative to it when not absolute."""
     fsync: Literal["always", "interval", "off"] = "always"
-    """When an acknowledged change is on disk: at once, after `fsync_interval_ms` at most, or when the system likes."""
+    """An acknowledged change is synced at once, within `fsync_interval_ms`, or by the operating system."""
     fsync_interval_ms: Positive = 200
     replay_mb: Positive = 64
-    """How much of the past can be replayed to subscribers that were away."""
+    """The size of the log from which events can be replayed."""
 
 
 class BridgeSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -64,13 +53,13 @@ class LiveSettings(Struct, frozen=True):
     default_list_limit: int = 50
     max_list_limit: int = 500
 
-    def limit(self, wanted: int | None) -> int:
+    def limit(self, requested: int | None) -> int:
         """The page size for a request."""
-        return max(1, min(self.default_list_limit if wanted is None else wanted, self.max_list_limit))
+        return max(1, min(self.default_list_limit if requested is None else requested, self.max_list_limit))
 
 
 def parse_settings(table: Mapping[str, Any], home: Path, environ: Mapping[str, str] = os.environ) -> LiveSettings:
-    """Settings from the table as written; ConfigError says what is wrong with which field."""
+    """Settings from the table as written. Raises ConfigError, which names the field."""
     expanded = _without_nulls(expand_placeholders(table, environ))
     try:
         read = msgspec.convert(expanded, _Table)
@@ -80,7 +69,7 @@ def parse_settings(table: Mapping[str, Any], home: Path, environ: Mapping[str, s
     try:
         if read.adapter.name == "fs":
             adapter = msgspec.convert(read.adapter.config, FsSettings)
-            folder = resolve_folder(adapter.data_dir, home)
+            folder = resolve_live_folder(adapter.data_dir, home)
             adapter = msgspec.structs.replace(adapter, data_dir=str(folder))
         else:
             adapter = msgspec.convert(read.adapter.config, BridgeSettings)
@@ -91,15 +80,15 @@ def parse_settings(table: Mapping[str, Any], home: Path, environ: Mapping[str, s
 
 
 def default_table(home: Path) -> dict[str, Any]:
-    """The table with everything in it as it is when nobody has set anything."""
-    adapter = {"name": "fs", "config": {"data_dir": str(resolve_folder(None, home))}}
+    """The table with all defaults."""
+    adapter = {"name": "fs", "config": {"data_dir": str(resolve_live_folder(None, home))}}
     defaults = LiveSettings()
     limits = {"default_list_limit": defaults.default_list_limit, "max_list_limit": defaults.max_list_limit}
     return {"adapter": adapter, **limits}
 
 
 def configuration_schema() -> dict[str, Any]:
-    """The table as JSON Schema, with one variant for each adapter: what forms are made from."""
+    """The JSON Schema of the table, with one variant for each adapter, for configuration forms."""
     table = msgspec.json.schema(_Table)["$defs"]["_Table"]["properties"]
     limits = {name: table[name] for name in ("default_list_limit", "max_list_limit")}
     variants = [_variant("fs", FsSettings), _variant("bridge", BridgeSettings)]
@@ -136,7 +125,7 @@ def _check_url(url: str) -> None:
 
 
 def is_own_url(url: str, own: Iterable[str]) -> bool:
-    """Whether a URL leads to one of the others, under whatever name."""
+    """True if a URL leads to the same server as one of the others, also under another name."""
     return any(_same_place(url, other) for other in own)
 
 

@@ -10,18 +10,16 @@ from typing import Any
 
 from ...config import ConfigError, Settings
 from ..base import Arguments, Failure, Frame, Tool, Toolset
-from .errors import LiveError
+from .access import Portal
 from .functions import Function, functions
-from .portal import Portal
-
-__all__ = ["toolset"]
+from .types import LiveError
 
 _INSTRUCTIONS = (
     "Live: conversations that programs write as they happen. Read with session_list and session_messages; "
     "session_append only when the user wants it: all who follow the session see it at once."
 )
 _READING = ("list", "get", "messages", "get-message")
-# `null` where there is nothing, as these functions answer, is no object; a tool's answer has to be one.
+# These functions answer `null` for unknown ids; the answer of a tool has to be an object.
 _NULL_IS = {"get": "meta", "get-message": "entry"}
 
 

@@ -1,38 +1,28 @@
-"""The shapes of the contract: messages, entries, sessions.
+"""The shapes, sizes and errors of the contract: messages, entries, sessions.
 
-JSON `null` equals an omitted field, and what was omitted is not written, with the exceptions the contract names: those
-fields have a default factory, which `omit_defaults` always writes.
+JSON `null` equals an omitted field, and an omitted field is not written, with the exceptions that the contract names:
+those fields have a default factory, which `omit_defaults` always writes.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct, field
 
-__all__ = [
-    "LARGEST",
-    "AssistantMessage",
-    "Content",
-    "CustomEntry",
-    "CustomMessage",
-    "CustomPayload",
-    "Entry",
-    "FunctionResultMessage",
-    "Message",
-    "MessageEntry",
-    "Millis",
-    "Role",
-    "SessionMeta",
-    "Status",
-    "Unsigned",
-    "UserMessage",
-    "decode_entry",
-    "decode_meta",
-    "fits",
+Code = Literal[
+    "not_found",
+    "entry_not_found",
+    "parent_not_found",
+    "invalid_entry_kind",
+    "details_not_supported",
+    "empty_batch",
+    "invalid_cursor",
+    "invalid_request",
+    "storage",
 ]
-
 Millis = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Unsigned = Annotated[int, Meta(ge=0)]
 """Up to `LARGEST`, which msgspec cannot check: `fits` does, in every Struct that has one."""
@@ -40,6 +30,29 @@ LARGEST = 2**64 - 1
 Role = Literal["user", "assistant", "function_result", "custom"]
 Status = Literal["idle", "working", "done", "error"]
 Object = dict[str, Any]
+MAX_FRAME_BYTES = 64 << 20
+MAX_ENTRY_BYTES = 48 << 20
+MAX_META_BYTES = 8 << 20
+"""An event has an entry and the metadata of its session, and must fit a message."""
+PAGE_BYTES = 16 << 20
+T = TypeVar("T")
+
+
+class LiveError(Exception):
+    """A refused or failed call. Its text is the same on every wire: `session/<code>: <message>`."""
+
+    def __init__(self, code: Code, message: str) -> None:
+        super().__init__(f"session/{code}: {message}")
+        self.code = code
+        self.message = message
+
+
+class InUse(LiveError):
+    """Another process has the folder. `url` is its address, if it serves it."""
+
+    def __init__(self, message: str, url: str) -> None:
+        super().__init__("storage", message)
+        self.url = url
 
 
 def _null() -> None:
@@ -191,3 +204,25 @@ class SessionMeta(Struct, omit_defaults=True, kw_only=True):
 
 decode_entry = msgspec.json.Decoder(Entry).decode
 decode_meta = msgspec.json.Decoder(SessionMeta).decode
+
+
+def check_sizes(entries: Iterable[bytes], meta: bytes) -> None:
+    """Refuse entries and metas whose events would not fit a message."""
+    if max(map(len, entries), default=0) > MAX_ENTRY_BYTES:
+        raise LiveError("invalid_request", f"an entry may have up to {MAX_ENTRY_BYTES} bytes")
+    if len(meta) > MAX_META_BYTES:
+        raise LiveError("invalid_request", f"title, description and metadata may have up to {MAX_META_BYTES} bytes")
+
+
+def page_of(items: Iterable[tuple[T, int]]) -> Iterator[T]:
+    """The items, given with their sizes, that fit one page; at least one."""
+    total = 0
+    for number, (item, size) in enumerate(items):
+        total += size
+        if number and total > PAGE_BYTES:
+            return
+        yield item
+
+
+def size_of(value: object) -> int:
+    return len(msgspec.json.encode(value))

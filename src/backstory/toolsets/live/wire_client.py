@@ -1,6 +1,6 @@
 """A client of the iii WebSocket protocol: calls functions of a server, and serves functions to it.
 
-It connects, and connects again whenever the connection is lost, until it is closed.
+It reconnects whenever the connection is lost, until it is closed.
 """
 
 from __future__ import annotations
@@ -15,17 +15,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from .limits import MAX_FRAME_BYTES
+from .types import MAX_FRAME_BYTES
 
 if TYPE_CHECKING:
     from websockets.asyncio.client import ClientConnection
 
-__all__ = ["RemoteError", "WireClient"]
-
 _log = logging.getLogger("backstory.live")
 _FIRST_DELAY = 0.1
 _LONGEST_DELAY = 5.0
-# Twice what a main of ours sends: others may not keep to it, and one message too long would end the connection.
+# Twice the limit of this implementation: a longer message from another one would end the connection.
 _MAX_RECEIVED = 2 * MAX_FRAME_BYTES
 _CLOSE_SECONDS = 1
 Handler = Callable[[Any], None]
@@ -60,11 +58,11 @@ class WireClient:
         lost: Callable[[], None],
         handlers: Mapping[str, Handler],
     ) -> None:
-        """`greet` runs on each new connection, beside the reading of frames, and `lost` when it is gone; `handlers` are
-        called for what the server invokes, in order, and must not block."""
+        """`greet` runs on each new connection, while frames are read, and `lost` when it is gone. `handlers` are the
+        functions that the server can invoke; they are called in order and must not block."""
         self.url = url
         self.failure: str | None = None
-        """Why there is no connection that works."""
+        """The reason why there is no working connection."""
         self._token = token
         self._greet = greet
         self._on_lost = lost
@@ -148,7 +146,7 @@ class WireClient:
             await asyncio.gather(greeting, return_exceptions=True)
 
     async def _welcome(self) -> None:
-        """A greeting that fails leaves no half-greeted connection behind: it is closed, and the next one is tried."""
+        """Greet the server. When that fails, the connection is closed and the next one is tried."""
         try:
             await self._greet()
             self._greeted, self.failure = True, None
@@ -156,7 +154,7 @@ class WireClient:
             await self.drop(str(error) or type(error).__name__)
 
     async def drop(self, why: str) -> None:
-        """Give the connection up; another one will be made."""
+        """Close the connection; the client reconnects."""
         if self._connection is not None:
             self.failure = why
             await self._connection.close()
@@ -172,7 +170,7 @@ class WireClient:
         try:
             frame = _decode(text)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            _log.warning("%s sent what is not a frame: %s", self.url, error)
+            _log.warning("%s sent an invalid frame: %s", self.url, error)
             return
         if frame.kind == "invocationresult":
             answer = self._calls.get(frame.invocation_id or "")

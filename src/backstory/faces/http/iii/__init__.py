@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from .engine import Engine
-from .frames import MAX_FRAME_BYTES
-from .socket import iii_socket
+from ....toolsets.live.types import MAX_FRAME_BYTES
+from .engine import Engine, iii_socket
 
 __all__ = ["MAX_FRAME_BYTES", "Engine", "iii_socket"]

@@ -1,12 +1,20 @@
-"""The engine's side of the iii protocol: clients come, register, call each other and the live sessions, and go."""
+"""The engine's side of the iii protocol: clients come, register, call each other and the live sessions, and go.
+@@@
+One WebSocket connection: frames in, frames out, until either side ends it."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import hmac
+import logging
+from collections.abc import Awaitable, Callable
 from typing import Any
 
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
 from ....toolsets.live import Live
-from .calls import Calls
+from .calls import Calls, Peer, PeerGone
 from .frames import (
     BadFrame,
     InvocationResult,
@@ -27,10 +35,7 @@ from .frames import (
     read_frame,
     write_frame,
 )
-from .peer import Peer
 from .triggers import Triggers
-
-__all__ = ["Engine"]
 
 OWN_NAME = "backstory"
 
@@ -43,7 +48,7 @@ class Engine:
         self._triggers = Triggers(live, self._calls)
         for function in live.functions():
             self._calls.local[function.id] = self._live_function(function.id)
-        # What the SDKs ask of any engine. There is one namespace, and everyone is in it.
+        # Functions that the SDKs expect of any engine. There is one namespace.
         self._calls.local |= {
             "engine::workers::register": self._register_worker,
             "engine::workers::list": self._list_workers,
@@ -59,14 +64,14 @@ class Engine:
         return peer
 
     def detach(self, peer: Peer) -> None:
-        """Forget everything of this client. Again is harmless."""
+        """Remove everything of this client. Idempotent."""
         if self._peers.pop(peer.id, None) is not None:
             peer.outbox.close()
             self._triggers.drop(peer)
             self._calls.drop(peer)
 
     async def receive(self, peer: Peer, text: str) -> None:
-        """Handle one frame. Never raises: what cannot be understood is ignored, with a warning."""
+        """Handle one frame. Never raises: an unknown or malformed frame is ignored with a warning."""
         try:
             frame = read_frame(text)
         except UnknownFrame as error:
@@ -111,7 +116,7 @@ class Engine:
                 pass
 
     def _reattach(self, peer: Peer, frame: Reattach) -> None:
-        """A client is back before its old connection was seen to end: that one is retired, so nothing comes twice."""
+        """Close the old connection of a client that has reconnected, so that it gets no event twice."""
         old = self._peers.get(frame.previous_worker_id)
         if old is None or old is peer:
             return
@@ -200,3 +205,60 @@ class Engine:
                 for b in peer.bindings.values()
             ]
         }
+
+
+logger = logging.getLogger(__name__)
+
+
+def iii_socket(engine: Engine) -> Callable[[WebSocket], Awaitable[None]]:
+    """The endpoint that connects WebSocket clients to this engine."""
+
+    async def serve(socket: WebSocket) -> None:
+        await socket.accept(subprotocol=_subprotocol(socket))
+        peer = engine.attach()
+        reading = asyncio.create_task(_read(socket, engine, peer))
+        writing = asyncio.create_task(_write(socket, peer))
+        try:
+            ends: set[asyncio.Future[Any]] = {reading, writing, peer.closing}
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            engine.detach(peer)
+            reading.cancel()
+            writing.cancel()
+            outcomes = await asyncio.gather(reading, writing, return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, Exception):
+                logger.error("the connection of iii client %s failed", peer.name[:80], exc_info=outcome)
+                peer.close(1011, "internal error")
+        code, reason = peer.closing.result() if peer.closing.done() else (1000, "")
+        # The client may have closed the connection already, or may not read.
+        with contextlib.suppress(RuntimeError, WebSocketDisconnect, TimeoutError):
+            await asyncio.wait_for(socket.close(code, reason), timeout=1)
+
+    return serve
+
+
+async def _read(socket: WebSocket, engine: Engine, peer: Peer) -> None:
+    while True:
+        message = await socket.receive()
+        if message["type"] == "websocket.disconnect":
+            return
+        # Binary messages are telemetry of the SDKs, which this server does not take.
+        if (text := message.get("text")) is not None:
+            await engine.receive(peer, text)
+
+
+async def _write(socket: WebSocket, peer: Peer) -> None:
+    with contextlib.suppress(PeerGone, WebSocketDisconnect):
+        while True:
+            text = await peer.outbox.get()
+            try:
+                await socket.send_text(text)
+            except RuntimeError:
+                return  # closed meanwhile: the client broke the protocol, or is gone
+
+
+def _subprotocol(socket: WebSocket) -> str | None:
+    """Browsers hang up unless one of the subprotocols they offer is chosen, the one with the token included."""
+    offered: list[str] = socket.scope.get("subprotocols", [])
+    return offered[0] if offered else None

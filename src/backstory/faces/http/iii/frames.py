@@ -1,6 +1,6 @@
-"""The frames of the iii WebSocket protocol: JSON objects whose lower-case `type` says what they are.
+"""The frames of the iii WebSocket protocol: JSON objects with a lower-case `type`.
 
-What is only passed on (payloads, configs, schemas) stays raw JSON: nothing of it is lost or changed on the way through.
+Payloads, configs and schemas that are only forwarded stay raw JSON, so nothing of them is lost or changed.
 """
 
 from __future__ import annotations
@@ -11,33 +11,9 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-__all__ = [
-    "MAX_FRAME_BYTES",
-    "BadFrame",
-    "Frame",
-    "InvocationResult",
-    "InvokeFunction",
-    "Ping",
-    "Pong",
-    "Reattach",
-    "RegisterFunction",
-    "RegisterTrigger",
-    "RegisterTriggerType",
-    "TriggerRegistrationResult",
-    "UnknownFrame",
-    "UnregisterFunction",
-    "UnregisterTrigger",
-    "UnregisterTriggerType",
-    "error_body",
-    "fits",
-    "given",
-    "read_frame",
-    "write_frame",
-]
+from ....toolsets.live.types import MAX_FRAME_BYTES
 
 NULL = Raw(b"null")
-# The SDKs send up to this much in one message.
-MAX_FRAME_BYTES = 64 * 1024 * 1024
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"(\s*:)?|[{}\[\]]')
 _IDS = ('"type"', '"invocation_id"', '"function_id"')
 _LOOKED_AT = 1 << 20
@@ -158,11 +134,11 @@ _KNOWN_TYPES = frozenset(
 
 
 class UnknownFrame(Exception):
-    """A frame of a type this server does not speak; it is ignored."""
+    """A frame of an unknown type; it is ignored."""
 
 
 class BadFrame(Exception):
-    """A frame that cannot be read. With `invocation_id` it was a call, and somebody waits for its answer."""
+    """A frame that cannot be read. With `invocation_id` it is a call, whose caller waits for an answer."""
 
     def __init__(self, message: str, invocation_id: str | None = None, function_id: str = "") -> None:
         super().__init__(message)
@@ -185,7 +161,7 @@ def read_frame(text: str) -> Frame:
     try:
         return _frames.decode(text)
     except msgspec.ValidationError as error:
-        raise _why_not(text, str(error)) from None
+        raise _refusal(text, str(error)) from None
     except RecursionError:
         raise BadFrame("session/invalid_request: nested too deeply", *_ids_of(text)) from None
     except msgspec.DecodeError as error:
@@ -219,7 +195,7 @@ def _string(token: str) -> str | None:
         return None
 
 
-def _why_not(text: str, message: str) -> Exception:
+def _refusal(text: str, message: str) -> Exception:
     try:
         head = _heads.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -237,13 +213,13 @@ def _why_not(text: str, message: str) -> Exception:
 
 
 def write_frame(kind: str, **fields: Any) -> str:
-    """A frame as text. Fields that are None are left out: absent is how the protocol says "none"."""
+    """A frame as text, without the fields that are None."""
     frame = {"type": kind} | {name: value for name, value in fields.items() if value is not None}
     return _encoder.encode(frame).decode()
 
 
 def fits(text: str) -> bool:
-    """Whether a frame can be sent: one that is too long ends the connection of its receiver."""
+    """True if a frame can be sent: one that is too long ends the connection of its receiver."""
     return len(text) <= MAX_FRAME_BYTES // 4 or len(text.encode()) <= MAX_FRAME_BYTES
 
 

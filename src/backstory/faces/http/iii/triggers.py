@@ -1,6 +1,6 @@
-"""Trigger types and bindings: who provides a kind of event, and who wants to hear of it.
+"""Trigger types, their providers, and the bindings to them.
 
-A binding to a type nobody provides yet is parked; it becomes active when its provider comes, also when it comes back.
+A binding to a type without a provider is parked. It becomes active when the provider connects, or reconnects.
 """
 
 from __future__ import annotations
@@ -12,15 +12,12 @@ from typing import Any
 import msgspec
 
 from ....toolsets.live import Live, LiveError
-from .calls import Calls
+from .calls import Calls, Peer
 from .frames import RegisterTrigger, RegisterTriggerType, TriggerRegistrationResult, error_body, given, write_frame
-from .peer import Peer
-
-__all__ = ["Binding", "Triggers"]
 
 MAX_BINDINGS = 10_000
-# An SDK that is asked about a binding right after it registered a trigger type may not have stored its handler yet,
-# and then says nothing. So a provider that does not answer is asked again.
+# An SDK that gets a binding right after it registered a trigger type may not have stored its handler yet, and then does
+# not answer. So the binding is sent again.
 REMINDERS = (1.0, 5.0)
 
 
@@ -33,7 +30,7 @@ class Binding:
         """The id the provider knows it by."""
         self.answered = False
         self.unbind: Callable[[], None] | None = None
-        """Ends it, where this process provides the type."""
+        """Ends the binding, if this process provides the type."""
 
 
 class Triggers:
@@ -49,7 +46,7 @@ class Triggers:
             peer.warn_once(f"type {frame.id}", f"the trigger type {frame.id} is provided by this server")
             return
         self._providers[frame.id] = (peer, frame)
-        # The newest provider takes over what was parked, and what an older one had.
+        # The newest provider takes over all parked bindings and those of an older one.
         for binding in [b for p in peers for b in p.bindings.values() if b.frame.trigger_type == frame.id]:
             self._withdraw(binding)
             self._activate(binding, peer)
@@ -96,7 +93,7 @@ class Triggers:
         self._tell(binding, error)
 
     def drop(self, peer: Peer) -> None:
-        """The client is gone: its bindings end, those to its types are parked."""
+        """The client is gone: end its bindings and park those to its types."""
         for binding_id in list(peer.bindings):
             self.unbind(peer, binding_id)
         for trigger_type in [kind for kind, (provider, _) in self._providers.items() if provider is peer]:

@@ -1,6 +1,8 @@
-"""The live sessions as a worker of somebody else's iii engine, connected with the iii SDK.
+"""The live sessions as a worker of another iii engine, connected with the iii SDK.
 
-The SDK has a thread and an event loop of its own; the live sessions stay on ours.
+The SDK has a thread and an event loop of its own; the live sessions stay on the loop of this process. An engine with a
+configuration worker keeps the settings, under the id that the contract names: the schema is registered there, with
+values when it has none, and a `configuration` trigger reports changes. Otherwise `config.toml` holds them.
 """
 
 from __future__ import annotations
@@ -8,19 +10,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import tomllib
 import warnings
 from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
-from iii import InitOptions, TriggerAction  # type: ignore[import-untyped]
+import msgspec
+from iii import InitOptions, InvocationError, TriggerAction  # type: ignore[import-untyped]
 from iii.iii import III  # type: ignore[import-untyped]
 from iii.trigger import TriggerConfig, TriggerHandler  # type: ignore[import-untyped]
 
 from ....config import ConfigError
 from ....toolsets.live import Live, LiveError
-from .configuration import Configuration
-
-__all__ = ["Worker"]
+from ....toolsets.live.settings import configuration_schema
 
 WORKER_NAME = "backstory"
 _ON_CHANGE = "session::on-config-change"
@@ -44,7 +47,7 @@ class Worker:
         self._connected = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self.failed: asyncio.Future[None] = self._loop.create_future()
-        """Done when the engine will not have this worker, which no retry would change."""
+        """Done when the engine has refused this worker for good."""
         options = InitOptions(
             worker_name=WORKER_NAME,
             worker_description="Durable, reactive, branching sessions of typed messages.",
@@ -52,14 +55,14 @@ class Worker:
             otel={"enabled": False},
             enable_metrics_reporting=False,
         )
-        logging.getLogger("iii.iii").addFilter(_is_news)
+        logging.getLogger("iii.iii").addFilter(_is_logged)
         self._client = _Client(url, options)
         self._register()
         self._client.add_connection_state_listener(self._on_state)
         self._client.begin()
 
     async def connected(self) -> None:
-        """Returns when the engine has been reached."""
+        """Wait until the engine is connected."""
         await self._connected.wait()
 
     async def start(self, seed: Mapping[str, Any]) -> bool:
@@ -117,12 +120,12 @@ class Worker:
             return await self._live.call(function_id, data)
 
         async def call(data: Any) -> Any:
-            return await self.here(work(data))
+            return await self.on_loop(work(data))
 
         return call
 
     async def bind(self, trigger_type: str, config: TriggerConfig) -> None:
-        """On our loop. The engine says every binding again after a reconnect; one that did not change goes on."""
+        """On the loop of this process. The engine repeats every binding after a reconnect; an unchanged one stays."""
         await self._started.wait()
         known = self._bound.get(config.id)
         if known is not None and known[0] == config:
@@ -147,12 +150,12 @@ class Worker:
         if known := self._bound.pop(binding_id, None):
             known[1]()
 
-    def here(self, coroutine: Any) -> asyncio.Future[Any]:
-        """Run on our loop what is awaited on the SDK's."""
+    def on_loop(self, coroutine: Any) -> asyncio.Future[Any]:
+        """Run a coroutine on the loop of this process and await it on the SDK's."""
         return asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, self._loop))
 
     async def _on_client(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run on the SDK's loop what is awaited on ours."""
+        """Run a coroutine on the SDK's loop and await it on the loop of this process."""
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, self._client._loop))
 
     def _on_state(self, state: str) -> None:
@@ -169,7 +172,7 @@ class Worker:
             self.failed.set_result(None)
 
     async def _register_again(self, configuration: Configuration) -> None:
-        """The engine was away: it may know nothing any more, or something else."""
+        """Register the schema again: the engine may have lost it, or have other values."""
         try:
             await self._on_client(configuration.register())
         except ConfigError as error:
@@ -183,17 +186,17 @@ class Worker:
 
 
 class _Bindings(TriggerHandler):  # type: ignore[misc]
-    """What the engine tells the provider of one trigger type. An error raised here is what the binder is told."""
+    """The provider of one trigger type, as the SDK expects it. The binding client gets the errors raised here."""
 
     def __init__(self, worker: Worker, trigger_type: str) -> None:
         self._worker = worker
         self._trigger_type = trigger_type
 
     async def register_trigger(self, config: TriggerConfig) -> None:
-        await self._worker.here(self._worker.bind(self._trigger_type, config))
+        await self._worker.on_loop(self._worker.bind(self._trigger_type, config))
 
     async def unregister_trigger(self, config: TriggerConfig) -> None:
-        await self._worker.here(self._worker.unbind(config.id))
+        await self._worker.on_loop(self._worker.unbind(config.id))
 
 
 class _Client(III):  # type: ignore[misc]
@@ -222,11 +225,91 @@ class _Client(III):  # type: ignore[misc]
         return data
 
 
-_OLD_NEWS = re.compile("register_trigger(_type)? is deprecated")
+_DEPRECATION = re.compile("register_trigger(_type)? is deprecated")
 
 
-def _is_news(record: logging.LogRecord) -> bool:
-    """A refused call is the caller's to know, not the log's; and that trigger types are of old is known."""
+def _is_logged(record: logging.LogRecord) -> bool:
+    """False for refused calls, which the caller sees, and for the deprecation of trigger types."""
     error = record.exc_info[1] if record.exc_info else None
     refused = isinstance(error, LiveError) or isinstance(getattr(error, "__cause__", None), LiveError)
-    return not refused and not _OLD_NEWS.search(record.getMessage())
+    return not refused and not _DEPRECATION.search(record.getMessage())
+
+
+CONFIGURATION_ID = "session-manager"
+_TIMEOUT_MS = 10_000
+_ABSENT = ("function_not_found", "function_not_invokable")
+
+
+class Configuration:
+    def __init__(self, client: III, seed: Mapping[str, Any]) -> None:
+        """`seed` are the values for a configuration worker that has none."""
+        self._client = client
+        self._seed = seed
+
+    async def register(self) -> bool:
+        """Register the schema, and the seed where nothing is stored; False when the engine has no such worker."""
+        try:
+            stored = await self._stored()
+        except InvocationError as error:
+            if error.code in _ABSENT:
+                return False
+            raise ConfigError(f"configuration::get: {error}") from None
+        entry = {
+            "id": CONFIGURATION_ID,
+            "name": "Live sessions",
+            "description": "Where Backstory keeps its live sessions, and how long their pages are.",
+            "schema": configuration_schema(),
+        }
+        try:
+            await self._call("configuration::register", entry if stored else {**entry, "initial_value": self._seed})
+        except InvocationError as error:
+            raise ConfigError(f"configuration::register: {error}") from None
+        return True
+
+    async def fetch(self) -> Mapping[str, Any]:
+        """The values as they are now, with what they take from the environment of the engine."""
+        try:
+            stored = await self._stored()
+        except InvocationError as error:
+            raise ConfigError(f"configuration::get: {error}") from None
+        if stored is not None and not isinstance(stored, dict):
+            raise ConfigError(f"configuration {CONFIGURATION_ID}: an object is expected")
+        return stored or {}
+
+    def follow(self, function_id: str) -> None:
+        """Let a function be called whenever the values change."""
+        config = {"configuration_id": CONFIGURATION_ID, "event_types": ["configuration:updated"]}
+        self._client.register_trigger({"type": "configuration", "function_id": function_id, "config": config})
+
+    async def _stored(self) -> Any:
+        try:
+            answer = await self._call("configuration::get", {"id": CONFIGURATION_ID})
+        except InvocationError as error:
+            if error.code == "NOT_FOUND" or "NOT_FOUND" in error.message:  # of the entry, not of the function
+                return None
+            raise
+        return answer.get("value") if isinstance(answer, dict) else None
+
+    async def _call(self, function_id: str, payload: Any) -> Any:
+        request = {"function_id": function_id, "payload": payload, "timeout_ms": _TIMEOUT_MS}
+        return await self._client.trigger_async(request)
+
+
+def read_seed(path: Path) -> dict[str, Any]:
+    """Settings from a file: YAML (or JSON, which is YAML), or TOML with or without the `[live]` table's name."""
+    try:
+        data = path.read_bytes()
+        if path.suffix == ".toml":
+            table = tomllib.loads(data.decode())
+            found = table.get("live", table)
+        else:
+            found = msgspec.json.decode(data) if path.suffix == ".json" else msgspec.yaml.decode(data)
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from None
+    except ImportError:
+        raise ConfigError(f"{path}: reading YAML needs PyYAML: pip install 'backstory[iii]'") from None
+    except (ValueError, msgspec.MsgspecError) as error:
+        raise ConfigError(f"{path}: {error}") from None
+    if not isinstance(found, dict):
+        raise ConfigError(f"{path}: settings with names are expected")
+    return found

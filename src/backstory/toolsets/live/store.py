@@ -1,7 +1,7 @@
 """The store on disk: one file per session, a journal, an index, one writer.
 
-Everything happens on one event loop, and a mutation has no `await` between its decision and its writes: mutations need
-no locks. What takes long (replacing a big file) runs in a thread, and holds the session meanwhile (`ready`).
+All of it runs on one event loop, and a mutation has no `await` between its decision and its writes, so mutations need
+no locks. Slow work (replacing a large file) runs in a thread and holds the session until it is done (`ready`).
 """
 
 from __future__ import annotations
@@ -11,95 +11,54 @@ import logging
 import sqlite3
 import uuid
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import msgspec
 from msgspec import UNSET, Raw
 
-from ...config import make_private_folder
-from ...livefiles import STATE_FOLDER, SUFFIX
-from .branches import Branch, Place
-from .errors import LiveError
-from .files import Files
+from .events import DELETED
+from .files import Content, NewFile, Torn, Transform, changed, copy_file, disk_errors
 from .index import Index, Session
-from .journal import Cause, Change, Journal, Torn, now
-from .lock import FolderLock
-from .problems import write_problems
-from .records import EntryLine, chain_data
-from .recovery import Recovery, read_file
-from .rewrite import Content, NewFile, Transform, changed, copy_file, index_slices
+from .journal import Cause, Change, now
+from .records import Branch, EntryLine, Place, chain_data
+from .recovery import Folder
+from .repair import read_file
 from .settings import FsSettings
-from .sync import GroupSync
-from .types import SessionMeta
-from .upkeep import Upkeep
-
-__all__ = ["FsStore"]
+from .types import LiveError, SessionMeta
+from .upkeep import GroupSync, Upkeep
 
 _log = logging.getLogger("backstory.live")
 _decode = msgspec.json.Decoder().decode
 _COMPACT_FROM = 1 << 20
+_SLICE = 2000
 
 
 class FsStore:
-    def __init__(self, folder: Path, settings: FsSettings, publish: Callable[[Change], None], url: str = "") -> None:
-        """`publish` is told of every change once it is durable. `url` is where others can reach this store."""
+    """Runs on the event loop that made it, until it is closed."""
+
+    def __init__(self, folder: Folder, settings: FsSettings, publish: Callable[[Change], None]) -> None:
+        """`publish` gets every change once it is durable."""
         self.folder = folder
         self.settings = settings
-        self.problems: dict[str, str] = {}
-        """Files that could not be used, or not all of them, by name."""
+        self.files = folder.files
+        self.journal = folder.journal
+        self.index = folder.index
+        self.upkeep = Upkeep(self.files, self.journal, self.index, lambda: self.settings)
         self._publish = publish
-        self._state = folder / STATE_FOLDER
-        self.lock = FolderLock(folder, self._state, url)
-        self._scratch = self._state / "new"
+        self._syncs = GroupSync(self.journal.sync, self._synced)
         self._failed: str | None = None
         self._closed = False
         self._held: dict[str, asyncio.Event] = {}
-        self._tried: dict[str, int] = {}
+        self._compacted: dict[str, int] = {}
+        """The size of files at the last attempt to compact them."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._work: set[asyncio.Task[None]] = set()
-
-    # --- opening and closing
-
-    def open(self, wait_seconds: float = 0.0) -> None:
-        """Take the folder and read what is needed of it. Blocks; raises LiveError when it cannot be used."""
-        with self._disk(f"use {self.folder}"):
-            for folder in (self.folder, self._state, self._scratch):
-                make_private_folder(folder)
-            self.lock.acquire(wait_seconds)
-        with ExitStack() as undo, self._disk(f"open {self.folder}"):
-            undo.callback(self.lock.release)
-            self.files = Files(self.folder)
-            undo.callback(self.files.close)
-            # Where there were sessions there were events: their numbers must not come again.
-            first = now() if next(self.folder.glob(f"*{SUFFIX}"), None) else 0
-            self.journal = Journal(self._state / "journal", first)
-            undo.callback(self.journal.close)
-            self.index = Index(self._state / "index.db")
-            undo.callback(self.index.database.close)
-            self.journal.keep_reserve()
-            recovery = Recovery(self.journal, self.index, self.files, self._scratch)
-            written = recovery.run()
-            if self.settings.fsync != "off":
-                self.files.sync(written)
-            self.index.set_checkpoint(self.journal.position)
-            self.index.commit()
-            undo.pop_all()
-        self.problems = recovery.problems
-        write_problems(self.folder, self.problems)
-        for name, problem in self.problems.items():
-            _log.warning("%s: %s", self.folder / name, problem)
-
-    def start(self) -> None:
-        """Begin looking after the store, on the running event loop."""
-        self._syncs = GroupSync(self.journal.sync, self._synced)
-        self.upkeep = Upkeep(self.files, self.journal, self.index, lambda: self.settings)
         self._spawn(self.upkeep.run(self._rotate), self._tasks)
         self._spawn(self._sync_at_intervals(), self._tasks)
 
     async def close(self) -> None:
-        """Finish what is under way and make everything durable."""
+        """Finish running work and make everything durable."""
         await asyncio.gather(*self._work, return_exceptions=True)
         self._closed = True
         for task in self._tasks:
@@ -113,29 +72,22 @@ class FsStore:
             self.index.database.close()
             self.journal.close()
         except (OSError, sqlite3.Error) as error:
-            _log.warning("%s was not closed in good order: %s", self.folder, error)
+            _log.warning("%s was not closed cleanly: %s", self.folder.path, error)
         finally:
             self.files.close()
             self._syncs.close()
-            self.lock.release()
-
-    @contextmanager
-    def _disk(self, what: str) -> Iterator[None]:
-        try:
-            yield
-        except (OSError, sqlite3.Error) as error:
-            raise LiveError("storage", f"cannot {what}: {getattr(error, 'strerror', None) or error}") from None
+            self.folder.lock.release()
 
     # --- reading
 
     def session(self, session_id: str) -> Session | None:
-        """The session, if there is one: a file with entries alone is not."""
+        """The session, or None. A file with entries but without a session record is none."""
         session = self.index.session(session_id)
         return session if session and session.meta else None
 
     def read(self, session: Session, places: Iterable[Place]) -> list[dict[str, Any]]:
         """Entries as JSON objects."""
-        with self._disk(f"read session {session.id}"):
+        with disk_errors(f"read session {session.id}"):
             return [self._entry(self.files.read(session.id, place.offset, place.length), place) for place in places]
 
     @staticmethod
@@ -153,7 +105,7 @@ class FsStore:
     # --- writing
 
     def write(self, change: Change, lines: Sequence[EntryLine], meta: SessionMeta | None) -> None:
-        """Carry out a change: journal, file, index. All of it or, with a LiveError, nothing."""
+        """Apply a change to journal, file and index: all of it or, with a LiveError, nothing."""
         session = self.index.session(change.session_id)
         change.at = at = session.size if session else 0
         data, starts = change.lines()
@@ -166,24 +118,32 @@ class FsStore:
             self._apply(session, change, lines, meta, data)
         self._written(change)
 
-    def delete(self, change: Change) -> None:
-        """Remove a session and its file."""
+    def delete(self, change: Change, metadata: dict[str, Any] | None = None) -> None:
+        """Remove a session and its file. The metadata is for filters of live bindings; the log does not keep it."""
         self._log_and(change, lambda: self.files.remove(change.session_id), self.journal.append_at_last)
         with self._indexing():
             if session := self.index.session(change.session_id):
                 self.index.remove(session)
             self.index.note_deleted(change.session_id, change.head)
+        change.metadata = metadata or {}
         self._written(change)
 
     def note(self, change: Change) -> None:
-        """Put events in the journal that come with no change of a file."""
+        """Log events that come without a change of a file."""
+        envelopes = change.envelopes
+        if is_deletion := change.trigger_type == DELETED:
+            change.envelopes = [{"trigger_type": DELETED, "payload": envelope["payload"]} for envelope in envelopes]
         self._log_and(change, lambda: None)
+        if is_deletion and self.index.session(change.session_id) is None:
+            with self._indexing():
+                self.index.note_deleted(change.session_id, change.head)
+        change.envelopes = envelopes
         self._written(change)
 
     def _log_and(self, change: Change, act: Callable[[], None], log: Callable[[Change], None] | None = None) -> None:
-        """Write the journal, then the file; when that fails, nothing has happened."""
+        """Write the journal, then the file. When that fails, the journal is taken back."""
         if self._failed or self._closed:
-            raise LiveError("storage", self._failed or f"{self.folder} is closed")
+            raise LiveError("storage", self._failed or f"{self.folder.path} is closed")
         try:
             (log or self.journal.append)(change)
             try:
@@ -192,7 +152,7 @@ class FsStore:
                 self.journal.take_back()
                 raise
         except Torn as error:
-            self._failed = f"{self.folder}: {error.strerror}; restart to repair it"
+            self._failed = f"{self.folder.path}: {error.strerror}; restart to repair it"
             raise LiveError("storage", self._failed) from None
         except FileExistsError:
             path = self.files.path(change.session_id)
@@ -223,11 +183,11 @@ class FsStore:
 
     @contextmanager
     def _indexing(self) -> Iterator[None]:
-        """What is on disk but not in the index would be there for some and not for others. That cannot go on."""
+        """Refuse everything after a failure: some calls would see a change that is on disk, others would not."""
         try:
             yield
         except (sqlite3.Error, OSError) as error:
-            self._failed = f"the index of {self.folder} failed ({error}); restart to rebuild it"
+            self._failed = f"the index of {self.folder.path} failed ({error}); restart to rebuild it"
             raise LiveError("storage", self._failed) from None
 
     def _written(self, change: Change) -> None:
@@ -237,48 +197,54 @@ class FsStore:
             self._publish(change)
 
     async def durable(self) -> None:
-        """Wait until everything written so far is as safe as the settings ask for."""
+        """Wait until everything written so far is as durable as `fsync` asks for."""
         if self.settings.fsync == "always":
             await self._syncs.wait()
         if self._failed:
             raise LiveError("storage", self._failed)
 
+    async def synced(self) -> None:
+        """Wait until everything written so far survives a power failure, unless `fsync` is off."""
+        if self.settings.fsync != "off":
+            self._syncs.request()
+            await self._syncs.wait()
+
     def _synced(self, changes: list[Change], failure: OSError | None) -> None:
-        """What a sync covered is told to subscribers, in order. After a failed one nothing can be promised any more."""
+        """Publish the changes that a sync covered, in order. After a failed one every change is refused."""
         if failure is not None:
-            self._failed = f"{self.folder} could not be synced to disk ({failure.strerror}); restart to go on"
+            self._failed = f"{self.folder.path} could not be synced to disk ({failure.strerror}); restart to go on"
             return
         for change in changes:
             self._publish(change)
         self._rotate()
 
     def _rotate(self) -> None:
-        """Only while no sync is under way: it has the old segment's descriptor."""
+        """Only while no sync is running: it uses the descriptor of the old segment."""
         try:
             self.journal.rotate()
         except OSError as error:
-            self._failed = f"{self.folder} could not be synced to disk ({error.strerror}); restart to go on"
+            self._failed = f"{self.folder.path} could not be synced to disk ({error.strerror}); restart to go on"
 
     # --- replacing whole files
 
     async def ready(self, session_id: str) -> None:
-        """Wait until nobody holds the session."""
+        """Wait until the session is not held."""
         while done := self._held.get(session_id):
             await done.wait()
 
     def _compact_if_due(self, session: Session) -> None:
-        """When two thirds of a file are superseded; after a failure not before it has grown some more."""
-        if session.current * 3 < session.size and session.size - self._tried.get(session.id, 0) >= _COMPACT_FROM:
-            self._tried[session.id] = session.size
+        """When two thirds of a file are superseded. After a failure, when the file has grown by a megabyte."""
+        if session.current * 3 < session.size and session.size - self._compacted.get(session.id, 0) >= _COMPACT_FROM:
+            self._compacted[session.id] = session.size
             self._spawn(self.compact(session.id), self._work)
 
     async def compact(self, session_id: str) -> None:
-        """Drop what newer records have superseded."""
+        """Drop superseded records."""
         await self.ready(session_id)
         if session := self.index.session(session_id):
             places = self.index.all_places(session)
             await self.rewrite(session, places, session.leaf, session.meta, cause="compacted")
-            self._tried.pop(session_id, None)
+            self._compacted.pop(session_id, None)
 
     async def rewrite(
         self,
@@ -288,10 +254,10 @@ class FsStore:
         meta: SessionMeta | None,
         cause: Literal["rewritten", "compacted"] = "rewritten",
     ) -> None:
-        """Replace a session's file by one that holds these entries (all or none), leaf and meta, and nothing else.
+        """Replace a session's file by one that holds these entries (all or none), this leaf and this meta.
 
-        From the call on, before anything else can run, the session is held: changes wait until the new file is there.
-        A file that another program changed is left as it is: what was added to it is not in the index.
+        The session is held from the call on: changes wait until the new file is in place. A file that another program
+        changed is left as it is, because its new lines are not in the index.
         """
         self._held[session.id] = asyncio.Event()
         await self._to_the_end(self._rewrite(session, places, leaf, meta, cause))
@@ -300,7 +266,7 @@ class FsStore:
         self, session: Session, places: Sequence[Place], leaf: str | None, meta: SessionMeta | None, cause: Cause
     ) -> None:
         try:
-            with self._disk(f"rewrite session {session.id}"):
+            with disk_errors(f"rewrite session {session.id}"):
                 await self._replace(session, places, leaf, meta, cause)
         finally:
             self._held.pop(session.id).set()
@@ -313,7 +279,7 @@ class FsStore:
         key = self.index.new_key()
         for place, (offset, length) in zip(places, new.spans, strict=True):
             place.offset, place.length = offset, length
-        await index_slices(self.index, key, places, branches)
+        await _index_slices(self.index, key, places, branches)
         self.journal.append(Change(cause=cause, session_id=session.id, time=now(), file=new.path.name))
         self._syncs.request()
         await self._syncs.wait()
@@ -332,7 +298,7 @@ class FsStore:
     async def fork(
         self, source: Session, places: Sequence[Place], ids: Sequence[str], transform: Transform, meta: SessionMeta
     ) -> None:
-        """A new session with copies, under new ids, of a path of another. Nobody sees it before it is complete."""
+        """Create a session with copies of a path of another, under new ids. It is not visible until it is complete."""
         await self._to_the_end(self._fork(source, places, ids, transform, meta))
 
     async def _fork(
@@ -340,13 +306,13 @@ class FsStore:
     ) -> None:
         session = self.index.add_session(meta.session_id)
         try:
-            with self._disk(f"fork session {source.id}"):
+            with disk_errors(f"fork session {source.id}"):
                 new = await self._copy(source, places, Content(transform, ids[-1], meta))
             copies = [
                 Place(ids[depth], ids[depth - 1] if depth else None, place.role, 0, *new.spans[depth], 0, depth)
                 for depth, place in enumerate(places)
             ]
-            await index_slices(self.index, session.key, copies, [Branch(0, None, None)])
+            await _index_slices(self.index, session.key, copies, [Branch(0, None, None)])
             raw = Raw(msgspec.json.encode(meta))
             change = Change(
                 cause="created", events=1, session_id=session.id, time=meta.created_at, file=new.path.name, meta=raw
@@ -365,8 +331,8 @@ class FsStore:
     async def _copy(
         self, source: Session, places: Sequence[Place], content: Content, *, whole: bool = False
     ) -> NewFile:
-        """A new file with entries of another; `whole` when it is to take the place of that file."""
-        path = self._scratch / uuid.uuid4().hex
+        """A new file with entries of another. `whole`: it will replace that file, which must be unchanged."""
+        path = self.folder.scratch / uuid.uuid4().hex
         fd = self.files.duplicate(source.id)
         return await asyncio.to_thread(
             copy_file, fd, path, places, content, (source.size, source.digest) if whole else None
@@ -375,7 +341,7 @@ class FsStore:
     # --- in the background
 
     async def _to_the_end(self, work: Coroutine[Any, Any, None]) -> None:
-        """Wait for work that must not be broken off half way, whatever becomes of who waits for it."""
+        """Wait for work that runs to its end even if its caller is cancelled."""
         await asyncio.shield(self._spawn(work, self._work))
 
     def _spawn(self, work: Coroutine[Any, Any, None], among: set[asyncio.Task[None]]) -> asyncio.Task[None]:
@@ -387,7 +353,7 @@ class FsStore:
 
     def _finished(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()):
-            _log.warning("%s: %s", self.folder, error)
+            _log.warning("%s: %s", self.folder.path, error)
 
     async def _sync_at_intervals(self) -> None:
         synced = self.journal.position
@@ -396,3 +362,11 @@ class FsStore:
             if self.settings.fsync == "interval" and synced != self.journal.position:
                 synced = self.journal.position
                 self._syncs.request()
+
+
+async def _index_slices(index: Index, key: int, places: Sequence[Place], branches: Iterable[Branch]) -> None:
+    """Index entries under a key that no session has yet, a slice at a time, so that other calls run in between."""
+    for start in range(0, len(places), _SLICE):
+        index.add_entries(key, places[start : start + _SLICE])
+        await asyncio.sleep(0)
+    index.add_branches(key, branches)

@@ -1,6 +1,8 @@
-"""What a damaged session file has lost and can be given back: from the journal, and by closing the gap in its chain.
+"""Reading session files into the index, and repairing damaged ones.
 
-Of an entry that both have in the same revision the file's counts: somebody may have corrected it there.
+A damaged file gets its lost entries back from the journal, and an entry whose parent is lost follows the entry before
+the gap. Where file and journal have the same revision of an entry, the version of the file counts: a person may have
+corrected it there.
 """
 
 from __future__ import annotations
@@ -13,14 +15,14 @@ from typing import BinaryIO
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
+from .files import Files, stamp_of
+from .index import Index, Session
 from .journal import Journal
-from .records import CUSTOM_ENTRY, Scan, head_of, write_lines
+from .records import CUSTOM_ENTRY, Scan, head_of, lay_out, scan, write_lines
 from .types import SessionMeta, decode_meta
 
-__all__ = ["Additions", "Held", "additions", "held_by"]
-
 _NEW_FILE = ("deleted", "rewritten")
-"""After these nothing of what the session was before counts."""
+"""Changes that replace the whole session: earlier ones do not count."""
 
 
 class Held(Struct):
@@ -32,7 +34,7 @@ class Held(Struct):
 
 
 class Additions(Struct):
-    """What is to be written at the end of a file."""
+    """Lines to append to a damaged file."""
 
     data: bytes = b""
     restored: int = 0
@@ -48,7 +50,7 @@ def held_by(journal: Journal, session_ids: Iterable[str]) -> dict[str, Held]:
         if change.cause in _NEW_FILE or change.cause == "created":
             held[change.session_id] = Held()
         state = held[change.session_id]
-        with suppress(msgspec.MsgspecError):  # a line that the disk has spoilt
+        with suppress(msgspec.MsgspecError):  # a damaged line
             for entry in change.entries:
                 state.entries[head_of(entry).id] = bytes(entry)
             if change.leaf is not UNSET:
@@ -59,7 +61,7 @@ def held_by(journal: Journal, session_ids: Iterable[str]) -> dict[str, Held]:
 
 
 def additions(found: Scan, held: Held, file: BinaryIO, indexed: SessionMeta | None) -> Additions:
-    """What a file lacks. `indexed` is the session as the index has it, for a file without any."""
+    """The lines that a file lacks. `indexed` is the meta in the index, for a file without one."""
     lost = _lost_entries(found, held)
     restored = len(lost)
     lost |= _relinked(found, held, lost, file)
@@ -72,7 +74,7 @@ def additions(found: Scan, held: Held, file: BinaryIO, indexed: SessionMeta | No
 
 
 def _lost_entries(found: Scan, held: Held) -> dict[str, bytes]:
-    """Entries that the journal has and the file does not, or only as they were before."""
+    """Entries that the file lacks, or has in an older revision than the journal."""
     return {
         entry_id: raw
         for entry_id, raw in held.entries.items()
@@ -103,7 +105,7 @@ def _with_parent(raw: bytes, parent: str) -> bytes:
 
 
 def _leaf(found: Scan, held: Held) -> str | None:
-    """The journal knows the latest leaf, unless somebody added to the file what the journal does not know."""
+    """The leaf of the journal, unless the file has later entries that the journal does not."""
     leaf = found.leaf if held.leaf is UNSET or _is_added(found, held) else held.leaf
     if leaf is UNSET or leaf is None:
         return None
@@ -118,7 +120,7 @@ def _is_added(found: Scan, held: Held) -> bool:
 
 
 def _meta(found: Scan, held: Held, lost: dict[str, bytes], indexed: SessionMeta | None) -> SessionMeta | None:
-    """The latest of what is known, with the number of messages that are there."""
+    """The latest known meta, with the actual number of messages."""
     known = [meta for meta in (found.meta, held.meta, indexed) if meta is not None]
     if not known:
         return None
@@ -126,3 +128,79 @@ def _meta(found: Scan, held: Held, lost: dict[str, bytes], indexed: SessionMeta 
     messages = {entry_id for entry_id, line in found.entries.items() if line.role != CUSTOM_ENTRY}
     messages |= {entry_id for entry_id in lost if head_of(lost[entry_id]).kind == "message"}
     return msgspec.structs.replace(latest, message_count=len(messages))
+
+
+def read_file(
+    index: Index,
+    files: Files,
+    session_id: str,
+    known: Session | None,
+    *,
+    from_start: bool = False,
+    only_sound: bool = False,
+) -> bool:
+    """Index one file, from where the index left off or from its beginning, and cut off an unfinished write.
+
+    False when only a file without damage should be read, and this is none: then nothing has happened.
+    """
+    start, digest = (0, b"") if from_start or known is None else (known.size, known.digest)
+    path = files.path(session_id)
+    with path.open("r+b") as file:
+        found = scan(file, start, digest, known.size if known else 0)
+        if only_sound and found.bad_lines:
+            return False
+        if found.end == 0:
+            file.seek(0)
+            if not b'{"type":'.startswith(file.read(8)):
+                raise OSError("it holds no session")
+            path.unlink()  # the first write of a session was cut short: it was never created
+            if known:
+                index.remove(known)
+            return True
+        finish(file, found)
+    session = known or index.add_session(session_id)
+    if known and start == 0:
+        index.rekey(session, index.new_key())
+    _take_in(index, session, found, from_start=start == 0)
+    if session.orphans and start:
+        return read_file(index, files, session_id, session, from_start=True)
+    session.size, session.digest = found.end + found.unterminated, found.digest
+    session.bad_lines = found.bad_lines + (session.bad_lines if start else 0)
+    meta = found.meta or (None if start == 0 else session.meta)
+    if meta is not None:
+        meta.session_id = session_id
+    session.stamp = stamp_of(path.stat())
+    index.save(session, meta)
+    return True
+
+
+def finish(file: BinaryIO, found: Scan) -> None:
+    """Cut off an unfinished write, and end the last line."""
+    if file.seek(0, os.SEEK_END) > found.end:
+        file.truncate(found.end)
+    file.seek(found.end)
+    if found.unterminated:
+        file.write(b"\n")
+
+
+def _take_in(index: Index, session: Session, found: Scan, *, from_start: bool) -> None:
+    if found.leaf is not UNSET:
+        session.leaf = found.leaf
+        session.tip = None
+    elif from_start:
+        session.leaf = None
+    if from_start:
+        layout = lay_out(found.entries)
+        index.add_entries(session.key, layout.places)
+        index.add_branches(session.key, layout.branches)
+        session.branches, session.orphans = len(layout.branches), layout.orphans
+        session.current = sum(place.length for place in layout.places)
+        return
+    for line in found.entries.values():
+        place = index.find(session, line.id)
+        if place is None:
+            index.place(session, line)
+        elif place.parent == line.parent:
+            index.move(session, place, line)
+        else:
+            session.orphans += 1  # its parent changed: the branches have to be laid out again
