@@ -27,6 +27,7 @@ __all__ = [
     "Reply",
     "Tool",
     "Toolset",
+    "Unredacted",
     "decode_arguments",
     "excerpt",
     "input_schema",
@@ -102,6 +103,12 @@ class Failure(Struct, frozen=True):
     is_error: bool = True
 
 
+class Unredacted(Struct, frozen=True):
+    """An answer that leaves exactly as it is, because the request asks for that."""
+
+    answer: Any
+
+
 class Frame(Struct, frozen=True, kw_only=True):
     """The way from raw arguments to a reply, the same for every tool of a contract.
 
@@ -125,7 +132,9 @@ class Frame(Struct, frozen=True, kw_only=True):
 
         def handle(arguments: Arguments) -> Reply:
             try:
-                return Reply.of(self.outgoing(action(arguments)), indent=self.indent)
+                answer = action(arguments)
+                shown = answer.answer if isinstance(answer, Unredacted) else self.outgoing(answer)
+                return Reply.of(shown, indent=self.indent)
             except Exception as error:
                 return self._error(name, error)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from ...toolsets.capsules.lint import PURPOSES
+from ...toolsets.capsules.sections import PURPOSES
 
 __all__ = ["read_text"]
 
