@@ -114,7 +114,7 @@ class Library:
         Whatever goes wrong, what is there can still be searched.
         """
         from .archive.base import ArchiveBusy
-        from .archive.trouble import explain
+        from .archive.errors import explain
 
         state = self.archive.sync_state()
         if self.settings.catch_up_seconds <= 0 or state.index_behind or state.read_only:
@@ -143,7 +143,7 @@ class Library:
     def watch(self, stop: threading.Event, on_change: Callable[[SyncReport], None] | None = None) -> None:
         """Keep the archive live until stopped. While another process does it, wait for its turn to end."""
         from .archive.base import ArchiveBusy
-        from .archive.trouble import explain
+        from .archive.errors import explain
         from .ingest.watch import watch
 
         self.expect_first_sync()

@@ -13,7 +13,7 @@ import pytest
 from backstory.archive.base import ArchiveError
 from backstory.archive.local import documents
 from backstory.archive.local.archive import LocalArchive
-from backstory.archive.local.database import SCHEMA_VERSION
+from backstory.archive.local.database import MIGRATIONS
 from backstory.library import Library
 from tests.transcripts import Transcript
 
@@ -24,14 +24,14 @@ class TestSchema:
     def test_version(self, tmp_path: Path) -> None:
         LocalArchive(tmp_path).close()
         database = sqlite3.connect(tmp_path / "archive.db")
-        assert database.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION,)
+        assert database.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS),)
         assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
         database.close()
 
     def test_a_newer_archive_is_refused(self, tmp_path: Path) -> None:
         LocalArchive(tmp_path).close()
         database = sqlite3.connect(tmp_path / "archive.db")
-        database.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
+        database.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
         database.close()
         with pytest.raises(ArchiveError, match="newer Backstory"):
             LocalArchive(tmp_path)

@@ -11,8 +11,9 @@ import pytest
 
 from backstory.archive.base import Archive, ExchangesRequest
 from backstory.archive.local.archive import LocalArchive
-from backstory.archive.local.database import _MIGRATIONS, migrate
+from backstory.archive.local.database import MIGRATIONS
 from backstory.library import Library
+from backstory.sqlite import prepare
 from tests.conversation_world import Session
 from tests.transcripts import Transcript
 
@@ -175,10 +176,10 @@ class TestOlderArchives:
 
 def as_before_exchanges(backstory: Path) -> None:
     """What the version before would have left: the same rows in its tables, without an index."""
-    version = next(n for n, migration in enumerate(_MIGRATIONS) if "CREATE TABLE exchange" in migration)
+    version = next(n for n, migration in enumerate(MIGRATIONS) if "CREATE TABLE exchange" in migration)
     current, old = backstory / "archive.db", backstory / "old.db"
+    prepare(old, MIGRATIONS[:version])
     record = sqlite3.connect(old, isolation_level=None)
-    migrate(record, _MIGRATIONS[:version])
     record.execute("ATTACH ? AS now", (os.fspath(current),))
     for (table,) in record.execute("SELECT name FROM main.sqlite_master WHERE type = 'table'").fetchall():
         columns = ", ".join(name for _, name, *_ in record.execute(f"PRAGMA main.table_info({table})"))

@@ -13,6 +13,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from ..model import EVENT_TYPES, EventType
+from .errors import ArchiveBusy, ArchiveError, DeadlineExceeded
 from .query import Query
 from .rows import Batch, EventRow, ExchangeRow, FileRow, Mode, Place, SessionRow, Stamp, TurnRow, UsageRow
 from .spans import Spans
@@ -46,18 +47,6 @@ __all__ = [
     "UsageRow",
     "Writer",
 ]
-
-
-class ArchiveError(Exception):
-    """The archive cannot do this; the message says why and what to do."""
-
-
-class ArchiveBusy(ArchiveError):
-    """Another process is the writer."""
-
-
-class DeadlineExceeded(ArchiveError):
-    """The answer would have come too late."""
 
 
 class SearchRequest(Struct, frozen=True, kw_only=True):

@@ -13,8 +13,10 @@ import msgspec
 
 from ...config import make_private_folder
 from ...model import session_mark
+from ...sqlite import Unusable, connect, is_damage, is_writable, prepare
 from ..base import ArchiveError, Counts, FileRow, Stamp, SyncState
-from .database import connect, is_writable, mark, newest_change, prepare
+from ..errors import DAMAGED
+from .database import MIGRATIONS, mark, newest_change
 from .events import Events
 from .finding import Finding
 from .rows import FILE_COLUMNS, read_file
@@ -36,8 +38,16 @@ class LocalArchive(Finding, Sessions, Events):
 
     def __init__(self, home: Path) -> None:
         self.home = make_private_folder(home)
-        prepare(home / "archive.db")
-        super().__init__(home / "archive.db")
+        path = home / "archive.db"
+        try:
+            prepare(path, MIGRATIONS)
+        except Unusable as error:
+            raise ArchiveError(str(error)) from None
+        except sqlite3.DatabaseError as error:
+            if not is_damage(error):
+                raise
+            raise ArchiveError(DAMAGED.format(path, error)) from error
+        super().__init__(path)
 
     def writer(self) -> LocalWriter:
         from .writer import LocalWriter, take_lock

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from ...config import make_private_folder
+from ...sqlite import FULL_DISK
 from ..base import ArchiveBusy, ArchiveError
 from ..query import MAX_TOKEN_CHARS
-from ..trouble import FULL_DISK
 
 if TYPE_CHECKING:
     import tantivy

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ...model import MAX_TURNS, session_mark
+from ...sqlite import rewrite, select_in, transaction
 from ..base import (
     ArchiveBusy,
     ArchiveError,
@@ -25,8 +26,7 @@ from ..base import (
     TurnRow,
 )
 from .bodies import Bodies, train_dictionary
-from .connections import select_in
-from .database import highest, mark, newest_change, rewrite, stored_dictionary
+from .database import highest, mark, newest_change, stored_dictionary
 from .follower import Follower
 from .following import Following
 from .forgetting import clean, delete_requested, delete_sessions, requested, withdraw
@@ -200,14 +200,9 @@ class LocalWriter:
         """`durable`: the index deletes documents on the strength of it, so a power cut must not undo it."""
         if durable:
             self._db.execute("PRAGMA synchronous=FULL")
-        self._db.execute("BEGIN IMMEDIATE")
         try:
-            yield
-            self._db.execute("COMMIT")
-        except BaseException:
-            if self._db.in_transaction:  # a full disk has rolled it back already
-                self._db.execute("ROLLBACK")
-            raise
+            with transaction(self._db):
+                yield
         finally:
             if durable:
                 self._db.execute("PRAGMA synchronous=NORMAL")

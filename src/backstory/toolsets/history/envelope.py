@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from ...archive.base import DeadlineExceeded
-from ...archive.trouble import explain
+from ...archive.errors import explain
 from ...redact import count_redacted
 from ..base import Arguments, Reply, excerpt, received_at
 from .types import CallContent, Envelope, ErrorBody, ErrorCode, ErrorEnvelope, EventView, Performance

@@ -12,11 +12,12 @@ from typing import ClassVar
 import msgspec
 import pytest
 
+from backstory.archive.errors import explain
 from backstory.archive.local import archive as local_archive
 from backstory.archive.spans import SpanRow
-from backstory.archive.trouble import FULL_DISK, explain
 from backstory.faces.cli.app import run
 from backstory.library import TOOLSETS, Library
+from backstory.sqlite import FULL_DISK
 from tests.transcripts import Transcript
 
 
