@@ -18,7 +18,7 @@ from typing import Any
 from backstory.config import CapsuleSettings
 from backstory.toolsets.base import Tool
 from backstory.toolsets.capsules.capsule import Capsule, with_text
-from backstory.toolsets.capsules.lint import SECTIONS
+from backstory.toolsets.capsules.sections import SECTIONS
 from backstory.toolsets.capsules.store import Store
 from backstory.toolsets.capsules.tools import toolset
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from backstory.config import load_settings
-from backstory.toolsets.capsules.lint import SECTIONS
+from backstory.toolsets.capsules.sections import SECTIONS
 from backstory.toolsets.capsules.tools import toolset
 
 Json = dict[str, Any]

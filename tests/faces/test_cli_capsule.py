@@ -69,10 +69,10 @@ class TestText:
         stored = cli.json("store", "--name", "a", text=text)
 
         assert stored["created"] is True
-        assert cli.json("fetch", "a")["capsule_text"] == text
+        assert cli.json("fetch", "a", "--raw")["capsule_text"] == text
 
     def test_from_a_file(self, cli: Cli, tmp_path: Path) -> None:
-        """Without a byte order mark; a file that cannot be read is told."""
+        """Without a byte order mark; a file that cannot be read is an error."""
         file = tmp_path / "a.md"
         file.write_text("\ufeff" + GOOD, "utf-8")
         cli.json("store", "--name", "a", "--file", str(file))
@@ -157,7 +157,7 @@ class TestAddress:
         assert cli("fetch", "b", "--name", "a").exit_code == 2
 
     def test_several(self, cli: Cli) -> None:
-        """In their order; what is missing is told, and the exit code says so."""
+        """In their order; a missing one is an error on stderr and in the exit code."""
         ids = [cli.json("store", "--name", name, text=capsule_text(name))["id"] for name in "abc"]
 
         items = cli.json("fetch-many", ids[2], "a", "--name", "b")["items"]
@@ -278,33 +278,32 @@ class TestStdin:
 
 
 class TestErrors:
-    @pytest.mark.parametrize(
-        ("arguments", "code", "exit_code"),
-        [
-            (("fetch", "missing"), "NOT_FOUND", 1),
-            (("fetch",), "INVALID_REQUEST", 2),
-            (("store", "--name", "a"), "NAME_ALREADY_EXISTS", 1),
-            (("store", "--mode", "maybe"), "INVALID_REQUEST", 2),
-            (("update", "a", "--title", "x", "--if-updated-at", "5"), "CONFLICT", 1),
-            (("delete", "a", "--if-version", "9"), "CONFLICT", 1),
-            (("append", "a"), "INVALID_REQUEST", 2),
-            (("search",), "INVALID_REQUEST", 2),
-            (("compose",), "INVALID_REQUEST", 2),
-            (("import",), "INVALID_REQUEST", 2),
-            (("import", "--path", "x.csv"), "INVALID_REQUEST", 2),
-            (("export", "--path", "x.jsonl"), "INVALID_REQUEST", 2),
-            (("purge", "--older-than-days", "-1"), "INVALID_REQUEST", 2),
-        ],
+    CASES = (
+        (("fetch", "missing"), "NOT_FOUND", 1),
+        (("fetch",), "INVALID_REQUEST", 2),
+        (("store", "--name", "a"), "NAME_ALREADY_EXISTS", 1),
+        (("store", "--mode", "maybe"), "INVALID_REQUEST", 2),
+        (("update", "a", "--title", "x", "--if-updated-at", "5"), "CONFLICT", 1),
+        (("delete", "a", "--if-version", "9"), "CONFLICT", 1),
+        (("append", "a"), "INVALID_REQUEST", 2),
+        (("search",), "INVALID_REQUEST", 2),
+        (("compose",), "INVALID_REQUEST", 2),
+        (("import",), "INVALID_REQUEST", 2),
+        (("import", "--path", "x.csv"), "INVALID_REQUEST", 2),
+        (("export", "--path", "x.jsonl"), "INVALID_REQUEST", 2),
+        (("purge", "--older-than-days", "-1"), "INVALID_REQUEST", 2),
     )
-    def test_are_told_with_their_code(self, cli: Cli, arguments: tuple[str, ...], code: str, exit_code: int) -> None:
+
+    def test_have_their_code(self, cli: Cli) -> None:
         """On stderr, and with --json also as the tool's answer on stdout."""
         cli("store", "--name", "a", text=GOOD)
-        result = cli(*arguments, text=GOOD)
+        for arguments, code, exit_code in self.CASES:
+            result = cli(*arguments, text=GOOD)
 
-        assert result.exit_code == exit_code
-        assert result.stderr.startswith(f"error: [{code}] ")
-        assert result.stdout == ""
-        assert cli.json(*arguments, text=GOOD)["error"]["code"] == code
+            assert result.exit_code == exit_code, arguments
+            assert result.stderr.startswith(f"error: [{code}] ")
+            assert result.stdout == ""
+            assert cli.json(*arguments, text=GOOD)["error"]["code"] == code
 
     def test_thin_and_large(self, cli: Cli) -> None:
         assert "[CAPSULE_TOO_THIN]" in cli("store", text="thin").stderr

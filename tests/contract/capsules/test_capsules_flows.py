@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from backstory.toolsets.capsules.lint import missing_sections
+from backstory.toolsets.capsules.sections import missing_sections
 from tests.capsule_world import World
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "capsules.md").read_text("utf-8")
@@ -30,9 +30,9 @@ class TestExample:
 
 
 class TestCalls:
-    def test_as_an_agent_makes_them(self, new_world: Callable[..., World]) -> None:
-        """Every call of flows A to F succeeds, in the order they are told."""
-        world = new_world(settings='export_folders = ["~/.backstory/exports"]')
+    def test_as_an_agent_makes_them(self, new_served_world: Callable[..., World]) -> None:
+        """Every call of flows A to F succeeds, in the order of the page."""
+        world = new_served_world(settings='export_folders = ["~/.backstory/exports"]')
         assert [flow[:2] for flow in FLOWS] == ["A.", "B.", "C.", "D.", "E.", "F."]
         answers = {}
         for flow in FLOWS:

@@ -68,34 +68,34 @@ class TestReading(Importing):
         assert answer["imported"] == 0
         assert self.codes(answer) == [(1, "PARSE_ERROR")]
 
-    @pytest.mark.parametrize(
-        ("fields", "code"),
-        [
-            ({"id": ""}, "INVALID_RECORD"),
-            ({"id": None}, "INVALID_RECORD"),
-            ({"id": "x" * 129}, "INVALID_RECORD"),
-            ({"capsule_text": ""}, "INVALID_RECORD"),
-            ({"capsule_text": 5}, "INVALID_RECORD"),
-            ({"capsule_text": "thin"}, "CAPSULE_TOO_THIN"),
-            ({"capsule_text": GOOD + "x" * 12_000}, "CAPSULE_TOO_LARGE"),
-            ({"capsule_text": "x" * 12_001, "allow_thin": True}, "CAPSULE_TOO_LARGE"),
-            ({"tags": "x"}, "INVALID_RECORD"),
-            ({"tags": ["x"] * 101}, "INVALID_RECORD"),
-            ({"title": "x" * 1001}, "INVALID_RECORD"),
-            ({"created_at": "now"}, "INVALID_RECORD"),
-            ({"updated_at": -1}, "INVALID_RECORD"),
-            ({"deleted_at": 10**18}, "INVALID_RECORD"),
-        ],
+    BAD: tuple[tuple[dict[str, Any], str], ...] = (
+        ({"id": ""}, "INVALID_RECORD"),
+        ({"id": None}, "INVALID_RECORD"),
+        ({"id": "x" * 129}, "INVALID_RECORD"),
+        ({"capsule_text": ""}, "INVALID_RECORD"),
+        ({"capsule_text": 5}, "INVALID_RECORD"),
+        ({"capsule_text": "thin"}, "CAPSULE_TOO_THIN"),
+        ({"capsule_text": GOOD + "x" * 12_000}, "CAPSULE_TOO_LARGE"),
+        ({"capsule_text": "x" * 12_001, "allow_thin": True}, "CAPSULE_TOO_LARGE"),
+        ({"tags": "x"}, "INVALID_RECORD"),
+        ({"tags": ["x"] * 101}, "INVALID_RECORD"),
+        ({"title": "x" * 1001}, "INVALID_RECORD"),
+        ({"created_at": "now"}, "INVALID_RECORD"),
+        ({"updated_at": -1}, "INVALID_RECORD"),
+        ({"deleted_at": 10**18}, "INVALID_RECORD"),
     )
-    def test_a_bad_record_is_an_entry(self, world: World, fields: dict[str, Any], code: str) -> None:
-        """With its line, id and name; it is never stored, the others are."""
-        answer = self.lines(world, HEADER, record(1, **fields), record(2), mode="replace")
 
-        assert answer["imported"] == 1
-        assert self.codes(answer) == [(2, code)]
-        assert world.names(include_deleted=True) == ["Task 2"]
-        if isinstance(fields.get("id", "x"), str):
-            assert answer["errors"][0]["name"] == "Task 1"
+    def test_a_bad_record_is_an_entry(self, new_world: Callable[..., World]) -> None:
+        """With its line, id and name; it is never stored, the others are."""
+        for number, (fields, code) in enumerate(self.BAD):
+            world = new_world(str(number))
+            answer = self.lines(world, HEADER, record(1, **fields), record(2), mode="replace")
+
+            assert answer["imported"] == 1, fields
+            assert self.codes(answer) == [(2, code)]
+            assert world.names(include_deleted=True) == ["Task 2"]
+            if isinstance(fields.get("id", "x"), str):
+                assert answer["errors"][0]["name"] == "Task 1"
 
     def test_missing_fields_have_defaults(self, world: World) -> None:
         self.lines(world, {"id": "made-by-hand", "capsule_text": GOOD, "workspace_raw": " ", "name_raw": ""})

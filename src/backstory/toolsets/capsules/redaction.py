@@ -28,7 +28,7 @@ def check_marks(field: str, new: str, old: str) -> None:
         raise CapsuleError.invalid(
             field,
             f"{field} contains {next(iter(added))}, the mark of a redacted secret; storing it would lose the secret. "
-            "Fetch the capsule with raw: true and edit that text, or remove the mark",
+            "Fetch the capsule with raw: true (--raw) and edit that text, or remove the mark",
         )
 
 
@@ -38,7 +38,7 @@ def egress_warnings(text: str, mode: Mode) -> list[str]:
     changes = [f"{_plural(secrets, 'secret')} redacted"] if secrets else []
     if _hidden(text):
         changes.append("control or invisible characters removed")
-    return [f"{' and '.join(changes)} in this text; raw: true returns it exactly."] if changes else []
+    return [f"{' and '.join(changes)} in this text; with raw it is returned exactly as stored."] if changes else []
 
 
 def secret_warnings(text: str) -> list[str]:
@@ -63,10 +63,8 @@ def loss_warnings(old: str, new: str, old_version: int) -> list[str]:
         parts.append("control or invisible characters")
     if not parts:
         return []
-    return [
-        f"The previous text held {' and '.join(parts)} that the new text does not hold; "
-        f"the history keeps it as version {old_version}."
-    ]
+    lost = f"The previous text held {' and '.join(parts)} that the new text does not hold"
+    return [f"{lost}; the history keeps it as version {old_version}."]
 
 
 def _secrets(text: str) -> int:

@@ -42,7 +42,7 @@ class Filters(Struct, frozen=True, kw_only=True):
     phase: str | None = None
     role: str | None = None
     since: int | None = None
-    """Not updated before this time, in seconds; likewise not after `until`."""
+    """Updated at this time or later, in milliseconds; `until` is exclusive."""
     until: int | None = None
     include_deleted: bool = False
 
@@ -75,8 +75,8 @@ class Filters(Struct, frozen=True, kw_only=True):
             "role = ?": self.role,
             "name_norm >= ?": self.name_prefix,
             "name_norm < ?": prefix_end(self.name_prefix) if self.name_prefix else None,
-            "updated_at >= ?": self.since,
-            "updated_at <= ?": self.until,
+            "updated_at * 1000 >= ?": self.since,
+            "updated_at * 1000 < ?": self.until,
         }
         given = {clause: value for clause, value in conditions.items() if value is not None}
         return list(given), list(given.values())

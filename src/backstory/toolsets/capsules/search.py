@@ -29,7 +29,8 @@ _MAX_PLACES = 20
 
 
 class Hit(Struct, frozen=True):
-    """`coverage` is the share of the query's terms that the capsule has. 0 < score <= 1 orders by that, then by BM25."""
+    """`coverage` is the share of the query's terms that the capsule has. `score` orders by that, then by BM25;
+    0 < score <= 1."""
 
     capsule: Capsule
     snippet: str

@@ -79,7 +79,7 @@ class Capsules:
     def matches(
         self, query: str, limit: int, *, since: int | None = None, until: int | None = None
     ) -> list[answers.Match]:
-        """The capsules that have at least half of the terms of a query, best first. Times are in seconds."""
+        """The capsules that have at least half of the terms of a query, best first. Times are in milliseconds."""
         with self._store.reading() as reader:
             found = search(reader, query, Filters(since=since, until=until), limit, mode=self.redact)
         hits = [

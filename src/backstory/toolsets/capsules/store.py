@@ -17,8 +17,7 @@ from .rows import Reader, Writer
 
 FILE = "capsules.db"
 _DAMAGED = (
-    f"{FILE} is damaged: restore it from a backup, or move it away and import an export "
-    "(backstory capsule import FILE)"
+    f"{FILE} is damaged: restore it from a backup, or move it away and import an export (backstory capsule import FILE)"
 )
 
 # An import that is all or nothing may hold the write lock for minutes; others wait for it instead of failing.

@@ -259,4 +259,3 @@ def _refuse(error: Exception) -> Failure | None:
     elif cause := database_trouble(error):
         error = CapsuleError.internal(cause)
     return Failure(error.as_reply()) if isinstance(error, CapsuleError) else None
-

@@ -1,4 +1,4 @@
-"""What others build on: the change log, the sessions' capsules, and time stamps that keep their order."""
+"""The order of changes: time stamps and ids that only grow, and the capsules of a session by it."""
 
 from __future__ import annotations
 
@@ -8,19 +8,10 @@ from pathlib import Path
 import pytest
 
 from backstory.toolsets.capsules.capsule import SECOND
-from backstory.toolsets.capsules.inputs import (
-    AppendInput,
-    DeleteInput,
-    InventoryInput,
-    LatestInput,
-    PurgeInput,
-    RestoreInput,
-    StoreInput,
-    UpdateInput,
-)
+from backstory.toolsets.capsules.requests import DeleteInput, InventoryInput, LatestInput, StoreInput, UpdateInput
 from backstory.toolsets.capsules.service import Capsules
 from backstory.toolsets.capsules.store import Store
-from tests.capsule_world import GOOD, capsule_text
+from tests.capsule_world import GOOD
 
 NOW = 1_800_000_000 * SECOND
 
@@ -39,83 +30,10 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def told() -> list[int]:
-    return []
-
-
-@pytest.fixture
-def capsules(tmp_path: Path, clock: Clock, told: list[int]) -> Iterator[Capsules]:
-    made = Capsules(tmp_path, store=Store(tmp_path, lambda: told.append(1), clock))
+def capsules(tmp_path: Path, clock: Clock) -> Iterator[Capsules]:
+    made = Capsules(tmp_path, store=Store(tmp_path, clock))
     yield made
     made.close()
-
-
-class TestChangesSince:
-    def test_each_capsule_once_with_its_last_change(self, capsules: Capsules) -> None:
-        """In the order of the changes; asked again from there, only what is new."""
-        first = capsules.store(StoreInput(capsule_text=GOOD, name="a")).id
-        second = capsules.store(StoreInput(capsule_text=GOOD, name="b")).id
-        capsules.update(UpdateInput(id=first, capsule_text=capsule_text("new")))
-        changes = list(capsules.changes_since(0))
-
-        assert [change.id for change in changes] == [second, first]
-        assert changes[1].capsule is not None
-        assert "new" in changes[1].capsule.text
-        assert list(capsules.changes_since(changes[-1].seq)) == []
-        capsules.append(AppendInput(id=second, section="goal", content="- more"))
-        (change,) = capsules.changes_since(changes[-1].seq)
-        assert change.id == second
-        assert change.seq > changes[-1].seq
-
-    def test_deleted_and_purged_capsules(self, capsules: Capsules) -> None:
-        """Are told as gone; a restored one is back."""
-        capsule_id = capsules.store(StoreInput(capsule_text=GOOD, name="a")).id
-        seq = 0
-        for change, is_there in (
-            (lambda: capsules.delete(DeleteInput(id=capsule_id)), False),
-            (lambda: capsules.restore(RestoreInput(id=capsule_id)), True),
-            (lambda: capsules.delete(DeleteInput(id=capsule_id)), False),
-            (lambda: capsules.purge(PurgeInput()), False),
-        ):
-            change()
-            (told,) = capsules.changes_since(seq)
-            assert told.id == capsule_id
-            assert told.seq > seq
-            assert (told.capsule is not None) is is_there
-            seq = told.seq
-
-    def test_of_many(self, capsules: Capsules) -> None:
-        """More than are read at a time."""
-        ids = []
-        with capsules._store.writing() as writer:
-            from backstory.toolsets.capsules.capsule import Capsule
-
-            ids = [writer.create(Capsule(workspace="w", text="x", chars=1, tokens=1)).id for _ in range(1203)]
-
-        assert [change.id for change in capsules.changes_since(0)] == ids
-
-
-class TestListener:
-    def test_is_called_after_each_change(self, capsules: Capsules, told: list[int]) -> None:
-        """And for nothing else."""
-        capsules.store(StoreInput(capsule_text=GOOD, name="a"))
-        assert len(told) == 1
-        capsules.inventory(InventoryInput())
-        capsules.purge(PurgeInput())
-        assert len(told) == 1
-        capsules.delete(DeleteInput(name="a"))
-        assert len(told) == 2
-
-    def test_its_failure_is_not_that_of_the_call(self, tmp_path: Path) -> None:
-        """What was committed is committed."""
-
-        def fail() -> None:
-            raise RuntimeError
-
-        capsules = Capsules(tmp_path, listener=fail)
-        assert capsules.store(StoreInput(capsule_text=GOOD, name="a")).created
-        assert capsules.latest(LatestInput()).item is not None
-        capsules.close()
 
 
 class TestOfSession:
@@ -134,7 +52,7 @@ class TestTime:
         return [item.name for item in capsules.inventory(InventoryInput()).items]
 
     def test_order_holds_when_the_clock_stands_still_or_steps_back(self, capsules: Capsules, clock: Clock) -> None:
-        """The last change is the latest, whatever the clock says."""
+        """The last change is the latest."""
         hour = 3600 * SECOND
         for name, step in (("a", 0), ("b", 0), ("c", -3 * SECOND), ("d", -hour), ("e", hour)):
             clock.us += step
