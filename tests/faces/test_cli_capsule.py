@@ -9,6 +9,7 @@ import shlex
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,13 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
+from backstory.faces.cli.app import run
 from backstory.faces.cli.capsule import capsule
 from backstory.library import Library
 from tests.capsule_world import GOOD, HEADER, capsule_text, record
+from tests.transcripts import Transcript
+
+Search = Callable[..., str]
 
 
 class Cli:
@@ -275,6 +280,89 @@ class TestStdin:
 
         assert result.returncode == 0, result.stderr
         assert b"stdin gave nothing" in result.stderr
+
+
+class TestRaw:
+    """Commands print redacted text; `--raw` prints it exactly as stored."""
+
+    TOKEN = "ghp_" + "a1B2" * 9
+    TEXT = f"{GOOD}token {TOKEN} \x1b[31mred\r\n"
+    SHOWN = f"{GOOD}token [redacted:github-token] red\n"
+
+    def test_is_the_exact_text(self, cli: Cli) -> None:
+        """Without it a warning says what is not shown."""
+        cli("store", "--name", "a", text=self.TEXT)
+        for command in (
+            ("fetch", "a"),
+            ("fetch-many", "a"),
+            ("latest", "--include-text"),
+            ("history", "a", "--version", "1"),
+        ):
+            shown = cli(*command)
+            assert shown.stdout == self.SHOWN
+            assert shown.stderr.startswith("warning: 1 secret redacted and control or invisible characters removed")
+            assert cli(*command, "--raw").stdout_bytes.decode() == self.TEXT, command
+
+    def test_is_what_the_editor_gets(self, cli: Cli, tmp_path: Path) -> None:
+        """An edit keeps the secret; editors write newlines."""
+        cli("store", "--name", "a", text=self.TEXT)
+        TestText().run_in_terminal(tmp_path, "sed -i 's/^token/The token/'", "update", "a")
+
+        edited = self.TEXT.replace("\ntoken", "\nThe token").replace("\r\n", "\n")
+        assert cli.json("fetch", "a", "--raw")["capsule_text"] == edited
+
+    def test_a_redacted_text_is_not_stored(self, cli: Cli) -> None:
+        cli("store", "--name", "a", text=self.TEXT)
+        result = cli("update", "a", text=self.SHOWN)
+
+        assert result.exit_code == 2
+        assert "--raw" in result.stderr
+        assert self.TOKEN in cli("fetch", "a", "--raw").stdout
+
+
+class TestSearchOverEverything:
+    @pytest.fixture
+    def search(self, cli: Cli, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Search:
+        monkeypatch.setenv("HOME", str(cli.home))
+        Transcript("one").prompt("why does the parser fail").answer("a missing brace in the grammar").write(cli.home)
+
+        def search(*arguments: str) -> str:
+            capsys.readouterr()
+            assert run(["search", *arguments]) == 0
+            return capsys.readouterr().out
+
+        return search
+
+    def test_shows_capsules_after_the_hits(self, cli: Cli, search: Search) -> None:
+        """Marked as such, with the command that fetches each; more than three are counted."""
+        ids = [cli.json("store", "--name", f"n{number}", text=capsule_text("grammar"))["id"] for number in range(5)]
+        hits, _, capsules = search("grammar").partition("capsule  n4\n")
+
+        assert "a missing brace in the grammar" in hits
+        assert "    default/n4 · just now\n" in capsules
+        assert f"    backstory capsule fetch {ids[4]}\n" in capsules
+        assert capsules.endswith("2 more capsules: --source capsules\n")
+
+    def test_alone(self, cli: Cli, search: Search) -> None:
+        """With `--source capsules`, or `--type capsule`; in JSON too."""
+        for number in range(5):
+            cli("store", "--name", f"n{number}", text=capsule_text("grammar"))
+        for option in (("--source", "capsules"), ("--type", "capsule")):
+            out = search("grammar", *option)
+            assert out.count("capsule  n") == 5
+            assert "missing brace" not in out
+            answer = json.loads(search("grammar", *option, "--json"))
+            assert answer["data"]["results"] == []
+            assert len(answer["capsules"]) == 5
+        assert json.loads(search("grammar", "--source", "claude-code", "--json"))["capsules"] == []
+
+    def test_a_phrase_that_only_a_capsule_has(self, cli: Cli, search: Search) -> None:
+        """Is not searched again as words."""
+        cli("store", "--name", "a", text=capsule_text("a grammar brace"))
+        answer = json.loads(search("grammar brace", "--json"))
+
+        assert [capsule["name"] for capsule in answer["capsules"]] == ["a"]
+        assert answer["data"]["results"] == []
 
 
 class TestErrors:

@@ -46,7 +46,7 @@ def _stored(answer: dict[str, Any]) -> None:
 def _fetched(answer: dict[str, Any]) -> None:
     """The text alone into a pipe; on a terminal under its title and labels."""
     if not sys.stdout.isatty() and "capsule_text" in answer:
-        click.echo(answer["capsule_text"], nl=not answer["capsule_text"].endswith("\n"))
+        _print_text(answer["capsule_text"])
         return
     console = stdout_console()
     headline(console, answer.get("title") or answer.get("name") or answer["id"])
@@ -59,6 +59,11 @@ def _fetched(answer: dict[str, Any]) -> None:
     if "capsule_text" in answer:
         console.print()
         put(console, answer["capsule_text"])
+
+
+def _print_text(text: str) -> None:
+    # With color=True click leaves escape sequences alone: only a raw text has any.
+    click.echo(text, nl=not text.endswith("\n"), color=True)
 
 
 def _fetched_many(answer: dict[str, Any]) -> None:
@@ -117,7 +122,7 @@ def _history(answer: dict[str, Any]) -> None:
     if len(versions) == 1 and "capsule_text" in versions[0]:
         text = versions[0]["capsule_text"]
         warn(versions[0].get("warnings", ()))
-        click.echo(text, nl=not text.endswith("\n"))
+        _print_text(text)
         return
     rows = [
         [

@@ -38,15 +38,15 @@ Workspace = Annotated[str | None, Meta(description='"default" if omitted.')]
 OnlyWorkspace = Annotated[str | None, Meta(description="All if omitted.")]
 RunId = Annotated[str | None, Meta(description="Workflow run.")]
 Phase = Annotated[str | None, Meta(description="Its phase.")]
-Role = Annotated[str | None, Meta(description="Role of the agent.")]
+Role = Annotated[str | None, Meta(description="Agent's role.")]
 OnlyRun = Annotated[str | None, Meta(description="Only this run.")]
 OnlyPhase = Annotated[str | None, Meta(description="Only this phase.")]
 OnlyRole = Annotated[str | None, Meta(description="Only this role.")]
 OnlyTag = Annotated[str | None, Meta(description="Only with this tag.")]
-IncludeDeleted = Annotated[bool | None, Meta(description="Also deleted ones.")]
+IncludeDeleted = Annotated[bool | None, Meta(description="Also deleted.")]
 WithText = Annotated[bool | None, Meta(description="Default true; false peeks.")]
-Raw = Annotated[bool | None, Meta(description="Exactly as stored, not redacted; to edit it.")]
-AllowThin = Annotated[bool | None, Meta(description="Skip the section check, for quick notes.")]
+Raw = Annotated[bool | None, Meta(description="Exact, not redacted.")]
+AllowThin = Annotated[bool | None, Meta(description="Skip the section check.")]
 Refs = Annotated[
     list[Any] | None,
     Meta(
@@ -54,11 +54,11 @@ Refs = Annotated[
         extra_json_schema={"items": _REF, "maxItems": MAX_ITEMS},
     ),
 ]
-Offset = Annotated[int | None, Meta(description="Skip so many.")]
+Offset = Annotated[int | None, Meta(description="Skip N.")]
 Title = Annotated[str | None, Meta(description="The name if omitted.")]
 Tags = Annotated[list[str] | None, Meta(description="Tags.")]
 Source = Annotated[str | None, Meta(description="Client, e.g. codex.")]
-SourceSession = Annotated[str | None, Meta(description="Session it comes from; open of that shows it.")]
+SourceSession = Annotated[str | None, Meta(description="Session it comes from.")]
 IfUpdatedAt = Annotated[int | None, Meta(description="Only if updated_at is still this, else CONFLICT.")]
 IfVersion = Annotated[int | None, Meta(description="Only if this is still the version.")]
 CapsuleText = Annotated[str | None, Meta(description="Markdown with the six sections.")]

@@ -64,7 +64,7 @@ def _eleven(capsules: Capsules, declare: _Declaring) -> tuple[Tool, ...]:
         ),
         declare(
             "fetch",
-            "Load a capsule with its text, by id, or by name and workspace.",
+            "Load a capsule by id, or by name and workspace.",
             requests.FetchInput,
             answers.Item,
             _raw_on_request(capsules.fetch),
@@ -72,7 +72,7 @@ def _eleven(capsules: Capsules, declare: _Declaring) -> tuple[Tool, ...]:
         ),
         declare(
             "fetch_many",
-            "Load several capsules at once, in the order asked. What cannot be found is listed in errors.",
+            "Load several capsules at once, in the order given. Missing ones are listed in errors.",
             requests.FetchManyInput,
             answers.Fetched,
             _raw_on_request(capsules.fetch_many),
@@ -97,7 +97,7 @@ def _eleven(capsules: Capsules, declare: _Declaring) -> tuple[Tool, ...]:
         ),
         declare(
             "latest",
-            "The capsule of a workspace that was updated last: where the last session stopped.",
+            "The last updated capsule of a workspace: where the last session stopped.",
             requests.LatestInput,
             answers.Latest,
             _raw_on_request(capsules.latest),
@@ -151,7 +151,7 @@ def _more(capsules: Capsules, declare: _Declaring) -> tuple[Tool, ...]:
     return (
         declare(
             "search",
-            "Find capsules by words in names, titles, tags and text, best first, with a snippet.",
+            "Find capsules by words in names, titles, tags and text, best first.",
             requests.SearchInput,
             answers.SearchPage,
             capsules.search,
