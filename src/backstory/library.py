@@ -244,8 +244,8 @@ class Library:
 
     @contextmanager
     def _ingest(self) -> Iterator[Ingest]:
+        from .egress import egress
         from .ingest.pipeline import Ingest
-        from .redact import egress_value
 
         writer = self.archive.writer()
         try:
@@ -256,7 +256,7 @@ class Library:
                 home=self.agents_home,
                 environ=self._own_environ,
                 extra_roots=self._extra_roots,
-                redact=egress_value if self.settings.redact == "ingest" else None,
+                redact=egress if self.settings.redact == "ingest" else None,
             )
         finally:
             writer.close()
@@ -358,7 +358,7 @@ class Library:
             return []
         if not (self.home / "capsules.db").exists():
             return []
-        from .redact import egress_value
+        from .egress import egress
         from .toolsets.capsules.store import database_trouble
         from .toolsets.history.times import parse_rfc3339
 
@@ -371,7 +371,7 @@ class Library:
                 raise
             answer["warnings"].append(f"Capsules were not searched: {cause}")
             return []
-        matches: list[Any] = egress_value(to_builtins(found), self.settings.redact)
+        matches: list[Any] = egress(to_builtins(found), self.settings.redact)
         return matches
 
     def open(self, id: str, **options: Any) -> dict[str, Any]:
@@ -383,8 +383,8 @@ class Library:
 
     def locate(self, id: str) -> Location | None:
         """The location of a session, by its id or that of one of its turns."""
+        from .egress import egress
         from .model import EventRef, parse_id
-        from .redact import egress
 
         ref = parse_id(id)
         session = None if isinstance(ref, EventRef) else self.archive.session(ref.key)

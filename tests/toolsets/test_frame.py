@@ -45,7 +45,7 @@ def refuse(error: Exception) -> Failure | None:
     return Failure({"error": str(error)}) if isinstance(error, BadArgument | LookupError) else None
 
 
-FRAME = Frame(refuse=refuse, unexpected=lambda message: Failure({"error": message}), outgoing=msgspec.to_builtins)
+FRAME = Frame(refuse=refuse, unexpected=lambda message: Failure({"error": message}))
 
 
 def call(action: Any, arguments: Any) -> Reply:

@@ -1,6 +1,7 @@
-"""The parts every tool is made of: its declaration, the frame it answers through, its schemas.
+"""The parts of a tool: its declaration, the frame it answers through, its schemas.
 
-A tool is declared once and served by MCP, `backstory call`, HTTP and the library.
+A tool is declared once and served by MCP, `backstory call`, HTTP and the library. `Reply.of` makes every answer, and
+passes it through egress.
 """
 
 from __future__ import annotations
@@ -12,29 +13,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import islice
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Struct
 
-__all__ = [
-    "MAX_ECHO_BYTES",
-    "NUMBER_AS_STRING",
-    "Arguments",
-    "BadArgument",
-    "Failure",
-    "Frame",
-    "Reply",
-    "Tool",
-    "Toolset",
-    "Unredacted",
-    "decode_arguments",
-    "excerpt",
-    "input_schema",
-    "output_schema",
-    "received",
-    "received_at",
-]
+if TYPE_CHECKING:
+    from ..egress import Mode
 
 Arguments = Mapping[str, Any]
 T = TypeVar("T")
@@ -44,7 +29,20 @@ _log = logging.getLogger(__name__)
 MAX_ECHO_BYTES = 3072
 """How much of a refused request an error repeats; with its message that stays within 4 KiB."""
 _MAX_ECHO_DEPTH = 16
+_MAX_SECRET_CHARS = 4096
 NUMBER_AS_STRING = "a number sent as a string is not converted, send it without quotes"
+
+
+class Redacted(Struct, frozen=True):
+    """An answer that passed egress before, because its excerpts are cut from redacted text."""
+
+    answer: Any
+
+
+class Unredacted(Struct, frozen=True):
+    """An answer that leaves as it was stored, because the caller asked for that explicitly."""
+
+    answer: Any
 
 
 class Reply(Struct, frozen=True):
@@ -55,23 +53,30 @@ class Reply(Struct, frozen=True):
     is_error: bool = False
 
     @classmethod
-    def of(cls, data: Any, *, is_error: bool = False, indent: int = 0) -> Reply:
+    def of(cls, answer: Any, *, mode: Mode = "egress", is_error: bool = False, indent: int = 0) -> Reply:
+        """The reply with this answer, which passes egress here unless it is `Redacted` or `Unredacted`."""
+        if isinstance(answer, Redacted | Unredacted):
+            data = answer.answer
+        else:
+            from ..egress import egress  # the command line imports this module, and often needs no more of it
+
+            data = egress(msgspec.to_builtins(answer, str_keys=True), mode)
         encoded = msgspec.json.encode(data)
-        plain = data if isinstance(data, dict) else msgspec.json.decode(encoded)
+        plain = msgspec.json.decode(encoded)
         if indent:
             encoded = msgspec.json.format(encoded, indent=indent)
         return cls(plain, encoded.decode(), is_error)
 
 
 class Tool(Struct, frozen=True, kw_only=True):
-    """One tool of a contract. The handler takes the arguments as they came and never raises: errors are replies.
+    """One tool of a contract. The handler takes undecoded arguments and never raises: errors are replies.
 
     `structured_errors`: flagged errors fit the output schema too, so MCP sends them as structured content. Where they
     do not, clients that check answers against the schema would refuse them; there an error is text only.
 
-    Agents carry the definitions of all tools they are offered in every prompt. `offer` says when that is: always by
-    `default`, when the toolset is `named`, or only when `all` its tools are asked for. `compact_output` is listed in
-    the place of the output schema, unless the full ones are asked for; None lists none.
+    Agents carry the definitions of all listed tools in every prompt. `offer` is the least offer that lists the tool:
+    the `default`, its toolset by name (`named`), or `all` tools of the toolset. `compact_output` is listed in the place
+    of the output schema unless the settings select full schemas; None lists none.
     """
 
     name: str
@@ -89,7 +94,7 @@ class Tool(Struct, frozen=True, kw_only=True):
 
 
 class Toolset(Struct, frozen=True, kw_only=True):
-    """The tools of one contract and what an agent should be told about when to use them."""
+    """The tools of one contract, and the instructions for agents on when to use them."""
 
     name: str
     tools: tuple[Tool, ...]
@@ -97,30 +102,25 @@ class Toolset(Struct, frozen=True, kw_only=True):
 
 
 class Failure(Struct, frozen=True):
-    """A contract's error object for a call that failed, and whether MCP flags it as an error."""
+    """A contract's error object for a call that failed. `is_error` is the MCP flag."""
 
     body: Any
     is_error: bool = True
 
 
-class Unredacted(Struct, frozen=True):
-    """An answer that leaves exactly as it is, because the request asks for that."""
-
-    answer: Any
-
-
 class Frame(Struct, frozen=True, kw_only=True):
-    """The way from raw arguments to a reply, the same for every tool of a contract.
+    """The way from undecoded arguments to a reply, the same for every tool of a contract.
 
-    Arguments are decoded, the action is called, its answer passes `outgoing`, and whatever is raised on the way becomes
-    the contract's error object. Error objects repeat at most a few KiB of the request.
+    Arguments are decoded, the action is called, its answer passes egress, and an exception becomes the contract's error
+    object. Error objects repeat at most a few KiB of the request, and pass egress too.
     """
 
     refuse: Callable[[Exception], Failure | None]
     """The error object for an exception the contract knows; None for one it does not know."""
     unexpected: Callable[[str], Failure]
     """The error object for everything else, given a sentence that says so. Details go to the log."""
-    outgoing: Callable[[Any], Any] = lambda answer: answer
+    mode: Mode = "egress"
+    """The `redact` setting."""
     indent: int = 0
 
     def handler(self, name: str, takes: type[T], action: Callable[[T], Any]) -> Callable[[Arguments], Reply]:
@@ -132,26 +132,22 @@ class Frame(Struct, frozen=True, kw_only=True):
 
         def handle(arguments: Arguments) -> Reply:
             try:
-                answer = action(arguments)
-                shown = answer.answer if isinstance(answer, Unredacted) else self.outgoing(answer)
-                return Reply.of(shown, indent=self.indent)
+                return Reply.of(action(arguments), mode=self.mode, indent=self.indent)
             except Exception as error:
                 return self._error(name, error)
 
         return handle
 
     def _error(self, name: str, error: Exception) -> Reply:
-        from ..redact import egress_value  # the command line imports this module, and mostly succeeds
-
         refused = self.refuse(error)
         if refused is None:
             _log.warning("%s: %s: %s", name, type(error).__name__, error, exc_info=_log.isEnabledFor(logging.DEBUG))
             refused = self.unexpected(f"{name} failed unexpectedly; `backstory doctor` may tell why")
-        body = egress_value(excerpt(msgspec.to_builtins(refused.body, enc_hook=repr)))
-        return Reply.of(body, is_error=refused.is_error, indent=self.indent)
+        body = excerpt(msgspec.to_builtins(refused.body, enc_hook=repr), mode=self.mode)
+        return Reply.of(body, mode=self.mode, is_error=refused.is_error, indent=self.indent)
 
 
-# When a request came in
+# The time of receipt
 
 
 _received: ContextVar[float] = ContextVar("received")
@@ -159,7 +155,7 @@ _received: ContextVar[float] = ContextVar("received")
 
 @contextmanager
 def received(moment: float) -> Iterator[None]:
-    """Within it, tools measure their time from `moment` on the monotonic clock, when the request came in."""
+    """A context in which tools measure their time from `moment` (monotonic clock), when the request came in."""
     token = _received.set(moment)
     try:
         yield
@@ -168,7 +164,7 @@ def received(moment: float) -> Iterator[None]:
 
 
 def received_at() -> float:
-    """The moment the request under way came in; now, where no face has set one."""
+    """The moment the current request came in; now, if no face has set one."""
     return _received.get(time.monotonic())
 
 
@@ -176,7 +172,7 @@ def received_at() -> float:
 
 
 class BadArgument(ValueError):
-    """An argument that does not fit: which field, and why."""
+    """An argument that does not fit: the field and the reason."""
 
     def __init__(self, field: str | None, message: str) -> None:
         super().__init__(message)
@@ -189,7 +185,7 @@ def decode_arguments(kind: type[T], arguments: Arguments) -> T:
     if not isinstance(arguments, Mapping):
         raise BadArgument(None, "arguments must be an object")
     for field, value in arguments.items():
-        # What cannot be written as JSON, such as half a surrogate pair, could neither be stored nor reported.
+        # A value that JSON cannot hold, such as half a surrogate pair, could neither be stored nor reported.
         try:
             msgspec.json.encode((field, value))
         except (UnicodeError, RecursionError, TypeError):
@@ -202,7 +198,7 @@ def decode_arguments(kind: type[T], arguments: Arguments) -> T:
 
 
 def _suggesting(error: BadArgument, kind: type) -> BadArgument:
-    """For an unknown field, the one that was probably meant."""
+    """The error, for an unknown field with the name of the most similar known field."""
     if not error.message.startswith("unknown field: ") or error.field is None:
         return error
     from difflib import get_close_matches
@@ -213,7 +209,7 @@ def _suggesting(error: BadArgument, kind: type) -> BadArgument:
 
 
 def _bad_argument(text: str) -> BadArgument:
-    """msgspec says ``Expected `int`, got `str` - at `$.n_hits` `` or ``Object contains unknown field `x` ``."""
+    """The error for a message of msgspec, e.g. ``Expected `int`, got `str` - at `$.n_hits` ``."""
     message, _, where = text.partition(" - at `$")
     path = where.removesuffix("`").removeprefix(".")
     if message.startswith("Object contains unknown field"):
@@ -233,12 +229,15 @@ def _bad_argument(text: str) -> BadArgument:
 # Echoes
 
 
-def excerpt(value: Any, limit: int = MAX_ECHO_BYTES) -> Any:
-    """The value as far as JSON can say it in `limit` bytes: long texts and lists are cut, deep values left out."""
+def excerpt(value: Any, limit: int = MAX_ECHO_BYTES, mode: Mode = "egress") -> Any:
+    """The value within `limit` bytes of JSON: long texts and lists are cut, deep values left out.
+
+    Texts are redacted before they are cut: half a secret would not be recognised as one.
+    """
     cap = limit
     while cap:
         try:
-            short = _shorten(value, cap, _MAX_ECHO_DEPTH, [limit])
+            short = _shorten(value, cap, _MAX_ECHO_DEPTH, [limit], mode)
             if len(msgspec.json.encode(short)) <= limit:
                 return short
         except _TooMuch:
@@ -251,13 +250,13 @@ class _TooMuch(Exception):
     """More values than the limit has bytes."""
 
 
-def _shorten(value: Any, cap: int, depth: int, room: list[int]) -> Any:
+def _shorten(value: Any, cap: int, depth: int, room: list[int], mode: Mode) -> Any:
     """Texts of at most `cap` characters, containers of at most `cap` items, `depth` containers within one another."""
     room[0] -= 1
     if room[0] < 0:
         raise _TooMuch
     if isinstance(value, str):
-        return (value[:cap] + "…" if len(value) > cap else value).encode("utf-8", "replace").decode()
+        return _cut(value, cap, mode).encode("utf-8", "replace").decode()
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int) and value.bit_length() < 64:
@@ -268,10 +267,20 @@ def _shorten(value: Any, cap: int, depth: int, room: list[int]) -> Any:
         return "…"
     if isinstance(value, Mapping):
         pairs = islice(value.items(), cap)
-        return {str(_shorten(key, cap, 0, room)): _shorten(item, cap, depth - 1, room) for key, item in pairs}
+        return {
+            str(_shorten(key, cap, 0, room, mode)): _shorten(item, cap, depth - 1, room, mode) for key, item in pairs
+        }
     if isinstance(value, list | tuple):
-        return [_shorten(item, cap, depth - 1, room) for item in value[:cap]]
+        return [_shorten(item, cap, depth - 1, room, mode) for item in value[:cap]]
     return f"<{type(value).__name__}>"
+
+
+def _cut(text: str, cap: int, mode: Mode) -> str:
+    if len(text) <= cap:
+        return text
+    from ..egress import egress
+
+    return egress(text[: cap + _MAX_SECRET_CHARS], mode)[:cap] + "…"
 
 
 # Schemas

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backstory.archive.query import parse_query
-from backstory.redact import egress, egress_all
+from backstory.egress import egress
 from backstory.toolsets.history.snippet import HEAD_CHARS, MAX_CHARS, heads, snippets
 from backstory.toolsets.history.types import Excerpt
 
@@ -31,7 +31,7 @@ PIECES = st.one_of(
 
 
 def head(text: str, *, more: bool = False) -> Excerpt:
-    return heads([(text, more)], egress_all)[0]
+    return heads([(text, more)], egress)[0]
 
 
 def shown(text: str, query: str) -> Excerpt:
@@ -135,7 +135,7 @@ class TestSnippet:
     @given(st.lists(st.lists(PIECES, max_size=30).map(lambda p: "needle ".join(p)), max_size=4))
     def test_nothing_is_uncovered_by_reading_only_the_neighbourhood(self, texts: list[str]) -> None:
         """A snippet is a part of what the whole text looks like once it was made fit to be shown."""
-        for text, excerpt in zip(texts, snippets(texts, parse_query("needle hunter2hunter2"), egress_all), strict=True):
+        for text, excerpt in zip(texts, snippets(texts, parse_query("needle hunter2hunter2"), egress), strict=True):
             line = " ".join(egress(text).split())
             assert excerpt.text.strip("…") in line
             assert excerpt.truncated is (excerpt.text.strip("…") != line.strip("…"))
@@ -146,7 +146,7 @@ class TestSnippet:
         text = FILLER * 50_000 + "the needle is here " + FILLER * 1000
         query = parse_query("needle here lorem src/auth/token.py")
         started = time.perf_counter()
-        assert "needle" in snippets([text], query, egress_all)[0].text
+        assert "needle" in snippets([text], query, egress)[0].text
         assert time.perf_counter() - started < 0.5
 
 
@@ -158,7 +158,7 @@ class TestSecrets:
     def test_a_cut_never_uncovers_one(self, offset: int) -> None:
         """Wherever the window ends, the text was made fit to be shown before it was cut."""
         text = FILLER * 300 + "needle " + "x" * offset + f" {self.SECRET} " + FILLER * 300
-        shown = snippets([text], parse_query("needle"), egress_all)[0].text
+        shown = snippets([text], parse_query("needle"), egress)[0].text
         assert "ghp_" not in shown
         beginning = head("y" * offset + f" {self.SECRET} " + FILLER * 30).text
         assert "ghp_" not in beginning
@@ -170,7 +170,7 @@ class TestSecrets:
     def test_a_long_value_before_the_match(self, length: int, name: str) -> None:
         """Is known for a secret by its name, which is not near the match."""
         value = ("a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8" * 40)[:length]
-        shown = snippets([FILLER * 100 + name + value + "' needle " + FILLER * 100], parse_query("needle"), egress_all)
+        shown = snippets([FILLER * 100 + name + value + "' needle " + FILLER * 100], parse_query("needle"), egress)
         assert "a1B2" not in shown[0].text
         assert "[redacted:" in shown[0].text
 
@@ -180,7 +180,7 @@ class TestSecrets:
         secret, token = "wJalrXUtnFEMIK7MDENGbPxRfiCYEXAMPLEKEYab", "IQoJb3JpZ2luX2Vj" + "a1B2" * (length // 4)
         keys = f'"SecretAccessKey": "{secret}",\n    "SessionToken": "{token}",\n    "Expiration": "2026-01-01"'
         text = f"{FILLER * 60}\n{{\n    {keys}\n}}\n{FILLER * 60}"
-        (excerpt,) = snippets([text], parse_query("Expiration"), egress_all)
+        (excerpt,) = snippets([text], parse_query("Expiration"), egress)
         assert "Expiration" in excerpt.text
         assert not any(secret[start : start + 8] in excerpt.text for start in range(33))
 
@@ -188,14 +188,14 @@ class TestSecrets:
     def test_a_secret_before_much_white_space(self, blanks: int) -> None:
         secret = "ghp_a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
         text = f"{FILLER * 60}{secret}{' ' * blanks}needle {FILLER * 60}"
-        (excerpt,) = snippets([text], parse_query("needle"), egress_all)
+        (excerpt,) = snippets([text], parse_query("needle"), egress)
         assert not any(secret[start : start + 8] in excerpt.text for start in range(32))
 
     def test_a_secret_in_a_text_without_spaces(self) -> None:
         part = "a1B2c3D4" * 70
         token = f"eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.{part}"
         text = '{"access_token":"' + token + '","expires_in":3600,"rows":[' + '{"a":1},' * 400 + "0]}"
-        (excerpt,) = snippets([text], parse_query("expires_in"), egress_all)
+        (excerpt,) = snippets([text], parse_query("expires_in"), egress)
         assert "expires_in" in excerpt.text
         assert "a1B2c3D4" not in excerpt.text
 
@@ -203,7 +203,7 @@ class TestSecrets:
         """The key is recognised by its beginning, some thousand characters before."""
         key = f"-----BEGIN PRIVATE KEY-----\n{self.KEY_LINE * 45}needle\n{self.KEY_LINE * 5}-----END PRIVATE KEY-----"
         text = FILLER * 200 + key + FILLER * 200
-        assert "MIIEvQ" not in snippets([text], parse_query("needle"), egress_all)[0].text
+        assert "MIIEvQ" not in snippets([text], parse_query("needle"), egress)[0].text
 
 
 class TestHead:
@@ -243,7 +243,7 @@ class TestHead:
     @given(st.lists(st.lists(PIECES, max_size=12).map("".join), max_size=4))
     def test_nothing_is_lost_by_reading_only_the_beginning(self, texts: list[str]) -> None:
         """The head is what one gets who makes the whole text fit to be shown, and cuts then."""
-        for text, excerpt in zip(texts, heads([(text, False) for text in texts], egress_all), strict=True):
+        for text, excerpt in zip(texts, heads([(text, False) for text in texts], egress), strict=True):
             line = " ".join(egress(text).split())
             beginning = excerpt.text.removesuffix("…")
             assert line.startswith(beginning)

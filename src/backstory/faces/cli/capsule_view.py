@@ -9,7 +9,7 @@ from typing import Any
 import click
 from rich.table import Table
 
-from ...redact import egress_value
+from ...egress import egress
 from .output import hint, warn
 from .render import facts, headline, highlight, put, put_command, put_facts, since, stdout_console
 from .words import plural
@@ -21,7 +21,7 @@ _MATCHES = 3
 def show(verb: str, answer: dict[str, Any]) -> None:
     """Print an answer. On a terminal a raw one, too, is stripped of control sequences."""
     warn(answer.get("warnings", ()))
-    _VIEWS[verb](egress_value(answer, "off") if sys.stdout.isatty() else answer)
+    _VIEWS[verb](egress(answer, "off") if sys.stdout.isatty() else answer)
 
 
 def show_matches(matches: list[dict[str, Any]], query: str, *, whole: bool) -> None:

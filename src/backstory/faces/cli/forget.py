@@ -51,8 +51,8 @@ def forget(id_: str, yes: bool, dry_run: bool, as_json: bool) -> int:
 
 
 def _row(library: Library, session: SessionRow) -> dict[str, object]:
+    from ...egress import egress
     from ...model import session_id
-    from ...redact import egress
 
     return {
         "id": session_id(session.key),

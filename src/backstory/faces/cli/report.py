@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from ...egress import clean
 from ...model import parse_time
-from ...redact import clean
 from .checks import Diagnosis
 from .output import warn
 from .render import Console, facts, put, put_facts, since, stdout_console

@@ -57,7 +57,7 @@ def usage(by: Any, since: int | None, until: int | None, project: str | None, so
 
 
 def _show(library: Library, report: Report) -> None:
-    from ...redact import clean
+    from ...egress import clean
     from .output import hint
     from .table import Column, count, dollars, show_table
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from ...redact import RULES, Mode, clean, egress, redact
+from ...egress import RULES, Mode, clean, egress, redact
 from .answers import CapsuleError
 
 _MARK = re.compile(rf"\[redacted:(?:{'|'.join(RULES)})\]")

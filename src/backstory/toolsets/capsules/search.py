@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 
 from ...archive.query import STOP_WORDS
-from ...redact import Mode, egress
+from ...egress import Mode, egress
 from .capsule import Capsule
 from .rows import TEXT, WHOLE, Filters, Reader, decode, spaced
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from ...redact import Mode, egress_value
+from ...egress import Mode, egress
 from .answers import CapsuleError
 from .capsule import Capsule
 
@@ -230,7 +230,7 @@ def bundle_json(capsules: Sequence[Capsule], mode: Mode) -> str:
         }
         for capsule in capsules
     ]
-    return msgspec.json.encode({"parts": egress_value(parts, mode)}).decode()
+    return msgspec.json.encode({"parts": egress(parts, mode)}).decode()
 
 
 def _display_name(capsule: Capsule) -> str:

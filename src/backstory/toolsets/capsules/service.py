@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ...config import CapsuleSettings
-from ...redact import Mode
+from ...egress import Mode
 from ..base import excerpt
 from . import answers, requests
 from .answers import CapsuleError

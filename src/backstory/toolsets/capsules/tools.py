@@ -7,10 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 
-import msgspec
-
 from ...config import CapsuleSettings
-from ...redact import egress_value
 from ..base import BadArgument, Failure, Frame, Tool, Toolset, Unredacted, input_schema, output_schema
 from . import answers, requests
 from .answers import CapsuleError
@@ -218,7 +215,7 @@ class _Declaring:
         self._frame = Frame(
             refuse=_refuse,
             unexpected=lambda _: Failure(CapsuleError.internal().as_reply()),
-            outgoing=lambda answer: egress_value(msgspec.to_builtins(answer), capsules.redact),
+            mode=capsules.redact,
         )
 
     def spelled(self, text: str) -> str:

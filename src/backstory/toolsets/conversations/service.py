@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, overload
+from typing import Any
 
 from ...archive.base import Archive, EventRow, Exchange, ExchangeHit, ExchangesRequest, SessionRow
+from ...egress import Mode, egress
 from ...model import EventType, rfc3339
-from ...redact import Mode, egress, egress_value
 from .calls import summarise
 from .projects import Projects
 from .types import (
@@ -66,13 +66,13 @@ class Conversations:
         return Conversation(
             session_id=self._id(session),
             project=self._project(session),
-            summary=self._out(session.summary or session.slug) or self._beginning(session),
-            slug=self._out(session.slug),
+            summary=egress(session.summary or session.slug or "", self._redact) or self._beginning(session),
+            slug=session.slug,
             first_timestamp=rfc3339(session.first_at),
             last_timestamp=rfc3339(session.last_at),
             turn_count=session.exchange_count,
-            cwd=self._out(session.cwd),
-            git_branch=self._out(session.branch),
+            cwd=session.cwd,
+            git_branch=session.branch,
         )
 
     def _beginning(self, session: SessionRow) -> str:
@@ -93,8 +93,8 @@ class Conversations:
         return ConversationPart(
             session_id=self._id(session),
             project=self._project(session),
-            cwd=self._out(session.cwd),
-            git_branch=self._out(session.branch),
+            cwd=session.cwd,
+            git_branch=session.branch,
             total_turns=session.exchange_count,
             offset=request.offset,
             limit=request.limit,
@@ -139,35 +139,25 @@ class Conversations:
             session_id=self._id(session),
             turn_number=exchange.number,
             timestamp=rfc3339(exchange.ts),
-            user_text=self._out(exchange.user_text or ""),
-            assistant_text=self._out(_answers(exchange)),
+            user_text=exchange.user_text or "",
+            assistant_text=_answers(exchange),
             tools_used=[self._call(event) for event in exchange.said if event.type is EventType.TOOL_CALL],
         )
 
     def _call(self, call: EventRow) -> dict[str, Any]:
-        summary: dict[str, Any] = egress_value(summarise(call, self._head), self._redact)
-        return summary
+        return summarise(call, self._head)
 
     def _id(self, session: SessionRow) -> str:
-        return self._out(session.key.removeprefix(f"{_SOURCE}/"))
+        return session.key.removeprefix(f"{_SOURCE}/")
 
     def _project(self, session: SessionRow) -> str:
-        return self._out(self._projects.name(session.folder or ""))
-
-    # Everything here was written by others: this is how it leaves.
-
-    @overload
-    def _out(self, text: str) -> str: ...
-    @overload
-    def _out(self, text: str | None) -> str | None: ...
-    def _out(self, text: str | None) -> str | None:
-        return egress(text, self._redact) if text is not None else None
+        return self._projects.name(session.folder or "")
 
     def _head(self, text: str, chars: int) -> str:
-        """The first characters: cut last, or half a secret would pass."""
-        head = self._out(text[: chars + _SECRET_CHARS])
+        """The first characters of the redacted text: a cut before redaction could leave half a secret."""
+        head = egress(text[: chars + _SECRET_CHARS], self._redact)
         if len(head) < chars and len(text) > chars + _SECRET_CHARS:
-            head = self._out(text)
+            head = egress(text, self._redact)
         return head[:chars]
 
 

@@ -58,7 +58,7 @@ def toolset(
     """`pattern` is a glob over the names of Claude Code's project folders; other projects do not exist here.
     `until_ready` returns when there is something to answer from."""
     service = Conversations(archive, Projects(pattern), settings.redact)
-    frame = Frame(refuse=_refuse, unexpected=lambda message: Failure(Problem(message)))
+    frame = Frame(refuse=_refuse, unexpected=lambda message: Failure(Problem(message)), mode=settings.redact)
 
     def tool(
         name: str, description: str, request: type[Request], answer: type[Any], handle: Callable[[Request], Any]

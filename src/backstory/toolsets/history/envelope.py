@@ -12,8 +12,8 @@ import msgspec
 
 from ...archive.base import DeadlineExceeded
 from ...archive.errors import explain
-from ...redact import count_redacted
-from ..base import Arguments, Reply, excerpt, received_at
+from ...egress import Mode, count_redacted
+from ..base import Arguments, Redacted, Reply, excerpt, received_at
 from .types import CallContent, Envelope, ErrorBody, ErrorCode, ErrorEnvelope, EventView, Performance
 
 __all__ = ["Call", "Refusal", "handle"]
@@ -35,14 +35,14 @@ class Refusal(Exception):
 class Call:
     """One request on its way: what came in and when, the target that applies, and what to warn of."""
 
-    def __init__(self, tool: str, arguments: Arguments, sla_target_ms: int, *, redacts: bool) -> None:
+    def __init__(self, tool: str, arguments: Arguments, sla_target_ms: int, *, mode: Mode) -> None:
         self.tool = tool
         self.arguments = arguments
         self.sla_target_ms = sla_target_ms
         self.warnings: list[str] = []
         self._started = received_at()
         self._seconds = math.inf
-        self._redacts = redacts
+        self._mode = mode
 
     def deadline(self, seconds: float) -> float:
         """From now on the answer is of no use when it takes longer than this; the moment on the monotonic clock."""
@@ -56,26 +56,24 @@ class Call:
     def answer(self, request: msgspec.Struct, data: msgspec.Struct) -> Reply:
         # The data is serialised before the clock is read, so that the time told includes it.
         encoded = msgspec.json.encode(data)
-        if self._redacts and (redacted := _redactions(data, encoded)):
+        if self._mode != "off" and (redacted := _redactions(data, encoded)):
             self.warnings.append(f"{redacted} secret{'s were' if redacted > 1 else ' was'} redacted in this answer.")
-        return Reply.of(
-            Envelope(
-                f"moraine.mcp.{self.tool}.v1",
-                self.tool,
-                request,
-                msgspec.Raw(encoded),
-                self.warnings,
-                self._performance(),
-            )
+        envelope = Envelope(
+            f"moraine.mcp.{self.tool}.v1",
+            self.tool,
+            request,  # what the caller said is not history: it is repeated as typed
+            msgspec.Raw(encoded),
+            self.warnings,
+            self._performance(),
         )
+        return Reply.of(Redacted(envelope))
 
     def error(self, refusal: Refusal) -> Reply:
-        message, details = excerpt([refusal.message, refusal.details], _MAX_REASON_BYTES)
+        message, details = excerpt([refusal.message, refusal.details], _MAX_REASON_BYTES, self._mode)
         body = ErrorBody(refusal.code, message, details)
-        request = excerpt(self.arguments) if isinstance(self.arguments, Mapping) else {}
-        return Reply.of(
-            ErrorEnvelope("moraine.mcp.error.v1", self.tool, request, body, self.warnings, self._performance())
-        )
+        request = excerpt(self.arguments, mode=self._mode) if isinstance(self.arguments, Mapping) else {}
+        envelope = ErrorEnvelope("moraine.mcp.error.v1", self.tool, request, body, self.warnings, self._performance())
+        return Reply.of(envelope, mode=self._mode)
 
     def too_late(self) -> Reply:
         message = f"{self.tool} did not finish within {self._seconds:g} seconds; ask for less or try again"
@@ -93,11 +91,9 @@ def _redactions(data: msgspec.Struct, encoded: bytes) -> int:
     return count_redacted(encoded) - repeated
 
 
-def handle(
-    tool: str, arguments: Arguments, sla_target_ms: int, work: Callable[[Call], Reply], *, redacts: bool
-) -> Reply:
+def handle(tool: str, arguments: Arguments, sla_target_ms: int, work: Callable[[Call], Reply], *, mode: Mode) -> Reply:
     """Do the work; whatever goes wrong is an answer too. `sla_target_ms` holds until the work knows better."""
-    call = Call(tool, arguments, sla_target_ms, redacts=redacts)
+    call = Call(tool, arguments, sla_target_ms, mode=mode)
     try:
         return work(call)
     except Refusal as refusal:

@@ -68,7 +68,7 @@ class History:
         self._archive = archive
         self._capsules_of = capsules_of
         self._views = Views(settings.redact)
-        self._handle = partial(handle, redacts=settings.redact != "off")
+        self._handle = partial(handle, mode=settings.redact)
 
     def search_sessions(self, arguments: Arguments) -> Reply:
         return self._handle("search_sessions", arguments, 750, self._search)

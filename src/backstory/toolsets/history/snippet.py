@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from ...archive.query import Query, tokens
-from ...redact import reaches_on
+from ...egress import reaches_on
 from .types import Excerpt
 
 __all__ = ["HEAD_CHARS", "MAX_CHARS", "EgressAll", "heads", "snippets"]

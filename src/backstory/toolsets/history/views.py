@@ -11,8 +11,8 @@ from msgspec import UNSET
 from ...archive.base import EventRow, Hit, SessionRow, TurnRow
 from ...archive.query import Query
 from ...archive.render import render_call, without_preamble
+from ...egress import Mode, egress
 from ...model import EventType, event_id, rfc3339, session_id, turn_id
-from ...redact import Mode, egress, egress_all, egress_value
 from .snippet import heads, snippets
 from .types import (
     CallContent,
@@ -53,10 +53,8 @@ _MAX_DEPTH = 64
 class Views:
     def __init__(self, mode: Mode) -> None:
         self._egress = partial(egress, mode=mode)
-        self._egress_all = partial(egress_all, mode=mode)
         # Of tools and models: the same few come again and again.
         self._name = lru_cache(maxsize=1024)(self._egress)
-        self._egress_value = partial(egress_value, mode=mode)
 
     # Sessions
 
@@ -162,11 +160,11 @@ class Views:
 
     def heads(self, texts: Mapping[bytes, tuple[str, bool]]) -> Heads:
         """How the texts of events begin, given their first characters and whether there is more."""
-        return dict(zip(texts, heads(list(texts.values()), self._egress_all), strict=True))
+        return dict(zip(texts, heads(list(texts.values()), self._egress), strict=True))
 
     def hits(self, hits: Sequence[Hit], query: Query) -> list[SearchHit]:
         titles = self._titles([hit.session for hit in hits])
-        excerpts = snippets([_shown(hit.event) for hit in hits], query, self._egress_all)
+        excerpts = snippets([_shown(hit.event) for hit in hits], query, self._egress)
         whole = [len(_shown(hit.event)) == len(_text(hit.event)) for hit in hits]
         excerpts = [
             excerpt if is_whole else Excerpt(excerpt.text, True)
@@ -197,7 +195,7 @@ class Views:
 
     def event_lines(self, rows: Sequence[EventRow], turn: TurnRow) -> list[EventLine]:
         """Each with what it says; of a command, the command."""
-        summaries = heads([(_command(row.arguments) or _text(row), False) for row in rows], self._egress_all)
+        summaries = heads([(_command(row.arguments) or _text(row), False) for row in rows], self._egress)
         return [
             EventLine(
                 event_id(row.uid),
@@ -231,7 +229,7 @@ class Views:
     def content(self, row: EventRow) -> TextContent | CallContent | ResponseContent:
         tool = self._word(row.tool)
         if row.type is EventType.TOOL_CALL:
-            arguments = self._egress_value(row.arguments)
+            arguments = self._egress(row.arguments)
             text = render_call(tool, arguments)
             return CallContent(tool, arguments if _is_shallow(arguments) else text, text)
         text = self._egress(row.text)
@@ -247,7 +245,7 @@ class Views:
 
     def _lines(self, texts: Sequence[str | None]) -> list[str | None]:
         """Each on one line, or nothing."""
-        return [line.text or None for line in heads([(text or "", False) for text in texts], self._egress_all)]
+        return [line.text or None for line in heads([(text or "", False) for text in texts], self._egress)]
 
 
 def _event_id(uid: bytes | None) -> str | None:

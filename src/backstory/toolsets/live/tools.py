@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from ...config import ConfigError, Settings
-from ...redact import egress_value
 from ..base import Arguments, Failure, Frame, Tool, Toolset
 from .errors import LiveError
 from .functions import Function, functions
@@ -32,7 +31,7 @@ def toolset(home: Path, settings: Settings, environ: Mapping[str, str] = os.envi
     frame = Frame(
         refuse=_refuse,
         unexpected=partial(_refused, "storage"),
-        outgoing=partial(egress_value, mode=settings.redact),
+        mode=settings.redact,
     )
     found = {function.id.removeprefix("session::"): function for function in functions()}
     return Toolset(

@@ -10,9 +10,9 @@ from msgspec import Struct
 
 from ...archive.base import Archive
 from ...archive.spans import Origin, SpanRow
+from ...egress import Mode, egress
 from ...model import EventType, call_by_tokens, digest
 from ...otelfiles import Line
-from ...redact import Mode, egress_value
 from .attributes import Meaning, interpret
 from .events import take_events
 from .logs import read_log
@@ -71,9 +71,9 @@ class Receiver:
     def _keep(self, batch: _Batch) -> Taken:
         if self._redact == "ingest":
             for span in batch.spans:
-                span.input, span.output = egress_value(span.input), egress_value(span.output)
-                span.attributes, span.metadata = egress_value(span.attributes), egress_value(span.metadata)
-                span.tool_calls = egress_value(span.tool_calls)
+                span.input, span.output = egress(span.input), egress(span.output)
+                span.attributes, span.metadata = egress(span.attributes), egress(span.metadata)
+                span.tool_calls = egress(span.tool_calls)
         self._archive.spans.put(batch.spans, batch.origins)
         for session, lines in batch.lines.items():
             # Spans come when they end: a prompt after the work it started.

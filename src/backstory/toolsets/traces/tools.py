@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal, TypeVar
 
-import msgspec
 from msgspec import UNSET
 
 from ...archive.base import Archive, ArchiveError
 from ...config import Settings
 from ..base import BadArgument, Failure, Frame, Tool, Toolset, output_schema
 from .errors import Refused
-from .outgoing import as_it_may_leave
 from .schemas import GET_TRACE, LIST_TRACES, SEARCH_SPANS, SEARCH_TRACES
 from .service import Traces
 from .types import (
@@ -57,7 +55,7 @@ def toolset(archive: Archive, settings: Settings, seconds: float = _SECONDS) -> 
     frame = Frame(
         refuse=_refuse,
         unexpected=lambda message: _failure(Refused("CONNECTION_FAILED", message)),
-        outgoing=lambda answer: as_it_may_leave(msgspec.to_builtins(answer), settings.redact),
+        mode=settings.redact,
         indent=2,
     )
 

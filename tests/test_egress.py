@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backstory.redact import RULES, clean, egress, egress_all, egress_value, redact
+from backstory.egress import RULES, clean, egress, redact
 
 HEX = "0123456789abcdef"
 UPPER = string.ascii_uppercase + string.digits
@@ -544,26 +544,26 @@ class TestEgress:
     @given(st.lists(st.lists(st.sampled_from(SAMPLES), max_size=3).map("".join), max_size=12))
     def test_many_texts_at_once(self, texts: list[str]) -> None:
         """As each by itself: what one ends in has nothing to do with how the next begins."""
-        assert egress_all(texts) == [egress(text) for text in texts]
-        assert egress_all(texts, "off") == [egress(text, "off") for text in texts]
+        assert egress(texts) == [egress(text) for text in texts]
+        assert egress(texts, "off") == [egress(text, "off") for text in texts]
 
     def test_every_secret_among_many_texts(self) -> None:
         texts = [part for sample in self.SAMPLES for part in (sample, "between")]
-        assert egress_all(texts) == [egress(text) for text in texts]
+        assert egress(texts) == [egress(text) for text in texts]
 
     def test_values(self) -> None:
         """Strings and keys at any depth; other values and the argument itself stay as they are."""
         token = TOKENS["npm-token"][0]
         value = {"a\x00": [1, 2.5, None, True, {"b": f"\x1b[1m{token}"}], token: ("x\u200b", "y")}
         before = repr(value)
-        assert egress_value(value) == {
+        assert egress(value) == {
             "a": [1, 2.5, None, True, {"b": "[redacted:npm-token]"}],
             "[redacted:npm-token]": ["x", "y"],
         }
         assert repr(value) == before
-        assert egress_value("\x07x") == "x"
-        assert egress_value(7) == 7
-        assert egress_value(value, "off")["a"][4] == {"b": token}
+        assert egress("\x07x") == "x"
+        assert egress(7) == 7
+        assert egress(value, "off")["a"][4] == {"b": token}
 
     def test_a_field_is_an_assignment(self) -> None:
         secret = body(32)
@@ -574,21 +574,21 @@ class TestEgress:
             "note": secret,
             "token": 12,
         }
-        assert egress_value(fields) == {
+        assert egress(fields) == {
             "api_key": "[redacted:secret]",
             "dbPassword": "[redacted:password]",
             "password": "see page 4",
             "note": secret,
             "token": 12,
         }
-        assert egress_value(egress_value(fields)) == egress_value(fields)
-        assert egress_value(fields, "off") == fields
+        assert egress(egress(fields)) == egress(fields)
+        assert egress(fields, "off") == fields
 
     def test_depth_is_no_limit(self) -> None:
         value: object = "x\x00"
         for _ in range(50_000):
             value = [value]
-        result = egress_value(value)
+        result = egress(value)
         for _ in range(50_000):
             (result,) = result
         assert result == "x"

@@ -1,8 +1,9 @@
-"""What history may show: hostile characters are stripped, secrets are replaced by the name of the rule that found them.
+"""The border: every answer, command and page strips hostile characters and replaces secrets here before it leaves.
 
-A rule is precise (a vendor's prefix and length) or needs its context (`password=`, `://user:...@`). Rules are grouped
-by a literal that every match contains: a pattern that starts with one is scanned at 1-2 GB/s, an alternation of
-prefixes at 30 MB/s. A group's rules run only when its gate finds something.
+A secret is replaced by the name of the rule that found it. A rule is precise (a vendor's prefix and length) or needs
+its context (`password=`, `://user:...@`). Rules are grouped by a literal that every match contains: a pattern that
+starts with one is scanned at 1-2 GB/s, an alternation of prefixes at 30 MB/s. A group's rules run only when its gate
+finds something.
 """
 
 from __future__ import annotations
@@ -10,14 +11,13 @@ from __future__ import annotations
 import re
 import unicodedata
 from bisect import bisect_right
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Iterator, Sequence
+from functools import cache, lru_cache
 from itertools import accumulate
-from typing import Any, Literal, NamedTuple
-
-__all__ = ["RULES", "Mode", "clean", "count_redacted", "egress", "egress_all", "egress_value", "reaches_on", "redact"]
+from typing import Any, Literal, NamedTuple, TypeVar, cast
 
 Mode = Literal["egress", "ingest", "off"]
+T = TypeVar("T")
 
 
 class Group(NamedTuple):
@@ -193,10 +193,11 @@ def count_redacted(encoded: bytes) -> int:
 
 # More line breaks than any pattern but that of a private key crosses, and that one is recognised by its beginning.
 _BETWEEN = "\n" * 5
+_BATCH_CHARS = 1 << 18
 
 
 def _suspects(texts: Sequence[str]) -> set[int]:
-    """Which of the texts may hold a secret: only of those is `redact` more than the text itself."""
+    """The places of the texts that may hold a secret; `redact` leaves all others unchanged."""
     joined = _BETWEEN.join(texts)
     starts = list(accumulate((len(text) + len(_BETWEEN) for text in texts), initial=0))
     scans = (*(group.gate for group in _GROUPS), *_ASSIGNMENTS)
@@ -224,10 +225,15 @@ def _redact_assignment(match: re.Match[str]) -> str:
     return match.string[start : match.start("quoted" if quoted else "bare")] + _mark(rule)
 
 
+def _rule_of_name(name: str) -> str | None:
+    """The rule for the values of a name, by its ending."""
+    word = name.rstrip(" \t\"'\\").lower().replace("_", "").replace("-", "")
+    return next((rule for endings, rule in _NAMES.items() if word.endswith(endings)), None)
+
+
 def _assigned_rule(name: str, value: str, *, literal: bool) -> str | None:
     """The rule by which a value given to this name is a secret. A bare value may be code, a literal is not."""
-    word = name.rstrip(" \t\"'\\").lower().replace("_", "").replace("-", "")
-    rule = next((rule for endings, rule in _NAMES.items() if word.endswith(endings)), None)
+    rule = _rule_of_name(name)
     if rule in _SHAPES and _SHAPES[rule].fullmatch(value):
         return rule
     if not rule or _STAND_IN.match(value) or not _LETTER.search(value):
@@ -301,22 +307,85 @@ def _joinable(character: str) -> bool:
     return not character.isascii() and unicodedata.category(character) in _JOINABLE
 
 
-def egress(text: str, mode: Mode = "egress") -> str:
-    """Text as it may leave the archive. With `ingest` too: what was read before that was set is still in there."""
-    text = clean(text)
-    return text if mode == "off" else redact(text)
+def egress(value: T, mode: Mode = "egress") -> T:
+    """A text, or a JSON value with all its texts and keys, without hostile characters and secrets.
+
+    Nearly all values leave unchanged, so all texts of a value are searched together first. The mode `ingest` redacts
+    here too: the archive may hold texts that were read before the mode was set.
+    """
+    if isinstance(value, str):
+        text = clean(value)
+        return cast("T", text if mode == "off" else redact(text))
+    texts, has_secret_name = _scan(value)
+    changes = _changes(texts, mode)
+    return cast("T", _changed(value, changes, mode)) if changes or has_secret_name else value
 
 
-def egress_all(texts: Sequence[str], mode: Mode = "egress") -> list[str]:
-    """`egress` of many texts: one look at all of them tells that nearly all can leave as they are."""
-    if not _is_clean(_BETWEEN.join(texts)):
-        texts = [clean(text) for text in texts]
-    suspects = _suspects(texts) if mode != "off" else set[int]()
-    return [redact(text) if place in suspects else text for place, text in enumerate(texts)]
+def _scan(value: Any) -> tuple[list[str], bool]:
+    """All texts of a JSON value, keys included; and if a field may hold a secret because of its name."""
+    texts: list[str] = []
+    has_secret_name = False
+    pending = [value]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, str):
+            texts.append(item)
+        elif isinstance(item, dict):
+            texts.extend(item)
+            pending.extend(item.values())
+            has_secret_name = has_secret_name or any(map(_rule_of_field, item))
+        elif isinstance(item, list | tuple):
+            pending.extend(item)
+    return texts, has_secret_name
+
+
+def _changes(texts: Sequence[str], mode: Mode) -> dict[str, str]:
+    """The texts that do not leave as they are, with their replacements."""
+    changes: dict[str, str] = {}
+    for batch in _batches(texts):
+        cleaned = batch if _is_clean(_BETWEEN.join(batch)) else [clean(text) for text in batch]
+        suspects = _suspects(cleaned) if mode != "off" else set[int]()
+        for place, (text, shown) in enumerate(zip(batch, cleaned, strict=True)):
+            if place in suspects:
+                shown = redact(shown)
+            if shown is not text and shown != text:
+                changes[text] = shown
+    return changes
+
+
+def _batches(texts: Sequence[str]) -> Iterator[Sequence[str]]:
+    """The texts in portions that are joined for one search, so that a large answer is not held twice."""
+    start = chars = 0
+    for end, text in enumerate(texts, 1):
+        chars += len(text)
+        if chars >= _BATCH_CHARS:
+            yield texts[start:end]
+            start, chars = end, 0
+    if start < len(texts):
+        yield texts[start:]
+
+
+def _changed(value: Any, changes: dict[str, str], mode: Mode) -> Any:
+    """A copy of the value with the replacements, at any depth."""
+    box = [value]
+    pending: list[Any] = [box]
+    while pending:
+        container = pending.pop()
+        for key, item in container.items() if isinstance(container, dict) else enumerate(container):
+            if isinstance(item, str):
+                text = changes.get(item, item)
+                container[key] = text if mode == "off" or isinstance(key, int) else _redact_field(key, text)
+            elif isinstance(item, dict):
+                container[key] = {changes.get(name, name): inner for name, inner in item.items()}
+                pending.append(container[key])
+            elif isinstance(item, list | tuple):
+                container[key] = list(item)
+                pending.append(container[key])
+    return box[0]
 
 
 def reaches_on(text: str) -> bool:
-    """Whether something begins here that can only be judged with what comes after: a private key, a terminal string.
+    """True if a match begins here that may end after the text: a private key, a terminal string.
 
     Everything else that `egress` changes is within a word.
     """
@@ -326,26 +395,14 @@ def reaches_on(text: str) -> bool:
     return not text.isascii() and _C1_STRINGS.search(text.encode("utf-8", "replace")) is not None
 
 
-def egress_value(value: Any, mode: Mode = "egress") -> Any:
-    """The same for everything in a JSON value, keys included; a new value, at any depth."""
-    box = [value]
-    pending: list[Any] = [box]
-    while pending:
-        container = pending.pop()
-        for key, item in container.items() if isinstance(container, dict) else enumerate(container):
-            if isinstance(item, str):
-                text = egress(item, mode)
-                container[key] = text if mode == "off" or isinstance(key, int) else _redact_field(key, text)
-            elif isinstance(item, dict):
-                container[key] = {egress(name, mode): inner for name, inner in item.items()}
-                pending.append(container[key])
-            elif isinstance(item, list | tuple):
-                container[key] = list(item)
-                pending.append(container[key])
-    return box[0]
+@lru_cache(4096)
+def _rule_of_field(key: str) -> str | None:
+    return _rule_of_name(key[-_NAME_CHARS:])
 
 
 def _redact_field(key: str, text: str) -> str:
     """A field is an assignment too: `{"password": "..."}`."""
-    rule = _assigned_rule(key, text, literal=True) if _LITERAL.fullmatch(text) else None
+    if not _rule_of_field(key) or not _LITERAL.fullmatch(text):
+        return text
+    rule = _assigned_rule(key[-_NAME_CHARS:], text, literal=True)
     return _mark(rule) if rule else text
