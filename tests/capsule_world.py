@@ -17,7 +17,7 @@ Json = dict[str, Any]
 
 
 class Answer(msgspec.Struct):
-    """What a caller gets, whichever way it called."""
+    """The answer to a call, by the handler or over MCP."""
 
     data: Json
     text: str

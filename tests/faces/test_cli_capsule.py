@@ -36,7 +36,7 @@ class Cli:
         return result
 
     def json(self, *arguments: str, text: str = "") -> dict[str, Any]:
-        """The document a command prints with --json: one, and nothing else."""
+        """The one document that a command prints with --json."""
         answer: dict[str, Any] = json.loads(self(*arguments, "--json", text=text).stdout)
         return answer
 
@@ -61,15 +61,15 @@ class TestMirrorsTheTools:
         for tool in Library(tmp_path).toolset("capsules").tools:
             command = capsule.commands[tool.name.removeprefix("moss.").replace("_", "-")]
             flags = {option for parameter in command.params for option in parameter.opts if option.startswith("--")}
-            wanted = {
+            expected = {
                 f"--{name.replace('_', '-')}" for name in tool.input_schema["properties"] if name not in elsewhere
             }
-            assert wanted <= flags, tool.name
+            assert expected <= flags, tool.name
 
 
 class TestText:
     def test_from_stdin(self, cli: Cli) -> None:
-        """To the last byte, line ends included."""
+        """The text is stored to the last byte, line ends included."""
         text = GOOD.replace("\n", "\r\n") + "ü"
         stored = cli.json("store", "--name", "a", text=text)
 
@@ -132,7 +132,7 @@ class TestText:
             os.close(secondary)
 
     def test_from_the_editor(self, cli: Cli, tmp_path: Path) -> None:
-        """On a template with the six sections, or on the text as it is."""
+        """The editor opens on a template with the six sections, or on the stored text."""
         self.run_in_terminal(tmp_path, "sed -i 's/<!-- what the work is for -->/To see/'", "store", "--name", "a")
         assert cli.json("fetch", "a")["capsule_text"].startswith("## Objective\nTo see\n")
         self.run_in_terminal(tmp_path, "sed -i 's/To see/To know/'", "update", "a")
@@ -141,7 +141,7 @@ class TestText:
 
 class TestAddress:
     def test_flags_before_or_after(self, cli: Cli) -> None:
-        """By id or by name; a name need not be marked as one."""
+        """A reference is an id or a name, before or after the flags."""
         capsule_id = cli.json("store", "--name", "a", "--workspace", "W", text=GOOD)["id"]
         for arguments in (
             ("fetch", capsule_id),
@@ -183,7 +183,7 @@ class TestOutput:
         assert cli("history", "a", "--version", "1").stdout == GOOD
 
     def test_lists_are_lines_in_a_pipe(self, cli: Cli) -> None:
-        """With every value whole."""
+        """Each line has every value whole."""
         cli("store", "--name", "a", "--tags", "x,y", "--title", "A  rather\tlong title " + "x" * 200, text=GOOD)
         for command in (("list",), ("inventory",), ("inventory", "--tag", "x"), ("inventory", "--name-prefix", "A")):
             header, line = cli(*command).stdout.splitlines()
@@ -192,7 +192,7 @@ class TestOutput:
             assert "x, y" in line.split("\t")
 
     def test_nothing_hostile_reaches_the_terminal(self, cli: Cli) -> None:
-        """In lists and in messages; the text itself is what it is."""
+        """Escape sequences in names and tags do not reach lists."""
         cli("store", "--name", "\x1b[31mred", "--tags", "\x1b]0;title\x07", text=GOOD)
 
         for command in ("inventory", "list", "search red"):
@@ -226,7 +226,7 @@ class TestAsAPersonTypes:
         assert str(cli.home / "exports") in error["message"]
 
     def test_the_order_of_fetch_many(self, cli: Cli) -> None:
-        """Each as often as it was asked for."""
+        """Each is printed as often as it is named."""
         for name in ("a", "b"):
             cli("store", "--name", name, text=GOOD)
 
@@ -241,7 +241,7 @@ class TestAsAPersonTypes:
 
 
 class TestStdin:
-    """Run as a process: what stdin is decides."""
+    """Commands as processes with different kinds of stdin."""
 
     def run(self, home: Path, *arguments: str, **options: Any) -> subprocess.CompletedProcess[bytes]:
         environ = {"PATH": os.environ["PATH"], "HOME": str(home), "BACKSTORY_HOME": str(home)}
@@ -249,7 +249,7 @@ class TestStdin:
         return subprocess.run(program, env=environ, capture_output=True, timeout=60, check=False, **options)
 
     def test_a_socket(self, tmp_path: Path) -> None:
-        """As Node gives it to its children."""
+        """The text is read from a socket, which Node gives to its children."""
         ours, theirs = socket.socketpair()
         ours.sendall(GOOD.encode())
         ours.close()
@@ -260,7 +260,7 @@ class TestStdin:
         assert self.run(tmp_path, "fetch", "a", stdin=subprocess.DEVNULL).stdout.decode() == GOOD
 
     def test_closed(self, tmp_path: Path) -> None:
-        """Says so."""
+        """The message says that stdin is closed."""
         command = f"exec {shlex.quote(sys.executable)} -m backstory capsule store --name a <&-"
         environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "BACKSTORY_HOME": str(tmp_path)}
         result = subprocess.run(["sh", "-c", command], env=environ, capture_output=True, timeout=60, check=False)
@@ -269,7 +269,7 @@ class TestStdin:
         assert b"stdin is closed" in result.stderr
 
     def test_an_open_pipe_is_not_waited_for(self, tmp_path: Path) -> None:
-        """When an option already says what to change."""
+        """An option gives the change, so the silent pipe is skipped with a note."""
         self.run(tmp_path, "store", "--name", "a", input=GOOD.encode())
         reader, writer = os.pipe()
         try:
@@ -357,7 +357,7 @@ class TestSearchOverEverything:
         assert json.loads(search("grammar", "--source", "claude-code", "--json"))["capsules"] == []
 
     def test_a_phrase_that_only_a_capsule_has(self, cli: Cli, search: Search) -> None:
-        """Is not searched again as words."""
+        """The phrase is not searched again as words."""
         cli("store", "--name", "a", text=capsule_text("a grammar brace"))
         answer = json.loads(search("grammar brace", "--json"))
 
@@ -399,7 +399,7 @@ class TestErrors:
         assert cli("store", "--allow-thin", text="thin").exit_code == 0
 
     def test_import_failures(self, cli: Cli) -> None:
-        """Data with problems is an answer, but not a success."""
+        """Problems in the data end with exit code 1."""
         exports = cli.home / "exports"
         exports.mkdir()
         file = exports / "in.jsonl"
@@ -420,7 +420,7 @@ class TestErrors:
 
 class TestStart:
     def test_help_loads_nothing_heavy(self) -> None:
-        """Help comes at once: no rich, no store, no tools."""
+        """Help imports neither rich nor the store nor the tools."""
         code = (
             "import sys; from backstory.faces.cli.capsule import capsule; capsule(['--help'], standalone_mode=False);"
             "assert not {'rich', 'sqlite3', 'mcp', 'backstory.toolsets.capsules.tools'} & set(sys.modules)"

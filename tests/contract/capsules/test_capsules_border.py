@@ -87,7 +87,7 @@ class TestEveryAnswer:
             assert TOKEN[:12] not in item["snippet"]
 
     def test_links_by_id_where_names_change(self, world: World) -> None:
-        """So that every link resolves."""
+        """A link by id resolves, a link by a redacted name would not."""
         capsule_id = world.store(f"task {TOKEN}")
         link = world.ok("fetch", id=capsule_id)["fetch_key"]
 
@@ -159,7 +159,7 @@ class TestEditing:
             assert secret.ok("fetch", name="a", raw=True)["capsule_text"] == SECRET + "More.\n"
 
     def test_without_the_mark_says_what_is_dropped(self, secret: World) -> None:
-        """The history keeps it, exactly."""
+        """A warning names it, and the history keeps it exactly."""
         answer = secret.ok("update", name="a", capsule_text=capsule_text("clean"))
 
         (warning,) = answer["warnings"]

@@ -1,4 +1,4 @@
-"""What all capsule tools have in common: names, annotations, schemas, and how they refuse."""
+"""The frame of all capsule tools: names, annotations, schemas, errors."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def tools(tmp_path: Path) -> Toolset:
 
 class TestNames:
     def test_are_those_of_the_specification(self, tools: Toolset) -> None:
-        """The eleven come first, in their order; what was added comes after."""
+        """The eleven come first, in their order; the others follow."""
         assert [tool.name for tool in tools.tools] == [f"moss.{verb}" for verb in (*ELEVEN, *MORE)]
 
     def test_have_other_spellings(self, served_world: World) -> None:
@@ -50,7 +50,7 @@ class TestNames:
         assert served_world.ok("inventory")["pagination"]["total"] == 3
 
     def test_are_named_with_underscores_everywhere(self, tmp_path: Path) -> None:
-        """In descriptions, schemas and instructions too."""
+        """Descriptions, schemas and instructions use the listed names."""
         listed = toolset(tmp_path, CapsuleSettings(underscore_names=True))
 
         assert "moss." not in listed.instructions
@@ -82,7 +82,7 @@ class TestAnnotations:
 
 class TestDescriptions:
     def test_tell_how_to_distill(self, tmp_path: Path) -> None:
-        """An agent writes a good capsule from the description alone: sections, limit, what never to drop."""
+        """The description alone tells an agent the sections, the limit, and the parts to keep."""
         tools = {tool.name: tool for tool in toolset(tmp_path, CapsuleSettings(max_chars=4321)).tools}
         description = tools["moss.store"].description
 
@@ -94,7 +94,7 @@ class TestDescriptions:
         assert "as for moss.store" in tools["moss.update"].description
 
     def test_every_argument_is_described(self, tools: Toolset) -> None:
-        """Except those of a reference inside a list, which the list describes."""
+        """The list describes the fields of the references in it."""
         for tool in tools.tools:
             for name, schema in tool.input_schema["properties"].items():
                 assert schema.get("description"), f"{tool.name} {name}"
@@ -197,7 +197,7 @@ class TestWrongArguments:
         assert world.refused("update", name="a", title=None)["code"] == "INVALID_REQUEST"
 
     def test_half_a_surrogate_pair(self, tmp_path: Path) -> None:
-        """Text that is not Unicode is a wrong argument, not a crash; neither is it echoed."""
+        """Text that is not Unicode is a wrong argument, and is not echoed."""
         call = Library(tmp_path).reply
         for arguments in ({"capsule_text": "\ud800"}, {"\ud800": 1}, {"capsule_text": GOOD, "tags": ["\udfff"]}):
             reply = call("moss.store", arguments)
@@ -212,7 +212,7 @@ class TestWrongArguments:
             assert reply.data["error"]["code"] == "INVALID_REQUEST"
 
     def test_bottomless_nesting(self, tools: Toolset) -> None:
-        """Deeper than any parser goes."""
+        """Arguments nested deeper than a parser goes are refused."""
         nested: list[Any] = []
         for _ in range(5000):
             nested = [nested]
@@ -233,7 +233,7 @@ class TestInternal:
         }
 
     def test_a_store_of_a_later_version(self, world: World) -> None:
-        """Is left alone."""
+        """It is refused, not changed."""
         import sqlite3
         from contextlib import closing
 
@@ -253,7 +253,7 @@ class TestLimits:
             assert error["details"]["field"] == field
 
     def test_the_largest_capsule_is_set(self, new_world: Callable[..., World]) -> None:
-        """In `config.toml`; it counts code points."""
+        """The limit is set in `config.toml` and counts code points."""
         world = new_world(settings="max_chars = 400")
         text = capsule_text()
         fitting = text + "\U0001f600" * (400 - len(text))

@@ -35,7 +35,7 @@ class TestAddressing:
                 assert error["code"] == "INVALID_REQUEST", (verb, given)
 
     def test_unknown_is_404(self, world: World) -> None:
-        """With the identifier as it was given."""
+        """The details have the identifier as it was given."""
         world.store("a", workspace="other")
         for verb in self.TOOLS:
             by_name = world.refused(verb, name="A", **self.arguments(verb))
@@ -46,7 +46,7 @@ class TestAddressing:
             assert by_id["details"] == {"identifier": "nope"}
 
     def test_blank_fields_were_not_given(self, world: World) -> None:
-        """Clients that fill in every field still say which capsule they mean."""
+        """Clients that fill in every field address a capsule unambiguously."""
         capsule_id = world.store("a")
 
         assert world.ok("fetch", id=capsule_id, name="", workspace="")["name"] == "a"
@@ -98,7 +98,7 @@ class TestFetchMany:
         assert all(item["task_link"] == item["fetch_key"] for item in answer["items"])
 
     def test_a_bad_reference_is_an_entry(self, world: World) -> None:
-        """Whatever is wrong with it: the others are fetched."""
+        """It is listed in `errors`, and the others are fetched."""
         world.store("a")
         refs: list[Any] = [
             {"name": "missing"},
@@ -122,7 +122,7 @@ class TestFetchMany:
         assert all(set(error) == {"ref", "code", "message"} for error in answer["errors"])
 
     def test_a_huge_reference_is_repeated_in_part(self, world: World) -> None:
-        """Whatever was asked for, an answer about nothing stays small."""
+        """The answer about a missing capsule stays small."""
         (error,) = world.ok("fetch_many", items=[{"name": "x" * 100_000}])["errors"]
 
         assert error["ref"]["name"].startswith("xxx")

@@ -24,7 +24,7 @@ FLOWS = WALK.split("\n### ")[1:]
 
 class TestExample:
     def test_is_a_good_capsule(self) -> None:
-        """By the rules it illustrates."""
+        """The example follows the rules it illustrates."""
         assert missing_sections(EXAMPLE) == []
         assert len(EXAMPLE) < 12_000
 

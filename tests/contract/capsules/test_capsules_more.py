@@ -57,7 +57,7 @@ class TestSearch:
         assert "b" in self.found(world, "how do I")
 
     def test_c_plus_plus_is_not_c(self, world: World) -> None:
-        """Signs that make a name are looked at to the letter."""
+        """The signs in `C++` and `C#` must occur literally."""
         world.store("plain", capsule_text("the C code"))
         world.store("plus", capsule_text("the C++ code"))
         world.store("sharp", capsule_text("the C# code"))
@@ -67,7 +67,7 @@ class TestSearch:
         assert sorted(map(str, self.found(world, "C"))) == ["plain", "plus", "sharp"]
 
     def test_names_titles_and_tags(self, world: World) -> None:
-        """Come before the text."""
+        """A match in the name, title or tags ranks before one in the text."""
         world.store("text", capsule_text("the billing part"))
         world.store("tag", tags=["billing"])
         world.store("title", title="Billing rework")
@@ -91,8 +91,15 @@ class TestSearch:
 
         assert self.found(world, '"connection reset"') == ["a"]
 
+    def test_identifiers_by_their_parts(self, world: World) -> None:
+        """As in the search of sessions."""
+        world.store("a", capsule_text("rename getUserName in src/auth/token_store.py"))
+
+        for query in ("getUserName", "user name", "token_store", "store.py", "auth/token"):
+            assert self.found(world, query) == ["a"], query
+
     def test_any_script(self, world: World) -> None:
-        """Also those that put no space between words; accents do not matter."""
+        """Scripts without spaces between words are found, and accents do not matter."""
         world.store("a", capsule_text("ユーザー認証システム 데이터베이스 привет résumé ฐานข้อมูล"))
 
         for query in ("認証", "証シ", "데이터", "Привет", "résumé", "RESUME", "ข้อมูล"):
@@ -143,7 +150,7 @@ class TestSearch:
 
 class TestAppendOfCode:
     def test_an_open_fence_is_refused(self, world: World) -> None:
-        """It would swallow the headings after it."""
+        """An open fence would hide the headings after it."""
         world.store("a")
         error = world.refused("append", name="a", section="Decisions", content="```python\nprint(1)")
 
@@ -168,7 +175,7 @@ class TestAppendOfCode:
 
 class TestAppend:
     def test_to_a_list(self, world: World) -> None:
-        """At the end of the section; everything else stays as it was."""
+        """The content goes to the end of the section; the rest stays as it was."""
         capsule_id = world.store("a", capsule_text(decisions="- JWT\n- RS256"))
         answer = world.ok("append", name="a", section="decisions", content="- rotate keys\n")
 
@@ -184,7 +191,7 @@ class TestAppend:
         assert "## Next actions\n- one\n- two\n" in world.ok("fetch", name="a")["capsule_text"]
 
     def test_a_section_of_ones_own(self, world: World) -> None:
-        """Not only the six can be extended; the heading as written comes first."""
+        """A section beyond the six can be extended; an exact heading is preferred."""
         world.store("a", capsule_text() + "\n## Reviews\nFirst: fine.\n")
         world.ok("append", name="a", section="reviews", content="Second: better.")
 
@@ -260,7 +267,7 @@ class TestCompose:
         }
 
     def test_stored(self, world: World) -> None:
-        """As a capsule like any other, by the same rules."""
+        """The result is stored as a capsule, by the rules of `store`."""
         world.store("a", capsule_text("first"))
         world.store("b", capsule_text("second"))
         items = [{"name": "a"}, {"name": "b"}]
@@ -277,7 +284,7 @@ class TestCompose:
 
 class TestHistory:
     def test_newest_first(self, world: World) -> None:
-        """The current version and what was before it, without text."""
+        """The list has the current version and the earlier ones, without text."""
         capsule_id = world.store("a", source="codex")
         world.ok("update", name="a", title="Second")
         world.ok("store", capsule_text=capsule_text("third"), name="a", mode="replace")

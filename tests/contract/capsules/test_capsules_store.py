@@ -13,7 +13,7 @@ TOO_LONG = GOOD + "x" * 12_000
 
 class TestStore:
     def test_a_named_capsule(self, world: World) -> None:
-        """Comes back with its id and, under both names, the link with the raw names."""
+        """The answer has the id and, under both keys, the link with the raw names."""
         answer = world.ok("store", capsule_text=GOOD, name="Auth Flow", workspace="StartupA")
 
         link = {"moss_capsule": "Auth Flow", "moss_workspace": "StartupA"}
@@ -21,14 +21,14 @@ class TestStore:
         assert re.fullmatch(r"[0-7][0-9A-HJKMNP-TV-Z]{25}", answer["id"])
 
     def test_a_capsule_without_a_name(self, world: World) -> None:
-        """Is linked by its id. There can be any number of them."""
+        """Its link is the id. There can be any number of them."""
         first, second = world.ok("store", capsule_text=GOOD), world.ok("store", capsule_text=GOOD)
 
         assert first["task_link"] == first["fetch_key"] == {"moss_id": first["id"]}
         assert first["id"] != second["id"]
 
     def test_keeps_everything_as_given(self, world: World) -> None:
-        """Text to the last character, raw names, labels in their order."""
+        """The text is kept to the last character, names raw, labels in their order."""
         text = "\ufeff  " + GOOD.replace("\n", "\r\n") + "\t\u2028 \U0001f468\u200d\U0001f4bb \x00 "
         before = int(time.time())
         world.ok(
@@ -70,7 +70,7 @@ class TestStore:
         }
 
     def test_defaults(self, world: World) -> None:
-        """The title is the raw name, the workspace "default", and what is null is not there."""
+        """The title is the raw name, the workspace "default", and null fields are absent."""
         world.store("Auth")
 
         assert set(world.ok("fetch", name="auth")) == {
@@ -104,7 +104,7 @@ class TestStore:
             assert world.ok("fetch", name="a")["tokens_estimate"] == tokens
 
     def test_ids_sort_by_creation(self, world: World) -> None:
-        """Also within one millisecond."""
+        """Ids of one millisecond sort, too."""
         ids = [world.store() for _ in range(50)]
 
         assert ids == sorted(ids)
@@ -156,7 +156,7 @@ class TestHelp:
         assert error["message"] == "unknown field: text (did you mean capsule_text?)"
 
     def test_a_secret_is_warned_about(self, world: World) -> None:
-        """It is stored all the same."""
+        """The capsule is stored, with a warning."""
         token = "ghp_" + "a1B2" * 9
         answer = world.ok("store", capsule_text=GOOD + f"\ntoken {token}\n", name="a")
 
@@ -202,7 +202,7 @@ class TestTooThin:
 
 class TestNameCollision:
     def test_is_409_with_the_address(self, world: World) -> None:
-        """However it is written."""
+        """Names are compared normalised."""
         world.store("Auth Flow", workspace="A")
         error = world.refused("store", capsule_text=GOOD, name=" AUTH  flow", workspace="a")
 
@@ -221,7 +221,7 @@ class TestNameCollision:
 
 class TestReplace:
     def test_keeps_id_and_creation(self, world: World) -> None:
-        """And overwrites everything else: labels that are not given again are gone."""
+        """Everything else is overwritten: labels that are not given again are removed."""
         first = world.store("Auth", tags=["a"], source="codex", run_id="r", title="Old")
         before = world.ok("fetch", id=first)
         answer = world.ok("store", capsule_text=capsule_text("new"), name="auth", workspace="Default", mode="replace")

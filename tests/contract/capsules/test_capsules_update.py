@@ -10,7 +10,7 @@ from tests.capsule_world import GOOD, World, capsule_text
 
 class TestUpdate:
     def test_changes_what_is_given(self, world: World) -> None:
-        """Nothing else, and gives id and link."""
+        """Other fields stay; the answer has id and link."""
         capsule_id = world.store("a", tags=["x"], source="codex")
         answer = world.ok("update", name="a", title="New", run_id="r1")
 
@@ -31,7 +31,7 @@ class TestUpdate:
         assert item["tokens_estimate"] == -(-len(text.split()) * 13 // 10)
 
     def test_empty_clears(self, world: World) -> None:
-        """A title goes back to the name."""
+        """Empty values clear labels; a title falls back to the name."""
         world.store("a", title="T", tags=["x"], source="codex", phase="design")
         world.ok("update", name="a", title="", tags=[], source="", phase=" ")
 
@@ -40,7 +40,7 @@ class TestUpdate:
         assert not {"tags", "source", "phase"} & set(item)
 
     def test_name_and_workspace_cannot_change(self, world: World) -> None:
-        """They are the address."""
+        """Name and workspace are the address, not fields of an update."""
         world.store("a")
 
         assert world.refused("update", name="a", new_name="b")["details"]["field"] == "new_name"
@@ -121,7 +121,7 @@ class TestRestore:
 
 
 class TestCompareAndSet:
-    """`if_updated_at` is the time someone read: if the capsule has changed since, nothing happens."""
+    """A change with `if_updated_at` or `if_version` is refused when the capsule has changed since it was read."""
 
     CHANGES: tuple[tuple[str, dict[str, Any]], ...] = (
         ("update", {"title": "x"}),
@@ -130,7 +130,7 @@ class TestCompareAndSet:
     )
 
     def test_a_stale_write_is_refused(self, world: World) -> None:
-        """Also when all of it happens within one second."""
+        """A stale write within the same second is refused, too."""
         world.store("a")
         read = world.ok("fetch", name="a")["updated_at"]
         world.ok("update", name="a", title="someone else", if_updated_at=read)
@@ -144,7 +144,7 @@ class TestCompareAndSet:
         world.ok("delete", name="a", if_updated_at=current["updated_at"])
 
     def test_every_change_counts(self, world: World) -> None:
-        """Whichever tool made it, guarded or not: what was read before is refused by its version."""
+        """Each tool's change makes a new version, and a write with an older one is refused."""
         world.store("a")
         read = [world.ok("fetch", name="a")]
         for verb, arguments in (
@@ -162,7 +162,7 @@ class TestCompareAndSet:
         world.ok("update", name="a", title="y", if_version=read[-1]["version"])
 
     def test_a_fresh_reader_is_never_refused(self, world: World) -> None:
-        """Guarded changes one after the other, each with what was read just before; `updated_at` stays the time."""
+        """Guarded changes in a row succeed, each with the `updated_at` that was read just before."""
         world.store("a")
         for verb, arguments in self.CHANGES:
             read = world.ok("fetch", name="a")["updated_at"]
@@ -183,7 +183,7 @@ class TestCompareAndSet:
         assert world.refused("update", name="a", capsule_text="thin", if_updated_at=1)["code"] == "CONFLICT"
 
     def test_after_a_storm_of_changes(self, world: World) -> None:
-        """Who read the last of many changes of one second is not refused; who read an earlier second is."""
+        """After many changes in one second the last `updated_at` is accepted, an earlier one is refused."""
         world.store("a")
         for number in range(80):
             world.ok("update", name="a", title=str(number))

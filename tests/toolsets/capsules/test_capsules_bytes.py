@@ -61,7 +61,7 @@ class TestAnyBytes:
             assert after == before + answer["imported"]
 
     def test_a_line_without_end(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Is not read into memory; those around it are."""
+        """A line that is too long is an error and is not read into memory; the lines around it are imported."""
         monkeypatch.setattr(formats, "_LINE_BYTES", 5000)
         long = json.dumps(record(2, capsule_text=GOOD + "x" * 90_000)).encode()
         answer = world.ok("import", path=str(world.write("in.jsonl", record(1), long, record(3), long)), mode="replace")
@@ -73,7 +73,7 @@ class TestAnyBytes:
         ]
 
     def test_a_file_of_nothing_but_problems(self, world: World) -> None:
-        """Is answered with as many as can be read, and with the number of the others."""
+        """The answer lists a hundred problems and the number of the others."""
         answer = world.ok("import", path=str(world.write("in.jsonl", *[b"x"] * 10_500)), mode="replace")
 
         assert len(answer["errors"]) == 101

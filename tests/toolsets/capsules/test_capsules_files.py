@@ -24,6 +24,8 @@ from backstory.toolsets.capsules.service import Capsules
 from backstory.toolsets.capsules.store import Store
 from tests.capsule_world import GOOD
 
+OLD = GOOD + "Call getUserName."
+
 
 def mode_of(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
@@ -37,7 +39,7 @@ def words(seed: int, count: int) -> list[str]:
 
 class TestPermissions:
     def test_are_for_the_owner_only(self, tmp_path: Path, umask: None) -> None:
-        """The database, what lies beside it while it is open, and the folder."""
+        """The database, its log files and its folder are private."""
         home = tmp_path / "home"
         capsules = Capsules(home)
         capsules.store(StoreInput(capsule_text=GOOD))
@@ -49,7 +51,7 @@ class TestPermissions:
         capsules.close()
 
     def test_are_mended(self, tmp_path: Path) -> None:
-        """A database that was copied with other permissions."""
+        """A database that was copied with other permissions becomes private."""
         with closing(Capsules(tmp_path)) as capsules:
             capsules.store(StoreInput(capsule_text=GOOD))
         (tmp_path / "capsules.db").chmod(0o644)
@@ -69,7 +71,7 @@ class TestPermissions:
 class TestPurge:
     @pytest.mark.parametrize("seed", range(3))
     def test_leaves_no_word_behind(self, tmp_path: Path, seed: int) -> None:
-        """Not of any version, nor of names and tags, in no file of the store, while others keep theirs."""
+        """No file of the store has a word of a purged version, name or tag; other capsules keep theirs."""
         numbers = random.Random(seed)
         settings = CapsuleSettings(max_chars=100_000)
         secret, kept = words(seed, 40), words(seed + 1000, 40)
@@ -104,7 +106,7 @@ class TestPurge:
     def test_what_others_still_read_is_cleared_by_the_next(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A purge beside a long reader says so, and the next one completes it though there is nothing left to purge."""
+        """A purge beside a long reader says that text is left; the next purge removes it."""
         monkeypatch.setattr(store, "_SCRUB_MS", 20)
         (secret,) = words(7, 1)
         with closing(Capsules(tmp_path)) as capsules, closing(Store(tmp_path)) as other:
@@ -131,7 +133,7 @@ def _read_elsewhere(path: Path) -> bytes:
 
 class TestSchema:
     def test_is_versioned(self, tmp_path: Path) -> None:
-        """In WAL mode, with a unique index for the names of what is not deleted."""
+        """The file is in WAL mode, and names of live capsules have a unique index."""
         store_one(tmp_path)
         with closing(sqlite3.connect(tmp_path / "capsules.db")) as connection:
             assert connection.execute("PRAGMA user_version").fetchone() == (len(store._MIGRATIONS),)
@@ -154,8 +156,11 @@ class TestSchema:
             assert "extra" not in columns
 
     def test_of_every_earlier_version_is_migrated(self, tmp_path: Path) -> None:
-        """What an earlier schema holds is fetched, found, changed and purged after the migration."""
-        for version in range(1, len(store._MIGRATIONS)):
+        """A capsule of an earlier schema is fetched, found, changed and purged after the migration.
+
+        One of the current schema is what a process leaves that is killed before it indexes the words anew.
+        """
+        for version in range(1, len(store._MIGRATIONS) + 1):
             home = tmp_path / str(version)
             home.mkdir()
             with closing(sqlite3.connect(home / "capsules.db")) as connection:
@@ -164,9 +169,10 @@ class TestSchema:
                 insert_by_hand(connection, version)
                 connection.execute(f"PRAGMA user_version = {version}")
             with closing(Capsules(home)) as capsules:
-                assert capsules.fetch(FetchInput(name="a")).capsule_text == GOOD
+                assert capsules.fetch(FetchInput(name="a")).capsule_text == OLD
                 assert capsules.fetch(FetchInput(name="a")).updated_at == 1_700_000_000
-                assert [item.name for item in capsules.search(SearchInput(query="work")).items] == ["a"]
+                for query in ("work", "getUserName", '"user name"'):
+                    assert [item.name for item in capsules.search(SearchInput(query=query)).items] == ["a"]
                 capsules.update(UpdateInput(name="a", title="New"))
                 capsules.delete(DeleteInput(name="a"))
                 assert capsules.purge(PurgeInput()).purged == 1
@@ -190,7 +196,7 @@ def insert_by_hand(connection: sqlite3.Connection, version: int) -> None:
         "name_raw": "a",
         "name_norm": "a",
         "title": "a",
-        "capsule_chars": len(GOOD),
+        "capsule_chars": len(OLD),
         "tokens_estimate": 1,
         "allow_thin": 0,
         "version": 1,
@@ -199,8 +205,8 @@ def insert_by_hand(connection: sqlite3.Connection, version: int) -> None:
     } | ({"updated_at": 1_700_000_000} if version > 1 else {})
     places = ", ".join("?" * len(values))
     connection.execute(f"INSERT INTO capsules ({', '.join(values)}) VALUES ({places})", list(values.values()))
-    connection.execute("INSERT INTO texts VALUES (1, ?)", [GOOD])
-    connection.execute("INSERT INTO words (rowid, name, title, tags, text) VALUES (1, 'a', 'a', '', ?)", [GOOD])
+    connection.execute("INSERT INTO texts VALUES (1, ?)", [OLD])
+    connection.execute("INSERT INTO words (rowid, name, title, tags, text) VALUES (1, 'a', 'a', '', ?)", [OLD])
     if version < 3:
         connection.execute("INSERT INTO changes (id) VALUES ('01HZZZZZZZZZZZZZZZZZZZZZ01')")
     connection.commit()

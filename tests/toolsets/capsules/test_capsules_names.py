@@ -1,4 +1,4 @@
-"""How names are compared and texts are measured."""
+"""Normalised names, token estimates and ranges of name prefixes."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def capsules(tmp_path: Path, clock: Clock) -> Iterator[Capsules]:
 
 class TestOfSession:
     def test_newest_first(self, capsules: Capsules) -> None:
-        """Live ones of that session only."""
+        """Only live capsules of that session are listed."""
         for name, session in (("a", "session:x"), ("b", "session:y"), ("c", "session:x"), ("d", "session:x")):
             capsules.store(StoreInput(capsule_text=GOOD, name=name, source_session=session))
         capsules.delete(DeleteInput(name="d"))
@@ -66,7 +66,7 @@ class TestTime:
         assert self.names(capsules) == ["b", "e", "d", "c", "a"]
 
     def test_a_wrong_clock_is_forgotten(self, capsules: Capsules, clock: Clock) -> None:
-        """A year ahead once does not mean a year ahead for ever."""
+        """A clock that was a year ahead once does not affect later times."""
         clock.us = NOW + 365 * 86_400 * SECOND
         capsules.store(StoreInput(capsule_text=GOOD, name="future"))
         clock.us = NOW
@@ -78,7 +78,7 @@ class TestTime:
         }
 
     def test_updated_at_is_the_time(self, capsules: Capsules, clock: Clock) -> None:
-        """However many changes a second has, of this capsule and of others."""
+        """Many changes in one second do not move `updated_at` ahead of the clock."""
         capsules.store(StoreInput(capsule_text=GOOD, name="a"))
         for _ in range(60):
             clock.us += 1000
@@ -89,7 +89,7 @@ class TestTime:
             assert (item.created_at, item.updated_at) == (NOW // SECOND, NOW // SECOND)
 
     def test_the_clock_is_set_back_for_long(self, capsules: Capsules, clock: Clock) -> None:
-        """By more than any drift: the latest is still the newest, ids sort, nothing is updated before it was made."""
+        """After hours back the latest is still the newest, ids sort, and no update precedes its creation."""
         first = capsules.store(StoreInput(capsule_text=GOOD, name="a")).id
         clock.us -= 3 * 3600 * SECOND
         second = capsules.store(StoreInput(capsule_text=GOOD, name="b")).id

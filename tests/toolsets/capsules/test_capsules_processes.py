@@ -67,7 +67,7 @@ def world(tmp_path: Path) -> World:
 
 class TestOneName:
     def test_ten_replaces_make_one_capsule(self, world: World) -> None:
-        """From an empty home, so that they also meet in creating the store."""
+        """The home is empty, so that the processes create the store at once, too."""
         script = 'print(json.dumps(call("store", capsule_text=text, name="same", title=str(number), mode="replace")))'
         results = run(world.home, script)
 
@@ -151,7 +151,7 @@ print(json.dumps(ROUNDS))
         self.check(world, 40)
 
     def test_threads_of_one_process(self, world: World) -> None:
-        """As an MCP server calls its tools."""
+        """Threads of one process share the store, as in an MCP server."""
         from concurrent.futures import ThreadPoolExecutor
 
         def work(number: int) -> None:
@@ -170,7 +170,7 @@ print(json.dumps(ROUNDS))
 
 class TestKilled:
     def test_what_was_acknowledged_is_there(self, world: World) -> None:
-        """And nothing else: the store opens after the kill as after a normal end."""
+        """Every acknowledged capsule survives a kill, and the store opens as after a normal end."""
         for _ in range(3):
             process = start(
                 world.home, "while True:\n    print(call('store', capsule_text=text)['id'], flush=True)\n", 0

@@ -135,7 +135,7 @@ class TestForms:
 
     @given(st.text())
     def test_any_text(self, text: str) -> None:
-        """Is linted without an error, and its sections lie one after the other within it."""
+        """Any text is linted without an error, and its sections follow one another within it."""
         missing_sections(text)
         found = sections(text)
         assert all(0 <= one.start < one.body <= one.end <= len(text) for one in found)

@@ -6,7 +6,6 @@ A change writes everything that belongs to it: time stamps, ids, past versions, 
 from __future__ import annotations
 
 import os
-import re
 import sqlite3
 from collections.abc import Iterator
 from typing import Any
@@ -15,6 +14,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ...archive.query import index_text
 from .capsule import SECOND, Capsule, prefix_end
 
 KEPT_VERSIONS = 20
@@ -25,11 +25,8 @@ TEXT = "(SELECT capsule_text FROM texts WHERE texts.row = capsules.row)"
 SUMMARY = "capsules.*, '' AS capsule_text"
 WHOLE = f"capsules.*, {TEXT} AS capsule_text"
 
-# Scripts that put no space between words: each character is a word of its own, and a word is a phrase of them.
-_UNSPACED = (
-    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
-    "\U00020000-\U0003ffff]"
-)
+# The version of `_indexed`. A store whose words were indexed by another one is indexed anew.
+_WORDS_VERSION = 1
 
 
 class Filters(Struct, frozen=True, kw_only=True):
@@ -85,6 +82,11 @@ class Filters(Struct, frozen=True, kw_only=True):
 class Reader:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
+
+    @property
+    def index_is_current(self) -> bool:
+        version: int = self.connection.execute("SELECT words_version FROM state").fetchone()[0]
+        return version == _WORDS_VERSION
 
     def by_id(self, capsule_id: str, *, include_deleted: bool = False) -> Capsule | None:
         capsule = self._one("id = ?", [capsule_id])
@@ -241,6 +243,15 @@ class Writer(Reader):
             self.connection.execute("UPDATE state SET unscrubbed = TRUE")
         return len(rows)
 
+    def refresh_index(self) -> None:
+        """Index the words of all capsules anew, unless another process has done so meanwhile."""
+        if self.index_is_current:
+            return
+        self.connection.execute("INSERT INTO words (words) VALUES ('delete-all')")
+        for row in self.connection.execute(f"SELECT {WHOLE} FROM capsules"):
+            self._index_words(row["row"], decode(row))
+        self.connection.execute("UPDATE state SET words_version = ?", [_WORDS_VERSION])
+
     def new_id(self) -> str:
         """A ULID of the current time; of two in the same millisecond, the later sorts after the earlier."""
         from ulid import ULID
@@ -275,6 +286,9 @@ class Writer(Reader):
             "INSERT OR IGNORE INTO tags VALUES (?, ?, ?, ?, ?)",
             [(tag, active, capsule.updated_us, capsule.id, row) for tag in capsule.tags],
         )
+        self._index_words(row, capsule)
+
+    def _index_words(self, row: int, capsule: Capsule) -> None:
         self.connection.execute(
             "INSERT INTO words (rowid, name, title, tags, text) VALUES (?, ?, ?, ?, ?)", [row, *_indexed(capsule)]
         )
@@ -338,11 +352,7 @@ def _columns(capsule: Capsule) -> dict[str, Any]:
     }
 
 
-def spaced(text: str) -> str:
-    """The text with spaces around the characters of scripts that have none, for the word index and its queries."""
-    return text if text.isascii() else re.sub(_UNSPACED, r" \g<0> ", text)
-
-
 def _indexed(capsule: Capsule) -> list[str]:
     """The columns of the word index: name, title, tags, text. To remove them takes the same values again."""
-    return [spaced(part) for part in (capsule.name or "", capsule.title or "", " ".join(capsule.tags), capsule.text)]
+    parts = (capsule.name or "", capsule.title or "", " ".join(capsule.tags), capsule.text)
+    return ["\n".join(index_text(part)) for part in parts]

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from ...archive.query import STOP_WORDS
+from ...archive.query import STOP_WORDS, index_text
 from ...egress import Mode, egress
 from .capsule import Capsule
-from .rows import TEXT, WHOLE, Filters, Reader, decode, spaced
+from .rows import TEXT, WHOLE, Filters, Reader, decode
 
 _TERM = re.compile(r'"([^"]*)"|(\S+)')
 # The index keeps letters and digits only. In names like these the other characters matter.
@@ -98,7 +98,7 @@ def _attempts(terms: list[str]) -> Iterator[tuple[str, list[str]]]:
     """Match expressions from strict to lax, each with the terms that must occur literally."""
     if not terms:
         return
-    phrases = ['"' + spaced(term).replace('"', '""') + '"' for term in terms]
+    phrases = ['"' + index_text(term)[0].replace('"', '""') + '"' for term in terms]
     beginnings = [f"{phrase}*" for phrase in phrases]
     literals = [term for term in terms if _SYMBOLIC.fullmatch(term)]
     yield " AND ".join(phrases), literals

@@ -98,9 +98,12 @@ ALTER TABLE capsules ADD COLUMN updated_at INTEGER NOT NULL DEFAULT 0;
 UPDATE capsules SET updated_at = updated_us / 1000000;
 UPDATE versions SET capsule = json_set(capsule, '$.updated_at', updated_us / 1000000);
 """
-# The change log had no reader: a search asks this store itself.
-_NO_CHANGE_LOG = "DROP TABLE changes"
-_MIGRATIONS = (_FIRST_SCHEMA, _UPDATE_TIMES, _NO_CHANGE_LOG)
+# The change log had no reader: a search asks this store itself. Words are indexed as the archive indexes them.
+_ONE_SEARCH = """
+DROP TABLE changes;
+ALTER TABLE state ADD COLUMN words_version INTEGER NOT NULL DEFAULT 0
+"""
+_MIGRATIONS = (_FIRST_SCHEMA, _UPDATE_TIMES, _ONE_SEARCH)
 
 
 def database_trouble(error: Exception) -> str | None:
@@ -221,11 +224,14 @@ def _open(path: Path) -> sqlite3.Connection:
             path.with_name(name).chmod(0o600)
     # An acknowledged capsule survives a power cut.
     connection = connect(path, writable=True, busy_seconds=_BUSY_SECONDS, pragmas={"synchronous": "FULL"})
+    connection.row_factory = sqlite3.Row
     try:
         if version_of(connection, path.name, len(_MIGRATIONS)) < len(_MIGRATIONS):
             prepare(path, _MIGRATIONS, busy_seconds=_BUSY_SECONDS)
+        if not Reader(connection).index_is_current:
+            with transaction(connection):
+                Writer(connection, _clock_us()).refresh_index()
     except BaseException:
         connection.close()
         raise
-    connection.row_factory = sqlite3.Row
     return connection
