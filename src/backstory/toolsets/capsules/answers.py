@@ -172,7 +172,6 @@ class Composed(Struct, frozen=True, omit_defaults=True):
     bundle_chars: int
     parts_count: int
     stored: Stored | None = None
-    warnings: list[str] = []
 
 
 class Version(Struct, frozen=True, omit_defaults=True):

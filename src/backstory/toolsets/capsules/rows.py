@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from ...archive.query import index_text
 from .capsule import SECOND, Capsule, prefix_end
 
-KEPT_VERSIONS = 20
+_KEPT_VERSIONS = 20
 _MILLISECOND = 1000
 _NEWEST_FIRST = "ORDER BY updated_us DESC, id DESC"
 
@@ -208,7 +208,7 @@ class Writer(Reader):
             "INSERT INTO versions VALUES (?, ?, ?, ?)", [row, old.version, old.updated_us, msgspec.json.encode(old)]
         )
         self.connection.execute(
-            "DELETE FROM versions WHERE row = ? AND version <= ?", [row, old.version - KEPT_VERSIONS]
+            "DELETE FROM versions WHERE row = ? AND version <= ?", [row, old.version - _KEPT_VERSIONS]
         )
         self._unindex(row, old)
         values = _columns(new)
