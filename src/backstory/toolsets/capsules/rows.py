@@ -25,7 +25,8 @@ TEXT = "(SELECT capsule_text FROM texts WHERE texts.row = capsules.row)"
 SUMMARY = "capsules.*, '' AS capsule_text"
 WHOLE = f"capsules.*, {TEXT} AS capsule_text"
 
-# The version of `_indexed`. A store whose words were indexed by another one is indexed anew.
+# The version of `_indexed`, to be increased with every change of `index_text`: a store whose words were indexed by
+# another version is indexed anew.
 _WORDS_VERSION = 1
 
 
