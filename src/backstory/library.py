@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct, to_builtins
+from msgspec import Struct
 
 from .config import ConfigError, Settings, home_folder, load_settings, make_private_folder
 from .model import EVENT_TYPES, EventType
@@ -358,6 +358,8 @@ class Library:
             return []
         if not (self.home / "capsules.db").exists():
             return []
+        from msgspec import to_builtins
+
         from .egress import egress
         from .toolsets.capsules.store import database_trouble
         from .toolsets.history.times import parse_rfc3339
