@@ -93,6 +93,15 @@ class TestEveryAnswer:
 
         assert link == {"moss_id": capsule_id}
 
+    def test_redacts_names_before_they_are_normalised(self, world: World) -> None:
+        """In lower case most rules do not recognise a secret."""
+        key = "AKIA" + "Q7W3E5R8T2Y6U4I9"
+        capsule_id = world.store(f"Task {key}", workspace=f"W {key}")
+        for item in (world.ok("fetch", id=capsule_id), world.ok("inventory")["items"][0]):
+            assert item["name_norm"] == "task [redacted:aws-access-key-id]"
+            assert item["workspace_norm"] == "w [redacted:aws-access-key-id]"
+        assert world.ok("fetch", id=capsule_id, raw=True)["name_norm"] == f"task {key.lower()}"
+
     def test_follows_the_setting(self, tmp_path: Path) -> None:
         """With `redact = "off"` secrets are shown; hostile characters are stripped all the same."""
         tools = {tool.name: tool for tool in toolset_of(Capsules(tmp_path, CapsuleSettings(), "off")).tools}

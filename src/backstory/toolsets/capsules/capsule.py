@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from ...egress import Mode, egress
 from .answers import CapsuleError, Item, Link, SearchHit, Summary, Version
-from .redaction import leaves_unchanged
+from .redaction import egress_warnings, leaves_unchanged
 
 SECOND = 1_000_000
 MAX_FIELD_CHARS = 1000
@@ -103,7 +104,7 @@ def prefix_end(prefix: str) -> str | None:
     return None
 
 
-# Shapes
+# Shapes. The frame of the tools redacts them in this mode; None is an answer that leaves exactly as stored.
 
 
 def link(capsule: Capsule) -> Link:
@@ -113,28 +114,28 @@ def link(capsule: Capsule) -> Link:
     return Link(moss_capsule=capsule.name, moss_workspace=capsule.workspace)
 
 
-def summary(capsule: Capsule) -> Summary:
-    return Summary(**_summary_fields(capsule))
+def summary(capsule: Capsule, mode: Mode | None) -> Summary:
+    return Summary(**_summary_fields(capsule, mode))
 
 
-def item(capsule: Capsule, *, include_text: bool, warnings: list[str]) -> Item:
+def item(capsule: Capsule, mode: Mode | None, *, include_text: bool) -> Item:
     key = link(capsule)
     return Item(
-        **_summary_fields(capsule),
+        **_summary_fields(capsule, mode),
         version=capsule.version,
         task_link=key,
         fetch_key=key,
         capsule_text=capsule.text if include_text else None,
-        warnings=warnings,
+        warnings=egress_warnings(capsule.text, mode) if include_text and mode else [],
     )
 
 
-def search_hit(capsule: Capsule, snippet: str) -> SearchHit:
+def search_hit(capsule: Capsule, snippet: str, mode: Mode | None) -> SearchHit:
     key = link(capsule)
-    return SearchHit(**_summary_fields(capsule), task_link=key, fetch_key=key, snippet=snippet)
+    return SearchHit(**_summary_fields(capsule, mode), task_link=key, fetch_key=key, snippet=snippet)
 
 
-def version_of(capsule: Capsule, *, include_text: bool, warnings: list[str]) -> Version:
+def version_of(capsule: Capsule, mode: Mode | None, *, include_text: bool) -> Version:
     return Version(
         capsule.version,
         capsule.updated_at,
@@ -145,22 +146,22 @@ def version_of(capsule: Capsule, *, include_text: bool, warnings: list[str]) -> 
         source=capsule.source,
         source_session=capsule.source_session,
         capsule_text=capsule.text if include_text else None,
-        warnings=warnings,
+        warnings=egress_warnings(capsule.text, mode) if include_text and mode else [],
     )
 
 
-def _summary_fields(capsule: Capsule) -> dict[str, Any]:
+def _summary_fields(capsule: Capsule, mode: Mode | None) -> dict[str, Any]:
     return {
         "id": capsule.id,
         "workspace": capsule.workspace,
-        "workspace_norm": capsule.workspace_norm,
+        "workspace_norm": _norm(capsule.workspace, mode),
         "capsule_chars": capsule.chars,
         "tokens_estimate": capsule.tokens,
         "created_at": capsule.created_at,
         "updated_at": capsule.updated_at,
         "deleted_at": capsule.deleted_at,
         "name": capsule.name,
-        "name_norm": capsule.name_norm,
+        "name_norm": None if capsule.name is None else _norm(capsule.name, mode),
         "title": capsule.title,
         "tags": capsule.tags,
         "source": capsule.source,
@@ -169,3 +170,8 @@ def _summary_fields(capsule: Capsule) -> dict[str, Any]:
         "role": capsule.role,
         "source_session": capsule.source_session,
     }
+
+
+def _norm(raw: str, mode: Mode | None) -> str:
+    """A normalised name, redacted before it is: in lower case most rules do not recognise a secret."""
+    return normalise(egress(raw, mode) if mode else raw)

@@ -26,7 +26,7 @@ from .capsule import (
     workspace_or_default,
 )
 from .exchange import export_capsules, import_capsules
-from .redaction import check_marks, egress_warnings, loss_warnings, secret_warnings
+from .redaction import check_marks, loss_warnings, secret_warnings
 from .requests import (
     Target,
     choice,
@@ -74,7 +74,7 @@ class Capsules:
     def of_session(self, source_session: str) -> list[answers.Summary]:
         """The capsules that were distilled from this session, newest first."""
         with self._store.reading() as reader:
-            return [summary(capsule) for capsule in reader.of_session(source_session)]
+            return [summary(capsule, self.redact) for capsule in reader.of_session(source_session)]
 
     def matches(
         self, query: str, limit: int, *, since: int | None = None, until: int | None = None
@@ -139,7 +139,7 @@ class Capsules:
         target = target_of(given)
         with self._store.reading() as reader:
             capsule = target.find(reader, include_deleted=bool(given.include_deleted))
-        return self._item(capsule, include_text=given.include_text is not False, raw=bool(given.raw))
+        return item(capsule, self._mode(given.raw), include_text=given.include_text is not False)
 
     def fetch_many(self, given: requests.FetchManyInput) -> answers.Fetched:
         fetched = answers.Fetched([], [])
@@ -148,7 +148,7 @@ class Capsules:
             for ref in refs_of(given.items):
                 try:
                     capsule = target_of_ref(ref).find(reader, include_deleted=bool(given.include_deleted))
-                    fetched.items.append(self._item(capsule, include_text=include_text, raw=bool(given.raw)))
+                    fetched.items.append(item(capsule, self._mode(given.raw), include_text=include_text))
                 except CapsuleError as error:
                     fetched.errors.append(answers.RefError(excerpt(ref), error.code, excerpt(error.message)))
         return fetched
@@ -188,7 +188,7 @@ class Capsules:
             capsule = reader.latest(filters, with_text=include_text)
         if capsule is None:
             return answers.Latest(None)
-        return answers.Latest(self._item(capsule, include_text=include_text, raw=bool(given.raw)))
+        return answers.Latest(item(capsule, self._mode(given.raw), include_text=include_text))
 
     def list_workspace(self, given: requests.ListInput) -> answers.Page:
         filters = filters_of(given, workspace=workspace_or_default(given.workspace))
@@ -208,7 +208,7 @@ class Capsules:
         with self._store.reading() as reader:
             found = search(reader, given.query, filters, limit, offset, mode=self.redact)
         pagination = answers.Pagination(limit, offset, offset + len(found.hits) < found.total, found.total)
-        return answers.SearchPage([search_hit(hit.capsule, hit.snippet) for hit in found.hits], pagination)
+        return answers.SearchPage([search_hit(hit.capsule, hit.snippet, self.redact) for hit in found.hits], pagination)
 
     def export(self, given: requests.ExportInput) -> answers.Exported:
         return export_capsules(self._store, self.settings, given)
@@ -288,14 +288,7 @@ class Capsules:
             versions = [version for version in versions if version.version == given.version]
             if not versions:
                 raise CapsuleError.not_found(f"{target.identifier} version {given.version}")
-        items = [
-            version_of(
-                version,
-                include_text=include_text,
-                warnings=self._egress_warnings(version, include_text=include_text, raw=bool(given.raw)),
-            )
-            for version in versions
-        ]
+        items = [version_of(version, self._mode(given.raw), include_text=include_text) for version in versions]
         return answers.History(current.id, link(current), link(current), items[0].version, current.version, items)
 
     def _await_next_second(self, target: Target, if_updated_at: int | None) -> None:
@@ -312,14 +305,11 @@ class Capsules:
         with self._store.reading() as reader:
             capsules, total = reader.page(filters, limit, skip)
         pagination = answers.Pagination(limit, skip, skip + len(capsules) < total, total)
-        return answers.Page([summary(capsule) for capsule in capsules], pagination)
+        return answers.Page([summary(capsule, self.redact) for capsule in capsules], pagination)
 
-    def _item(self, capsule: Capsule, *, include_text: bool, raw: bool) -> answers.Item:
-        warnings = self._egress_warnings(capsule, include_text=include_text, raw=raw)
-        return item(capsule, include_text=include_text, warnings=warnings)
-
-    def _egress_warnings(self, capsule: Capsule, *, include_text: bool, raw: bool) -> list[str]:
-        return egress_warnings(capsule.text, self.redact) if include_text and not raw else []
+    def _mode(self, raw: bool | None) -> Mode | None:
+        """The redaction of an answer; None for a raw one."""
+        return None if raw else self.redact
 
 
 def _labelled(old: Capsule, labels: dict[str, Any]) -> Capsule:
