@@ -1,4 +1,4 @@
-"""How fast the capsule tools answer with many capsules in the store: `python bench/capsules.py [COUNT]`.
+"""Latency of the capsule tools with many capsules in the store: `python bench/capsules.py [COUNT]`.
 
 Every call goes through the tool's handler, from raw arguments to the encoded reply, as an agent's call does.
 """
@@ -18,12 +18,12 @@ from typing import Any
 from backstory.config import CapsuleSettings
 from backstory.toolsets.base import Tool
 from backstory.toolsets.capsules.capsule import Capsule, with_text
-from backstory.toolsets.capsules.lint import SECTIONS
+from backstory.toolsets.capsules.sections import SECTIONS
 from backstory.toolsets.capsules.store import Store
 from backstory.toolsets.capsules.tools import toolset
 
 ROUNDS = 300
-# Per tool: how many milliseconds 95 of 100 calls may take.
+# Per tool: the target for the 95th percentile, in milliseconds.
 TARGETS = {"store": 5.0, "replace": 5.0, "fetch": 5.0, "latest": 20.0, "list": 20.0, "inventory": 20.0, "search": 20.0}
 
 
@@ -41,7 +41,7 @@ class Writing:
         return " ".join(self.random.choices(self.words, cum_weights=self.weights, k=length))
 
     def question(self, length: int) -> str:
-        """Words someone remembers from a capsule, not the ones that are in every sentence."""
+        """Words of a capsule that are not in every sentence."""
         common = set(self.words[:200])
         return " ".join([word for word in self.sentence(40 * length).split() if word not in common][:length])
 
@@ -68,7 +68,7 @@ def fill(home: Path, count: int, writing: Writing) -> list[str]:
 
 
 def cases(ids: list[str], writing: Writing) -> Iterator[tuple[str, str, str, Callable[[], dict[str, Any]]]]:
-    """Label, target, tool, and what makes the arguments of one call."""
+    """Label, target, tool, and the maker of the arguments of one call."""
     pick = writing.random
     yield "store", "store", "moss.store", lambda: {"capsule_text": writing.capsule(), "name": f"new {pick.random()}"}
     yield (
@@ -98,7 +98,7 @@ def cases(ids: list[str], writing: Writing) -> Iterator[tuple[str, str, str, Cal
 
 
 def measure(tool: Tool, arguments: Callable[[], dict[str, Any]]) -> tuple[list[float], list[float]]:
-    """Milliseconds that passed in each call, and those of the processor: on a busy machine the first say little."""
+    """Wall-clock and CPU milliseconds of each call: on a busy machine the first say little."""
     passed, worked = [], []
     for _ in range(ROUNDS):
         given = arguments()

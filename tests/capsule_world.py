@@ -10,14 +10,14 @@ from typing import Any
 import msgspec
 
 from backstory.config import load_settings
-from backstory.toolsets.capsules.lint import SECTIONS
+from backstory.toolsets.capsules.sections import SECTIONS
 from backstory.toolsets.capsules.tools import toolset
 
 Json = dict[str, Any]
 
 
 class Answer(msgspec.Struct):
-    """What a caller gets, whichever way it called."""
+    """The answer to a call, by the handler or over MCP."""
 
     data: Json
     text: str

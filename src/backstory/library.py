@@ -40,7 +40,7 @@ _FIRST_SYNC_SECONDS = 5.0
 _FIRST_SYNC_POLL_SECONDS = 0.02
 _FORGET_SECONDS = 600.0
 _READING_NICENESS = 5
-_LIVE, _TELEMETRY = "live", "otel"
+_LIVE, _TELEMETRY, _CAPSULES = "live", "otel", "capsules"
 # A name: only a process that writes imports it.
 _PROJECTION = "backstory.ingest.projection:TurnProjection"
 _log = logging.getLogger(__name__)
@@ -293,7 +293,7 @@ class Library:
             case "capsules":
                 from .toolsets.capsules.tools import toolset_of as capsules
 
-                return capsules(self._capsules, self.settings.redact)
+                return capsules(self._capsules)
             case "traces":
                 from .toolsets.traces.tools import toolset as traces
 
@@ -320,7 +320,7 @@ class Library:
     def _capsules(self) -> Capsules:
         from .toolsets.capsules.service import Capsules
 
-        return Capsules(self.home, self.settings.capsules)
+        return Capsules(self.home, self.settings.capsules, self.settings.redact)
 
     def _capsules_of(self, key: str) -> list[CapsuleLink]:
         """The capsules of a session, which they name by its id, its key or the agent's own id."""
@@ -351,7 +351,41 @@ class Library:
     # The history tools, without the schemas of any
 
     def search(self, query: str, **options: Any) -> dict[str, Any]:
-        return self._history.search_sessions({"query": query, **options}).data
+        """The answer of `search_sessions`, with matching capsules beside it: `source="capsules"` gives only those.
+
+        Filters that capsules do not have (a session, event types, a project, another source) leave them out.
+        """
+        answer = self._history.search_sessions({"query": query, **options}).data
+        if "error" not in answer:
+            if options.get("source") == _CAPSULES:
+                answer["warnings"] = []  # all of them are about sessions
+            answer["capsules"] = self._matching_capsules(query, options, answer)
+        return answer
+
+    def _matching_capsules(self, query: str, options: Mapping[str, Any], answer: dict[str, Any]) -> list[Any]:
+        """Capsules are in no index but that of their own store: to delete one there is to delete it everywhere."""
+        given = {name for name, value in options.items() if value is not None}
+        if given & {"within_id", "event_types", "project"} or options.get("source") not in (None, _CAPSULES):
+            return []
+        if not (self.home / "capsules.db").exists():
+            return []
+        from msgspec import to_builtins
+
+        from .egress import egress
+        from .toolsets.capsules.store import database_trouble
+        from .toolsets.history.times import parse_rfc3339
+
+        since, until = (parse_rfc3339(options.get(name) or "") for name in ("since", "until"))
+        try:
+            found = self._capsules.matches(query, answer["data"]["limit"], since=since, until=until)
+        except Exception as error:
+            cause = database_trouble(error)
+            if cause is None:
+                raise
+            answer["warnings"].append(f"Capsules were not searched: {cause}")
+            return []
+        matches: list[Any] = egress(to_builtins(found), self.settings.redact)
+        return matches
 
     def open(self, id: str, **options: Any) -> dict[str, Any]:
         return self._history.open({"id": id, **options}).data

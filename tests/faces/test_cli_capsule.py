@@ -9,6 +9,7 @@ import shlex
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,13 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
+from backstory.faces.cli.app import run
 from backstory.faces.cli.capsule import capsule
 from backstory.library import Library
 from tests.capsule_world import GOOD, HEADER, capsule_text, record
+from tests.transcripts import Transcript
+
+Search = Callable[..., str]
 
 
 class Cli:
@@ -31,7 +36,7 @@ class Cli:
         return result
 
     def json(self, *arguments: str, text: str = "") -> dict[str, Any]:
-        """The document a command prints with --json: one, and nothing else."""
+        """The one document that a command prints with --json."""
         answer: dict[str, Any] = json.loads(self(*arguments, "--json", text=text).stdout)
         return answer
 
@@ -56,23 +61,23 @@ class TestMirrorsTheTools:
         for tool in Library(tmp_path).toolset("capsules").tools:
             command = capsule.commands[tool.name.removeprefix("moss.").replace("_", "-")]
             flags = {option for parameter in command.params for option in parameter.opts if option.startswith("--")}
-            wanted = {
+            expected = {
                 f"--{name.replace('_', '-')}" for name in tool.input_schema["properties"] if name not in elsewhere
             }
-            assert wanted <= flags, tool.name
+            assert expected <= flags, tool.name
 
 
 class TestText:
     def test_from_stdin(self, cli: Cli) -> None:
-        """To the last byte, line ends included."""
+        """The text is stored to the last byte, line ends included."""
         text = GOOD.replace("\n", "\r\n") + "ü"
         stored = cli.json("store", "--name", "a", text=text)
 
         assert stored["created"] is True
-        assert cli.json("fetch", "a")["capsule_text"] == text
+        assert cli.json("fetch", "a", "--raw")["capsule_text"] == text
 
     def test_from_a_file(self, cli: Cli, tmp_path: Path) -> None:
-        """Without a byte order mark; a file that cannot be read is told."""
+        """Without a byte order mark; a file that cannot be read is an error."""
         file = tmp_path / "a.md"
         file.write_text("\ufeff" + GOOD, "utf-8")
         cli.json("store", "--name", "a", "--file", str(file))
@@ -127,7 +132,7 @@ class TestText:
             os.close(secondary)
 
     def test_from_the_editor(self, cli: Cli, tmp_path: Path) -> None:
-        """On a template with the six sections, or on the text as it is."""
+        """The editor opens on a template with the six sections, or on the stored text."""
         self.run_in_terminal(tmp_path, "sed -i 's/<!-- what the work is for -->/To see/'", "store", "--name", "a")
         assert cli.json("fetch", "a")["capsule_text"].startswith("## Objective\nTo see\n")
         self.run_in_terminal(tmp_path, "sed -i 's/To see/To know/'", "update", "a")
@@ -136,7 +141,7 @@ class TestText:
 
 class TestAddress:
     def test_flags_before_or_after(self, cli: Cli) -> None:
-        """By id or by name; a name need not be marked as one."""
+        """A reference is an id or a name, before or after the flags."""
         capsule_id = cli.json("store", "--name", "a", "--workspace", "W", text=GOOD)["id"]
         for arguments in (
             ("fetch", capsule_id),
@@ -157,7 +162,7 @@ class TestAddress:
         assert cli("fetch", "b", "--name", "a").exit_code == 2
 
     def test_several(self, cli: Cli) -> None:
-        """In their order; what is missing is told, and the exit code says so."""
+        """In their order; a missing one is an error on stderr and in the exit code."""
         ids = [cli.json("store", "--name", name, text=capsule_text(name))["id"] for name in "abc"]
 
         items = cli.json("fetch-many", ids[2], "a", "--name", "b")["items"]
@@ -178,7 +183,7 @@ class TestOutput:
         assert cli("history", "a", "--version", "1").stdout == GOOD
 
     def test_lists_are_lines_in_a_pipe(self, cli: Cli) -> None:
-        """With every value whole."""
+        """Each line has every value whole."""
         cli("store", "--name", "a", "--tags", "x,y", "--title", "A  rather\tlong title " + "x" * 200, text=GOOD)
         for command in (("list",), ("inventory",), ("inventory", "--tag", "x"), ("inventory", "--name-prefix", "A")):
             header, line = cli(*command).stdout.splitlines()
@@ -187,7 +192,7 @@ class TestOutput:
             assert "x, y" in line.split("\t")
 
     def test_nothing_hostile_reaches_the_terminal(self, cli: Cli) -> None:
-        """In lists and in messages; the text itself is what it is."""
+        """Escape sequences in names and tags do not reach lists."""
         cli("store", "--name", "\x1b[31mred", "--tags", "\x1b]0;title\x07", text=GOOD)
 
         for command in ("inventory", "list", "search red"):
@@ -221,7 +226,7 @@ class TestAsAPersonTypes:
         assert str(cli.home / "exports") in error["message"]
 
     def test_the_order_of_fetch_many(self, cli: Cli) -> None:
-        """Each as often as it was asked for."""
+        """Each is printed as often as it is named."""
         for name in ("a", "b"):
             cli("store", "--name", name, text=GOOD)
 
@@ -236,7 +241,7 @@ class TestAsAPersonTypes:
 
 
 class TestStdin:
-    """Run as a process: what stdin is decides."""
+    """Commands as processes with different kinds of stdin."""
 
     def run(self, home: Path, *arguments: str, **options: Any) -> subprocess.CompletedProcess[bytes]:
         environ = {"PATH": os.environ["PATH"], "HOME": str(home), "BACKSTORY_HOME": str(home)}
@@ -244,7 +249,7 @@ class TestStdin:
         return subprocess.run(program, env=environ, capture_output=True, timeout=60, check=False, **options)
 
     def test_a_socket(self, tmp_path: Path) -> None:
-        """As Node gives it to its children."""
+        """The text is read from a socket, which Node gives to its children."""
         ours, theirs = socket.socketpair()
         ours.sendall(GOOD.encode())
         ours.close()
@@ -255,7 +260,7 @@ class TestStdin:
         assert self.run(tmp_path, "fetch", "a", stdin=subprocess.DEVNULL).stdout.decode() == GOOD
 
     def test_closed(self, tmp_path: Path) -> None:
-        """Says so."""
+        """The message says that stdin is closed."""
         command = f"exec {shlex.quote(sys.executable)} -m backstory capsule store --name a <&-"
         environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "BACKSTORY_HOME": str(tmp_path)}
         result = subprocess.run(["sh", "-c", command], env=environ, capture_output=True, timeout=60, check=False)
@@ -264,7 +269,7 @@ class TestStdin:
         assert b"stdin is closed" in result.stderr
 
     def test_an_open_pipe_is_not_waited_for(self, tmp_path: Path) -> None:
-        """When an option already says what to change."""
+        """An option gives the change, so the silent pipe is skipped with a note."""
         self.run(tmp_path, "store", "--name", "a", input=GOOD.encode())
         reader, writer = os.pipe()
         try:
@@ -277,34 +282,116 @@ class TestStdin:
         assert b"stdin gave nothing" in result.stderr
 
 
+class TestRaw:
+    """Commands print redacted text; `--raw` prints it exactly as stored."""
+
+    TOKEN = "ghp_" + "a1B2" * 9
+    TEXT = f"{GOOD}token {TOKEN} \x1b[31mred\r\n"
+    SHOWN = f"{GOOD}token [redacted:github-token] red\n"
+
+    def test_is_the_exact_text(self, cli: Cli) -> None:
+        """Without it a warning says what is not shown."""
+        cli("store", "--name", "a", text=self.TEXT)
+        for command in (
+            ("fetch", "a"),
+            ("fetch-many", "a"),
+            ("latest", "--include-text"),
+            ("history", "a", "--version", "1"),
+        ):
+            shown = cli(*command)
+            assert shown.stdout == self.SHOWN
+            assert shown.stderr.startswith("warning: 1 secret redacted and control or invisible characters removed")
+            assert cli(*command, "--raw").stdout_bytes.decode() == self.TEXT, command
+
+    def test_is_what_the_editor_gets(self, cli: Cli, tmp_path: Path) -> None:
+        """An edit keeps the secret; editors write newlines."""
+        cli("store", "--name", "a", text=self.TEXT)
+        TestText().run_in_terminal(tmp_path, "sed -i 's/^token/The token/'", "update", "a")
+
+        edited = self.TEXT.replace("\ntoken", "\nThe token").replace("\r\n", "\n")
+        assert cli.json("fetch", "a", "--raw")["capsule_text"] == edited
+
+    def test_a_redacted_text_is_not_stored(self, cli: Cli) -> None:
+        cli("store", "--name", "a", text=self.TEXT)
+        result = cli("update", "a", text=self.SHOWN)
+
+        assert result.exit_code == 2
+        assert "--raw" in result.stderr
+        assert self.TOKEN in cli("fetch", "a", "--raw").stdout
+
+
+class TestSearchOverEverything:
+    @pytest.fixture
+    def search(self, cli: Cli, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Search:
+        monkeypatch.setenv("HOME", str(cli.home))
+        Transcript("one").prompt("why does the parser fail").answer("a missing brace in the grammar").write(cli.home)
+
+        def search(*arguments: str) -> str:
+            capsys.readouterr()
+            assert run(["search", *arguments]) == 0
+            return capsys.readouterr().out
+
+        return search
+
+    def test_shows_capsules_after_the_hits(self, cli: Cli, search: Search) -> None:
+        """Marked as such, with the command that fetches each; more than three are counted."""
+        ids = [cli.json("store", "--name", f"n{number}", text=capsule_text("grammar"))["id"] for number in range(5)]
+        hits, _, capsules = search("grammar").partition("capsule  n4\n")
+
+        assert "a missing brace in the grammar" in hits
+        assert "    default/n4 · just now\n" in capsules
+        assert f"    backstory capsule fetch {ids[4]}\n" in capsules
+        assert capsules.endswith("2 more capsules: --source capsules\n")
+
+    def test_alone(self, cli: Cli, search: Search) -> None:
+        """With `--source capsules`, or `--type capsule`; in JSON too."""
+        for number in range(5):
+            cli("store", "--name", f"n{number}", text=capsule_text("grammar"))
+        for option in (("--source", "capsules"), ("--type", "capsule")):
+            out = search("grammar", *option)
+            assert out.count("capsule  n") == 5
+            assert "missing brace" not in out
+            answer = json.loads(search("grammar", *option, "--json"))
+            assert answer["data"]["results"] == []
+            assert len(answer["capsules"]) == 5
+        assert json.loads(search("grammar", "--source", "claude-code", "--json"))["capsules"] == []
+
+    def test_a_phrase_that_only_a_capsule_has(self, cli: Cli, search: Search) -> None:
+        """The phrase is not searched again as words."""
+        cli("store", "--name", "a", text=capsule_text("a grammar brace"))
+        answer = json.loads(search("grammar brace", "--json"))
+
+        assert [capsule["name"] for capsule in answer["capsules"]] == ["a"]
+        assert answer["data"]["results"] == []
+
+
 class TestErrors:
-    @pytest.mark.parametrize(
-        ("arguments", "code", "exit_code"),
-        [
-            (("fetch", "missing"), "NOT_FOUND", 1),
-            (("fetch",), "INVALID_REQUEST", 2),
-            (("store", "--name", "a"), "NAME_ALREADY_EXISTS", 1),
-            (("store", "--mode", "maybe"), "INVALID_REQUEST", 2),
-            (("update", "a", "--title", "x", "--if-updated-at", "5"), "CONFLICT", 1),
-            (("delete", "a", "--if-version", "9"), "CONFLICT", 1),
-            (("append", "a"), "INVALID_REQUEST", 2),
-            (("search",), "INVALID_REQUEST", 2),
-            (("compose",), "INVALID_REQUEST", 2),
-            (("import",), "INVALID_REQUEST", 2),
-            (("import", "--path", "x.csv"), "INVALID_REQUEST", 2),
-            (("export", "--path", "x.jsonl"), "INVALID_REQUEST", 2),
-            (("purge", "--older-than-days", "-1"), "INVALID_REQUEST", 2),
-        ],
+    CASES = (
+        (("fetch", "missing"), "NOT_FOUND", 1),
+        (("fetch",), "INVALID_REQUEST", 2),
+        (("store", "--name", "a"), "NAME_ALREADY_EXISTS", 1),
+        (("store", "--mode", "maybe"), "INVALID_REQUEST", 2),
+        (("update", "a", "--title", "x", "--if-updated-at", "5"), "CONFLICT", 1),
+        (("delete", "a", "--if-version", "9"), "CONFLICT", 1),
+        (("append", "a"), "INVALID_REQUEST", 2),
+        (("search",), "INVALID_REQUEST", 2),
+        (("compose",), "INVALID_REQUEST", 2),
+        (("import",), "INVALID_REQUEST", 2),
+        (("import", "--path", "x.csv"), "INVALID_REQUEST", 2),
+        (("export", "--path", "x.jsonl"), "INVALID_REQUEST", 2),
+        (("purge", "--older-than-days", "-1"), "INVALID_REQUEST", 2),
     )
-    def test_are_told_with_their_code(self, cli: Cli, arguments: tuple[str, ...], code: str, exit_code: int) -> None:
+
+    def test_have_their_code(self, cli: Cli) -> None:
         """On stderr, and with --json also as the tool's answer on stdout."""
         cli("store", "--name", "a", text=GOOD)
-        result = cli(*arguments, text=GOOD)
+        for arguments, code, exit_code in self.CASES:
+            result = cli(*arguments, text=GOOD)
 
-        assert result.exit_code == exit_code
-        assert result.stderr.startswith(f"error: [{code}] ")
-        assert result.stdout == ""
-        assert cli.json(*arguments, text=GOOD)["error"]["code"] == code
+            assert result.exit_code == exit_code, arguments
+            assert result.stderr.startswith(f"error: [{code}] ")
+            assert result.stdout == ""
+            assert cli.json(*arguments, text=GOOD)["error"]["code"] == code
 
     def test_thin_and_large(self, cli: Cli) -> None:
         assert "[CAPSULE_TOO_THIN]" in cli("store", text="thin").stderr
@@ -312,7 +399,7 @@ class TestErrors:
         assert cli("store", "--allow-thin", text="thin").exit_code == 0
 
     def test_import_failures(self, cli: Cli) -> None:
-        """Data with problems is an answer, but not a success."""
+        """Problems in the data end with exit code 1."""
         exports = cli.home / "exports"
         exports.mkdir()
         file = exports / "in.jsonl"
@@ -333,7 +420,7 @@ class TestErrors:
 
 class TestStart:
     def test_help_loads_nothing_heavy(self) -> None:
-        """Help comes at once: no rich, no store, no tools."""
+        """Help imports neither rich nor the store nor the tools."""
         code = (
             "import sys; from backstory.faces.cli.capsule import capsule; capsule(['--help'], standalone_mode=False);"
             "assert not {'rich', 'sqlite3', 'mcp', 'backstory.toolsets.capsules.tools'} & set(sys.modules)"

@@ -1,4 +1,4 @@
-"""What all capsule tools have in common: names, annotations, schemas, and how they refuse."""
+"""The frame of all capsule tools: names, annotations, schemas, errors."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ def tools(tmp_path: Path) -> Toolset:
 
 class TestNames:
     def test_are_those_of_the_specification(self, tools: Toolset) -> None:
-        """The eleven come first, in their order; what was added comes after."""
+        """The eleven come first, in their order; the others follow."""
         assert [tool.name for tool in tools.tools] == [f"moss.{verb}" for verb in (*ELEVEN, *MORE)]
 
-    def test_have_other_spellings(self, world: World) -> None:
+    def test_have_other_spellings(self, served_world: World) -> None:
         """Clients that cannot send a dot, or know later versions of Moss, are understood."""
         for name in ("moss_store", "capsule_store", "capsule.store"):
-            assert not world.call(name, {"capsule_text": GOOD, "name": name}).is_error
-        assert world.ok("inventory")["pagination"]["total"] == 3
+            assert not served_world.call(name, {"capsule_text": GOOD, "name": name}).is_error
+        assert served_world.ok("inventory")["pagination"]["total"] == 3
 
     def test_are_named_with_underscores_everywhere(self, tmp_path: Path) -> None:
-        """In descriptions, schemas and instructions too."""
+        """Descriptions, schemas and instructions use the listed names."""
         listed = toolset(tmp_path, CapsuleSettings(underscore_names=True))
 
         assert "moss." not in listed.instructions
@@ -82,7 +82,7 @@ class TestAnnotations:
 
 class TestDescriptions:
     def test_tell_how_to_distill(self, tmp_path: Path) -> None:
-        """An agent writes a good capsule from the description alone: sections, limit, what never to drop."""
+        """The description alone tells an agent the sections, the limit, and the parts to keep."""
         tools = {tool.name: tool for tool in toolset(tmp_path, CapsuleSettings(max_chars=4321)).tools}
         description = tools["moss.store"].description
 
@@ -94,7 +94,7 @@ class TestDescriptions:
         assert "as for moss.store" in tools["moss.update"].description
 
     def test_every_argument_is_described(self, tools: Toolset) -> None:
-        """Except those of a reference inside a list, which the list describes."""
+        """The list describes the fields of the references in it."""
         for tool in tools.tools:
             for name, schema in tool.input_schema["properties"].items():
                 assert schema.get("description"), f"{tool.name} {name}"
@@ -145,9 +145,9 @@ class TestSchemas:
 
 
 class TestSuccess:
-    def test_is_the_object_twice(self, world: World) -> None:
+    def test_is_the_object_twice(self, served_world: World) -> None:
         """As structured content and as the same object in compact JSON."""
-        answer = world.call("moss.store", {"capsule_text": GOOD, "name": "a"})
+        answer = served_world.call("moss.store", {"capsule_text": GOOD, "name": "a"})
 
         assert json.loads(answer.text) == answer.data
         assert ": " not in answer.text
@@ -155,41 +155,39 @@ class TestSuccess:
 
 
 class TestWrongArguments:
-    @pytest.mark.parametrize(
-        ("verb", "arguments", "field"),
-        [
-            ("fetch", {"name": "a", "nmae": "b"}, "nmae"),
-            ("fetch", {"name": 5}, "name"),
-            ("fetch", {"name": "a", "include_text": "yes"}, "include_text"),
-            ("list", {"limit": "20"}, "limit"),
-            ("list", {"limit": 2.5}, "limit"),
-            ("list", {"limit": True}, "limit"),
-            ("list", {"offset": []}, "offset"),
-            ("inventory", {"tag": ["a"]}, "tag"),
-            ("store", {"capsule_text": GOOD, "tags": "a"}, "tags"),
-            ("store", {"capsule_text": GOOD, "tags": ["a", 1]}, "tags"),
-            ("store", {"capsule_text": GOOD, "mode": "overwrite"}, "mode"),
-            ("store", {"capsule_text": {"objective": 1}}, "capsule_text"),
-            ("import", {"path": "x.jsonl", "mode": "merge"}, "mode"),
-            ("import", {"path": "x.jsonl", "format": "csv"}, "format"),
-            ("purge", {"older_than_days": "7"}, "older_than_days"),
-            ("purge", {"older_than_days": -1}, "older_than_days"),
-            ("compose", {"items": [{"name": "a"}], "format": "html"}, "format"),
-            ("fetch_many", {"items": "a"}, "items"),
-            ("fetch_many", {}, "items"),
-            ("search", {}, "query"),
-            ("import", {}, "path"),
-            ("append", {"name": "a"}, "section"),
-        ],
+    CASES: tuple[tuple[str, dict[str, Any], str], ...] = (
+        ("fetch", {"name": "a", "nmae": "b"}, "nmae"),
+        ("fetch", {"name": 5}, "name"),
+        ("fetch", {"name": "a", "include_text": "yes"}, "include_text"),
+        ("list", {"limit": "20"}, "limit"),
+        ("list", {"limit": 2.5}, "limit"),
+        ("list", {"limit": True}, "limit"),
+        ("list", {"offset": []}, "offset"),
+        ("inventory", {"tag": ["a"]}, "tag"),
+        ("store", {"capsule_text": GOOD, "tags": "a"}, "tags"),
+        ("store", {"capsule_text": GOOD, "tags": ["a", 1]}, "tags"),
+        ("store", {"capsule_text": GOOD, "mode": "overwrite"}, "mode"),
+        ("store", {"capsule_text": {"objective": 1}}, "capsule_text"),
+        ("import", {"path": "x.jsonl", "mode": "merge"}, "mode"),
+        ("import", {"path": "x.jsonl", "format": "csv"}, "format"),
+        ("purge", {"older_than_days": "7"}, "older_than_days"),
+        ("purge", {"older_than_days": -1}, "older_than_days"),
+        ("compose", {"items": [{"name": "a"}], "format": "html"}, "format"),
+        ("fetch_many", {"items": "a"}, "items"),
+        ("fetch_many", {}, "items"),
+        ("search", {}, "query"),
+        ("import", {}, "path"),
+        ("append", {"name": "a"}, "section"),
     )
-    def test_name_the_field(self, world: World, verb: str, arguments: dict[str, Any], field: str) -> None:
-        """Unknown arguments, wrong types and unknown values are refused with the field they are in."""
-        error = world.refused(verb, **arguments)
 
-        assert error["code"] == "INVALID_REQUEST"
-        assert error["status"] == 400
-        assert error["details"]["field"].startswith(field)
-        assert field in error["message"]
+    def test_name_the_field(self, served_world: World) -> None:
+        """Unknown arguments, wrong types and unknown values are refused with the field they are in."""
+        for verb, arguments, field in self.CASES:
+            error = served_world.refused(verb, **arguments)
+
+            assert (error["code"], error["status"]) == ("INVALID_REQUEST", 400), (verb, arguments)
+            assert error["details"]["field"].startswith(field)
+            assert field in error["message"]
 
     def test_null_is_absent(self, world: World) -> None:
         """Some clients send every field they know."""
@@ -199,7 +197,7 @@ class TestWrongArguments:
         assert world.refused("update", name="a", title=None)["code"] == "INVALID_REQUEST"
 
     def test_half_a_surrogate_pair(self, tmp_path: Path) -> None:
-        """Text that is not Unicode is a wrong argument, not a crash; neither is it echoed."""
+        """Text that is not Unicode is a wrong argument, and is not echoed."""
         call = Library(tmp_path).reply
         for arguments in ({"capsule_text": "\ud800"}, {"\ud800": 1}, {"capsule_text": GOOD, "tags": ["\udfff"]}):
             reply = call("moss.store", arguments)
@@ -214,7 +212,7 @@ class TestWrongArguments:
             assert reply.data["error"]["code"] == "INVALID_REQUEST"
 
     def test_bottomless_nesting(self, tools: Toolset) -> None:
-        """Deeper than any parser goes."""
+        """Arguments nested deeper than a parser goes are refused."""
         nested: list[Any] = []
         for _ in range(5000):
             nested = [nested]
@@ -222,10 +220,10 @@ class TestWrongArguments:
 
 
 class TestInternal:
-    def test_shows_no_internals(self, world: World) -> None:
+    def test_shows_no_internals(self, served_world: World) -> None:
         """A broken store is named with its cure: no path, no SQL, no exception."""
-        (world.home / "capsules.db").write_bytes(b"this is no database, " * 100)
-        error = world.refused("inventory")
+        (served_world.home / "capsules.db").write_bytes(b"this is no database, " * 100)
+        error = served_world.refused("inventory")
 
         assert error == {
             "code": "INTERNAL",
@@ -235,7 +233,7 @@ class TestInternal:
         }
 
     def test_a_store_of_a_later_version(self, world: World) -> None:
-        """Is left alone."""
+        """It is refused, not changed."""
         import sqlite3
         from contextlib import closing
 
@@ -246,16 +244,16 @@ class TestInternal:
 
 
 class TestLimits:
-    @pytest.mark.parametrize("field", ["name", "workspace", "title", "source", "run_id", "phase", "role"])
-    def test_labels_are_short(self, world: World, field: str) -> None:
+    def test_labels_are_short(self, world: World) -> None:
         """Listings show them, so they are no place for text."""
-        world.ok("store", capsule_text=GOOD, mode="replace", **{field: "x" * 1000})
-        error = world.refused("store", capsule_text=GOOD, **{field: "x" * 1001})
+        for field in ("name", "workspace", "title", "source", "run_id", "phase", "role"):
+            world.ok("store", capsule_text=GOOD, mode="replace", **{field: "x" * 1000})
+            error = world.refused("store", capsule_text=GOOD, **{field: "x" * 1001})
 
-        assert error["details"]["field"] == field
+            assert error["details"]["field"] == field
 
     def test_the_largest_capsule_is_set(self, new_world: Callable[..., World]) -> None:
-        """In `config.toml`; it counts code points."""
+        """The limit is set in `config.toml` and counts code points."""
         world = new_world(settings="max_chars = 400")
         text = capsule_text()
         fitting = text + "\U0001f600" * (400 - len(text))

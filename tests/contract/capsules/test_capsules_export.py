@@ -1,4 +1,4 @@
-"""moss.export: the file, its place, and that it is whole or not there."""
+"""moss.export: the content of the file, its place, and its atomic replacement."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class TestFile:
 
 class TestPlace:
     def test_is_named_for_you(self, world: World) -> None:
-        """In the exports folder, after the workspace; one never takes the place of another."""
+        """The file is named after the workspace and lies in the exports folder; it replaces no other."""
         world.store("a", workspace="../Evil / Project")
         paths = [Path(world.ok("export")["path"]) for _ in range(3)]
         paths.append(Path(world.ok("export", workspace="../Evil / Project")["path"]))
@@ -113,44 +113,43 @@ class TestPlace:
         assert sorted(file.name for file in path.parent.iterdir()) == ["backup.jsonl"]
 
     def test_configured_folders(self, new_world: Callable[..., World], tmp_path: Path) -> None:
-        """With `~`, which also works in paths."""
+        """Settings and paths may start with `~`."""
         world = new_world(settings=f'export_folders = ["~/backups", "{tmp_path}/more"]')
 
         assert world.ok("export", path="~/backups/x.jsonl")["path"] == str(Path("~/backups/x.jsonl").expanduser())
         world.ok("export", path=f"{tmp_path}/more/x.jsonl")
 
-    @pytest.mark.parametrize(
-        "path",
-        [
-            "/tmp/backup.jsonl",
-            "{home}/backup.jsonl",
-            "{exports}/../backup.jsonl",
-            "{exports}/a/../backup.jsonl",
-            "{exports}/..",
-            "{exports}/backup.json",
-            "{exports}/backup",
-            "{exports}-not/backup.jsonl",
-            "backup.jsonl",
-            "~nobody-of-that-name/backup.jsonl",
-            "{exports}/a\x00b.jsonl",
-        ],
+    FORBIDDEN = (
+        "/tmp/backup.jsonl",
+        "{home}/backup.jsonl",
+        "{exports}/../backup.jsonl",
+        "{exports}/a/../backup.jsonl",
+        "{exports}/..",
+        "{exports}/backup.json",
+        "{exports}/backup",
+        "{exports}-not/backup.jsonl",
+        "backup.jsonl",
+        "~nobody-of-that-name/backup.jsonl",
+        "{exports}/a\x00b.jsonl",
     )
-    @pytest.mark.parametrize("verb", ["export", "import"])
-    def test_nowhere_else(self, world: World, verb: str, path: str) -> None:
-        """Outside the allowed folders, with `..` or another extension nothing is written or read."""
-        error = world.refused(verb, path=path.format(home=world.home, exports=world.exports))
 
-        assert error["code"] == "INVALID_REQUEST"
-        assert error["details"] == {"field": "path"}
+    @pytest.mark.parametrize("verb", ["export", "import"])
+    def test_nowhere_else(self, world: World, verb: str) -> None:
+        """Outside the allowed folders, with `..` or another extension nothing is written or read."""
+        for path in self.FORBIDDEN:
+            error = world.refused(verb, path=path.format(home=world.home, exports=world.exports))
+
+            assert error["code"] == "INVALID_REQUEST", path
+            assert error["details"] == {"field": "path"}
 
     def test_a_name_no_file_can_have(self, world: World) -> None:
-        """What the system refuses is told as such."""
+        """The reason of the system is in the message."""
         error = world.refused("export", path=str(world.exports / f"{'x' * 300}.jsonl"))
 
         assert (error["code"], error["details"]) == ("INVALID_REQUEST", {"field": "path"})
 
     def test_says_where(self, world: World) -> None:
-        """And how to allow more."""
+        """The message names the allowed folders and the setting."""
         message = world.refused("export", path="/elsewhere/x.jsonl")["message"]
 
         assert str(world.exports) in message
@@ -158,7 +157,7 @@ class TestPlace:
 
     @pytest.mark.parametrize("verb", ["export", "import"])
     def test_no_symlinks(self, world: World, tmp_path: Path, verb: str) -> None:
-        """Neither the file nor a folder on the way to it; what they point to is not touched."""
+        """Neither the file nor a folder above it may be a symlink; their targets are not touched."""
         outside = tmp_path / "outside"
         outside.mkdir()
         secret = outside / "secret.jsonl"
@@ -206,7 +205,7 @@ class TestProject:
         (project / ".backstory.toml").write_text(text, "utf-8")
 
     def test_narrows(self, new_world: Callable[..., World], project: Path, tmp_path: Path) -> None:
-        """To folders of its own choice, relative to itself."""
+        """Only folders of the project file are allowed, relative to it."""
         world = new_world(settings=f'export_folders = ["{tmp_path}"]')
         self.set(project, '[capsules]\nexport_folders = ["out"]')
 
@@ -241,7 +240,7 @@ class TestProject:
 
 class TestAtomic:
     def test_what_a_killed_export_left_is_removed(self, world: World) -> None:
-        """But nothing that another one may be writing."""
+        """A fresh temporary file may belong to a running export and stays."""
         world.store("a")
         world.ok("export")
         stale, fresh = world.exports / ".backstory-0123.part", world.exports / ".backstory-4567.part"
@@ -255,7 +254,7 @@ class TestAtomic:
 
     @pytest.mark.parametrize("name", ["x" * 250 + ".jsonl", "/".join(["d" * 200] * 30) + "/x.jsonl"])
     def test_a_path_that_is_too_long(self, world: World, name: str) -> None:
-        """Is the caller's, with the reason."""
+        """It is an error of the request, with the reason."""
         world.store("a")
         error = world.refused("export", path=str(world.exports / name))
 
@@ -263,7 +262,7 @@ class TestAtomic:
         assert "too long" in error["message"]
 
     def test_a_failure_leaves_the_old_file(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-        """And nothing beside it."""
+        """The old file stays as it was, and the temporary file is removed."""
         import backstory.toolsets.capsules.paths as paths
 
         world.store("a")

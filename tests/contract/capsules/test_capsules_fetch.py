@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from tests.capsule_world import GOOD, World
 
 
@@ -21,31 +19,34 @@ class TestAddressing:
         }
         return more.get(verb, {})
 
-    @pytest.mark.parametrize("verb", TOOLS)
-    @pytest.mark.parametrize("more", [{"name": "a"}, {"workspace": "w"}, {"name": "a", "workspace": "w"}])
-    def test_id_with_anything_else_is_ambiguous(self, world: World, verb: str, more: dict[str, str]) -> None:
-        error = world.refused(verb, id="01ARZ3NDEKTSV4RRFFQ69G5FAV", **more, **self.arguments(verb))
+    def test_id_with_anything_else_is_ambiguous(self, world: World) -> None:
+        for verb in self.TOOLS:
+            for more in ({"name": "a"}, {"workspace": "w"}, {"name": "a", "workspace": "w"}):
+                error = world.refused(verb, id="01ARZ3NDEKTSV4RRFFQ69G5FAV", **more, **self.arguments(verb))
 
-        assert (error["code"], error["status"]) == ("AMBIGUOUS_ADDRESSING", 400)
+                assert (error["code"], error["status"]) == ("AMBIGUOUS_ADDRESSING", 400), (verb, more)
 
-    @pytest.mark.parametrize("verb", TOOLS)
-    @pytest.mark.parametrize("given", [{}, {"workspace": "w"}, {"id": ""}, {"name": "  "}])
-    def test_neither_is_invalid(self, world: World, verb: str, given: dict[str, str]) -> None:
-        assert world.refused(verb, **given, **self.arguments(verb))["code"] == "INVALID_REQUEST"
+    def test_neither_is_invalid(self, world: World) -> None:
+        given: dict[str, str]
+        for verb in self.TOOLS:
+            for given in ({}, {"workspace": "w"}, {"id": ""}, {"name": "  "}):
+                error = world.refused(verb, **given, **self.arguments(verb))
 
-    @pytest.mark.parametrize("verb", TOOLS)
-    def test_unknown_is_404(self, world: World, verb: str) -> None:
-        """With the identifier as it was given."""
+                assert error["code"] == "INVALID_REQUEST", (verb, given)
+
+    def test_unknown_is_404(self, world: World) -> None:
+        """The details have the identifier as it was given."""
         world.store("a", workspace="other")
-        by_name = world.refused(verb, name="A", **self.arguments(verb))
-        by_id = world.refused(verb, id="nope", **self.arguments(verb))
+        for verb in self.TOOLS:
+            by_name = world.refused(verb, name="A", **self.arguments(verb))
+            by_id = world.refused(verb, id="nope", **self.arguments(verb))
 
-        assert (by_name["code"], by_name["status"]) == ("NOT_FOUND", 404)
-        assert by_name["details"] == {"identifier": "default/A"}
-        assert by_id["details"] == {"identifier": "nope"}
+            assert (by_name["code"], by_name["status"]) == ("NOT_FOUND", 404), verb
+            assert by_name["details"] == {"identifier": "default/A"}
+            assert by_id["details"] == {"identifier": "nope"}
 
     def test_blank_fields_were_not_given(self, world: World) -> None:
-        """Clients that fill in every field still say which capsule they mean."""
+        """Clients that fill in every field address a capsule unambiguously."""
         capsule_id = world.store("a")
 
         assert world.ok("fetch", id=capsule_id, name="", workspace="")["name"] == "a"
@@ -97,7 +98,7 @@ class TestFetchMany:
         assert all(item["task_link"] == item["fetch_key"] for item in answer["items"])
 
     def test_a_bad_reference_is_an_entry(self, world: World) -> None:
-        """Whatever is wrong with it: the others are fetched."""
+        """It is listed in `errors`, and the others are fetched."""
         world.store("a")
         refs: list[Any] = [
             {"name": "missing"},
@@ -121,7 +122,7 @@ class TestFetchMany:
         assert all(set(error) == {"ref", "code", "message"} for error in answer["errors"])
 
     def test_a_huge_reference_is_repeated_in_part(self, world: World) -> None:
-        """Whatever was asked for, an answer about nothing stays small."""
+        """The answer about a missing capsule stays small."""
         (error,) = world.ok("fetch_many", items=[{"name": "x" * 100_000}])["errors"]
 
         assert error["ref"]["name"].startswith("xxx")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from backstory.toolsets.capsules.lint import missing_sections
+from backstory.toolsets.capsules.sections import missing_sections
 from tests.capsule_world import World
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "capsules.md").read_text("utf-8")
@@ -24,15 +24,15 @@ FLOWS = WALK.split("\n### ")[1:]
 
 class TestExample:
     def test_is_a_good_capsule(self) -> None:
-        """By the rules it illustrates."""
+        """The example follows the rules it illustrates."""
         assert missing_sections(EXAMPLE) == []
         assert len(EXAMPLE) < 12_000
 
 
 class TestCalls:
-    def test_as_an_agent_makes_them(self, new_world: Callable[..., World]) -> None:
-        """Every call of flows A to F succeeds, in the order they are told."""
-        world = new_world(settings='export_folders = ["~/.backstory/exports"]')
+    def test_as_an_agent_makes_them(self, new_served_world: Callable[..., World]) -> None:
+        """Every call of flows A to F succeeds, in the order of the page."""
+        world = new_served_world(settings='export_folders = ["~/.backstory/exports"]')
         assert [flow[:2] for flow in FLOWS] == ["A.", "B.", "C.", "D.", "E.", "F."]
         answers = {}
         for flow in FLOWS:

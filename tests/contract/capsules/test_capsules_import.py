@@ -1,4 +1,4 @@
-"""moss.import: what collides, what each mode does, and that what was exported comes back."""
+"""moss.import: collisions, the three modes, and the way back of an export."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class TestReading(Importing):
         assert (item["tags"], item["source"], item["run_id"]) == (["x"], "moss", "r")
 
     def test_blank_lines_and_a_byte_order_mark(self, world: World) -> None:
-        """Are fine, and so are other line ends; line numbers count them all."""
+        """Blank lines, a byte order mark and other line ends are accepted; line numbers count all lines."""
         header = b"\xef\xbb\xbf" + json.dumps(HEADER).encode() + b"\r"
         answer = self.lines(world, header, b"", b"  \r", record(1), b"\t", b"nonsense", mode="rename")
 
@@ -59,7 +59,7 @@ class TestReading(Importing):
         assert self.lines(world, HEADER) == {"imported": 0, "skipped": 0, "errors": []}
 
     def test_a_header_is_not_needed(self, world: World) -> None:
-        """And two files can be joined."""
+        """Records without a header are read, and two files can be joined."""
         assert self.lines(world, record(1), HEADER, record(2))["imported"] == 2
 
     def test_a_format_of_the_future(self, world: World) -> None:
@@ -68,34 +68,34 @@ class TestReading(Importing):
         assert answer["imported"] == 0
         assert self.codes(answer) == [(1, "PARSE_ERROR")]
 
-    @pytest.mark.parametrize(
-        ("fields", "code"),
-        [
-            ({"id": ""}, "INVALID_RECORD"),
-            ({"id": None}, "INVALID_RECORD"),
-            ({"id": "x" * 129}, "INVALID_RECORD"),
-            ({"capsule_text": ""}, "INVALID_RECORD"),
-            ({"capsule_text": 5}, "INVALID_RECORD"),
-            ({"capsule_text": "thin"}, "CAPSULE_TOO_THIN"),
-            ({"capsule_text": GOOD + "x" * 12_000}, "CAPSULE_TOO_LARGE"),
-            ({"capsule_text": "x" * 12_001, "allow_thin": True}, "CAPSULE_TOO_LARGE"),
-            ({"tags": "x"}, "INVALID_RECORD"),
-            ({"tags": ["x"] * 101}, "INVALID_RECORD"),
-            ({"title": "x" * 1001}, "INVALID_RECORD"),
-            ({"created_at": "now"}, "INVALID_RECORD"),
-            ({"updated_at": -1}, "INVALID_RECORD"),
-            ({"deleted_at": 10**18}, "INVALID_RECORD"),
-        ],
+    BAD: tuple[tuple[dict[str, Any], str], ...] = (
+        ({"id": ""}, "INVALID_RECORD"),
+        ({"id": None}, "INVALID_RECORD"),
+        ({"id": "x" * 129}, "INVALID_RECORD"),
+        ({"capsule_text": ""}, "INVALID_RECORD"),
+        ({"capsule_text": 5}, "INVALID_RECORD"),
+        ({"capsule_text": "thin"}, "CAPSULE_TOO_THIN"),
+        ({"capsule_text": GOOD + "x" * 12_000}, "CAPSULE_TOO_LARGE"),
+        ({"capsule_text": "x" * 12_001, "allow_thin": True}, "CAPSULE_TOO_LARGE"),
+        ({"tags": "x"}, "INVALID_RECORD"),
+        ({"tags": ["x"] * 101}, "INVALID_RECORD"),
+        ({"title": "x" * 1001}, "INVALID_RECORD"),
+        ({"created_at": "now"}, "INVALID_RECORD"),
+        ({"updated_at": -1}, "INVALID_RECORD"),
+        ({"deleted_at": 10**18}, "INVALID_RECORD"),
     )
-    def test_a_bad_record_is_an_entry(self, world: World, fields: dict[str, Any], code: str) -> None:
-        """With its line, id and name; it is never stored, the others are."""
-        answer = self.lines(world, HEADER, record(1, **fields), record(2), mode="replace")
 
-        assert answer["imported"] == 1
-        assert self.codes(answer) == [(2, code)]
-        assert world.names(include_deleted=True) == ["Task 2"]
-        if isinstance(fields.get("id", "x"), str):
-            assert answer["errors"][0]["name"] == "Task 1"
+    def test_a_bad_record_is_an_entry(self, new_world: Callable[..., World]) -> None:
+        """The entry has line, id and name; the record is not stored, the others are."""
+        for number, (fields, code) in enumerate(self.BAD):
+            world = new_world(str(number))
+            answer = self.lines(world, HEADER, record(1, **fields), record(2), mode="replace")
+
+            assert answer["imported"] == 1, fields
+            assert self.codes(answer) == [(2, code)]
+            assert world.names(include_deleted=True) == ["Task 2"]
+            if isinstance(fields.get("id", "x"), str):
+                assert answer["errors"][0]["name"] == "Task 1"
 
     def test_missing_fields_have_defaults(self, world: World) -> None:
         self.lines(world, {"id": "made-by-hand", "capsule_text": GOOD, "workspace_raw": " ", "name_raw": ""})
@@ -106,7 +106,7 @@ class TestReading(Importing):
         assert item["created_at"] == item["updated_at"] > 1_700_000_000
 
     def test_thin_records_can_be_allowed(self, world: World) -> None:
-        """By their own mark, or for all of them: Moss does not mark them."""
+        """Either the mark of a record or an argument allows them: Moss does not mark them."""
         thin = record(1, capsule_text="thin")
         assert self.codes(self.lines(world, HEADER, thin)) == [(2, "CAPSULE_TOO_THIN")]
         assert self.lines(world, HEADER, thin | {"allow_thin": True})["imported"] == 1
@@ -146,7 +146,7 @@ class TestError(Importing):
         assert self.codes(self.lines(world, HEADER, record(1))) == [(2, "NAME_COLLISION")]
 
     def test_identical_records_are_skipped(self, world: World) -> None:
-        """They collide with nothing but themselves."""
+        """A record that equals the stored capsule is no collision."""
         self.lines(world, HEADER, record(1), record(2))
 
         assert self.lines(world, HEADER, record(1), record(2), record(3)) == {"imported": 1, "skipped": 2, "errors": []}
@@ -174,7 +174,7 @@ class TestReplace(Importing):
         assert world.ok("history", name="task 2")["version"] == 2
 
     def test_id_and_name_of_two_capsules(self, world: World) -> None:
-        """Is an error; the rest is imported."""
+        """The record is an error; the rest is imported."""
         self.lines(world, HEADER, record(1), record(2))
         answer = self.lines(world, HEADER, record(1, name_raw="task 2"), record(3), mode="replace")
 
@@ -227,7 +227,7 @@ class TestRename(Importing):
         assert self.lines(world, HEADER, record(1), mode="rename") == {"imported": 0, "skipped": 1, "errors": []}
 
     def test_many_of_one_name(self, world: World) -> None:
-        """Take no longer than many of different names."""
+        """Suffixes count up without trying all of them for each record."""
         records = [record(1, id=f"id-{number}", name_raw="same") for number in range(400)]
 
         assert self.lines(world, HEADER, *records, mode="rename")["imported"] == 400
@@ -241,7 +241,7 @@ class TestDeletedRecords(Importing):
 
     @pytest.mark.parametrize("mode", ["error", "replace", "rename"])
     def test_arrive_deleted(self, world: World, mode: str) -> None:
-        """Beside a live capsule of the same name, which they do not collide with."""
+        """They do not collide with a live capsule of the same name."""
         live = world.store("Task 1")
         answer = self.lines(world, HEADER, record(1, deleted_at=self.DELETED), mode=mode)
 

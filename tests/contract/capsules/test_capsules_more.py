@@ -1,10 +1,8 @@
-"""What was added to the eleven: search, append, compose, history."""
+"""The tools beyond the specification: search, append, compose, history."""
 
 from __future__ import annotations
 
 from typing import Any
-
-import pytest
 
 from tests.capsule_world import GOOD, World, capsule_text
 
@@ -25,42 +23,41 @@ class TestSearch:
         assert "PostgreSQL" in item["snippet"]
         assert "capsule_text" not in item
 
-    @pytest.mark.parametrize(
-        "query",
-        ["pr-123", "main.go", "C++", "it's", "src/auth/token_store.py", "--dry-run", "user@host", "v1.2.3", "#42"],
-    )
-    def test_words_as_people_type_them(self, world: World, query: str) -> None:
+    def test_words_as_people_type_them(self, world: World) -> None:
         """Punctuation is neither an error nor an operator."""
-        world.store("hit", capsule_text(f"about {query}, of course"))
         world.store("miss", capsule_text("about nothing of the kind"))
+        for query in (
+            "pr-123",
+            "main.go",
+            "C++",
+            "it's",
+            "src/auth/token_store.py",
+            "--dry-run",
+            "user@host",
+            "v1.2.3",
+            "#42",
+        ):
+            world.store("hit", capsule_text(f"about {query}, of course"), mode="replace")
 
-        assert self.found(world, query) == ["hit"]
+            assert self.found(world, query) == ["hit"], query
 
-    @pytest.mark.parametrize(
-        "query",
-        [
-            '"',
-            '"open',
-            "a AND",
-            "OR",
-            "NOT x",
-            "NEAR(a b)",
-            "name:x",
-            "^a",
-            "a*",
-            "(",
-            "{a}",
-            "-",
-            "'; DROP TABLE x",
-            "\x00",
-        ],
-    )
-    def test_nothing_is_a_syntax_error(self, world: World, query: str) -> None:
+    def test_nothing_is_a_syntax_error(self, world: World) -> None:
         world.store("a")
-        world.ok("search", query=query)
+        for query in ('"', '"open', "a AND", "OR", "NOT x", "NEAR(a b)", "name:x", "^a", "a*", "(", "{a}", "-", "\x00"):
+            world.ok("search", query=query)
+        world.ok("search", query="'; DROP TABLE x")
+        assert world.names() == ["a"]
+
+    def test_stop_words_do_not_decide(self, world: World) -> None:
+        """Unless the query has nothing else."""
+        world.store("a", capsule_text("the login of the shop"))
+        world.store("b", capsule_text("how do I fix the cache"))
+
+        assert self.found(world, "where is the login") == ["a"]
+        assert "b" in self.found(world, "how do I")
 
     def test_c_plus_plus_is_not_c(self, world: World) -> None:
-        """Signs that make a name are looked at to the letter."""
+        """The signs in `C++` and `C#` must occur literally."""
         world.store("plain", capsule_text("the C code"))
         world.store("plus", capsule_text("the C++ code"))
         world.store("sharp", capsule_text("the C# code"))
@@ -70,7 +67,7 @@ class TestSearch:
         assert sorted(map(str, self.found(world, "C"))) == ["plain", "plus", "sharp"]
 
     def test_names_titles_and_tags(self, world: World) -> None:
-        """Come before the text."""
+        """A match in the name, title or tags ranks before one in the text."""
         world.store("text", capsule_text("the billing part"))
         world.store("tag", tags=["billing"])
         world.store("title", title="Billing rework")
@@ -94,12 +91,19 @@ class TestSearch:
 
         assert self.found(world, '"connection reset"') == ["a"]
 
-    @pytest.mark.parametrize("query", ["認証", "証シ", "데이터", "Привет", "résumé", "RESUME", "ข้อมูล"])
-    def test_any_script(self, world: World, query: str) -> None:
-        """Also those that put no space between words; accents do not matter."""
+    def test_identifiers_by_their_parts(self, world: World) -> None:
+        """As in the search of sessions."""
+        world.store("a", capsule_text("rename getUserName in src/auth/token_store.py"))
+
+        for query in ("getUserName", "user name", "token_store", "store.py", "auth/token"):
+            assert self.found(world, query) == ["a"], query
+
+    def test_any_script(self, world: World) -> None:
+        """Scripts without spaces between words are found, and accents do not matter."""
         world.store("a", capsule_text("ユーザー認証システム 데이터베이스 привет résumé ฐานข้อมูล"))
 
-        assert self.found(world, query) == ["a"]
+        for query in ("認証", "証シ", "데이터", "Привет", "résumé", "RESUME", "ข้อมูล"):
+            assert self.found(world, query) == ["a"], query
 
     def test_filters(self, world: World) -> None:
         world.store("a", workspace="one", tags=["x"], run_id="r")
@@ -146,7 +150,7 @@ class TestSearch:
 
 class TestAppendOfCode:
     def test_an_open_fence_is_refused(self, world: World) -> None:
-        """It would swallow the headings after it."""
+        """An open fence would hide the headings after it."""
         world.store("a")
         error = world.refused("append", name="a", section="Decisions", content="```python\nprint(1)")
 
@@ -171,7 +175,7 @@ class TestAppendOfCode:
 
 class TestAppend:
     def test_to_a_list(self, world: World) -> None:
-        """At the end of the section; everything else stays as it was."""
+        """The content goes to the end of the section; the rest stays as it was."""
         capsule_id = world.store("a", capsule_text(decisions="- JWT\n- RS256"))
         answer = world.ok("append", name="a", section="decisions", content="- rotate keys\n")
 
@@ -187,18 +191,18 @@ class TestAppend:
         assert "## Next actions\n- one\n- two\n" in world.ok("fetch", name="a")["capsule_text"]
 
     def test_a_section_of_ones_own(self, world: World) -> None:
-        """Not only the six can be extended; the heading as written comes first."""
+        """A section beyond the six can be extended; an exact heading is preferred."""
         world.store("a", capsule_text() + "\n## Reviews\nFirst: fine.\n")
         world.ok("append", name="a", section="reviews", content="Second: better.")
 
         assert world.ok("fetch", name="a")["capsule_text"].endswith("## Reviews\nFirst: fine.\n\nSecond: better.\n")
 
-    @pytest.mark.parametrize("placeholder", ["TBD", "- none", "(pending)", "N/A", "...", "-", "", "_None yet._"])
-    def test_replaces_a_placeholder(self, world: World, placeholder: str) -> None:
-        world.store("a", capsule_text(open_questions=placeholder))
+    def test_replaces_a_placeholder(self, world: World) -> None:
+        for placeholder in ("TBD", "- none", "(pending)", "N/A", "...", "-", "", "_None yet._"):
+            world.store("a", capsule_text(open_questions=placeholder), mode="replace")
 
-        assert world.ok("append", name="a", section="Risks", content="- a risk")["replaced"] is True
-        assert world.ok("fetch", name="a")["capsule_text"] == capsule_text(open_questions="- a risk")
+            assert world.ok("append", name="a", section="Risks", content="- a risk")["replaced"] is True, placeholder
+            assert world.ok("fetch", name="a")["capsule_text"] == capsule_text(open_questions="- a risk")
 
     def test_an_unknown_section_lists_those_that_are_there(self, world: World) -> None:
         world.store("a")
@@ -263,7 +267,7 @@ class TestCompose:
         }
 
     def test_stored(self, world: World) -> None:
-        """As a capsule like any other, by the same rules."""
+        """The result is stored as a capsule, by the rules of `store`."""
         world.store("a", capsule_text("first"))
         world.store("b", capsule_text("second"))
         items = [{"name": "a"}, {"name": "b"}]
@@ -280,7 +284,7 @@ class TestCompose:
 
 class TestHistory:
     def test_newest_first(self, world: World) -> None:
-        """The current version and what was before it, without text."""
+        """The list has the current version and the earlier ones, without text."""
         capsule_id = world.store("a", source="codex")
         world.ok("update", name="a", title="Second")
         world.ok("store", capsule_text=capsule_text("third"), name="a", mode="replace")
@@ -294,13 +298,17 @@ class TestHistory:
         assert not any("capsule_text" in item for item in answer["items"])
 
     def test_an_older_version(self, world: World) -> None:
+        """`version` belongs to the returned text, so that a guarded update of an older text is refused."""
         world.store("a", capsule_text("first"))
         world.ok("update", name="a", capsule_text=capsule_text("second"))
 
-        (item,) = world.ok("history", name="a", version=1)["items"]
-        assert item["capsule_text"] == capsule_text("first")
-        (item,) = world.ok("history", name="a", version=2)["items"]
-        assert item["capsule_text"] == capsule_text("second")
+        for version, about in ((1, "first"), (2, "second")):
+            answer = world.ok("history", name="a", version=version)
+            assert [item["capsule_text"] for item in answer["items"]] == [capsule_text(about)]
+            assert (answer["version"], answer["items"][0]["version"]) == (version, version)
+            assert answer["current_version"] == 2
+        older = world.ok("history", name="a", version=1)["version"]
+        assert world.refused("update", name="a", title="x", if_version=older)["code"] == "CONFLICT"
         assert world.refused("history", name="a", version=3)["code"] == "NOT_FOUND"
 
     def test_keeps_the_last_twenty(self, world: World) -> None:

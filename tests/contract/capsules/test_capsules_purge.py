@@ -25,7 +25,7 @@ class TestPurge:
         assert world.ok("purge")["purged"] == 0
 
     def test_of_one_workspace(self, world: World) -> None:
-        """A blank one is the default one, never all of them."""
+        """A blank workspace is the default one, not all of them."""
         for workspace in ("default", "A b", "c"):
             world.store("x", workspace=workspace)
             world.ok("delete", name="x", workspace=workspace)
@@ -47,7 +47,7 @@ class TestPurge:
         assert world.ok("purge", older_than_days=0)["purged"] == 3
 
     def test_zero_days_is_any_age(self, world: World) -> None:
-        """What was just deleted is older than nothing."""
+        """With 0 days a capsule deleted just now is purged."""
         world.store("a")
         world.ok("delete", name="a")
 

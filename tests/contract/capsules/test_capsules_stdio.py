@@ -1,4 +1,4 @@
-"""The capsule tools as agents meet them: a server process on stdio, and the command line beside it."""
+"""The capsule tools in a server process on stdio, with the command line beside it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def command_line(home: Path, *arguments: str, text: str = "") -> str:
 @pytest.mark.parametrize("era", ["legacy", "2026-07-28"])
 class TestServer:
     def test_two_agents_and_a_person(self, tmp_path: Path, era: str) -> None:
-        """What one stores the others have at once; annotations and errors arrive as the contract says."""
+        """A stored capsule is visible to all at once; annotations and errors arrive as the contract says."""
         server = StdioServerParameters(
             command=sys.executable, args=["-m", "backstory", "mcp", "--tools", "capsules"], env=environment(tmp_path)
         )

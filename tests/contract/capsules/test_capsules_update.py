@@ -5,14 +5,12 @@ from __future__ import annotations
 import time
 from typing import Any
 
-import pytest
-
 from tests.capsule_world import GOOD, World, capsule_text
 
 
 class TestUpdate:
     def test_changes_what_is_given(self, world: World) -> None:
-        """Nothing else, and gives id and link."""
+        """Other fields stay; the answer has id and link."""
         capsule_id = world.store("a", tags=["x"], source="codex")
         answer = world.ok("update", name="a", title="New", run_id="r1")
 
@@ -33,7 +31,7 @@ class TestUpdate:
         assert item["tokens_estimate"] == -(-len(text.split()) * 13 // 10)
 
     def test_empty_clears(self, world: World) -> None:
-        """A title goes back to the name."""
+        """Empty values clear labels; a title falls back to the name."""
         world.store("a", title="T", tags=["x"], source="codex", phase="design")
         world.ok("update", name="a", title="", tags=[], source="", phase=" ")
 
@@ -42,7 +40,7 @@ class TestUpdate:
         assert not {"tags", "source", "phase"} & set(item)
 
     def test_name_and_workspace_cannot_change(self, world: World) -> None:
-        """They are the address."""
+        """Name and workspace are the address, not fields of an update."""
         world.store("a")
 
         assert world.refused("update", name="a", new_name="b")["details"]["field"] == "new_name"
@@ -57,25 +55,23 @@ class TestUpdate:
 
         assert world.refused("update", name="a", title="x")["code"] == "NOT_FOUND"
 
-    @pytest.mark.parametrize(
-        ("arguments", "code"),
-        [
-            ({"id": "x", "name": "a"}, "AMBIGUOUS_ADDRESSING"),
-            ({"name": "missing"}, "INVALID_REQUEST"),
-            ({"name": "missing", "capsule_text": "x" * 12_001}, "NOT_FOUND"),
-            ({"name": "a", "capsule_text": "x" * 12_001}, "CAPSULE_TOO_LARGE"),
-            ({"name": "a", "capsule_text": "x"}, "CAPSULE_TOO_THIN"),
-            ({"name": "missing", "capsule_text": " "}, "NOT_FOUND"),
-            ({"name": "a", "capsule_text": " "}, "CAPSULE_TOO_THIN"),
-            ({"name": "a", "capsule_text": " ", "allow_thin": True}, "CAPSULE_TOO_THIN"),
-            ({"name": "a", "allow_thin": True}, "INVALID_REQUEST"),
-        ],
+    CASES: tuple[tuple[dict[str, Any], str], ...] = (
+        ({"id": "x", "name": "a"}, "AMBIGUOUS_ADDRESSING"),
+        ({"name": "missing"}, "INVALID_REQUEST"),
+        ({"name": "missing", "capsule_text": "x" * 12_001}, "NOT_FOUND"),
+        ({"name": "a", "capsule_text": "x" * 12_001}, "CAPSULE_TOO_LARGE"),
+        ({"name": "a", "capsule_text": "x"}, "CAPSULE_TOO_THIN"),
+        ({"name": "missing", "capsule_text": " "}, "NOT_FOUND"),
+        ({"name": "a", "capsule_text": " "}, "CAPSULE_TOO_THIN"),
+        ({"name": "a", "capsule_text": " ", "allow_thin": True}, "CAPSULE_TOO_THIN"),
+        ({"name": "a", "allow_thin": True}, "INVALID_REQUEST"),
     )
-    def test_order_of_checks(self, world: World, arguments: dict[str, Any], code: str) -> None:
+
+    def test_order_of_checks(self, world: World) -> None:
         """Address, no fields, 404, 413, 422."""
         world.store("a")
-
-        assert world.refused("update", **arguments)["code"] == code
+        for arguments, code in self.CASES:
+            assert world.refused("update", **arguments)["code"] == code, arguments
         assert world.ok("fetch", name="a")["capsule_text"] == GOOD
 
 
@@ -125,7 +121,7 @@ class TestRestore:
 
 
 class TestCompareAndSet:
-    """`if_updated_at` is the time someone read: if the capsule has changed since, nothing happens."""
+    """A change with `if_updated_at` or `if_version` is refused when the capsule has changed since it was read."""
 
     CHANGES: tuple[tuple[str, dict[str, Any]], ...] = (
         ("update", {"title": "x"}),
@@ -133,22 +129,22 @@ class TestCompareAndSet:
         ("delete", {}),
     )
 
-    @pytest.mark.parametrize(("verb", "arguments"), CHANGES)
-    def test_a_stale_write_is_refused(self, world: World, verb: str, arguments: dict[str, Any]) -> None:
-        """Also when all of it happens within one second."""
+    def test_a_stale_write_is_refused(self, world: World) -> None:
+        """A stale write within the same second is refused, too."""
         world.store("a")
         read = world.ok("fetch", name="a")["updated_at"]
         world.ok("update", name="a", title="someone else", if_updated_at=read)
-        error = world.refused(verb, name="a", if_updated_at=read, **arguments)
-
-        assert (error["code"], error["status"]) == ("CONFLICT", 409)
         current = world.ok("fetch", name="a")
-        assert error["details"] == {"updated_at": current["updated_at"], "version": 2}
-        assert current["title"] == "someone else"
-        world.ok(verb, name="a", if_updated_at=current["updated_at"], **arguments)
+        for verb, arguments in self.CHANGES:
+            error = world.refused(verb, name="a", if_updated_at=read, **arguments)
+
+            assert (error["code"], error["status"]) == ("CONFLICT", 409), verb
+            assert error["details"] == {"updated_at": current["updated_at"], "version": 2}
+        assert world.ok("fetch", name="a") == current
+        world.ok("delete", name="a", if_updated_at=current["updated_at"])
 
     def test_every_change_counts(self, world: World) -> None:
-        """Whichever tool made it, guarded or not: what was read before is refused by its version."""
+        """Each tool's change makes a new version, and a write with an older one is refused."""
         world.store("a")
         read = [world.ok("fetch", name="a")]
         for verb, arguments in (
@@ -166,12 +162,12 @@ class TestCompareAndSet:
         world.ok("update", name="a", title="y", if_version=read[-1]["version"])
 
     def test_a_fresh_reader_is_never_refused(self, world: World) -> None:
-        """Guarded changes one after the other, each with what was read just before; `updated_at` stays the time."""
+        """Guarded changes in a row succeed, each with the `updated_at` that was read just before."""
         world.store("a")
-        for _ in range(3):
+        for verb, arguments in self.CHANGES:
             read = world.ok("fetch", name="a")["updated_at"]
-            world.ok("update", name="a", title="x", if_updated_at=read)
-            assert world.ok("fetch", name="a")["updated_at"] <= time.time()
+            assert read <= time.time()
+            world.ok(verb, name="a", if_updated_at=read, **arguments)
 
     def test_by_version(self, world: World) -> None:
         world.store("a")
@@ -187,7 +183,7 @@ class TestCompareAndSet:
         assert world.refused("update", name="a", capsule_text="thin", if_updated_at=1)["code"] == "CONFLICT"
 
     def test_after_a_storm_of_changes(self, world: World) -> None:
-        """Who read the last of many changes of one second is not refused; who read an earlier second is."""
+        """After many changes in one second the last `updated_at` is accepted, an earlier one is refused."""
         world.store("a")
         for number in range(80):
             world.ok("update", name="a", title=str(number))

@@ -1,4 +1,4 @@
-"""Import takes any bytes: what is wrong with them is a clean list, never an error of the program."""
+"""Import takes any bytes: their problems are a list in the answer, never an error of the program."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from backstory.toolsets.capsules import transfer
+import backstory.toolsets.capsules.records as formats
 from tests.capsule_world import GOOD, HEADER, World, handler_call, record
 
 json_values = st.recursive(
@@ -61,8 +61,8 @@ class TestAnyBytes:
             assert after == before + answer["imported"]
 
     def test_a_line_without_end(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Is not read into memory; those around it are."""
-        monkeypatch.setattr(transfer, "_LINE_BYTES", 5000)
+        """A line that is too long is an error and is not read into memory; the lines around it are imported."""
+        monkeypatch.setattr(formats, "_LINE_BYTES", 5000)
         long = json.dumps(record(2, capsule_text=GOOD + "x" * 90_000)).encode()
         answer = world.ok("import", path=str(world.write("in.jsonl", record(1), long, record(3), long)), mode="replace")
 
@@ -73,7 +73,7 @@ class TestAnyBytes:
         ]
 
     def test_a_file_of_nothing_but_problems(self, world: World) -> None:
-        """Is answered with as many as can be read, and with the number of the others."""
+        """The answer lists a hundred problems and the number of the others."""
         answer = world.ok("import", path=str(world.write("in.jsonl", *[b"x"] * 10_500)), mode="replace")
 
         assert len(answer["errors"]) == 101
@@ -104,7 +104,7 @@ class TestAnyCapsule:
             {"capsule_text": text, "allow_thin": True, "mode": "replace"} | fields | ({"name": name} if name else {})
         )
         stored = world.ok("store", **given)
-        item = world.ok("fetch", id=stored["id"])
+        item = world.ok("fetch", id=stored["id"], raw=True)
         assert item["capsule_text"] == text
         assert item.get("name") == name
         assert item.get("tags", []) == fields.get("tags", [])

@@ -37,7 +37,7 @@ def world(tmp_path: Path) -> World:
 
 @pytest.fixture
 def moss() -> Path:
-    """Where Moss keeps its database."""
+    """The path of Moss' database."""
     path = Path("~/.moss/moss.db").expanduser()
     path.parent.mkdir(mode=0o700)
     return path
@@ -73,7 +73,7 @@ class TestMovingIn:
         assert again == {"imported": 0, "skipped": 3, "errors": []}
 
     def test_nothing_of_theirs_is_written(self, world: World, database: sqlite3.Connection, moss: Path) -> None:
-        """Not even the files SQLite keeps beside a database; what is only in the log is read all the same."""
+        """Neither the database nor its log files change; capsules that are only in the log are read."""
         insert(database, number=1)
         before = {path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in moss.parent.iterdir()}
         assert world.ok("import", path=str(moss), format="moss-db")["imported"] == 1
@@ -81,7 +81,7 @@ class TestMovingIn:
         assert {path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in moss.parent.iterdir()} == before
 
     def test_its_thin_capsules_can_be_allowed(self, world: World, database: sqlite3.Connection) -> None:
-        """Moss does not say which were stored so."""
+        """An argument allows thin capsules, which Moss does not mark."""
         insert(database, number=1, capsule_text="thin")
         insert(database, number=2)
         refused = world.ok("import", path="~/.moss/moss.db", format="moss-db")

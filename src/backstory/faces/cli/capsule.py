@@ -14,11 +14,9 @@ from .options import json_option
 if TYPE_CHECKING:
     from ...library import Library
 
-__all__ = ["capsule"]
-
 F = TypeVar("F", bound=Callable[..., Any])
 
-# What a ULID looks like. Anything else given in the place of an id is taken for a name.
+# A ULID. Anything else in the place of an id is a name.
 _ID = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}", re.IGNORECASE)
 
 
@@ -35,6 +33,7 @@ _workspace = click.option("--workspace", "-w", metavar="NAME", help='The workspa
 _only_workspace = click.option("--workspace", "-w", metavar="NAME", help="Only this workspace.")
 _include_deleted = click.option("--include-deleted", is_flag=True, help="Deleted ones too.")
 _include_text = click.option("--include-text/--no-include-text", default=None, help="With the text, or without.")
+_raw = click.option("--raw", is_flag=True, help="Exactly as stored, secrets included.")
 _address = _options(
     click.argument("ref", metavar="[ID|NAME]", required=False),
     click.option("--id", metavar="ID", help="The id, if it does not look like one."),
@@ -96,6 +95,7 @@ def store(file: str | None, as_json: bool, **given: Any) -> None:
 @_address
 @_include_text
 @_include_deleted
+@_raw
 @json_option
 def fetch(as_json: bool, **given: Any) -> None:
     """Print a capsule, by id or name."""
@@ -106,6 +106,7 @@ def fetch(as_json: bool, **given: Any) -> None:
 @_refs
 @_include_text
 @_include_deleted
+@_raw
 @json_option
 def fetch_many(as_json: bool, **given: Any) -> None:
     """Print several capsules; exit code 1 if one of them is missing."""
@@ -127,7 +128,7 @@ def update(file: str | None, as_json: bool, **given: Any) -> None:
     if any(given[key] not in (None, ()) for key in _LABELS):
         text = read_text(file, edit=None)
     else:
-        text = read_text(file, edit=lambda: str(_reply("fetch", as_json, **address).get("capsule_text", "")))
+        text = read_text(file, edit=lambda: str(_reply("fetch", as_json, raw=True, **address).get("capsule_text", "")))
     _call("update", as_json, capsule_text=text, **address, **given)
 
 
@@ -167,6 +168,7 @@ def restore(as_json: bool, **given: Any) -> None:
 @_workspace
 @_include_text
 @_include_deleted
+@_raw
 @_workflow_filters
 @json_option
 def latest(as_json: bool, **given: Any) -> None:
@@ -215,6 +217,7 @@ def search(words: tuple[str, ...], as_json: bool, **given: Any) -> None:
 @_address
 @click.option("--version", type=int, metavar="N", help="Print the text of this version.")
 @_include_deleted
+@_raw
 @json_option
 def history(as_json: bool, **given: Any) -> None:
     """Show the versions of a capsule."""
@@ -268,7 +271,7 @@ _LABELS = ("title", "tags", "source", "run_id", "phase", "role", "source_session
 
 
 def _addressed(given: dict[str, Any]) -> dict[str, Any]:
-    """The arguments with what stands in the place of an id as an id or a name."""
+    """The arguments with the positional reference as an id or a name."""
     ref = given.pop("ref")
     if ref is not None:
         field = "id" if _ID.fullmatch(ref) else "name"
@@ -281,7 +284,7 @@ def _addressed(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _items(given: dict[str, Any]) -> list[dict[str, str]]:
-    """References from ids and names; takes them out of the arguments. The workspace is that of the names."""
+    """References from ids and names, which are removed from the arguments. The workspace applies to the names."""
     workspace = given.pop("workspace")
     names = given.pop("names")
     refs = given.pop("refs")
@@ -290,7 +293,7 @@ def _items(given: dict[str, Any]) -> list[dict[str, str]]:
 
 
 def _call(verb: str, as_json: bool, **given: Any) -> None:
-    """Call the tool, show what it gives, and leave with its exit code."""
+    """Call the tool, show its answer, and exit with its exit code."""
     answer = _reply(verb, as_json, **given)
     if as_json:
         from .output import print_json
@@ -304,14 +307,14 @@ def _call(verb: str, as_json: bool, **given: Any) -> None:
 
 
 def _reply(verb: str, as_json: bool, **given: Any) -> dict[str, Any]:
-    """The tool's answer; for an error it is told and the program left."""
+    """The tool's answer. An error is printed and ends the program."""
     from ... import open_archive
 
     if given.get("tags") is not None:
-        # `--tags ""` says that there are none; without the option nothing is said.
+        # `--tags ""` clears the tags; without the option they stay.
         tags = [tag.strip() for tags in given["tags"] for tag in tags.split(",") if tag.strip()]
         given["tags"] = tags if given["tags"] else None
-    # Flags that are not set were not given.
+    # A flag that is not set is not an argument.
     arguments = {key: value for key, value in given.items() if value is not None and value is not False}
     if given.get("include_text") is False:
         arguments["include_text"] = False
@@ -325,7 +328,7 @@ def _reply(verb: str, as_json: bool, **given: Any) -> dict[str, Any]:
 
 
 def _allow_folder_of(library: Library, path: str | None) -> None:
-    """A person who gives an absolute path decides by that where a file may lie; agents keep to the allowed folders."""
+    """Allow the folder of an absolute path: a person decides where a file lies, agents keep to the allowed folders."""
     from msgspec.structs import replace
 
     given = Path(path or "").expanduser()

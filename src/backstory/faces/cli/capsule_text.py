@@ -1,4 +1,4 @@
-"""Where a capsule's text comes from: a file, stdin, or the person's editor."""
+"""The text of a capsule from a file, from stdin, or from the editor."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from pathlib import Path
 
 import click
 
-from ...toolsets.capsules.lint import PURPOSES
-
-__all__ = ["read_text"]
+from ...toolsets.capsules.sections import PURPOSES
 
 _PATIENCE_SECONDS = 0.5
 _TEMPLATE = "\n\n".join(f"## {section}\n<!-- {purpose} -->" for section, purpose in PURPOSES.items()) + "\n"
@@ -22,8 +20,8 @@ _TEMPLATE = "\n\n".join(f"## {section}\n<!-- {purpose} -->" for section, purpose
 def read_text(file: str | None, *, edit: Callable[[], str] | None) -> str | None:
     """The text, if there is one.
 
-    With a terminal on stdin the editor opens, on the text `edit` gives, else on a template. Where `edit` is None
-    something else was given to be done: then no pipe is waited for that gives nothing.
+    With a terminal on stdin the editor opens on the text of `edit`, or on a template if that is empty. `edit` is None
+    when the command has something else to change: then a silent pipe is not waited for.
     """
     try:
         if file is not None and file != "-":
@@ -49,7 +47,7 @@ def _refuse_closed_stdin() -> None:
 
 
 def _stdin_is_ready() -> bool:
-    """Whether reading begins at once. A pipe that is open and silent is left alone, which is said."""
+    """True if stdin can be read at once. An open and silent pipe is skipped with a note."""
     try:
         ready = bool(select.select([sys.stdin.fileno()], [], [], _PATIENCE_SECONDS)[0])
     except (OSError, ValueError, AttributeError):
@@ -65,10 +63,10 @@ def _decoded(data: bytes) -> str | None:
 
 
 def _stdin_has_text() -> bool:
-    """Whether something is piped in or redirected. A terminal and /dev/null are not waited for."""
+    """True if a pipe, file or socket is on stdin; false for a terminal and /dev/null."""
     try:
         mode = os.fstat(sys.stdin.fileno()).st_mode
     except (OSError, ValueError, AttributeError):
-        # No file behind it: given by a program that runs this one in its own process.
+        # Not a file: replaced by a program that runs this one in its own process.
         return sys.stdin is not None and not sys.stdin.closed and not sys.stdin.isatty()
     return stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode)

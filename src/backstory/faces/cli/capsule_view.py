@@ -1,4 +1,4 @@
-"""The answers of the capsule tools as a person reads them."""
+"""Views of the capsule tools' answers for people."""
 
 from __future__ import annotations
 
@@ -9,16 +9,34 @@ from typing import Any
 import click
 from rich.table import Table
 
-from ...egress import clean
-from .output import hint
-from .render import facts, headline, put, since, stdout_console
+from ...egress import egress
+from .output import hint, warn
+from .render import facts, headline, highlight, put, put_command, put_facts, since, stdout_console
 from .words import plural
 
-__all__ = ["show"]
+# More capsules among the hits of a search are counted, not shown.
+_MATCHES = 3
 
 
 def show(verb: str, answer: dict[str, Any]) -> None:
-    _VIEWS[verb](answer)
+    """Print an answer. On a terminal a raw one, too, is stripped of control sequences."""
+    warn(answer.get("warnings", ()))
+    _VIEWS[verb](egress(answer, "off") if sys.stdout.isatty() else answer)
+
+
+def show_matches(matches: list[dict[str, Any]], query: str, *, whole: bool) -> None:
+    """The capsules of a search over everything, each with the command that fetches it; only the best unless `whole`."""
+    console = stdout_console()
+    shown = matches if whole else matches[:_MATCHES]
+    for match in shown:
+        name = match["name"] or match["id"]
+        headline(console, f"capsule  {match['title'] or name}")
+        put(console, facts(f"{match['workspace']}/{name}", since(match["updated_at"] * 1000)), indent=4)
+        put(console, *highlight(match["snippet"], query), indent=4)
+        put_command(console, f"backstory capsule fetch {match['id']}", indent=4)
+        console.print()
+    if len(matches) > len(shown):
+        put_facts(console, f"{len(matches) - len(shown)} more capsules: --source capsules")
 
 
 def _stored(answer: dict[str, Any]) -> None:
@@ -26,27 +44,33 @@ def _stored(answer: dict[str, Any]) -> None:
 
 
 def _fetched(answer: dict[str, Any]) -> None:
-    """The text alone into a pipe, exactly; with what is known about it on a terminal."""
+    """The text alone into a pipe; on a terminal under its title and labels."""
     if not sys.stdout.isatty() and "capsule_text" in answer:
-        click.echo(answer["capsule_text"], nl=not answer["capsule_text"].endswith("\n"))
+        _print_text(answer["capsule_text"])
         return
     console = stdout_console()
-    headline(console, clean(answer.get("title") or answer.get("name") or answer["id"]))
+    headline(console, answer.get("title") or answer.get("name") or answer["id"])
     tags = ", ".join(answer.get("tags", ()))
     size = f"{answer['capsule_chars']:,} characters, about {answer['tokens_estimate']:,} tokens"
     deleted = "deleted" if "deleted_at" in answer else None
     updated = since(answer["updated_at"] * 1000)
-    put(console, facts(_address(answer), updated, size, clean(tags), clean(answer.get("source", "")), deleted))
+    put(console, facts(_address(answer), updated, size, tags, answer.get("source", ""), deleted))
     put(console, facts(answer["id"]))
     if "capsule_text" in answer:
         console.print()
-        put(console, clean(answer["capsule_text"]))
+        put(console, answer["capsule_text"])
+
+
+def _print_text(text: str) -> None:
+    # With color=True click leaves escape sequences alone: only a raw text has any.
+    click.echo(text, nl=not text.endswith("\n"), color=True)
 
 
 def _fetched_many(answer: dict[str, Any]) -> None:
     for number, item in enumerate(answer["items"]):
         if number:
             click.echo("\n---\n")
+        warn(item.get("warnings", ()))
         _fetched(item)
     for error in answer["errors"]:
         click.echo(f"error: [{error['code']}] {error['message']}", err=True)
@@ -56,6 +80,7 @@ def _latest(answer: dict[str, Any]) -> None:
     if answer["item"] is None:
         hint("No capsules in this workspace; backstory capsule inventory shows all workspaces.")
     else:
+        warn(answer["item"].get("warnings", ()))
         _fetched(answer["item"])
 
 
@@ -85,9 +110,9 @@ def _page(answer: dict[str, Any]) -> None:
 def _found(answer: dict[str, Any]) -> None:
     console = stdout_console()
     for hit in answer["items"]:
-        headline(console, clean(hit.get("title") or hit.get("name") or hit["id"]))
+        headline(console, hit.get("title") or hit.get("name") or hit["id"])
         put(console, facts(_address(hit), since(hit["updated_at"] * 1000), hit["id"]), indent=2)
-        put(console, clean(hit["snippet"]), indent=2)
+        put(console, hit["snippet"], indent=2)
     if not answer["items"]:
         hint("No matches. Try fewer or other words.")
 
@@ -96,7 +121,8 @@ def _history(answer: dict[str, Any]) -> None:
     versions = answer["items"]
     if len(versions) == 1 and "capsule_text" in versions[0]:
         text = versions[0]["capsule_text"]
-        click.echo(clean(text) if sys.stdout.isatty() else text, nl=not text.endswith("\n"))
+        warn(versions[0].get("warnings", ()))
+        _print_text(text)
         return
     rows = [
         [
@@ -113,8 +139,7 @@ def _history(answer: dict[str, Any]) -> None:
 
 
 def _composed(answer: dict[str, Any]) -> None:
-    text = answer["bundle_text"]
-    click.echo(clean(text) if sys.stdout.isatty() else text)
+    click.echo(answer["bundle_text"])
     if "stored" in answer:
         click.echo(f"stored {_where(answer['stored'])}", err=True)
 
@@ -123,12 +148,12 @@ def _imported(answer: dict[str, Any]) -> None:
     skipped = f", {answer['skipped']:,} already there" if answer["skipped"] else ""
     click.echo(f"{plural(answer['imported'], 'capsule')} imported{skipped}")
     for problem in answer["errors"]:
-        click.echo(clean(f"error: [{problem['code']}] line {problem['line']}: {problem['message']}"), err=True)
+        click.echo(f"error: [{problem['code']}] line {problem['line']}: {problem['message']}", err=True)
 
 
 def _table(columns: tuple[str, ...], rows: list[list[str]]) -> None:
     """A table as wide as the terminal; into a pipe a line per row, its values whole and separated by tabs."""
-    lines = [[" ".join(clean(value).split()) for value in row] for row in rows]
+    lines = [[" ".join(value.split()) for value in row] for row in rows]
     if not sys.stdout.isatty():
         for line in [list(columns), *lines]:
             click.echo("\t".join(line))
@@ -144,12 +169,12 @@ def _table(columns: tuple[str, ...], rows: list[list[str]]) -> None:
 
 def _where(answer: dict[str, Any]) -> str:
     key = answer["fetch_key"]
-    named = f'"{clean(key["moss_capsule"])}" in {clean(key["moss_workspace"])} ' if "moss_capsule" in key else ""
+    named = f'"{key["moss_capsule"]}" in {key["moss_workspace"]} ' if "moss_capsule" in key else ""
     return f"{named}({answer['id']})"
 
 
 def _address(item: dict[str, Any]) -> str:
-    return clean(f"{item['workspace']}/{item['name']}" if "name" in item else item["workspace"])
+    return f"{item['workspace']}/{item['name']}" if "name" in item else item["workspace"]
 
 
 _VIEWS: dict[str, Callable[[dict[str, Any]], None]] = {
@@ -157,7 +182,7 @@ _VIEWS: dict[str, Callable[[dict[str, Any]], None]] = {
     "fetch": _fetched,
     "fetch_many": _fetched_many,
     "update": lambda answer: click.echo(f"updated {_where(answer)}"),
-    "append": lambda answer: click.echo(f"added to {clean(answer['section'])} of {_where(answer)}"),
+    "append": lambda answer: click.echo(f"added to {answer['section']} of {_where(answer)}"),
     "delete": lambda answer: click.echo(f"deleted ({answer['id']})"),
     "restore": lambda answer: click.echo(f"restored {_where(answer)}"),
     "latest": _latest,

@@ -261,7 +261,7 @@ def _live_problems(library: Library) -> Iterator[Problem]:
 
 
 def _capsule_problems(library: Library) -> Iterator[Problem]:
-    from ...toolsets.capsules.database import check_database
+    from ...toolsets.capsules.store import check_database
 
     if trouble := check_database(library.home / "capsules.db"):
         message, _, fix = trouble.partition(": ")

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -23,8 +23,8 @@ TYPES = (
     "runtime",
 )
 DEFAULT_TYPES = ("user_input", "assistant_response", "tool_response")
-# Not an event but a handoff note; it has an index of its own and is found the moment it is stored.
-CAPSULE = "capsule"
+# Not an event but a handoff note: the same as `--source capsules`.
+CAPSULE, CAPSULES = "capsule", "capsules"
 
 
 @click.command()
@@ -55,11 +55,12 @@ def search(
     until: int | None,
     as_json: bool,
 ) -> int:
-    """Find what was said or done, in any session of any agent.
+    """Find what was said or done, in any session of any agent, and in capsules.
 
     All words count, rare ones most. A quoted argument ("connection refused") is an exact phrase; if nothing has
     it, its words are searched instead. Names and paths are found whole and by part.
     """
+    from ... import open_archive
     from ...model import rfc3339
     from .handles import find_id, unknown
     from .output import exit_code, print_json
@@ -67,9 +68,9 @@ def search(
 
     if CAPSULE in types and len(set(types)) > 1:
         raise click.UsageError("--type capsule stands alone: capsules are not events of a session")
-    library = up_to_date(as_json=as_json)
     if CAPSULE in types:
-        return _search_capsules(library, " ".join(words), n_hits, as_json)
+        types, source = (), CAPSULES
+    library = open_archive() if source == CAPSULES else up_to_date(as_json=as_json)
     options = {
         "n_hits": n_hits,
         "within_id": find_id(library.archive, within) if within else None,
@@ -82,35 +83,39 @@ def search(
     given = {name: value for name, value in options.items() if value is not None}
     phrases, plain = " ".join(map(_as_phrase, words)), " ".join(words)
     answer = library.search(phrases, **given)
-    if phrases != plain and "error" not in answer and not answer["data"]["results"]:
+    if phrases != plain and _is_empty(answer):
         answer = library.search(plain, **given)
-        if "error" not in answer and answer["data"]["results"]:
+        if not _is_empty(answer):
             answer["warnings"].append("Nothing has the exact phrase; these results have its words.")
     if as_json:
         print_json(answer)
     elif "error" in answer and answer["error"]["code"] == "invalid_id":
         raise click.ClickException(unknown(str(within)))
     elif "error" not in answer:
+        _show(library, answer, only_capsules=source == CAPSULES)
+    return exit_code(answer)
+
+
+def _is_empty(answer: dict[str, Any]) -> bool:
+    return "error" not in answer and not answer["data"]["results"] and not answer["capsules"]
+
+
+def _show(library: Library, answer: dict[str, Any], *, only_capsules: bool) -> None:
+    from .output import warn
+
+    if answer["data"]["results"] or not answer["capsules"]:
         from .show import show_hits
 
         show_hits(library, answer)
-    return exit_code(answer)
+    else:
+        warn(answer["warnings"])
+    if answer["capsules"]:
+        from .capsule_view import show_matches
+
+        show_matches(answer["capsules"], answer["request"]["query"], whole=only_capsules)
 
 
 def _as_phrase(argument: str) -> str:
     """An argument with a space in it was quoted for the shell, which ate the quotes."""
     words = argument.split()
     return f'"{" ".join(words)}"' if len(words) > 1 and '"' not in argument else argument
-
-
-def _search_capsules(library: Library, query: str, limit: int, as_json: bool) -> int:
-    from .output import exit_code, print_json
-
-    answer = library.call("moss.search", {"query": query, "limit": limit})
-    if as_json:
-        print_json(answer)
-    elif "error" not in answer:
-        from .capsule_view import show
-
-        show("search", answer)
-    return exit_code(answer)

@@ -1,4 +1,4 @@
-"""A capsule as the store keeps it, and the shapes in which it is shown."""
+"""A capsule as the store keeps it, the limits of its fields, and the shapes in which answers show it."""
 
 from __future__ import annotations
 
@@ -7,19 +7,22 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from .types import Item, Link, SearchHit, Summary
-from .wording import normalise, tokens_estimate
-
-__all__ = ["SECOND", "Capsule", "item", "link", "search_hit", "summary", "with_text"]
+from ...egress import Mode, egress
+from .answers import CapsuleError, Item, Link, SearchHit, Summary, Version
+from .redaction import egress_warnings, leaves_unchanged
 
 SECOND = 1_000_000
+MAX_FIELD_CHARS = 1000
+_MAX_TAGS = 100
+_FIELDS = ("workspace", "name", "title", "source", "run_id", "phase", "role", "source_session")
+_DEFAULT_WORKSPACE = "default"
 
 
 class Capsule(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Raw names and text exactly as given.
 
-    `updated_us` gives the order of updates: it only grows, whatever the clock does. `updated_at` is the time of the
-    last update in seconds, by the clock.
+    `updated_us` gives the order of updates: it only grows, even when the clock is set back. `updated_at` is the time
+    of the last update in seconds, by the clock.
     """
 
     id: str = ""
@@ -60,39 +63,105 @@ def with_text(capsule: Capsule, text: str) -> Capsule:
     return msgspec.structs.replace(capsule, text=text, chars=len(text), tokens=tokens_estimate(text))
 
 
+def check_fields(capsule: Capsule) -> None:
+    """Refuse names and labels that are too long: every listing shows them."""
+    for field in _FIELDS:
+        value = getattr(capsule, field)
+        if len(value or "") > MAX_FIELD_CHARS:
+            raise CapsuleError.invalid(field, f"{field} must have at most {MAX_FIELD_CHARS} characters")
+        if field == "name" and value is not None and not value.strip():
+            raise CapsuleError.invalid(field, "name must not be blank; leave it out for a capsule without a name")
+    if len(capsule.tags) > _MAX_TAGS:
+        raise CapsuleError.invalid("tags", f"at most {_MAX_TAGS} tags")
+    if any(len(tag) > MAX_FIELD_CHARS for tag in capsule.tags):
+        raise CapsuleError.invalid("tags", f"a tag must have at most {MAX_FIELD_CHARS} characters")
+
+
+# Names and sizes
+
+
+def normalise(raw: str) -> str:
+    """The form in which names and workspaces are compared: trimmed, lowercase, runs of whitespace as one space."""
+    return " ".join(raw.lower().split())
+
+
+def workspace_or_default(raw: str | None) -> str:
+    return raw if raw and raw.strip() else _DEFAULT_WORKSPACE
+
+
+def tokens_estimate(text: str) -> int:
+    """Words x 1.3, rounded up."""
+    return -(-len(text.split()) * 13 // 10)
+
+
+def prefix_end(prefix: str) -> str | None:
+    """The first string after all that start with `prefix`, in code point order; None when nothing comes after."""
+    for end in range(len(prefix), 0, -1):
+        code = ord(prefix[end - 1]) + 1
+        if code <= 0x10FFFF:
+            # Surrogates are no characters: the one after U+D7FF is U+E000.
+            return prefix[: end - 1] + chr(0xE000 if code == 0xD800 else code)
+    return None
+
+
+# Shapes. The frame of the tools redacts them in this mode; None is an answer that leaves exactly as stored.
+
+
 def link(capsule: Capsule) -> Link:
-    if capsule.name is None:
+    """The names, or the id where there is no name or where egress would change the names: a link always resolves."""
+    if capsule.name is None or not leaves_unchanged(capsule.name, capsule.workspace):
         return Link(moss_id=capsule.id)
     return Link(moss_capsule=capsule.name, moss_workspace=capsule.workspace)
 
 
-def summary(capsule: Capsule) -> Summary:
-    return Summary(**_shown(capsule))
+def summary(capsule: Capsule, mode: Mode | None) -> Summary:
+    return Summary(**_summary_fields(capsule, mode))
 
 
-def item(capsule: Capsule, *, include_text: bool) -> Item:
+def item(capsule: Capsule, mode: Mode | None, *, include_text: bool) -> Item:
     key = link(capsule)
-    text = capsule.text if include_text else None
-    return Item(**_shown(capsule), capsule_text=text, version=capsule.version, task_link=key, fetch_key=key)
+    return Item(
+        **_summary_fields(capsule, mode),
+        version=capsule.version,
+        task_link=key,
+        fetch_key=key,
+        capsule_text=capsule.text if include_text else None,
+        warnings=egress_warnings(capsule.text, mode) if include_text and mode else [],
+    )
 
 
-def search_hit(capsule: Capsule, snippet: str) -> SearchHit:
+def search_hit(capsule: Capsule, snippet: str, mode: Mode | None) -> SearchHit:
     key = link(capsule)
-    return SearchHit(**_shown(capsule), task_link=key, fetch_key=key, snippet=snippet)
+    return SearchHit(**_summary_fields(capsule, mode), task_link=key, fetch_key=key, snippet=snippet)
 
 
-def _shown(capsule: Capsule) -> dict[str, Any]:
+def version_of(capsule: Capsule, mode: Mode | None, *, include_text: bool) -> Version:
+    return Version(
+        capsule.version,
+        capsule.updated_at,
+        capsule.chars,
+        capsule.tokens,
+        title=capsule.title,
+        tags=capsule.tags,
+        source=capsule.source,
+        source_session=capsule.source_session,
+        capsule_text=capsule.text if include_text else None,
+        warnings=egress_warnings(capsule.text, mode) if include_text and mode else [],
+    )
+
+
+def _summary_fields(capsule: Capsule, mode: Mode | None) -> dict[str, Any]:
     return {
         "id": capsule.id,
         "workspace": capsule.workspace,
-        "workspace_norm": capsule.workspace_norm,
+        "workspace_norm": _norm(capsule.workspace, mode),
         "capsule_chars": capsule.chars,
         "tokens_estimate": capsule.tokens,
         "created_at": capsule.created_at,
         "updated_at": capsule.updated_at,
         "deleted_at": capsule.deleted_at,
         "name": capsule.name,
-        "name_norm": capsule.name_norm,
+        "name_norm": None if capsule.name is None else _norm(capsule.name, mode),
         "title": capsule.title,
         "tags": capsule.tags,
         "source": capsule.source,
@@ -101,3 +170,8 @@ def _shown(capsule: Capsule) -> dict[str, Any]:
         "role": capsule.role,
         "source_session": capsule.source_session,
     }
+
+
+def _norm(raw: str, mode: Mode | None) -> str:
+    """A normalised name, redacted before it is: in lower case most rules do not recognise a secret."""
+    return normalise(egress(raw, mode) if mode else raw)

@@ -1,64 +1,67 @@
-"""Export and import: from the request to the file and back, atomically both ways."""
+"""Export and import: capsules to a file and back, atomically both ways.
+
+An import merges records into the store; its mode decides what happens to a record that collides with a capsule.
+"""
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from itertools import islice
 from pathlib import Path
+from typing import overload
 
 from msgspec.structs import replace
 
 from ...config import CapsuleSettings
-from .capsule import Capsule
-from .errors import CapsuleError
-from .inputs import ExportInput, ImportInput
-from .limits import check_text
-from .lint import missing_sections
-from .merge import MODES, Merge, Refused
-from .moss import MOSS_HOME, read_moss_database
+from .answers import CapsuleError, Exported, Imported, ImportProblem
+from .capsule import MAX_FIELD_CHARS, Capsule, normalise, workspace_or_default
 from .paths import AllowedFolders, checked_path, open_for_reading, replacing
-from .reader import Filters
-from .requests import choice, unless_blank
+from .records import Entry, read_export, read_moss_database, to_capsule, write_export
+from .requests import ExportInput, ImportInput, choice, unless_blank
+from .rows import Filters, Writer
+from .sections import check_text, missing_sections
 from .store import Store
-from .transfer import Entry, read_export, write_export
-from .types import Exported, Imported
-from .wording import normalise, workspace_or_default
 
-__all__ = ["export_capsules", "import_capsules"]
-
+_MOSS_HOME = "~/.moss"
 _BATCH = 500
+# Bounds of the problems that an answer lists, for files that hold nothing else.
+_MAX_PROBLEMS = 100
+_SHOWN_CHARS = 600
+# A refused field of a record is a problem of the record.
+_RECORD_CODES = {"INVALID_REQUEST": "INVALID_RECORD"}
 _MAX_STEM_BYTES = 150
 _NOT_IN_FILE_NAMES = re.compile(r"[^\w.-]+|\.\.+")
 
 
-def export_capsules(store: Store, home: Path, settings: CapsuleSettings, given: ExportInput) -> Exported:
-    """Write the capsules to a new file, or over an old one once the new one is complete."""
+def export_capsules(store: Store, settings: CapsuleSettings, given: ExportInput) -> Exported:
+    """Write the capsules, exactly as stored, to a new file, or over an old one once the new one is complete."""
     workspace = None if given.workspace is None else workspace_or_default(given.workspace)
     exported_at = int(time.time())
     if (path_given := unless_blank(given.path)) is not None:
-        path = checked_path(path_given, (".jsonl",), _allowed(home, settings))
+        path = checked_path(path_given, (".jsonl",), _allowed(store.home, settings))
     else:
-        path = _new_file(home / "exports", workspace, exported_at)
-        checked_path(str(path), (".jsonl",), _allowed(home, settings))
+        path = _new_file(store.home / "exports", workspace, exported_at)
+        checked_path(str(path), (".jsonl",), _allowed(store.home, settings))
     filters = Filters(
         workspace_norm=None if workspace is None else normalise(workspace),
         include_deleted=bool(given.include_deleted),
     )
-    with store.aside() as reader, replacing(path) as file:
+    with store.reading_aside() as reader, replacing(path) as file:
         count = write_export(file, reader.oldest_first(filters), exported_at)
     return Exported(str(path), count, exported_at)
 
 
-def import_capsules(store: Store, home: Path, settings: CapsuleSettings, given: ImportInput) -> Imported:
+def import_capsules(store: Store, settings: CapsuleSettings, given: ImportInput) -> Imported:
     """Read a file into the store: in mode error in one transaction, else in several, so that other writers get their
-    turn. What is wrong with the data is part of the result."""
+    turn. Problems in the data are part of the result."""
     path_given = unless_blank(given.path)
     if path_given is None:
         raise CapsuleError.invalid("path", "path is required")
-    mode = choice("mode", given.mode, MODES)
+    mode = choice("mode", given.mode, _MODES)
     form = choice("format", given.format, ("jsonl", "moss-db"))
 
     def admit(capsule: Capsule) -> Capsule:
@@ -68,8 +71,8 @@ def import_capsules(store: Store, home: Path, settings: CapsuleSettings, given: 
         return capsule
 
     reading = _moss_entries if form == "moss-db" else _export_entries
-    merge = Merge(mode, admit)
-    with reading(path_given, _allowed(home, settings), settings.most_chars) as entries:
+    merge = _Merge(mode, admit)
+    with reading(path_given, _allowed(store.home, settings), settings.most_chars) as entries:
         if mode != "error":
             while batch := list(islice(entries, _BATCH)):
                 with store.writing() as writer:
@@ -79,7 +82,7 @@ def import_capsules(store: Store, home: Path, settings: CapsuleSettings, given: 
             with store.writing() as writer:
                 merge.add(writer, entries)
                 return merge.outcome()
-        except Refused as refused:
+        except _Refused as refused:
             return refused.outcome
 
 
@@ -95,8 +98,8 @@ def _export_entries(path: str, allowed: AllowedFolders, most_chars: int) -> Iter
 
 @contextmanager
 def _moss_entries(path: str, allowed: AllowedFolders, _most_chars: int) -> Iterator[Iterator[Entry]]:
-    """Asked for by name, Moss' own folder may be read as well."""
-    readable = AllowedFolders((*allowed.folders, Path(MOSS_HOME).expanduser()), allowed.project)
+    """The format moss-db allows Moss' own folder, too."""
+    readable = AllowedFolders((*allowed.folders, Path(_MOSS_HOME).expanduser()), allowed.project)
     with closing(read_moss_database(checked_path(path, (".db", ".sqlite", ".sqlite3"), readable))) as entries:
         yield entries
 
@@ -108,3 +111,160 @@ def _new_file(folder: Path, workspace: str | None, exported_at: int) -> Path:
     stem = f"{name or 'workspace'}-{time.strftime('%Y%m%dT%H%M%S', time.localtime(exported_at))}"
     candidates = (folder / f"{stem}{suffix}.jsonl" for suffix in ("", *(f"-{n}" for n in range(1, 10_000))))
     return next(path for path in candidates if not path.exists())
+
+
+# Merging
+
+
+class _Refused(Exception):
+    """In mode `error` one problem is enough: nothing is imported."""
+
+    def __init__(self, outcome: Imported) -> None:
+        super().__init__("nothing was imported")
+        self.outcome = outcome
+
+
+class _Collision(Exception):
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+class _Merge:
+    """One import, in one transaction or in several: the rule of the mode places each capsule that `admit` accepts."""
+
+    def __init__(self, mode: str, admit: Callable[[Capsule], Capsule]) -> None:
+        self._mode = mode
+        self._admit = admit
+        self._place = _PLACING[mode]()
+        self._imported = self._skipped = self._unlisted = 0
+        self._problems: list[ImportProblem] = []
+
+    def add(self, writer: Writer, entries: Iterable[Entry]) -> None:
+        for line, entry in entries:
+            if isinstance(entry, ImportProblem):
+                self._note(entry)
+                continue
+            try:
+                placed = self._place(writer, self._admit(to_capsule(entry, writer.now)))
+                self._imported, self._skipped = self._imported + placed, self._skipped + (not placed)
+            except (CapsuleError, _Collision) as error:
+                code = _RECORD_CODES.get(error.code, error.code)
+                self._note(ImportProblem(line, code, _short(error.message), _short(entry.id), _short(entry.name_raw)))
+
+    def outcome(self) -> Imported:
+        """Raises _Refused, which rolls the transaction back, if the import is all or nothing."""
+        problems = self._problems
+        if self._unlisted:
+            message = f"{self._unlisted:,} more problems are not listed"
+            problems = [*problems, ImportProblem(0, "TOO_MANY_PROBLEMS", message)]
+        if problems and self._mode == "error":
+            raise _Refused(Imported(0, self._skipped, problems))
+        return Imported(self._imported, self._skipped, problems)
+
+    def _note(self, problem: ImportProblem) -> None:
+        if len(self._problems) < _MAX_PROBLEMS:
+            self._problems.append(problem)
+        else:
+            self._unlisted += 1
+
+
+class _Placing(ABC):
+    """Places one capsule in the store: True if it was stored, False if there was nothing to do."""
+
+    @abstractmethod
+    def __call__(self, writer: Writer, capsule: Capsule) -> bool: ...
+
+
+def _same_id(writer: Writer, capsule: Capsule) -> Capsule | None:
+    return writer.by_id(capsule.id, include_deleted=True)
+
+
+def _same_name(writer: Writer, capsule: Capsule) -> Capsule | None:
+    """The live capsule of this name. A deleted one has no claim to a name, on either side."""
+    if capsule.name_norm is None or capsule.deleted_us is not None:
+        return None
+    return writer.by_name(capsule.workspace_norm, capsule.name_norm)
+
+
+@overload
+def _short(text: str) -> str: ...
+@overload
+def _short(text: str | None) -> str | None: ...
+def _short(text: str | None) -> str | None:
+    return text if text is None or len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}…"
+
+
+class _Strict(_Placing):
+    def __call__(self, writer: Writer, capsule: Capsule) -> bool:
+        if stored := _same_id(writer, capsule):
+            if _identical(stored, capsule):
+                return False
+            raise _Collision("ID_COLLISION", f"a capsule with id {capsule.id} already exists")
+        if _same_name(writer, capsule):
+            raise _Collision(
+                "NAME_COLLISION", f'a capsule named "{capsule.name}" already exists in workspace "{capsule.workspace}"'
+            )
+        writer.insert(capsule)
+        return True
+
+
+class _Replacing(_Placing):
+    def __call__(self, writer: Writer, capsule: Capsule) -> bool:
+        same_id, same_name = _same_id(writer, capsule), _same_name(writer, capsule)
+        if same_id and same_name and same_id.id != same_name.id:
+            raise _Collision(
+                "AMBIGUOUS_COLLISION",
+                f'id {capsule.id} is one stored capsule, the name "{capsule.name}" is another ({same_name.id})',
+            )
+        target = same_id or same_name
+        if target is None:
+            writer.insert(capsule)
+            return True
+        if capsule.deleted_us is not None and target.deleted_us is None:
+            # A record of a deleted capsule leaves a live one alone.
+            return False
+        if _identical(target, replace(capsule, id=target.id)):
+            return False
+        writer.overwrite(target, capsule)
+        return True
+
+
+class _Renaming(_Placing):
+    def __init__(self) -> None:
+        self._suffixes: dict[tuple[str, str], int] = {}
+
+    def __call__(self, writer: Writer, capsule: Capsule) -> bool:
+        if stored := _same_id(writer, capsule):
+            if _identical(stored, capsule):
+                return False
+            capsule = replace(capsule, id=writer.new_id())
+        if _same_name(writer, capsule):
+            capsule = replace(capsule, name=self._free_name(writer, capsule))
+        writer.insert(capsule)
+        return True
+
+    def _free_name(self, writer: Writer, capsule: Capsule) -> str:
+        assert capsule.name is not None
+        key = (capsule.workspace_norm, normalise(capsule.name))
+        while True:
+            # Counting goes on from the last suffix, so that many equal names do not try all suffixes each time.
+            self._suffixes[key] = self._suffixes.get(key, 0) + 1
+            suffix = f"-{self._suffixes[key]}"
+            name = capsule.name.strip()[: MAX_FIELD_CHARS - len(suffix)] + suffix
+            if writer.by_name(capsule.workspace_norm, normalise(name)) is None:
+                return name
+
+
+def _identical(stored: Capsule, capsule: Capsule) -> bool:
+    """True when an export of the stored capsule would be this record."""
+    return _exported(stored) == _exported(capsule)
+
+
+def _exported(capsule: Capsule) -> Capsule:
+    return replace(capsule, version=1, updated_us=capsule.updated_us // 1000, deleted_us=capsule.deleted_at)
+
+
+_PLACING: dict[str, type[_Placing]] = {"error": _Strict, "replace": _Replacing, "rename": _Renaming}
+_MODES: tuple[str, ...] = tuple(_PLACING)

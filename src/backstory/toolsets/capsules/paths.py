@@ -1,4 +1,4 @@
-"""Where exports may be written and imports be read: what the settings allow, and nothing a symlink leads to."""
+"""Files of exports and imports: only in the folders that the settings allow, and never through a symlink."""
 
 from __future__ import annotations
 
@@ -16,13 +16,11 @@ from typing import BinaryIO
 import msgspec
 from msgspec import Struct
 
-from .errors import CapsuleError
+from .answers import CapsuleError
 
-__all__ = ["PROJECT_FILE", "AllowedFolders", "checked_path", "open_for_reading", "replacing"]
-
-# A project may narrow what is allowed for the agents that work in it.
+# A project may narrow the allowed folders for the agents that work in it.
 PROJECT_FILE = ".backstory.toml"
-# No export takes that long.
+# No export takes longer.
 _STALE_SECONDS = 3_600
 _SHOWN_CHARS = 300
 
@@ -81,7 +79,7 @@ def _refuse_symlinks(path: Path, base: Path | None) -> None:
 
 
 def open_for_reading(path: Path) -> BinaryIO:
-    """The file, which must be a regular one: not a symlink, and nothing that would block."""
+    """The file, which must be a regular one: neither a symlink nor a pipe."""
     try:
         # Absent on Windows, where neither symlinks without rights nor named pipes in folders exist.
         flags = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
@@ -98,7 +96,7 @@ def open_for_reading(path: Path) -> BinaryIO:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A file to write that takes the place of `path` when all is well and on the disk, and leaves no trace when not."""
+    """A file to write. It replaces `path` once it is complete and on the disk; on an error it is removed."""
     part = path.with_name(f".backstory-{secrets.token_hex(6)}.part")
     try:
         _make_private_parents(path)
@@ -122,7 +120,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 def _remove_stale_parts(folder: Path) -> None:
-    """Remove what exports that were killed left behind."""
+    """Remove the temporary files of exports that were killed."""
     for part in folder.glob(".backstory-*.part"):
         with suppress(OSError):
             if part.stat().st_mtime < time.time() - _STALE_SECONDS:
@@ -130,7 +128,7 @@ def _remove_stale_parts(folder: Path) -> None:
 
 
 def _make_private_parents(path: Path) -> None:
-    """The folders above `path`; those that are missing are made for their owner only."""
+    """Create the missing folders above `path`, for their owner only."""
     missing = []
     folder = path.parent
     while not folder.exists():
@@ -141,7 +139,7 @@ def _make_private_parents(path: Path) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """The new name is on the disk too. Where folders cannot be opened, as on Windows, that is left to the system."""
+    """Write the new name to the disk. Where folders cannot be opened, as on Windows, that is left to the system."""
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -151,7 +149,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _unusable(path: Path, error: OSError) -> CapsuleError:
-    """A full disk is nobody's wrong path; everything else is about the path."""
+    """The error for a file that cannot be used: about the path, unless the disk is full."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return CapsuleError.internal(f"{path} cannot be written: {error.strerror}; make room and try again")
     shown = str(path) if len(str(path)) <= _SHOWN_CHARS else f"{str(path)[:_SHOWN_CHARS]}…"

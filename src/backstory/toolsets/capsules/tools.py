@@ -1,21 +1,18 @@
-"""The capsule tools, declared: names, descriptions, schemas, and the way from raw arguments to a reply."""
+"""The declarations of the capsule tools: names, descriptions, schemas, handlers."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from ...config import CapsuleSettings
-from ...egress import Mode
-from ..base import BadArgument, Failure, Frame, Tool, Toolset, input_schema, output_schema
-from . import inputs, types
-from .database import database_trouble
-from .errors import CapsuleError
+from ..base import BadArgument, Failure, Frame, Tool, Toolset, Unredacted, input_schema, output_schema
+from . import answers, requests
+from .answers import CapsuleError
 from .service import Capsules
-
-__all__ = ["toolset", "toolset_of"]
+from .store import database_trouble
 
 T = TypeVar("T")
 
@@ -39,13 +36,13 @@ _INSTRUCTIONS = (
 )
 
 
-def toolset(home: Path, settings: CapsuleSettings, listener: Callable[[], None] | None = None) -> Toolset:
-    """The tools on the store in `home`. `listener` is called after every change, when it is committed."""
-    return toolset_of(Capsules(home, settings, listener))
+def toolset(home: Path, settings: CapsuleSettings) -> Toolset:
+    """The tools on the store in `home`."""
+    return toolset_of(Capsules(home, settings))
 
 
-def toolset_of(capsules: Capsules, mode: Mode = "egress") -> Toolset:
-    declare = _Declaring(underscores=capsules.settings.underscore_names, mode=mode)
+def toolset_of(capsules: Capsules) -> Toolset:
+    declare = _Declaring(capsules)
     tools = _eleven(capsules, declare) + _more(capsules, declare)
     return Toolset(name="capsules", tools=tools, instructions=declare.spelled(_INSTRUCTIONS))
 
@@ -57,25 +54,25 @@ def _eleven(capsules: Capsules, declare: _Declaring) -> tuple[Tool, ...]:
         declare(
             "store",
             f"Save a capsule: the state of a piece of work, for another session or agent. {distill}",
-            inputs.StoreInput,
-            types.Stored,
+            requests.StoreInput,
+            answers.Stored,
             capsules.store,
             required=("capsule_text",),
         ),
         declare(
             "fetch",
-            "Load a capsule with its text, by id, or by name and workspace.",
-            inputs.FetchInput,
-            types.Item,
-            capsules.fetch,
+            "Load a capsule by id, or by name and workspace.",
+            requests.FetchInput,
+            answers.Item,
+            _raw_on_request(capsules.fetch),
             read_only=True,
         ),
         declare(
             "fetch_many",
-            "Load several capsules at once, in the order asked. What cannot be found is listed in errors.",
-            inputs.FetchManyInput,
-            types.Fetched,
-            capsules.fetch_many,
+            "Load several capsules at once, in the order given. Missing ones are listed in errors.",
+            requests.FetchManyInput,
+            answers.Fetched,
+            _raw_on_request(capsules.fetch_many),
             required=("items",),
             read_only=True,
         ),
@@ -83,63 +80,63 @@ def _eleven(capsules: Capsules, declare: _Declaring) -> tuple[Tool, ...]:
             "update",
             "Change a capsule's text or labels; id, name and workspace stay. A new text replaces the whole old one; "
             "distill it as for moss.store.",
-            inputs.UpdateInput,
-            types.Updated,
+            requests.UpdateInput,
+            answers.Updated,
             capsules.update,
         ),
         declare(
             "delete",
             "Delete a capsule; it is kept until it is purged.",
-            inputs.DeleteInput,
-            types.Deleted,
+            requests.DeleteInput,
+            answers.Deleted,
             capsules.delete,
             destructive=True,
         ),
         declare(
             "latest",
-            "The capsule of a workspace that was updated last: where the last session stopped.",
-            inputs.LatestInput,
-            types.Latest,
-            capsules.latest,
+            "The last updated capsule of a workspace: where the last session stopped.",
+            requests.LatestInput,
+            answers.Latest,
+            _raw_on_request(capsules.latest),
             read_only=True,
         ),
         declare(
             "list",
             "Summaries of the capsules in one workspace, newest first, never their text.",
-            inputs.ListInput,
-            types.Page,
+            requests.ListInput,
+            answers.Page,
             capsules.list_workspace,
             read_only=True,
         ),
         declare(
             "inventory",
             "Summaries of all capsules in all workspaces, newest first, never their text. Filters narrow it.",
-            inputs.InventoryInput,
-            types.Page,
+            requests.InventoryInput,
+            answers.Page,
             capsules.inventory,
             read_only=True,
         ),
         declare(
             "export",
             "Write capsules to a JSONL file, for a backup or another machine.",
-            inputs.ExportInput,
-            types.Exported,
+            requests.ExportInput,
+            answers.Exported,
             capsules.export,
         ),
         declare(
             "import",
             "Read capsules from a JSONL export (also one of Moss), or from Moss' database. Problems are listed with "
             "their line; mode error imports all or nothing.",
-            inputs.ImportInput,
-            types.Imported,
+            requests.ImportInput,
+            answers.Imported,
             capsules.import_,
             required=("path",),
         ),
         declare(
             "purge",
             "Remove deleted capsules for good. This cannot be undone.",
-            inputs.PurgeInput,
-            types.Purged,
+            requests.PurgeInput,
+            answers.Purged,
             capsules.purge,
             destructive=True,
         ),
@@ -147,13 +144,13 @@ def _eleven(capsules: Capsules, declare: _Declaring) -> tuple[Tool, ...]:
 
 
 def _more(capsules: Capsules, declare: _Declaring) -> tuple[Tool, ...]:
-    """What users of the specification's tools miss."""
+    """Tools beyond the specification."""
     return (
         declare(
             "search",
-            "Find capsules by words in names, titles, tags and text, best first, with a snippet.",
-            inputs.SearchInput,
-            types.SearchPage,
+            "Find capsules by words in names, titles, tags and text, best first.",
+            requests.SearchInput,
+            answers.SearchPage,
             capsules.search,
             required=("query",),
             read_only=True,
@@ -161,23 +158,23 @@ def _more(capsules: Capsules, declare: _Declaring) -> tuple[Tool, ...]:
         declare(
             "restore",
             "Bring back a deleted capsule, by id or name.",
-            inputs.RestoreInput,
-            types.Restored,
+            requests.RestoreInput,
+            answers.Restored,
             capsules.restore,
         ),
         declare(
             "append",
             "Add to one section of a capsule without rewriting it, e.g. a decision or a next action.",
-            inputs.AppendInput,
-            types.Appended,
+            requests.AppendInput,
+            answers.Appended,
             capsules.append,
             required=("section", "content"),
         ),
         declare(
             "compose",
             "Put several capsules together into one text, in the order given; all must exist.",
-            inputs.ComposeInput,
-            types.Composed,
+            requests.ComposeInput,
+            answers.Composed,
             capsules.compose,
             required=("items",),
         ),
@@ -185,20 +182,41 @@ def _more(capsules: Capsules, declare: _Declaring) -> tuple[Tool, ...]:
             "history",
             "The versions of a capsule, newest first (the current one and the last 20 before it); "
             "with version, the text of one.",
-            inputs.HistoryInput,
-            types.History,
-            capsules.history,
+            requests.HistoryInput,
+            answers.History,
+            _raw_on_request(capsules.history),
             read_only=True,
         ),
     )
 
 
+class _RawRequest(Protocol):
+    raw: bool | None
+
+
+R = TypeVar("R", bound=_RawRequest)
+
+
+def _raw_on_request(action: Callable[[R], Any]) -> Callable[[R], Any]:
+    """The action with an answer that leaves exactly as stored when the request has `raw`."""
+
+    def answer(given: R) -> Any:
+        result = action(given)
+        return Unredacted(result) if given.raw else result
+
+    return answer
+
+
 class _Declaring:
     """Declares tools under names with a dot or, for clients that refuse dots, with an underscore."""
 
-    def __init__(self, *, underscores: bool, mode: Mode) -> None:
-        self._frame = Frame(refuse=_refuse, unexpected=_unexpected, mode=mode)
-        self._prefix = "moss_" if underscores else "moss."
+    def __init__(self, capsules: Capsules) -> None:
+        self._prefix = "moss_" if capsules.settings.underscore_names else "moss."
+        self._frame = Frame(
+            refuse=_refuse,
+            unexpected=lambda _: Failure(CapsuleError.internal().as_reply()),
+            mode=capsules.redact,
+        )
 
     def spelled(self, text: str) -> str:
         """The text with the names of tools as they are listed."""
@@ -238,7 +256,3 @@ def _refuse(error: Exception) -> Failure | None:
     elif cause := database_trouble(error):
         error = CapsuleError.internal(cause)
     return Failure(error.as_reply()) if isinstance(error, CapsuleError) else None
-
-
-def _unexpected(_: str) -> Failure:
-    return Failure(CapsuleError.internal().as_reply())

@@ -1,14 +1,17 @@
-"""The six sections of a capsule: what counts as one, which are missing, where each begins and ends."""
+"""The sections of a capsule's text: the six that are required, where each begins and ends, and texts made of them."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-__all__ = ["PURPOSES", "SECTIONS", "Section", "canonical_name", "missing_sections", "open_fence", "sections"]
+from ...egress import Mode, egress
+from .answers import CapsuleError
+from .capsule import Capsule
 
 # In canonical order, with the names that are accepted for each.
 _NAMES: dict[str, tuple[str, ...]] = {
@@ -43,10 +46,15 @@ _EDGES = re.compile(r"^[\W_]+|[\W_]+$")
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 # A form that is not a heading ranks below all headings: any heading ends it, and it ends no heading's section.
 _NOT_A_HEADING = 7
+# Placeholders of a section that is still empty.
+_PLACEHOLDER = re.compile(
+    r"[-*(\[_\s]*(tbd|todo|n/?a|none( yet| currently)?|pending|empty|unknown|\.{3}|…)?[-*)\]_.\s]*", re.I
+)
+_LIST_ITEM = re.compile(r"\s*([-*+]|\d{1,9}[.)])\s")
 
 
 class Section(Struct, frozen=True):
-    """One section of a Markdown text: the offsets of its heading, of what follows it, and of the next section."""
+    """One section of a Markdown text: the offsets of its heading, of its body, and of the next section."""
 
     name: str
     level: int
@@ -55,8 +63,16 @@ class Section(Struct, frozen=True):
     end: int
 
 
+def check_text(text: str, *, max_chars: int, allow_thin: bool) -> None:
+    """Refuse a text that is too large, then one that misses sections. A blank text is not a note either."""
+    if len(text) > max_chars:
+        raise CapsuleError.too_large(max_chars, len(text))
+    if (not allow_thin or not text.strip()) and (missing := missing_sections(text)):
+        raise CapsuleError.too_thin({section: PURPOSES[section] for section in missing})
+
+
 def canonical_name(name: str) -> str | None:
-    """Which of the six sections a heading stands for, if any."""
+    """The required section that a heading names, if any."""
     folded = " ".join(name.lower().split())
     return _CANONICAL.get(re.sub(r"\s*(?:/|&|\band\b)\s*", "/", folded))
 
@@ -96,7 +112,7 @@ def _fence_after(fence: str, line: str) -> str:
 
 
 def _starts(text: str) -> Iterator[tuple[str, int, int, int]]:
-    """Name, level, offset and body offset of each section's first line; lines inside fenced code are passed over."""
+    """Name, level, offset and body offset of each section's first line; lines inside fenced code are skipped."""
     fence = ""
     above: re.Match[str] | None = None
     for line in _LINE.finditer(text):
@@ -110,7 +126,7 @@ def _starts(text: str) -> Iterator[tuple[str, int, int, int]]:
             yield _bare(before[1]), 1 if rule[1][0] == "=" else 2, before.start(), line.end()
         elif label := _label(content):
             name, after = label
-            # What follows on the same line is already the section's content.
+            # The rest of the line is already the section's content.
             body = line.start() + after if content[after:].strip() else line.end()
             yield name, _NOT_A_HEADING, line.start(), body
         else:
@@ -118,7 +134,7 @@ def _starts(text: str) -> Iterator[tuple[str, int, int, int]]:
 
 
 def _label(line: str) -> tuple[str, int] | None:
-    """The section a bold or `Name:` line opens, and the offset of what follows its name."""
+    """The section that a bold or `Name:` line opens, and the offset after its name."""
     if bold := _BOLD.match(line):
         name = _bare(bold["name"])
         return (name, bold.end()) if canonical_name(name) else None
@@ -128,12 +144,12 @@ def _label(line: str) -> tuple[str, int] | None:
 
 
 def _bare(heading: str) -> str:
-    """A heading's words without what people put around them: numbers, emphasis, a colon, closing marks, an emoji."""
+    """A heading's words without numbers, emphasis, a colon, closing marks or an emoji around them."""
     return _EDGES.sub("", _NUMBER.sub("", _EDGES.sub("", heading)))
 
 
 def _json_sections(text: str) -> set[str]:
-    """The sections that are top-level keys of a JSON capsule; `next_actions` and `nextActions` are fine too."""
+    """The sections that are top-level keys of a JSON capsule, in any spelling: `next_actions`, `nextActions`."""
     if not text.lstrip().startswith("{"):
         return set()
     try:
@@ -142,3 +158,80 @@ def _json_sections(text: str) -> set[str]:
         return set()
     words = (re.sub(r"[\s_/&-]+(?:and[\s_-]+)?", " ", _HUMP.sub(" ", key).lower()).strip() for key in keys)
     return {_CANONICAL_KEY[word] for word in words if word in _CANONICAL_KEY}
+
+
+# Editing
+
+
+class Extended(Struct, frozen=True):
+    text: str
+    section: str
+    replaced: bool
+
+
+def extend_section(text: str, section: str, content: str) -> Extended:
+    """Add `content` at the end of a section, or in place of its placeholder."""
+    target = _find(sections(text), section)
+    newline = "\r\n" if "\r\n" in text else "\n"
+    head, body, tail = text[: target.body], text[target.body : target.end], text[target.end :]
+    replaced = _PLACEHOLDER.fullmatch(body) is not None
+    kept = "" if replaced else body.rstrip()
+    if kept:
+        kept += newline * (1 if _continues_list(kept, content) else 2)
+    elif not head.endswith(("\n", "\r")):
+        # Either the text ends with the heading, or the section starts on the line of its name. Several lines, such as
+        # a code block, need one of their own.
+        kept = newline if target.body == len(text) or "\n" in content.strip() else " "
+    gap = newline * 2 if tail else newline if text.endswith(("\n", "\r")) else ""
+    return Extended(f"{head}{kept}{content.strip()}{gap}{tail}", target.name, replaced)
+
+
+def _continues_list(body: str, content: str) -> bool:
+    last_line = body.splitlines()[-1]
+    return bool(_LIST_ITEM.match(content)) and bool(_LIST_ITEM.match(last_line) or last_line[:1].isspace())
+
+
+def _find(present: Sequence[Section], name: str) -> Section:
+    """The section with this heading, else one with another name of the same section."""
+    if not present:
+        raise CapsuleError.invalid("section", "Only a capsule with Markdown sections can be appended to; use update")
+    folded = " ".join(name.lower().split())
+    for section in present:
+        if " ".join(section.name.lower().split()) == folded:
+            return section
+    canonical = canonical_name(name)
+    for section in present:
+        if canonical and canonical_name(section.name) == canonical:
+            return section
+    names = ", ".join(section.name for section in present)
+    raise CapsuleError.invalid("section", f'The capsule has no section "{name}"; it has: {names}')
+
+
+def bundle_markdown(capsules: Sequence[Capsule]) -> str:
+    """The capsules one after the other, each under its display name. A code block ends with its capsule."""
+    return "\n\n---\n\n".join(f"## {_display_name(capsule)}\n\n{_closed(capsule.text.strip())}" for capsule in capsules)
+
+
+def _closed(text: str) -> str:
+    fence = open_fence(text)
+    return f"{text}\n{fence}" if fence else text
+
+
+def bundle_json(capsules: Sequence[Capsule], mode: Mode) -> str:
+    """The capsules as a JSON text. Egress applies here: inside JSON a control character is an escape sequence."""
+    parts: list[dict[str, Any]] = [
+        {
+            "id": capsule.id,
+            "workspace": capsule.workspace,
+            "name": capsule.name,
+            "display_name": _display_name(capsule),
+            "text": capsule.text,
+            "chars": capsule.chars,
+        }
+        for capsule in capsules
+    ]
+    return msgspec.json.encode({"parts": egress(parts, mode)}).decode()
+
+
+def _display_name(capsule: Capsule) -> str:
+    return " ".join((capsule.title or capsule.name or capsule.id).split())

@@ -1,21 +1,24 @@
-"""The export file: one JSON object per line, a header first. The same format Moss writes and reads."""
+"""Records of capsules outside the store: the export file, which is the format of Moss, and the database of Moss.
+
+An export file has one JSON object per line, a header first.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Generator, Iterable, Iterator
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import msgspec
 from msgspec import Struct
 
-from .capsule import SECOND, Capsule, with_text
-from .errors import CapsuleError
-from .limits import check_fields
-from .lint import missing_sections
-from .types import ImportProblem
-from .wording import workspace_or_default
-
-__all__ = ["Entry", "Record", "read_export", "record_of", "to_capsule", "write_export"]
+from .answers import CapsuleError, ImportProblem
+from .capsule import SECOND, Capsule, check_fields, with_text, workspace_or_default
+from .paths import open_for_reading
+from .sections import missing_sections
 
 _SCHEMA_VERSION = "1.0"
 # Room for the other fields of a record, and for the largest texts of a store with other settings. A longer line is not
@@ -28,9 +31,23 @@ _MAX_ID_CHARS = 128
 _MAX_TIME = 253_402_300_799
 _MILLISECOND = 1000
 
+# The columns of Moss' database. Its second schema version has the optional ones.
+_REQUIRED = (
+    "id",
+    "workspace_raw",
+    "name_raw",
+    "title",
+    "capsule_text",
+    "source",
+    "created_at",
+    "updated_at",
+    "deleted_at",
+)
+_OPTIONAL = ("run_id", "phase", "role")
+
 
 class Record(Struct, kw_only=True):
-    """One capsule as it is read. The norms and counts beside it are not: they are computed anew."""
+    """One capsule as it is read. Norms and counts are not read: they are computed anew."""
 
     id: str
     capsule_text: str
@@ -55,7 +72,7 @@ Entry = tuple[int, Record | ImportProblem]
 
 
 def write_export(file: BinaryIO, capsules: Iterable[Capsule], exported_at: int) -> int:
-    """Write the header and the capsules; how many there were."""
+    """Write the header and the capsules, exactly as stored; gives the number of capsules."""
     header = {"_moss_export": True, "schema_version": _SCHEMA_VERSION, "exported_at": exported_at}
     file.write(msgspec.json.encode(header) + b"\n")
     count = 0
@@ -66,7 +83,7 @@ def write_export(file: BinaryIO, capsules: Iterable[Capsule], exported_at: int) 
 
 
 def read_export(file: BinaryIO, most_chars: int) -> Iterator[Entry]:
-    """The records with the numbers of their lines, or what is wrong with a line. Takes any bytes."""
+    """The records, or the problems of lines that are none, with their line numbers. Takes any bytes."""
     max_bytes = _LINE_BYTES + _BYTES_PER_CHAR * most_chars
     for number, line in _lines(file, max_bytes):
         if line is None:
@@ -95,7 +112,7 @@ def record_of(number: int, content: Any) -> Record | ImportProblem:
 
 
 def to_capsule(record: Record, now: int) -> Capsule:
-    """The capsule a record stands for, norms and counts computed anew."""
+    """The capsule of a record, norms and counts computed anew."""
     if not record.id.strip() or len(record.id) > _MAX_ID_CHARS:
         raise CapsuleError.invalid("id", f"id must have 1 to {_MAX_ID_CHARS} characters")
     if not record.capsule_text.strip():
@@ -125,7 +142,7 @@ def to_capsule(record: Record, now: int) -> Capsule:
 
 
 def _line(capsule: Capsule) -> dict[str, Any]:
-    """Every field of the format, null or not; after them what Backstory adds, each only when it is set."""
+    """Every field of the format, null or not; after them the fields that Backstory adds, each only when it is set."""
     line = {
         "id": capsule.id,
         "workspace_raw": capsule.workspace,
@@ -143,7 +160,7 @@ def _line(capsule: Capsule) -> dict[str, Any]:
         "deleted_at": capsule.deleted_at,
     }
     extras = {
-        # What the store holds, its export restores, also where a text lost a section after it was checked.
+        # An export restores what the store holds, also where a text lost a section after it was checked.
         "allow_thin": capsule.allow_thin or bool(missing_sections(capsule.text)) or None,
         "run_id": capsule.run_id,
         "phase": capsule.phase,
@@ -155,14 +172,14 @@ def _line(capsule: Capsule) -> dict[str, Any]:
 
 
 def _implied_update(capsule: Capsule) -> bool:
-    """Whether the time of the last update can be told from the other fields."""
+    """True when the time of the last update follows from the other fields."""
     plain = Record(id=capsule.id, capsule_text="")
     implied = _exact_update(plain, capsule.created_at, capsule.updated_at)
     return implied // _MILLISECOND == capsule.updated_us // _MILLISECOND
 
 
 def _exact_update(record: Record, created_at: int, updated_at: int) -> int:
-    """Microseconds from the milliseconds a record brings; for a capsule never changed its id tells them."""
+    """Microseconds from the milliseconds of a record; those of a capsule that was never changed are in its id."""
     if record.updated_at_ms is not None and 0 <= record.updated_at_ms // 1000 <= _MAX_TIME:
         return record.updated_at_ms * _MILLISECOND
     if updated_at == created_at and (made := _milliseconds(record.id)) is not None and made // 1000 == created_at:
@@ -206,3 +223,49 @@ def _lines(file: BinaryIO, max_bytes: int) -> Iterator[tuple[int, bytes | None]]
             line = line.removeprefix(b"\xef\xbb\xbf")
         if line.strip():
             yield number, line
+
+
+# Moss' database
+
+
+def read_moss_database(path: Path) -> Generator[Entry, None, None]:
+    """The capsules of a Moss database, numbered from 1 in the order of their creation.
+
+    Moss may be running. Its files are copied first, the write-ahead log included, because opening a database in place
+    creates and changes files beside it.
+    """
+    with tempfile.TemporaryDirectory(prefix="backstory-moss-") as folder:
+        copy = Path(folder) / "moss.db"
+        _copy(path, copy)
+        log = path.with_name(f"{path.name}-wal")
+        if log.is_file():
+            _copy(log, copy.with_name("moss.db-wal"))
+        connection = sqlite3.connect(copy)
+        try:
+            yield from _records(connection)
+        except sqlite3.Error:
+            raise CapsuleError.invalid("path", f"{path} is not a Moss database, or is damaged") from None
+        finally:
+            connection.close()
+
+
+def _records(connection: sqlite3.Connection) -> Iterator[Entry]:
+    present = {row[1] for row in connection.execute("PRAGMA table_info(capsules)")}
+    if missing := [column for column in (*_REQUIRED, "tags_json") if column not in present]:
+        raise sqlite3.DatabaseError(f"no such columns: {missing}")
+    columns = [*_REQUIRED, *(column for column in _OPTIONAL if column in present)]
+    query = f"SELECT {', '.join(columns)}, tags_json FROM capsules ORDER BY created_at, id"
+    for number, row in enumerate(connection.execute(query), start=1):
+        *values, tags = row
+        content = dict(zip(columns, values, strict=True))
+        try:
+            content["tags"] = msgspec.json.decode(tags) if tags else None
+        except (msgspec.DecodeError, TypeError):
+            yield number, ImportProblem(number, "INVALID_RECORD", "tags_json is not JSON", str(content["id"]))
+            continue
+        yield number, record_of(number, content)
+
+
+def _copy(source: Path, target: Path) -> None:
+    with open_for_reading(source) as original, target.open("wb") as copy:
+        shutil.copyfileobj(original, copy)
