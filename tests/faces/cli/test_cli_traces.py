@@ -10,8 +10,8 @@ from typing import Any
 import click
 import pytest
 
-from backstory.faces.cli.expressions import parse_expression
 from backstory.faces.cli.table import count, dollars
+from backstory.faces.cli.traces import parse_expression
 from tests.transcripts import Transcript
 
 from .conftest import Program, World

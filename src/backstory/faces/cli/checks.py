@@ -23,8 +23,6 @@ from ...model import DEFAULT_TYPES
 from ...sources import OWN_SOURCES
 from ...sources.base import Source
 
-__all__ = ["Agent", "Broken", "Diagnosis", "Problem", "Purge", "Unread", "diagnose"]
-
 _DAY = 86_400
 # Claude Code's own default for `cleanupPeriodDays`.
 _CLAUDE_KEEPS_DAYS = 30

@@ -8,8 +8,6 @@ import click
 
 from .words import parse_moment
 
-__all__ = ["Moment", "json_option", "project_option", "since_option", "source_option", "until_option"]
-
 
 class Moment(click.ParamType[int]):
     """A point in time as people write it, as milliseconds since the epoch."""

@@ -1,3 +1,5 @@
+"""`backstory usage`: tokens and cost, added up."""
+
 from __future__ import annotations
 
 import time
@@ -6,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .options import json_option, project_option, since_option, source_option, until_option
+from .output import hint, print_json
+from .sync import up_to_date
+from .table import Column, count, dollars, show_table
+from .words import duration, home_path
 
 if TYPE_CHECKING:
     from ...library import Library
     from ...toolsets.traces.usage import Report
-
-__all__ = ["usage"]
 
 _DEFAULT_WINDOW_MS = 30 * 86_400_000
 _GROUPS = ("day", "week", "month", "block", "project", "branch", "session", "model", "agent", "tool")
@@ -36,8 +40,6 @@ def usage(by: Any, since: int | None, until: int | None, project: str | None, so
     """
     from ...archive.spans import Window
     from ...toolsets.traces.usage import usage_report
-    from .output import print_json
-    from .progress import up_to_date
 
     if since is None and until is None:
         since = int(time.time() * 1000) - _DEFAULT_WINDOW_MS
@@ -58,8 +60,6 @@ def usage(by: Any, since: int | None, until: int | None, project: str | None, so
 
 def _show(library: Library, report: Report) -> None:
     from ...redact import clean
-    from .output import hint
-    from .table import Column, count, dollars, show_table
 
     if not report.total.calls and not report.tools:
         hint("Nothing was used in that time. Look further back: --since 1y")
@@ -86,8 +86,6 @@ def _show(library: Library, report: Report) -> None:
 
 
 def _name(library: Library, name: str | None, by: str) -> str:
-    from .words import home_path
-
     if name is None:
         return "(unknown)"
     if by == "session":
@@ -97,9 +95,6 @@ def _name(library: Library, name: str | None, by: str) -> str:
 
 
 def _show_tools(report: Report) -> None:
-    from .table import Column, count, dollars, show_table
-    from .words import duration
-
     tools = report.tools
     columns = [
         Column("calls", [f"{tool.calls:,}" for tool in tools]),
