@@ -46,7 +46,7 @@ def run(home: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess
     )
 
 
-def in_terminal(home: Path, *arguments: str, columns: int = 80, **more: str) -> str:
+def in_terminal(home: Path, *arguments: str, columns: int = 80, code: int = 0, **more: str) -> str:
     """What the program writes to a terminal, both streams."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
@@ -67,7 +67,7 @@ def in_terminal(home: Path, *arguments: str, columns: int = 80, **more: str) -> 
             break
         written += piece
     os.close(ours)
-    assert process.wait(timeout=60) == 0
+    assert process.wait(timeout=60) == code
     return written.decode().replace("\r\n", "\n")
 
 
@@ -138,8 +138,8 @@ class TestTerminal:
 
     def test_no_color(self, home: Path) -> None:
         """NO_COLOR is honoured by results, hints and errors."""
-        for arguments in (["search", "wombat", "-n", "1"], []):
-            written = in_terminal(home, *arguments, NO_COLOR="1")
+        for code, arguments in ((0, ["search", "wombat", "-n", "1"]), (0, []), (2, ["nonsense"])):
+            written = in_terminal(home, *arguments, code=code, NO_COLOR="1")
 
             assert "\x1b[3" not in written
             assert ";3" not in written

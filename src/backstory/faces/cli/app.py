@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from .options import json_option
-from .output import print_error, print_json
+from .output import print_error, print_json, use_color
 
 # Command -> its module and function, and its line in `backstory --help`. A module is imported when its command runs.
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -29,7 +29,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "tools": ("tools:tools", "Show the tools agents get, with their schemas."),
     "call": ("tools:call", "Call any tool with JSON arguments."),
     "capsule": ("capsule:capsule", "Store, fetch and search handoff notes."),
-    "live": ("live:live", "Live sessions beyond serve."),
+    "live": ("live:live", "Serve live sessions at an iii engine."),
     "doctor": ("doctor:doctor", "Show what is found, indexed, broken or about to be purged, and how to fix it."),
     "forget": ("forget:forget", "Delete a session everywhere, for good."),
     "reindex": ("sync:reindex", "Rebuild the search index from the archive."),
@@ -98,7 +98,7 @@ def _show_version(ctx: click.Context, param: click.Parameter, value: bool) -> No
 def program(ctx: click.Context, as_json: bool) -> int | None:
     """The memory of your coding agents: every session on this machine, searchable in milliseconds.
 
-    Start with `backstory sync`, then `backstory search` anything.
+    Start with `backstory sync`, then `backstory search WORDS`.
     """
     if ctx.invoked_subcommand is not None:
         return None
@@ -134,9 +134,8 @@ def run(arguments: Sequence[str]) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # characters that the encoding of the terminal lacks become `?`
-    color = False if os.environ.get("NO_COLOR") else None  # None: on a terminal
     try:
-        result = program.main(list(arguments), prog_name="backstory", standalone_mode=False, color=color)
+        result = program.main(list(arguments), prog_name="backstory", standalone_mode=False, color=use_color())
         return result if isinstance(result, int) else 0
     except click.Abort:
         return 130

@@ -9,7 +9,7 @@ import click
 
 from .options import json_option
 from .output import Console, facts, print_json, put, put_facts, since, stdout_console
-from .words import megabytes, plural
+from .words import home_path, megabytes, plural
 
 if TYPE_CHECKING:
     from .checks import Diagnosis
@@ -52,10 +52,11 @@ def _show_agents(console: Console, found: Diagnosis) -> None:
     for agent in found.agents:
         put(console, (agent.source, "cyan"), f"  {plural(agent.sessions, 'session')}", indent=2)
         unread = f"{agent.unread:,} not read yet" if agent.unread else None
-        put_facts(console, plural(agent.files, "file"), megabytes(agent.bytes), unread, *agent.roots, indent=4)
+        roots = map(home_path, agent.roots)
+        put_facts(console, plural(agent.files, "file"), megabytes(agent.bytes), unread, *roots, indent=4)
     for other in found.not_read:
         put(console, (other.agent, "cyan"), f"  {plural(other.sessions, 'session')}, not read", indent=2)
-        put_facts(console, other.folder, indent=4)
+        put_facts(console, home_path(other.folder), indent=4)
     if found.not_found:
         put(console, facts(f"not on this machine: {', '.join(found.not_found)}"), indent=2)
 
@@ -63,7 +64,7 @@ def _show_agents(console: Console, found: Diagnosis) -> None:
 def _show_archive(console: Console, found: Diagnosis) -> None:
     put(console, ("\nArchive", "bold"))
     sizes = (f"{name} {megabytes(size)}" for name, size in found.disk.items() if size)
-    put_facts(console, found.home, *sizes, indent=2)
+    put_facts(console, home_path(found.home), *sizes, indent=2)
     if found.archive is not None and found.sync is not None:
         counts = found.archive
         numbers = ((counts.sessions, "session"), (counts.turns, "turn"), (counts.events, "event"))

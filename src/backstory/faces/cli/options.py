@@ -1,4 +1,4 @@
-"""Options several commands share."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .words import parse_moment
 
 
 class Moment(click.ParamType[int]):
-    """A point in time as people write it, as milliseconds since the epoch."""
+    """A point in time as people write it, converted to milliseconds since the epoch."""
 
     name = "time"
 
@@ -31,9 +31,7 @@ def _inherit(ctx: click.Context, param: click.Parameter, value: bool) -> bool:
     return value or bool(ctx.find_root().params.get("as_json"))
 
 
-json_option = click.option(
-    "--json", "as_json", is_flag=True, callback=_inherit, help="One JSON document on stdout, nothing else."
-)
+json_option = click.option("--json", "as_json", is_flag=True, callback=_inherit, help="Print one JSON document.")
 since_option = click.option(
     "--since", type=Moment(), metavar="TIME", help="Not before: 3d, 2h, yesterday, a date, or RFC 3339."
 )

@@ -72,7 +72,7 @@ def tell(message: str) -> None:
 def hint(message: str) -> None:
     """Print what to do next, for a person at a terminal only."""
     if sys.stderr.isatty():
-        click.secho(_wrapped(message), dim=True, err=True)
+        click.secho(_wrapped(message), dim=True, err=True, color=use_color())
 
 
 def warn(warnings: Iterable[str]) -> None:
@@ -84,8 +84,13 @@ def print_error(message: str) -> None:
     _print_labelled("error: ", "red", message)
 
 
+def use_color() -> bool | None:
+    """No colour with NO_COLOR; None leaves it to click, which looks for a terminal."""
+    return False if os.environ.get("NO_COLOR") else None
+
+
 def _print_labelled(label: str, color: str, message: str) -> None:
-    click.secho(label, fg=color, nl=False, err=True)
+    click.secho(label, fg=color, nl=False, err=True, color=use_color())
     click.echo(_wrapped(label + message)[len(label) :], err=True)
 
 

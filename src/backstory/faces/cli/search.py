@@ -44,7 +44,7 @@ TYPES = (
     "runtime",
 )
 DEFAULT_TYPES = ("user_input", "assistant_response", "tool_response")
-# Not an event but a handoff note; it has an index of its own and is found the moment it is stored.
+# Not an event: capsules have an index of their own.
 CAPSULE = "capsule"
 MODES = ("web_search", "mcp_internal", "tool_calling", "chat")
 _DEFAULT_WINDOW_MS = 30 * 86_400_000
@@ -56,7 +56,9 @@ _HITS_PER_SESSION = 3
 
 @click.command()
 @click.argument("words", nargs=-1, required=True)
-@click.option("-n", "n_hits", type=click.IntRange(1, 50), default=10, show_default=True, help="How many hits.")
+@click.option(
+    "-n", "n_hits", type=click.IntRange(1, 50), default=10, show_default=True, metavar="N", help="Hits to show."
+)
 @click.option("--within", metavar="ID", help="Only in this session or turn.")
 @click.option(
     "--type",
@@ -120,7 +122,7 @@ def search(
 
 
 def _as_phrase(argument: str) -> str:
-    """An argument with a space in it was quoted for the shell, which ate the quotes."""
+    """Quote an argument that contains a space: the shell has removed the user's quotes."""
     words = argument.split()
     return f'"{" ".join(words)}"' if len(words) > 1 and '"' not in argument else argument
 
@@ -139,9 +141,9 @@ def _search_capsules(library: Library, query: str, limit: int, as_json: bool) ->
 @click.command()
 @since_option
 @until_option
-@click.option("--mode", type=click.Choice(MODES), help="Only sessions of this kind.")
+@click.option("--mode", type=click.Choice(MODES), help="Only sessions of this mode.")
 @click.option("--sort", type=click.Choice(("desc", "asc")), default="desc", show_default=True, help="By last change.")
-@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="How many sessions.")
+@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, metavar="N", help="Sessions to list.")
 @project_option
 @source_option
 @json_option
@@ -155,10 +157,10 @@ def sessions(
     source: str | None,
     as_json: bool,
 ) -> int:
-    """List sessions by time, of the last 30 days unless --since or --until say otherwise."""
+    """List sessions by time: the last 30 days, or from --since to --until."""
     from ...model import rfc3339
 
-    # A moment more than now: the end is exclusive, and a session may be being written.
+    # The end is exclusive, and a session may be written right now.
     until = until if until is not None else int(time.time() * 1000) + 60_000
     since = since if since is not None else until - _DEFAULT_WINDOW_MS
     if since >= until:
@@ -176,7 +178,7 @@ def sessions(
 
 
 def _pages(library: Library, arguments: dict[str, Any], limit: int) -> dict[str, Any]:
-    """The tool's answer, with as many of its pages as the limit takes joined into one."""
+    """Call `list_sessions` for as many pages as the limit needs, and join them into one answer."""
     answer = library.call("list_sessions", {**arguments, "limit": min(limit, _PAGE)})
     if "error" in answer:
         return answer
@@ -193,7 +195,7 @@ def _pages(library: Library, arguments: dict[str, Any], limit: int) -> dict[str,
 
 
 def _show_hits(library: Library, answer: dict[str, Any]) -> None:
-    """Hits grouped by session, in the order of each session's best hit."""
+    """Print hits grouped by session, in the order of each session's best hit."""
     data, query = answer["data"], answer["request"]["query"]
     warn(answer["warnings"])
     if not data["results"]:
@@ -254,13 +256,13 @@ def _put_location(console: Console, library: Library, session: dict[str, Any], *
 
 
 def _put_resume(console: Console, library: Library, session: dict[str, Any], *, indent: int) -> None:
-    """The command that resumes a session, which names its full id; the id alone where there is no such command."""
+    """Print the command that resumes a session, or the agent's own id where there is no such command."""
     if location := library.locate(session["id"]):
         put_command(console, resume_command(location) or location.native_id, indent=indent)
 
 
 def _without_repeats(hits: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Hits with one and the same text once, as the best of them, with the number of the others."""
+    """Keep the best of the hits with the same text, and count the others in `repeats`."""
     first: dict[str, dict[str, Any]] = {}
     for hit in hits:
         text = hit["snippet"]["text"]

@@ -12,7 +12,9 @@ from .output import print_json, tell
 @click.option(
     "--host", default="127.0.0.1", show_default=True, help="Address to listen on; beyond loopback needs --token."
 )
-@click.option("--port", default=7717, show_default=True, type=click.IntRange(0, 65535), help="0 for any free port.")
+@click.option(
+    "--port", default=7717, show_default=True, type=click.IntRange(0, 65535), metavar="N", help="0 for any free one."
+)
 @click.option("--token", envvar="BACKSTORY_TOKEN", show_envvar=True, help="The token that every client must present.")
 @click.option("--allow-host", "allow_hosts", multiple=True, metavar="NAME", help="Another name of this server.")
 @click.option(

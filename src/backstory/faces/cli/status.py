@@ -73,9 +73,11 @@ def _show(summary: dict[str, Any]) -> None:
     next_steps = [("backstory sync", "read what is new")]
     if summary["sample_query"]:
         next_steps = [
-            (f"backstory search {summary['sample_query']}", "find anything"),
-            ("backstory sessions", "what happened lately"),
-            ("claude mcp add --scope user backstory -- backstory mcp", "let an agent remember"),
+            (f"backstory search {summary['sample_query']}", "search everything"),
+            ("backstory sessions", "the latest sessions"),
+            ("claude mcp add --scope user backstory -- backstory mcp", "add it to Claude Code"),
         ]
-    for command, why in [*next_steps, ("backstory --help", "everything else")]:
-        put(console, (command, "green"), (f"  {why}", "dim"), indent=2)
+    next_steps.append(("backstory --help", "all commands"))
+    widest = max(len(command) for command, _ in next_steps)
+    for command, purpose in next_steps:
+        put(console, (f"{command:<{widest}}", "green"), (f"  {purpose}", "dim"), indent=2)

@@ -23,6 +23,8 @@ from .output import Part
 
 # One or two hidden lines would take as much room as the line that says so.
 _LEAST_HIDDEN = 3
+# Markdown and combining characters take more characters than cells.
+_CHARS_PER_CELL = 4
 # The room that a column of a table needs at least, the space beside it included.
 _LEAST_CELL = 6
 
@@ -46,17 +48,21 @@ class Terminal(Console):
 
     def passage(self, text: str, *, indent: int, lines: int | None, markdown: bool) -> int:
         """Print the first `lines` lines of a text and return the number of lines that are hidden."""
-        shown = self.render_lines(
-            _markdown(text, self._room(indent)) if markdown else Text(text, overflow="fold"),
-            self.options.update(width=self._room(indent)),
+        room = self._room(indent)
+        enough = len(text) if lines is None else _enough_chars(lines + _LEAST_HIDDEN, room)
+        text, unread = text[:enough], text[enough:]
+        rows = self.render_lines(
+            _markdown(text, room) if markdown else Text(text, overflow="fold"),
+            self.options.update(width=room),
             pad=False,
         )
-        hidden = 0 if lines is None or len(shown) < lines + _LEAST_HIDDEN else len(shown) - lines
-        for line in shown[: len(shown) - hidden]:
-            row = Text.assemble(*((segment.text, segment.style or "") for segment in line))
+        is_cut = lines is not None and (len(rows) >= lines + _LEAST_HIDDEN or bool(unread))
+        shown = rows[:lines] if is_cut else rows
+        for segments in shown:
+            row = Text.assemble(*((segment.text, segment.style or "") for segment in segments))
             row.rstrip()
             self.print(Text.assemble(" " * indent if row else "", row), soft_wrap=True)
-        return hidden
+        return len(rows) - len(shown) + (unread.count("\n") or 1 if unread else 0)
 
     @contextmanager
     def pages(self) -> Iterator[None]:
@@ -77,7 +83,8 @@ class Terminal(Console):
             with suppress(BrokenPipeError, KeyboardInterrupt):
                 yield
         finally:
-            self.file = stdout
+            with self.capture():  # drops what the pager did not take
+                self.file = stdout
             with suppress(BrokenPipeError):
                 pager.stdin.close()
             _wait(pager)
@@ -88,6 +95,11 @@ class Terminal(Console):
 
     def _room(self, indent: int) -> int:
         return max(20, self.width - indent)
+
+
+def _enough_chars(lines: int, room: int) -> int:
+    """The characters of a text that fill so many lines, so that a long text is not laid out for its beginning only."""
+    return lines * (room + 1) * _CHARS_PER_CELL
 
 
 def _pager() -> list[str] | None:

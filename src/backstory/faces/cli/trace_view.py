@@ -11,7 +11,7 @@ from ...archive.render import main_argument
 from .handles import handle
 from .output import Console, Part, Plain, facts, headline, hint, moment, put, put_facts, stdout_console, warn
 from .table import Column, count, dollars, percent, show_table
-from .words import duration, fit, plural
+from .words import duration, fit
 
 if TYPE_CHECKING:
     from ...archive.spans import SpanStats
@@ -147,7 +147,7 @@ def _trace_facts(trace: dict[str, Any]) -> tuple[str | None, ...]:
     return (
         moment(trace["createdAt"]),
         duration(trace["latency"] / 1000) if "latency" in trace else None,
-        plural(trace["totalTokens"], "token") if "totalTokens" in trace else None,
+        f"{count(trace['totalTokens'])} tokens" if "totalTokens" in trace else None,
         dollars(trace["totalCost"]) if "totalCost" in trace else None,
     )
 

@@ -41,7 +41,9 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)")
 _MILLISECONDS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
 
-_limit = click.option("--limit", "-n", type=click.IntRange(1, 200), default=20, show_default=True, help="How many.")
+_limit = click.option(
+    "--limit", "-n", type=click.IntRange(1, 200), default=20, show_default=True, metavar="N", help="Results to show."
+)
 
 
 @click.group()
@@ -50,7 +52,7 @@ def traces() -> None:
 
 
 @traces.command("list")
-@click.option("--session", metavar="ID", help="Only traces of this session, by its id, handle or the agent's own id.")
+@click.option("--session", metavar="ID", help="Only traces of this session.")
 @_limit
 @json_option
 def list_(session: str | None, limit: int, as_json: bool) -> int:
@@ -72,9 +74,9 @@ def list_(session: str | None, limit: int, as_json: bool) -> int:
 @traces.command()
 @click.argument("filters", nargs=-1, metavar="[FILTER]...")
 @click.option("--spans", is_flag=True, help="Search spans: single model calls, tool calls and markers.")
-@click.option("--sort", "sort_by", metavar="FIELD", help="What to sort by; the newest come first otherwise.")
-@click.option("--asc", is_flag=True, help="The smallest or oldest first.")
-@click.option("--cursor", metavar="TEXT", help="The page after: `cursor` of the JSON before it.")
+@click.option("--sort", "sort_by", metavar="FIELD", help="Sort by this field; the newest come first by default.")
+@click.option("--asc", is_flag=True, help="Sort in ascending order.")
+@click.option("--cursor", metavar="TEXT", help="The next page: `cursor` of the previous JSON.")
 @_limit
 @json_option
 def search(
@@ -118,12 +120,12 @@ def search(
 
 @traces.command()
 @click.argument("id")
-@click.option("--errors", is_flag=True, help="Only the spans that failed, and those above them.")
+@click.option("--errors", is_flag=True, help="Only failed spans and their parents.")
 @json_option
 def show(id: str, errors: bool, as_json: bool) -> int:
-    """Show a trace as a tree, each span with its time as a bar. ID is a trace's id, or a turn's handle.
+    """Show a trace as a tree of spans, with a bar for the time of each. ID is the id of a trace or turn.
 
-    Heavy bars are the critical path. Four and more calls of one tool in a row are shown as one line.
+    Heavy bars are the critical path. Four or more calls of one tool in a row share a line.
     """
     library = up_to_date(as_json=as_json)
     answer = library.call("get_trace", {"traceId": find_id(library.archive, id)})
@@ -137,9 +139,7 @@ def show(id: str, errors: bool, as_json: bool) -> int:
 
 
 @traces.command()
-@click.option(
-    "--by", type=click.Choice(("name", "model", "tool")), default="tool", show_default=True, help="What to group by."
-)
+@click.option("--by", type=click.Choice(("name", "model", "tool")), default="tool", show_default=True, help="Group by.")
 @since_option
 @until_option
 @project_option

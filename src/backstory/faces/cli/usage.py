@@ -22,21 +22,18 @@ _GROUPS = ("day", "week", "month", "block", "project", "branch", "session", "mod
 
 
 @click.command()
-@click.option(
-    "--by", type=click.Choice(_GROUPS), default="day", show_default=True, help="What to add tokens and cost up by."
-)
+@click.option("--by", type=click.Choice(_GROUPS), default="day", show_default=True, help="Group by.")
 @since_option
 @until_option
 @project_option
 @source_option
 @json_option
 def usage(by: Any, since: int | None, until: int | None, project: str | None, source: str | None, as_json: bool) -> int:
-    """Show what agents used and what it cost, of the last 30 days unless --since or --until say otherwise.
+    """Add up tokens and cost: the last 30 days, or from --since to --until.
 
-    Cost is what agents reported, else computed from public prices; calls of models without a known price are counted
-    as unpriced. "saved" is how much more the tokens read from the cache would have cost as plain input. A block is
-    the five hours from the first call on, by which some subscriptions count. Tools show the share of the model calls
-    that asked for them.
+    Cost is as the agent reported it, else computed from public prices; "*" marks calls of models without a known
+    price. "saved" is the extra cost of the cached tokens at the price of plain input. A block is five hours from the
+    first call on, the unit of some subscriptions. With --by tool, a model call counts for the tools it called.
     """
     from ...archive.spans import Window
     from ...toolsets.traces.usage import usage_report
