@@ -19,22 +19,34 @@ _LISTED = 10
 
 
 @click.command()
+@click.option("--report", "as_report", is_flag=True, help="Print a report to paste into an issue, as Markdown.")
 @json_option
-def doctor(as_json: bool) -> int:
+def doctor(as_report: bool, as_json: bool) -> int:
     """Show what is found, indexed, broken or about to be purged, and how to fix it.
 
-    The exit code is 1 when there is a problem that needs fixing.
+    The report of --report has versions, counts, settings and problems; no text and no file name of a transcript, and
+    secrets are redacted. The exit code is 1 when there is a problem that needs fixing.
     """
     from ... import open_archive
     from ...config import ConfigError, home_folder
     from .checks import Diagnosis, Problem, diagnose
 
+    library = None
     try:
-        found = diagnose(open_archive())
+        library = open_archive()
+        found = diagnose(library)
     except ConfigError as error:
         home = home_folder()
         found = Diagnosis(home=str(home), problems=[Problem("error", str(error), f"edit {home / 'config.toml'}")])
-    if as_json:
+    if as_report:
+        from .report import make_report, to_markdown
+
+        report = make_report(found, library)
+        if as_json:
+            print_json(report)
+        else:
+            click.echo(to_markdown(report), nl=False)
+    elif as_json:
         print_json(found)
     else:
         _show(found)
