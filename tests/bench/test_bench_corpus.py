@@ -40,7 +40,7 @@ class TestEvents:
     """Texts come in the sizes and with the words of real events."""
 
     def test_same_seed_same_bytes(self, texts: list[str]) -> None:
-        """On every machine: whoever changes the generator changes this digest, and all figures measured with it."""
+        """On every machine: a change of the generator changes this digest, and all figures measured with it."""
         assert digest(texts) == "6472b12adfa715f4"
 
     def test_fewer_are_the_first_of_more(self, texts: list[str]) -> None:
@@ -122,7 +122,7 @@ class TestClaudeHome:
         )
 
     def test_counts(self, home: tuple[Path, Home]) -> None:
-        """What is said to be written is there, counted record by record."""
+        """The counts agree with the records that were written."""
         folder, said = home
         files = list(folder.rglob("*.jsonl"))
         subagents = [path for path in files if path.parent.name == "subagents"]

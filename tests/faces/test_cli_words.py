@@ -82,7 +82,7 @@ class TestParseMoment:
 
     @pytest.mark.parametrize("text", ["", "soon", "3", "d3", "-3d", "2026-13-01", "2026-02-30", "999999y", "١d d"])
     def test_refuses_the_rest(self, text: str) -> None:
-        """What is not a time is None, not a guess."""
+        """Any other text is None, not a guess."""
         assert self.at(text) is None
 
 

@@ -37,7 +37,7 @@ class TestHelp:
                 assert any("--json" in parameter.opts for parameter in each.params), each.name
 
     def test_bare_in_a_pipe(self, backstory: Program) -> None:
-        """Help, and not a status nobody asked for."""
+        """Help, not the status."""
         assert backstory() == backstory("--help")
 
     def test_help_as_a_command(self, backstory: Program) -> None:
@@ -89,7 +89,7 @@ class TestErrors:
     def test_no_traceback(
         self, world: World, backstory: Program, monkeypatch: pytest.MonkeyPatch, error: Exception, message: str
     ) -> None:
-        """Whatever is raised is one line, and exit code 1."""
+        """Every exception becomes one line and exit code 1."""
 
         def fail(*_: object, **__: object) -> None:
             raise error
@@ -122,7 +122,7 @@ class TestErrors:
 
 class TestStatus:
     def test_json(self, world: World, backstory: Program) -> None:
-        """What the archive has, and a search that finds something."""
+        """The contents of the archive, and a search that finds something."""
         status = backstory("--json").json
 
         assert status["agents"] == ["claude-code"]

@@ -1,4 +1,4 @@
-"""What a terminal shows: lines that fit its width, whatever the text."""
+"""Output on a terminal: lines that fit its width, cut texts, the pager."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ class TestPager:
     def through(
         self, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
     ) -> Callable[[str, Iterable[str]], str]:
-        """What a terminal shows of some lines with this PAGER, and of a line after them."""
+        """Show lines in the terminal with this PAGER, then one line after them."""
 
         def show(pager: str, lines: Iterable[str]) -> str:
             monkeypatch.setenv("TERM", "xterm-256color")
@@ -188,7 +188,7 @@ class TestPager:
 class TestLongTexts:
     @pytest.mark.parametrize("markdown", [False, True])
     def test_are_cut(self, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], markdown: bool) -> None:
-        """A cut text shows its first lines and counts the others, whatever its length."""
+        """A cut text shows its first lines and counts the others, at any length."""
         monkeypatch.setenv("COLUMNS", "80")
         text = "\n".join(f"- line {number}" for number in range(50_000))
 

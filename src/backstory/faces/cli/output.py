@@ -44,7 +44,7 @@ def print_json(data: Any) -> None:
     encoded = msgspec.json.encode(data)
     if sys.stdout.isatty():
         encoded = msgspec.json.format(encoded, indent=2)
-    # As bytes: JSON is UTF-8 whatever the terminal's encoding.
+    # As bytes: JSON is UTF-8 in every locale.
     sys.stdout.flush()
     sys.stdout.buffer.write(encoded + b"\n")
     sys.stdout.buffer.flush()

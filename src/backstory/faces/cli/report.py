@@ -1,7 +1,7 @@
 """`backstory doctor --report`: the state of an installation, to paste into an issue.
 
 It has counts and kinds of errors, no text and no file name of a transcript. Paths below the home folder are cut after
-their first part, and secrets are redacted whatever the settings say.
+their first part, and secrets are redacted even if the settings turn that off.
 """
 
 from __future__ import annotations
