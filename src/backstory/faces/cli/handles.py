@@ -43,7 +43,7 @@ def find_id(archive: Archive, text: str) -> str:
     except InvalidId:
         turn = _TURN.fullmatch(text)
     given = turn[1] if turn else text
-    keys = _matching(archive, given)
+    keys = _fitting(archive, given)
     if len(keys) > 1:
         some = ", ".join(keys[:4]) + (", ..." if len(keys) > 4 else "")
         raise click.ClickException(f"{given!r} matches {len(keys)} sessions, give more of the id: {some}")
@@ -57,24 +57,24 @@ def unknown(text: str) -> str:
     return f"No session, turn or event matches {text!r}; backstory search and backstory sessions show ids"
 
 
-def _matching(archive: Archive, given: str) -> list[str]:
+def _fitting(archive: Archive, given: str) -> list[str]:
     """The keys of the sessions that begin with the given parts; only the one that is equal, if there is one."""
     from ...archive.base import SessionsRequest
 
     parts = given.split("/")
-    matching: list[str] = []
+    fitting: list[str] = []
     if not all(parts):
-        return matching
+        return fitting
     for session in archive.sessions(SessionsRequest(start=-_EVER, end=_EVER, limit=_ALL)):
         source, *native = session.key.split("/")
         if given in (session.key, "/".join(native)):
             return [session.key]
-        if _begins(parts, native) or (parts[0] == source and _begins(parts[1:], native)):
-            matching.append(session.key)
-    return sorted(matching)
+        if _fits(parts, native) or (parts[0] == source and _fits(parts[1:], native)):
+            fitting.append(session.key)
+    return sorted(fitting)
 
 
-def _begins(parts: list[str], native: list[str]) -> bool:
+def _fits(parts: list[str], native: list[str]) -> bool:
     return len(parts) == len(native) and all(full.startswith(part) for part, full in zip(parts, native, strict=True))
 
 

@@ -76,7 +76,8 @@ def make_report(found: Diagnosis, library: Library | None) -> Report:
         last_sync=rfc3339(finished) if finished else None,
         sources=_sources(found, library) if library and found.archive else [],
         settings=_changed(library.settings, Settings()) if library else {},
-        problems=[f"{problem.level}: {problem.message}" for problem in found.problems],
+        # Notes may quote a record, and need no action.
+        problems=[f"{problem.level}: {problem.message}" for problem in found.problems if problem.level != "note"],
         libraries=_libraries(),
     )
     return msgspec.convert(_without_home(egress_value(msgspec.to_builtins(report))), Report)
