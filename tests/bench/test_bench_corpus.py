@@ -65,9 +65,8 @@ class TestEvents:
         assert 0.6 < sum(count for _, count in counts.most_common(1000)) / total < 0.8
         assert len(counts) > 30_000
 
-    @pytest.mark.parametrize(
-        "pattern",
-        [
+    def test_what_agents_read(self, texts: list[str]) -> None:
+        for pattern in [
             r"\b[a-z]+_[a-z]+\b",
             r"\b[a-z]+[A-Z][a-z]+",
             r"\bsrc/\w+",
@@ -75,10 +74,8 @@ class TestEvents:
             r"\b[0-9a-f]{40}\b",
             r"^\[\{",
             r"^diff",
-        ],
-    )
-    def test_what_agents_read(self, texts: list[str], pattern: str) -> None:
-        assert sum(bool(re.search(pattern, text)) for text in texts) > 50
+        ]:
+            assert sum(bool(re.search(pattern, text)) for text in texts) > 50, pattern
 
 
 class TestQueries:

@@ -66,8 +66,9 @@ class TestSync:
 
         assert "1 part could not be understood." in backstory("sync").out
 
-    def test_while_another_process_reads(self, home: Path, backstory: Program) -> None:
-        """Once that one is through everything is read, and that is what was asked for."""
+    def test_while_another_process_reads(self, home: Path, backstory: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Waits for that process, and succeeds when it has read everything."""
+        monkeypatch.setattr("backstory.faces.cli.sync._GRACE_SECONDS", 0.1)
         backstory("sync")
         library = open_archive()
         writer = library.archive.writer()

@@ -123,19 +123,16 @@ class TestReading:
 
 
 class TestFit:
-    @pytest.mark.parametrize(
-        ("text", "cells", "fitted"),
-        [
+    def test_takes_exactly_so_many_cells(self) -> None:
+        for text, cells, fitted in [
             ("abc", 5, "abc  "),
             ("abcdef", 4, "abc…"),
             ("日本語", 4, "日 …"),
             ("日本語", 6, "日本語"),
             ("e\u0301a", 3, "e\u0301a "),
-        ],
-    )
-    def test_takes_exactly_so_many_cells(self, text: str, cells: int, fitted: str) -> None:
-        assert fit(text, cells) == fitted
-        assert width(fitted) == cells
+        ]:
+            assert fit(text, cells) == fitted, text
+            assert width(fitted) == cells, text
 
     def test_keeps_the_end_of_a_path(self) -> None:
         assert fit("/home/dev/shop", 8, keep_end=True) == "…ev/shop"
