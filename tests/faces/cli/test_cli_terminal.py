@@ -170,6 +170,7 @@ class TestPager:
         """Everything is printed."""
         assert through("", ["line"]) == "line\nafter it\n"
         assert through("no-such-pager -x", ["line"]) == "line\nafter it\n"
+        assert through("less '", ["line"]) == "line\nafter it\n"
 
     def test_options_of_less(
         self, through: Callable[[str, Iterable[str]], str], monkeypatch: pytest.MonkeyPatch

@@ -98,13 +98,16 @@ class Terminal(Console):
 
 
 def _enough_chars(lines: int, room: int) -> int:
-    """The characters of a text that fill so many lines, so that a long text is not laid out for its beginning only."""
+    """The number of characters that fill so many lines: only that much of a long text is laid out."""
     return lines * (room + 1) * _CHARS_PER_CELL
 
 
 def _pager() -> list[str] | None:
-    """The command of the user's pager, by default `less`; None when it is not installed."""
-    command = shlex.split(os.environ.get("PAGER", "less"))
+    """The command of the user's pager, by default `less`; None when it is not installed or not a command."""
+    try:
+        command = shlex.split(os.environ.get("PAGER", "less"))
+    except ValueError:
+        return None
     return command if command and shutil.which(command[0]) else None
 
 
