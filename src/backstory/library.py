@@ -372,8 +372,8 @@ class Library:
         from msgspec import to_builtins
 
         from .egress import egress
+        from .model import parse_rfc3339
         from .toolsets.capsules.store import database_trouble
-        from .toolsets.history.times import parse_rfc3339
 
         since, until = (parse_rfc3339(options.get(name) or "") for name in ("since", "until"))
         try:

@@ -10,8 +10,7 @@ import click
 from rich.table import Table
 
 from ...egress import egress
-from .output import hint, warn
-from .render import facts, headline, highlight, put, put_command, put_facts, since, stdout_console
+from .output import facts, headline, highlight, hint, put, put_command, put_facts, since, stdout_console, warn
 from .words import plural
 
 # More capsules among the hits of a search are counted, not shown.
