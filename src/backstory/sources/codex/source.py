@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from ...model import parse_time
-from ..base import Lookup, Parser, Transcript
+from ..base import Lookup, Parser, Source, Transcript
 from .history import ThreadHistory
 from .legacy import is_bare_record, json_records, open_envelope
 from .lifecycle import parents
@@ -32,7 +32,7 @@ _HEADER_LINES = 20
 _SESSIONS = re.compile(r"(.*)[/\\](?:archived_)?sessions[/\\]")
 
 
-class Codex:
+class Codex(Source):
     name = "codex"
 
     def __init__(self) -> None:
