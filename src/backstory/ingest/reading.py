@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from ..archive.base import FileRow
-from ..sources.base import Item, Lookup, Parser
+from ..sources.base import Item, Lookup, Parser, Stored
 from .families import Standing
 from .lines import BrokenLine, decode_line, lines
 from .scan import Changed, is_append, open_transcript, prefix_digest, stored_path
@@ -69,7 +69,9 @@ class Reading:
             return change.source.records(change.path)
         since = None
         if before is not None and before.size >= 0 and before.state is not None:
-            self.from_start, since = False, before.mtime_ns // 1_000_000 - _OVERLAP_MS
+            self.from_start = False
+            updated = before.mtime_ns // 1_000_000 - _OVERLAP_MS
+            since = Stored(session=change.transcript.session, updated=updated, version=before.size)
             self.standing = Standing.split(before.state)[0] or self.standing
             self._row.errors, self._row.last_error = before.errors, before.last_error
         return change.source.changes(change.store, change.transcript.session, since)

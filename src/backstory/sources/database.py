@@ -7,11 +7,13 @@ checkpoint is made.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 BUSY_SECONDS = 1.0
+_PAGE = 200
 _HEADER_BYTES = 20
 _WAL = 2
 # Locked, busy, out of memory, an error of the disk: they pass. Everything else is in the file.
@@ -23,18 +25,17 @@ def open_database(path: Path) -> Iterator[sqlite3.Connection]:
     """A connection whose rows have names. Raises OSError for what may pass, such as a lock, and ValueError for a file
     that is no database or is damaged.
 
-    A database in WAL mode without its `-wal` file is closed. Even a read-only connection would leave that file and
-    `-shm` behind, so it is read as a file that does not change, and it is an OSError if it does.
+    A database in WAL mode whose `-wal` file is empty or not there has everything in its own file. Even a read-only
+    connection would write `-shm` beside it, so it is read as a file that does not change. It is an OSError if it does.
     """
     try:
         before = _state(path)
-        closed = before is not None
-        uri = f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if closed else ''}"
+        uri = f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if before else ''}"
         with closing(sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None)) as connection:
             connection.row_factory = sqlite3.Row
             connection.text_factory = _text
             yield connection
-        if closed and _state(path) != before:
+        if before and _state(path) != before:
             raise OSError(f"{path.name} changed while it was read")
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
@@ -51,11 +52,27 @@ def columns(database: sqlite3.Connection, table: str) -> frozenset[str]:
     return frozenset(row["name"] for row in database.execute(f"PRAGMA table_info({table})"))
 
 
+def pages(
+    database: sqlite3.Connection, query: str, parameters: Mapping[str, Any], *, after: int = -1
+) -> Iterator[sqlite3.Row]:
+    """The rows of a query whose `id` is above `:after`, in the order of their ids, with one short query for each page:
+    the query takes `:after` and `:limit`."""
+    while True:
+        rows = database.execute(query, {**parameters, "after": after, "limit": _PAGE}).fetchall()
+        yield from rows
+        if len(rows) < _PAGE:
+            return
+        after = rows[-1]["id"]
+
+
 def _state(path: Path) -> tuple[int, int, int] | None:
-    """What shows a change of a closed database in WAL mode; None for one that is open or in another mode."""
+    """What shows a change of a database in WAL mode that has no log; None for one that has, or is in another mode."""
     with path.open("rb") as stream:
         header = stream.read(_HEADER_BYTES)
-    if len(header) < _HEADER_BYTES or header[18] != _WAL or path.with_name(f"{path.name}-wal").exists():
+    if len(header) < _HEADER_BYTES or header[18] != _WAL:
+        return None
+    log = path.with_name(f"{path.name}-wal")
+    if log.exists() and log.stat().st_size:
         return None
     status = path.stat()
     return status.st_ino, status.st_size, status.st_mtime_ns

@@ -68,6 +68,11 @@ def decode_or_none(data: bytes | str | None) -> Any:
         return None
 
 
+def encode(value: Any) -> str:
+    """A value as JSON, for a text."""
+    return msgspec.json.encode(value).decode()
+
+
 def read_document(path: Path) -> Any:
     """The JSON document in a file. Raises OSError, and ValueError for anything else."""
     if path.stat().st_size > MAX_DOCUMENT_BYTES:
