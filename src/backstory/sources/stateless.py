@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -11,6 +12,17 @@ from .fields import integer
 
 _BY_MODEL = (EventType.ASSISTANT_RESPONSE, EventType.REASONING, EventType.TOOL_CALL)
 _OF_TOOL = (EventType.TOOL_CALL, EventType.TOOL_RESPONSE)
+
+
+# "Command exited with code 3", "Exit code: 3", "exit_code=3", "<return-code>3".
+_EXIT_CODE = re.compile(r"(?:exit(?:ed with)?[ _]code|return-code>)[^\w-]{0,3}(-?\d{1,10})\b", re.IGNORECASE)
+_NEAR_END = 400
+
+
+def exit_code_in(text: str) -> int | None:
+    """The exit code that an agent tells only in the text of a tool's result, at its beginning or end."""
+    found = _EXIT_CODE.search(text[:_NEAR_END]) or _EXIT_CODE.search(text[-_NEAR_END:])
+    return int(found[1]) if found else None
 
 
 class Stateless:
@@ -34,7 +46,7 @@ class Writer:
         self.ts = ts
         self.model = model
         self._cwd = cwd
-        self._usage_key: bytes | None = None
+        self.usage_key: bytes | None = None
 
     def uid(self, *part: str) -> bytes:
         return digest(*self._identity, *part)
@@ -45,7 +57,7 @@ class Writer:
         fields.setdefault("cwd", self._cwd)
         if kind in _BY_MODEL:
             fields.setdefault("model", self.model)
-            fields.setdefault("usage_key", self._usage_key)
+            fields.setdefault("usage_key", self.usage_key)
         if kind in _OF_TOOL:
             fields.setdefault("originating_model", self.model)
         return Event(uid=self.uid(part), type=kind, text=text, replaces=True, **fields)
@@ -82,9 +94,9 @@ class Writer:
         if not any(numbers):
             return []
         fresh, output, cache_read, cache_write, reasoning = numbers
-        self._usage_key = self.uid("usage")
+        self.usage_key = self.uid("usage")
         usage = Usage(
-            key=self._usage_key,
+            key=self.usage_key,
             model=self.model,
             ts=fields.pop("ts", None) or self.ts,
             input_tokens=fresh + cache_read + cache_write,
