@@ -9,13 +9,21 @@ from ...model import EventType, digest
 from ..base import About, Event, Item, TurnEnd
 from .answers import AGENT_TOOLS, QUESTIONS
 from .children import Children
-from .content import blocks_of, count_images, readable, string
-from .entry import Entry
-from .prompts import Part, Piece, is_assignment, is_hook_stop, is_summary, split_prompt
-from .results import exit_code_of, response_text
-from .state import Call, State, Thread, Waiting, remember
-
-__all__ = ["MACHINES", "add_pieces", "add_prompt", "add_waiting", "read_input"]
+from .content import (
+    Part,
+    Piece,
+    blocks_of,
+    count_images,
+    exit_code_of,
+    is_assignment,
+    is_hook_stop,
+    is_summary,
+    readable,
+    response_text,
+    split_prompt,
+    string,
+)
+from .state import Call, Entry, State, Thread, Waiting, remember
 
 # Who speaks, where the record says (`promptSource`, `turnOrigin`, `origin.kind`). Other values are left open.
 _PEOPLE = {"human", "queued", "sdk", "typed"}

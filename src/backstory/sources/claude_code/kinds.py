@@ -12,8 +12,6 @@ from typing import Any, NamedTuple
 from ...model import EventType
 from .content import raw_text, readable
 
-__all__ = ["ATTACHMENTS", "SKIPPED_ATTACHMENTS", "SKIPPED_RECORDS", "SKIPPED_SUBTYPES", "SUBTYPES", "TITLES", "Reading"]
-
 Table = dict[str, Any]
 
 

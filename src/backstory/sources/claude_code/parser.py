@@ -10,21 +10,14 @@ import msgspec
 
 from ...model import EventType, digest
 from ..base import About, Event, Item, Transcript, TurnEnd
-from .answers import is_synthetic, read_answer
-from .children import Children
-from .content import count_images, readable, string
-from .entry import Entry
-from .exchanges import begin_exchange, mark_answers, mark_user
-from .helpers import displaced_records
+from .answers import begin_exchange, is_synthetic, mark_answers, mark_user, read_answer
+from .children import Children, displaced_records, read_sidecar
+from .content import Part, count_images, is_notification, is_slash_command, readable, split_prompt, string
 from .inputs import MACHINES, add_pieces, add_prompt, add_waiting, read_input
 from .kinds import ATTACHMENTS, SKIPPED_ATTACHMENTS, SKIPPED_RECORDS, SKIPPED_SUBTYPES, SUBTYPES, TITLES, Reading
-from .layout import agent_id, session_folder
-from .prompts import Part, is_notification, is_slash_command, split_prompt
-from .sidecars import read_sidecar
-from .state import State, Thread, remember
+from .layout import Projects, agent_id, session_folder
+from .state import Entry, State, Thread, remember
 from .usage import usage_key
-
-__all__ = ["ClaudeCodeParser"]
 
 _MAX_SUMMARIES = 64
 _MAX_TWINS = 4096
@@ -40,7 +33,7 @@ _FACTS = {
 
 
 class ClaudeCodeParser:
-    def __init__(self, transcript: Transcript, state: dict[str, Any] | None) -> None:
+    def __init__(self, transcript: Transcript, state: dict[str, Any] | None, projects: Projects) -> None:
         path, parent = transcript.path, transcript.parent
         if state is None:
             self._state = State(main=Thread(child=parent is not None))
@@ -52,8 +45,8 @@ class ClaudeCodeParser:
         self._folder = session_folder(path)
         if agent_id(path) and parent and self._folder == path.with_suffix(""):
             self._folder = path.with_name(parent)  # before 2.0.60 or so subagents lay beside their session
-        self._children = Children(self._state, transcript.session, parent or transcript.session, self._folder)
-        self._displaced = displaced_records(self._folder) if parent is None else {}
+        self._children = Children(self._state, transcript.session, parent or transcript.session, self._folder, projects)
+        self._displaced = displaced_records(self._folder, projects) if parent is None else {}
         self._handlers = {
             "cost-state": self._read_costs,
             "queue-operation": self._read_queue,
@@ -100,7 +93,7 @@ class ClaudeCodeParser:
     # ---- the conversation
 
     def _recover(self, record: dict[str, Any]) -> list[Item]:
-        """What should stand before this record, and stands in another file (see `helpers`)."""
+        """What should stand before this record, and stands in another file (`displaced_records`)."""
         items: list[Item] = []
         for name in ("parentUuid", "logicalParentUuid"):
             lost = self._displaced.pop(string(record, name) or "", None)

@@ -1,16 +1,15 @@
-"""What the parser remembers between two reads of a growing transcript: everything bounded, all of it JSON."""
+"""The state of a parser between two reads of a growing transcript: everything bounded, all of it JSON."""
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from msgspec import Struct, field
 
-from ..base import Event
-from .costs import Costs
-from .queue import PromptQueue
-
-__all__ = ["Call", "State", "Thread", "Waiting", "remember"]
+from ...model import EventType, digest, parse_time
+from ..base import Event, Item, TurnEnd
+from .content import is_notification, raw_text, readable
+from .usage import Costs
 
 _V = TypeVar("_V")
 
@@ -85,6 +84,111 @@ class Thread(Struct, omit_defaults=True):
     """Tool responses that were written before their call, as they were told without it."""
 
 
+_LIMIT = 64
+
+
+class Queued(Struct, array_like=True):
+    text: str
+    typed: str
+    """When it was typed, as the record has it: part of its identity."""
+    absorbed: str = ""
+    """When the agent got it."""
+
+
+class PromptQueue(Struct):
+    """The prompts a person typed while the agent was busy.
+
+    `queue-operation` records say what happens to them: `enqueue` (with the text), then one of
+    - `dequeue`: submitted when the agent was done; the user record that follows carries the text;
+    - `remove`: handed to the agent between two tool calls. Since about 2.1.75 a `queued_command` attachment follows and
+      carries the text, mostly before the agent goes on. Before, nothing does: the prompt stands nowhere but in its
+      `enqueue`, though the agent answers it. A user record with `queueTranscriptOnly` may repeat it;
+    - `popAll`: taken back by the person to be edited.
+    A prompt that never left the queue was never seen by the agent: it is none.
+    """
+
+    waiting: list[Queued] = []
+    absorbed: list[Queued] = []
+    """Handed to the agent; whether a record of their own follows shows when the agent goes on."""
+    told: list[str] = []
+    """Digests of prompts that were told without an attachment of their own, which may come late."""
+    attached: list[str] = []
+    """Digests of prompts that came as an attachment, which a user record may repeat."""
+    submitted: str | None = None
+
+    def apply(self, record: dict[str, Any]) -> None:
+        operation = record.get("operation")
+        text = readable(record.get("content")).strip()
+        stamp = str(record.get("timestamp") or "")
+        if operation == "enqueue":
+            if text:
+                self.waiting = [*self.waiting[1 - _LIMIT :], Queued(text, stamp)]
+        elif operation == "remove":
+            if item := self._take(text):
+                item.absorbed = stamp
+                self.absorbed = [*self.absorbed[1 - _LIMIT :], item]
+        elif operation == "dequeue":
+            item = self._take(text)
+            self.submitted = item.text if item else None
+        elif operation == "popAll":
+            self.waiting = []
+
+    def claim(self, text: str) -> bool:
+        """A record carries this prompt: whether it came out of the queue, which forgets it."""
+        text = text.strip()
+        if self.submitted == text:
+            self.submitted = None
+            return True
+        for items in (self.absorbed, self.waiting):
+            for position, item in enumerate(items):
+                if item.text == text:
+                    del items[position]
+                    return True
+        return False
+
+    def drain(self) -> list[Queued]:
+        """The prompts the agent got that no record of their own followed."""
+        items, self.absorbed = self.absorbed, []
+        if items:
+            self.told = [*self.told, *(_mark(item.text) for item in items)][-_LIMIT:]
+        return items
+
+    def attach(self, text: str) -> bool:
+        """A prompt arrives as an attachment: whether it is new, or was told already without it."""
+        if not self.claim(text) and _cross_off(self.told, text):
+            return False
+        self.attached = [*self.attached, _mark(text)][-_LIMIT:]
+        return True
+
+    def repeat(self, text: str) -> bool:
+        """A user record repeats a prompt that went through the queue, for the transcript alone: whether it is new."""
+        if _cross_off(self.attached, text) or _mark(text) in self.told:
+            return False
+        self.claim(text)
+        self.told = [*self.told, _mark(text)][-_LIMIT:]
+        return True
+
+    def _take(self, text: str) -> Queued | None:
+        """The item with this text. Records mostly do not say which: then people go before background tasks."""
+        position = next((n for n, item in enumerate(self.waiting) if item.text == text), None)
+        if position is None and not text:
+            typed = (n for n, item in enumerate(self.waiting) if not is_notification(item.text))
+            position = next(typed, 0 if self.waiting else None)
+        return None if position is None else self.waiting.pop(position)
+
+
+def _mark(text: str) -> str:
+    return digest(text.strip()).hex()
+
+
+def _cross_off(marks: list[str], text: str) -> bool:
+    """Whether the text is among them, which is true once."""
+    if (mark := _mark(text)) not in marks:
+        return False
+    marks.remove(mark)
+    return True
+
+
 class State(Struct, omit_defaults=True):
     main: Thread
     children: dict[str, Thread] = {}
@@ -120,3 +224,46 @@ def remember(table: dict[str, _V], key: str, value: _V, limit: int) -> None:
     table[key] = value
     if len(table) > limit:
         del table[next(iter(table))]
+
+
+class Entry:
+    """One record being read: its thread, its time and the items it gives."""
+
+    __slots__ = ("identity", "items", "record", "thread", "ts")
+
+    def __init__(self, record: dict[str, Any], thread: Thread, identity: str, items: list[Item]) -> None:
+        self.record = record
+        self.thread = thread
+        self.identity = identity
+        """The record's uuid, which copies keep, or what stands in for it."""
+        self.items = items
+        self.ts = parse_time(record.get("timestamp"))
+
+    def add(self, part: str, kind: EventType, text: str, **more: Any) -> Event:
+        """An event for a part of the record; the part's name makes it unique and does not depend on other parts."""
+        event = Event(
+            uid=digest("claude-code", self.identity, part),
+            type=kind,
+            text=text,
+            ts=self.ts,
+            session=self.thread.session,
+            cwd=self.thread.cwd,
+            **more,
+        )
+        self.items.append(event)
+        return event
+
+    def add_unknown(self) -> None:
+        self.add("raw", EventType.UNKNOWN, raw_text(self.record))
+
+    def add_stop(self, part: str, text: str, **more: Any) -> None:
+        """Something other than an answer that stops the agent. After an answer that ended the turn there is nothing
+        left to stop, and the answer stays the end."""
+        self.add(part, EventType.RUNTIME, text, ends_turn=not self.thread.ended, **more)
+        self.thread.ended = True
+
+    def end_turn(self) -> None:
+        """The record says that the turn is over; it can only mean one in which the agent did something."""
+        if self.thread.answered:
+            self.items.append(TurnEnd(session=self.thread.session))
+            self.thread.ended = True

@@ -7,10 +7,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from .fields import integer
+from ..fields import integer
 from .session import fingerprint
-
-__all__ = ["Output", "as_json", "as_mapping", "duration", "read_mcp", "read_output", "without_repeats"]
 
 # {"output": "...", "metadata": {"exit_code": 0, ...}} as a string: shell and apply_patch of 2025.
 _WRAPPED = re.compile(r'\s*\{\s*"(?:output|metadata)"\s*:')

@@ -11,8 +11,6 @@ from msgspec import Struct, field
 from ...model import EventType, digest
 from ..base import About, Event, Lookup
 
-__all__ = ["CLOSING", "EVENT", "ITEM", "SCRIPT", "TURN_ITEM", "Call", "Session", "State", "fingerprint"]
-
 # The forms in which Codex writes the same message. Each message appears at most once in each form, in any order:
 # a message is new unless the same text, so far without this form, is already there in another one.
 ITEM: Final = 1  # response_item: what the model was sent and what it answered

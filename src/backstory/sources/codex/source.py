@@ -11,13 +11,8 @@ import msgspec
 
 from ...model import parse_time
 from ..base import Lookup, Parser, Transcript
-from .history import ThreadHistory
-from .legacy import is_bare_record, json_records, open_envelope
-from .lifecycle import parents
-from .parser import RolloutParser
-from .table import RECORDS
-
-__all__ = ["Codex"]
+from .lifecycle import ThreadHistory, parents
+from .parser import RECORDS, RolloutParser, is_bare_record, json_records, open_envelope
 
 _NOT_ROLLOUTS = {"history.jsonl", "session_index.jsonl"}
 _UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", re.IGNORECASE)

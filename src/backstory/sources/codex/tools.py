@@ -15,39 +15,9 @@ from typing import Any
 
 from ...model import EventType
 from ..base import Event, Item
-from .fields import Payload, integer, local_path, mapping_of, text_of
+from ..fields import Payload, integer, local_path, mapping_of, text_of
 from .outputs import Output, as_json, as_mapping, duration, read_mcp, read_output, without_repeats
 from .session import EVENT, ITEM, SCRIPT, TURN_ITEM, Session
-
-__all__ = [
-    "collab_end",
-    "custom_tool_call",
-    "dynamic_tool_call",
-    "exec_command_end",
-    "function_call",
-    "image_generation",
-    "image_generation_end",
-    "item_collab",
-    "item_command",
-    "item_dynamic_tool",
-    "item_extension",
-    "item_file_change",
-    "item_image_generation",
-    "item_image_view",
-    "item_mcp_tool",
-    "item_sub_agent",
-    "item_web_search",
-    "local_shell_call",
-    "mcp_tool_call_end",
-    "patch_apply_end",
-    "sub_agent_activity",
-    "tool_output",
-    "tool_search_call",
-    "tool_search_output",
-    "view_image",
-    "web_search_call",
-    "web_search_end",
-]
 
 # Tools whose answer is a person's.
 _QUESTIONS = {"request_user_input"}

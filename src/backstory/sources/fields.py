@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-__all__ = ["Payload", "integer", "local_path", "mapping_of", "text_of"]
-
 Payload = dict[str, Any]
 
 
