@@ -1,4 +1,4 @@
-"""Reading fields whose type is only what one hopes for."""
+"""Typed reading of fields: a value of another type than the expected one counts as missing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Payload = dict[str, Any]
 
 
 def text_of(payload: Payload, *keys: str) -> str | None:
-    """The first of the fields that is a text with something in it."""
+    """The first of the fields that is a non-empty string."""
     for key in keys:
         value = payload.get(key)
         if isinstance(value, str) and value:

@@ -36,7 +36,7 @@ def read_answer(entry: Entry, message: dict[str, Any], state: State) -> None:
 
 
 def is_synthetic(record: dict[str, Any], message: dict[str, Any]) -> bool:
-    """Whether Claude Code wrote the record in the model's name."""
+    """True when Claude Code wrote the record in the model's name."""
     return message.get("model") == _SYNTHETIC or record.get("isApiErrorMessage") is True
 
 
@@ -88,13 +88,14 @@ def _follow(thread: Thread, event: Event) -> None:
 
 
 def _tells_reasons(version: str | None) -> bool:
-    """Whether a message without a stop reason was cut off; before, and where nothing is known, it may be whole."""
+    """True when a message without a stop reason was cut off; in older versions, and where nothing is known, it may be
+    whole."""
     parts = (version or "").split(".")[:3]
     return len(parts) == 3 and all(map(str.isdecimal, parts)) and tuple(map(int, parts)) >= _STOP_REASONS_SINCE
 
 
 def _tell_usage(entry: Entry, message: dict[str, Any], key: bytes, state: State) -> None:
-    """Tokens are repeated in every record of a message, and may grow: told when there is something new."""
+    """Tokens are repeated in every record of a message, and may grow: yielded when they have changed."""
     usage = read_usage(message, entry.record, key)
     if usage is None:
         return
@@ -128,7 +129,7 @@ def _read_block(entry: Entry, part: str, block: Any, model: str | None, state: S
         )
     type_, text = _plain_block(kind, block)
     # Since 2.1.100 or so every message begins with a thinking block that has a signature and no text; some models begin
-    # with an empty line. And what was told of this message is not told again.
+    # with an empty line. And events of this message are not yielded twice.
     if not text.strip() or not _is_new(entry, kind, text):
         return None
     return entry.add(part, type_, text, model=model)
@@ -195,7 +196,7 @@ def _call(tool: str, arguments: Any, model: str | None) -> Call:
 
 
 def _is_new(entry: Entry, kind: str, content: str) -> bool:
-    """Whether this block of the message was not told yet. (Nothing else is ever taken for a repetition.)"""
+    """True for a block of the message that was not yielded yet. (Nothing else is ever taken for a repetition.)"""
     mark = digest(kind, content).hex()
     if mark in entry.thread.blocks:
         return False
@@ -219,8 +220,8 @@ def mark_user(entry: Entry, message: dict[str, Any], items: Iterable[Item]) -> N
     text = _text(entry.record, message.get("content"))
     if text is None:
         return
-    told = (event for event in _own(entry, items) if event.type is not EventType.TOOL_RESPONSE)
-    begin_exchange(next(told, None) or entry.add("exchange", EventType.SYSTEM, text), text)
+    spoken = (event for event in _own(entry, items) if event.type is not EventType.TOOL_RESPONSE)
+    begin_exchange(next(spoken, None) or entry.add("exchange", EventType.SYSTEM, text), text)
 
 
 def begin_exchange(event: Event, text: str) -> None:
@@ -240,7 +241,7 @@ def mark_answers(entry: Entry, message: dict[str, Any], items: Iterable[Item]) -
 
 
 def _own(entry: Entry, items: Iterable[Item]) -> Iterator[Event]:
-    """The events of the session; a record may also tell of a subagent."""
+    """The events of the session; a record may also hold some of a subagent."""
     return (item for item in items if isinstance(item, Event) and item.session == entry.thread.session)
 
 
@@ -262,5 +263,5 @@ def _text(record: dict[str, Any], content: Any) -> str | None:
 
 
 def _is_typed(text: str) -> bool:
-    """Whether a text among the blocks of a list is a person's: Claude Code puts others there, too."""
+    """True for a person's text among the blocks of a list: Claude Code puts others there, too."""
     return bool(text.strip()) and text.strip() not in _INTERRUPTS and not has_only_tags(text, _INJECTED_TAGS)

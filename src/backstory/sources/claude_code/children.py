@@ -50,11 +50,11 @@ class Children:
         return thread
 
     def is_inline(self, session: str) -> bool:
-        """Whether this transcript holds the child's records."""
+        """True when this transcript holds the child's records."""
         return session in self._state.children
 
     def link(self, session: str, call_id: str | None, title: str | None) -> About | None:
-        """What there is to tell of a child, once; the call that started it may become known later than the child."""
+        """The link of a child to its parent, once; the call that started it may become known later than the child."""
         known = self._state.agents.get(session)
         if known or known == (call_id or ""):
             return None
@@ -64,7 +64,7 @@ class Children:
         )
 
     def of_sidechain(self, record: dict[str, Any], main: Thread) -> tuple[Thread, About | None]:
-        """Whose a record marked as a subagent's is: old transcripts only tell by the chain of parents."""
+        """The thread of a record marked as a subagent's: in old transcripts only the chain of parents identifies it."""
         if agent := string(record, "agentId"):
             return self.thread(self.session_of(agent)), None
         chains = self._state.chains
@@ -86,7 +86,7 @@ class Children:
         return self.link(session, None, None)
 
     def started_by(self, call_id: str) -> str | None:
-        """The child a call started, where the transcript told before the call was answered."""
+        """The child a call started, where the transcript says so before the call is answered."""
         return next((session for session, call in self._state.agents.items() if call == call_id), None)
 
 
@@ -142,7 +142,7 @@ def displaced_records(folder: Path, projects: Projects) -> dict[str, dict[str, A
 
 
 def holds_displaced(path: Path) -> bool:
-    """Whether a helper's file holds records of the session."""
+    """True when a helper's file holds records of the session."""
     return bool(_before_assignment(path))
 
 

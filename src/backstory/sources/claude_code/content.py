@@ -13,7 +13,7 @@ import msgspec
 
 
 def string(table: Any, name: str) -> str | None:
-    """A field that is a text with something in it; whatever else stands there is as good as nothing."""
+    """A field that is a non-empty string; None for any other value."""
     value = table.get(name) if isinstance(table, dict) else None
     return value if isinstance(value, str) and value else None
 
@@ -74,7 +74,7 @@ _EXIT_CODE_FIELDS = ("exitCode", "exit_code")
 
 
 def response_text(block: dict[str, Any], result: Any, folder: Path | None) -> str:
-    """What the tool answered. A long answer is only a preview in the record: the whole is in a file of the session's
+    """The text of a tool response. A long one is only a preview in the record: the whole is in a file of the session's
     `folder`, or in the `toolUseResult` beside it."""
     text = readable(block.get("content"))
     details = result if isinstance(result, dict) else {}
@@ -89,7 +89,7 @@ def response_text(block: dict[str, Any], result: Any, folder: Path | None) -> st
 
 
 def exit_code_of(text: str, result: Any, failed: bool) -> int | None:
-    """The exit code where one was recorded; success alone does not tell."""
+    """The exit code where one was recorded; success alone has none."""
     if isinstance(result, dict):
         task = result.get("task")
         for place in (result, task if isinstance(task, dict) else {}):
@@ -155,7 +155,7 @@ class Part(Enum):
     SHELL = auto()
     """A shell command typed at the prompt, as "!command". The model may go on with its output."""
     OUTPUT = auto()
-    """What such a command printed."""
+    """The output of such a command."""
     INTERRUPT = auto()
     """The marker that the person stopped the agent."""
 
@@ -222,7 +222,7 @@ def is_assignment(text: str) -> bool:
 
 
 def is_hook_stop(text: str) -> bool:
-    """What stands in the place of an answer when a hook did not let a prompt through."""
+    """The stand-in for an answer when a hook did not let a prompt through."""
     return text == _HOOK_STOP or text.startswith(f"{_HOOK_STOP}: ")
 
 
@@ -231,7 +231,7 @@ def is_slash_command(text: str) -> bool:
 
 
 def has_only_tags(text: str, names: tuple[str, ...]) -> bool:
-    """Whether the text is tags whose names begin like one of these, with nothing outside of them."""
+    """True when the text is tags whose names begin like one of these, with nothing outside of them."""
     position = 0
     while (tag := _TAG.match(text, position)) and tag[1].startswith(names):
         end = text.find(f"</{tag[1]}>", tag.end())
@@ -242,7 +242,7 @@ def has_only_tags(text: str, names: tuple[str, ...]) -> bool:
 
 
 def is_summary(text: str) -> bool:
-    """What a compaction left of the conversation, in a record that stands where such a summary does."""
+    """The summary of a compaction, in a record that stands where such a summary does."""
     return text.lstrip().startswith(_SUMMARY)
 
 

@@ -73,7 +73,7 @@ def _read_spoken(entry: Entry, spoken: list[Any], state: State) -> None:
         thread.ended = True
         return
     if not thread.started and not meta and (text.strip() if thread.child else is_assignment(text)):
-        pieces = [Piece(Part.PROMPT, text)]  # the task it was given, whatever it looks like
+        pieces = [Piece(Part.PROMPT, text)]  # the task it was given, even if it looks like a command
     else:
         pieces = [piece for block in spoken for piece in split_prompt(readable(block), typed=person)]
     typed = not meta and not _is_by_a_machine(record, thread)
@@ -90,7 +90,7 @@ def _read_spoken(entry: Entry, spoken: list[Any], state: State) -> None:
 
 
 def _speakers(record: dict[str, Any]) -> set[str | None]:
-    """Who speaks, in the record's own words."""
+    """The speaker, by the record's own fields."""
     return {string(record, "turnOrigin"), string(record.get("origin"), "kind"), string(record, "promptSource")}
 
 

@@ -1,4 +1,4 @@
-"""Where things are on disk, and which session a file belongs to by its place.
+"""The files of Claude Code on disk, and the session that each belongs to by its place.
 
     projects/<slug>/<session>.jsonl                                a session
     projects/<slug>/<session>/subagents/**/agent-<id>.jsonl        its subagents (workflows nest folders)
@@ -12,7 +12,7 @@ A subagent's session is `<session>/agent-<id>`: agent ids are short and only uni
 A session that changes its working directory goes on in the folder of the new one, under the same id.
 
 Left aside: `history.jsonl` beside `projects` keeps the prompts of transcripts that were purged, without their answers
-and without the ids by which they could be told from those that were read while the transcripts were there.
+and without the ids by which they could be distinguished from those that were read while the transcripts were there.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ def roots_of(home: Path, environ: Mapping[str, str]) -> list[Path]:
 
 
 def is_transcript_name(path: Path) -> bool:
-    """Whether a path may be a transcript, by its name alone."""
+    """True for a path that may be a transcript, by its name alone."""
     parts = path.parts
     if "tool-results" in parts:
         return False
-    if path.suffix == ".json":  # a session exported as one document; its beginning tells
+    if path.suffix == ".json":  # a session exported as one document, or any other: `describe` decides
         return not path.name.endswith((".meta.json", "-index.json")) and DESKTOP not in parts
     if path.suffix != ".jsonl" or path.name in _NOT_TRANSCRIPTS:
         return False
@@ -99,7 +99,7 @@ class Projects:
 
     def __init__(self) -> None:
         self._listings: dict[Path, tuple[float, dict[str, list[str]]]] = {}
-        """When each folder of projects was listed, and the slugs that hold a name."""
+        """By folder of projects: the time it was listed, and the slugs that hold each name."""
 
     def parts_of(self, path: Path) -> list[Path]:
         """The session's transcript or folder: this one, and those below the other working directories it was in."""

@@ -62,7 +62,7 @@ class ClaudeCodeParser:
         if type(record) is not dict:
             raise ValueError(f"not a JSON object but {type(record).__name__}")
         kind = string(record, "type") or ""
-        if kind == "progress":  # half of all records: ticks of hooks and commands, whose outcome is told elsewhere
+        if kind == "progress":  # half of all records: ticks of hooks and commands, whose outcome stands elsewhere
             data = record.get("data")
             if type(data) is dict and data.get("type") == "agent_progress":
                 return self._read_nested(record, data)
@@ -93,7 +93,7 @@ class ClaudeCodeParser:
     # ---- the conversation
 
     def _recover(self, record: dict[str, Any]) -> list[Item]:
-        """What should stand before this record, and stands in another file (`displaced_records`)."""
+        """The records that belong before this one, and stand in another file (`displaced_records`)."""
         items: list[Item] = []
         for name in ("parentUuid", "logicalParentUuid"):
             lost = self._displaced.pop(string(record, name) or "", None)
@@ -153,7 +153,7 @@ class ClaudeCodeParser:
         return self._in_folder and thread is self._state.main
 
     def _identity(self, record: dict[str, Any], thread: Thread) -> str:
-        """What names the record in every copy: its uuid, else all it says and the how-manieth it is to say so."""
+        """The identity of the record in every copy: its uuid, else its content and the count of equal ones so far."""
         state = self._state
         if uuid := string(record, "uuid"):
             if thread is state.main:
@@ -171,7 +171,7 @@ class ClaudeCodeParser:
         return f"{mark} {count}"
 
     def _tell_about(self, record: dict[str, Any], thread: Thread, items: list[Item]) -> None:
-        """Where and with what the session goes on, when that has changed."""
+        """The folder, branch and version of the session, when they have changed."""
         state = self._state
         news: dict[str, Any] = {}
         if (cwd := record.get("cwd")) != thread.cwd and isinstance(cwd, str) and cwd:
@@ -211,7 +211,7 @@ class ClaudeCodeParser:
         return items
 
     def _go_on(self, record: dict[str, Any], message: dict[str, Any], items: list[Item]) -> None:
-        """A message of the model begins: what it answers, where that could not be told before."""
+        """A message of the model begins: the prompts it answers, where that was not known before."""
         if is_synthetic(record, message):
             self._state.waiting = None
         else:

@@ -151,8 +151,8 @@ class _First:
 
     @property
     def is_copy(self) -> bool:
-        """Whether it says that its opening is a copy of another session's, or shows it: what Claude Code wrote above
-        the opening when it began the file is later than the opening."""
+        """True when the opening is a copy of another session's, by its own fields or by its time: what Claude Code
+        wrote above the opening when it began the file is later than the opening."""
         is_background = self.opening.get("sessionKind") == "bg"
         return self.forked_from is not None or is_background or 0 < _time(self.opening) < self._prepared
 
@@ -181,7 +181,7 @@ def _decoded(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
 
 
 def _is_ours(record: dict[str, Any]) -> bool:
-    """Other agents write JSON lines too, some with the same types: what tells is how a message is written."""
+    """Other agents write JSON lines too, some with the same types: the shape of a message decides."""
     kind = record.get("type")
     if kind in ("user", "assistant"):
         message = record.get("message")

@@ -22,7 +22,7 @@ class Call(Struct, array_like=True):
     title: str | None = None
     """Calls that start an agent: what it is to do, in a few words."""
     prompt: str | None = None
-    """The same calls: the digest of the agent's prompt, by which old transcripts tell which agent it started."""
+    """The same calls: the digest of the agent's prompt, which identifies the agent it started in old transcripts."""
 
 
 class Waiting(Struct, omit_defaults=True):
@@ -41,7 +41,7 @@ class Waiting(Struct, omit_defaults=True):
 
     @property
     def is_prompt(self) -> bool:
-        """Whether the model's next message answers it."""
+        """True when the model's next message answers it."""
         return self.shell or self.expanded or self.begun or not self.printed
 
 
@@ -76,12 +76,12 @@ class Thread(Struct, omit_defaults=True):
     blocks: list[str] = []
     """Digests of its blocks so far."""
     usage: list[int] = []
-    """Its tokens as last told."""
+    """Its tokens as last yielded."""
     counted: list[int] = []
     """Its tokens as far as `Costs` has them."""
     calls: dict[str, Call] = {}
     early: dict[str, Event] = {}
-    """Tool responses that were written before their call, as they were told without it."""
+    """Tool responses that were written before their call, as they were yielded without it."""
 
 
 _LIMIT = 64
@@ -90,9 +90,9 @@ _LIMIT = 64
 class Queued(Struct, array_like=True):
     text: str
     typed: str
-    """When it was typed, as the record has it: part of its identity."""
+    """The time of typing, as the record has it: part of its identity."""
     absorbed: str = ""
-    """When the agent got it."""
+    """The time at which the agent got it."""
 
 
 class PromptQueue(Struct):
@@ -110,8 +110,8 @@ class PromptQueue(Struct):
     waiting: list[Queued] = []
     absorbed: list[Queued] = []
     """Handed to the agent; whether a record of their own follows shows when the agent goes on."""
-    told: list[str] = []
-    """Digests of prompts that were told without an attachment of their own, which may come late."""
+    yielded: list[str] = []
+    """Digests of prompts that were yielded without an attachment of their own, which may come late."""
     attached: list[str] = []
     """Digests of prompts that came as an attachment, which a user record may repeat."""
     submitted: str | None = None
@@ -150,22 +150,22 @@ class PromptQueue(Struct):
         """The prompts the agent got that no record of their own followed."""
         items, self.absorbed = self.absorbed, []
         if items:
-            self.told = [*self.told, *(_mark(item.text) for item in items)][-_LIMIT:]
+            self.yielded = [*self.yielded, *(_mark(item.text) for item in items)][-_LIMIT:]
         return items
 
     def attach(self, text: str) -> bool:
-        """A prompt arrives as an attachment: whether it is new, or was told already without it."""
-        if not self.claim(text) and _cross_off(self.told, text):
+        """A prompt arrives as an attachment: True if it is new, False if it was yielded already without it."""
+        if not self.claim(text) and _cross_off(self.yielded, text):
             return False
         self.attached = [*self.attached, _mark(text)][-_LIMIT:]
         return True
 
     def repeat(self, text: str) -> bool:
         """A user record repeats a prompt that went through the queue, for the transcript alone: whether it is new."""
-        if _cross_off(self.attached, text) or _mark(text) in self.told:
+        if _cross_off(self.attached, text) or _mark(text) in self.yielded:
             return False
         self.claim(text)
-        self.told = [*self.told, _mark(text)][-_LIMIT:]
+        self.yielded = [*self.yielded, _mark(text)][-_LIMIT:]
         return True
 
     def _take(self, text: str) -> Queued | None:
@@ -182,7 +182,7 @@ def _mark(text: str) -> str:
 
 
 def _cross_off(marks: list[str], text: str) -> bool:
-    """Whether the text is among them, which is true once."""
+    """True if the text is among the marks, which holds once."""
     if (mark := _mark(text)) not in marks:
         return False
     marks.remove(mark)
@@ -194,7 +194,7 @@ class State(Struct, omit_defaults=True):
     children: dict[str, Thread] = {}
     """Subagents whose records are part of this file."""
     agents: dict[str, str] = {}
-    """Agents this session started, told once each, with their call."""
+    """Agents this session started, yielded once each, with their call."""
     chains: dict[str, str] = {}
     """Record uuids of subagents in old transcripts, which name no agent, with the first record of their chain."""
     plain: bool = False
@@ -205,7 +205,7 @@ class State(Struct, omit_defaults=True):
     queue: PromptQueue = field(default_factory=PromptQueue)
     costs: Costs = field(default_factory=Costs)
     titles: dict[str, str] = {}
-    """The title last told, by rank."""
+    """The title last yielded, by rank."""
     summaries: dict[str, str] = {}
     """Summaries whose conversation has not been met, by the last record of it."""
     leaves: list[str] = []
@@ -214,7 +214,7 @@ class State(Struct, omit_defaults=True):
     forked_from: str | None = None
     link: str = ""
     twins: dict[str, int] = {}
-    """How often a record without uuid was seen, by its digest, within the same instant."""
+    """The count of equal records without uuid, by their digest, within the same instant."""
     instant: str = ""
 
 

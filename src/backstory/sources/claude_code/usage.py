@@ -46,7 +46,7 @@ def read_usage(message: dict[str, Any], record: dict[str, Any], key: bytes) -> U
 
 
 def count(table: Any, field: str) -> int:
-    """A number of tokens; whatever else stands there is none."""
+    """A number of tokens; 0 for any other value."""
     value = table.get(field) if isinstance(table, dict) else None
     return value if type(value) is int and value > 0 else 0
 
@@ -106,16 +106,16 @@ class Costs(Struct, omit_defaults=True):
             self.compaction = [uuid, ts]
 
     def settle(self, record: dict[str, Any]) -> list[Usage]:
-        """What a `cost-state` record tells: the tokens that no other record has."""
+        """The tokens of a `cost-state` record that no other record has."""
         models = record.get("modelUsage")
         if not isinstance(models, dict):
             return []
         tables = [(name, table) for name, table in models.items() if isinstance(table, dict)][:_MAX_MODELS]
-        told = [] if self.agents or not self.compaction else [self._rest(name, table) for name, table in tables]
+        rests = [] if self.agents or not self.compaction else [self._rest(name, table) for name, table in tables]
         self.totals = {name: _tokens(table) for name, table in tables}
         self.dollars = {name: _dollars(table) for name, table in tables}
         self.recorded, self.compaction, self.agents = {}, [], False
-        return [usage for usage in told if usage is not None]
+        return [usage for usage in rests if usage is not None]
 
     def _rest(self, model: str, table: dict[str, Any]) -> Usage | None:
         recorded = self.recorded.get(model, [])

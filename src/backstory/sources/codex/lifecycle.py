@@ -1,4 +1,4 @@
-"""What frames the conversation: whose session it is, where turns begin and end, what the runtime noted."""
+"""The frame of the conversation: session headers, the beginning and end of turns, tokens, notes of the runtime."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def task_started(session: Session, payload: Payload) -> list[Item]:
 
 
 def lost_end(session: Session, *, is_last: bool) -> list[Item]:
-    """The end of a turn that the rollout never tells, because Codex was killed: its own database may know of it."""
+    """The end of a turn that the rollout does not have, because Codex was killed: its own database may have it."""
     state = session.state
     if state.over or not state.working or state.turn is None or not session.was_interrupted(state.turn, is_last):
         return []
@@ -170,7 +170,7 @@ def entered_review_mode(session: Session, payload: Payload) -> list[Item]:
 
 
 def exited_review_mode(session: Session, payload: Payload) -> list[Item]:
-    """The findings; the answer that follows tells them in prose."""
+    """The findings; the answer that follows repeats them in prose."""
     review = mapping_of(payload, "review_output")
     findings = review.get("findings")
     parts = ["Review finished.", text_of(review, "overall_explanation")]
@@ -275,10 +275,10 @@ class ThreadHistory:
         self._folder = folder
 
     def was_interrupted(self, thread: str, turn: str, ordinal: int, *, is_last: bool) -> bool:
-        """Whether the turn is noted as interrupted, as of the record with the number `ordinal`.
+        """True when the turn is noted as interrupted, as of the record with the number `ordinal`.
 
         If the database knows later records of the turn, or of the session whose last turn it is, the rollout goes on
-        after what was read of it, and may tell of the end itself.
+        after what was read of it, and may have the end itself.
         """
         path = self._newest()
         if path is None:

@@ -1,4 +1,4 @@
-"""What was said: prompts, answers, reasoning, context, messages between agents. Most of it is written twice or more."""
+"""Messages: prompts, answers, reasoning, context, messages between agents. Most are written twice or more."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _turn_of(payload: Payload) -> str | None:
 
 
 def _read_prompt(session: Session, payload: Payload) -> Prompt:
-    """A user message. Since 0.166 or so it says of each block what it is; before, only its text tells."""
+    """A user message. Since 0.166 or so it says of each block what it is; before, only its text shows it."""
     content = payload.get("content")
     kinds = mapping_of(payload, _ITEM_FACTS).get("content_item_kinds")
     if not isinstance(kinds, list) or not isinstance(content, list) or len(kinds) != len(content):
@@ -298,7 +298,7 @@ def split(text: str, *, peel: bool = True) -> Prompt:
 
 
 def _injected_end(text: str, at: int) -> int | None:
-    """Where the injected piece that starts here ends, if one does. An unclosed one takes all there is."""
+    """The end of the injected piece that starts here, if one does. An unclosed one takes all there is."""
     if text.startswith(_AGENTS_MD, at):
         return _end_of("</INSTRUCTIONS>", text, at)
     if text.startswith("<", at) and (element := _ELEMENT.match(text, at)):

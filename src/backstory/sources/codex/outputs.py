@@ -1,4 +1,4 @@
-"""What a tool answered, in the many shapes Codex has written it: one readable text, and whether it went well."""
+"""Tool outputs in the many shapes Codex has written: one readable text, the exit code, failure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Output(NamedTuple):
     exit_code: int | None = None
     failed: bool | None = None
     parts: tuple[str, ...] = ()
-    """What else a script may print of it: the JSON of structured results."""
+    """The JSON of structured results, which a script may print."""
 
 
 def read_output(output: Any) -> Output:
@@ -73,7 +73,7 @@ def _exit_code(facts: dict[str, Any]) -> int | None:
 
 
 def read_mcp(result: Any) -> Output:
-    """What an MCP server returned: {"Ok": {...}} or {"Err": "..."} in events, the bare result in turn items."""
+    """The result of an MCP server: {"Ok": {...}} or {"Err": "..."} in events, the bare result in turn items."""
     if not isinstance(result, dict):
         return Output(result if isinstance(result, str) else "")
     if "Err" in result:
@@ -113,7 +113,7 @@ _MAX_DEPTH = 32
 
 
 def without_repeats(output: Any, shown: frozenset[str]) -> str:
-    """What a script printed, without what the responses of its calls show: their lines, and their results as JSON."""
+    """The output of a script, without what the responses of its calls show: their lines, and their results as JSON."""
     blocks = output if isinstance(output, list) else [output]
     return "\n".join(filter(None, (_fresh_text(_blocks([block]), shown) for block in blocks)))
 

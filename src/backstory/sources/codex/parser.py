@@ -60,7 +60,7 @@ class RolloutParser:
         return items
 
     def _handler(self, kind: str, payload: dict[str, Any]) -> Handler | str | None:
-        """What to do with a record; None for one of no known type."""
+        """The handler of a record; None for one of no known type."""
         if kind == "response_item":
             inner = payload.get("type", "message" if "role" in payload else None)
             return _look_up(RESPONSE_ITEMS, inner)
@@ -107,7 +107,7 @@ def _look_up(table: Table, kind: Any) -> Handler | str | None:
 Handler = Callable[[Session, dict[str, Any]], list[Item]]
 Table = dict[str, Handler | str]
 
-_PROGRESS = "progress that the record of its end tells in full"
+_PROGRESS = "progress; the record of its end has all of it"
 _SETTINGS = "settings, not anything that was said or done"
 _ENCRYPTED = "encrypted; the compacted record marks the place"
 

@@ -1,4 +1,4 @@
-"""Where Codex keeps its rollouts, and whose they are."""
+"""The source: finds Codex's rollouts and describes each before it is read."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class Codex:
 
 
 def _header(head: bytes) -> dict[str, Any] | None:
-    """What the first lines say of the session: {} when they are a rollout without a header, None when they are not."""
+    """The header in the first lines: {} for a rollout without one, None for a file that is no rollout."""
     for line in head.removeprefix(_BOM).split(b"\n", _HEADER_LINES)[:_HEADER_LINES]:
         try:
             record = msgspec.json.decode(line)

@@ -1,8 +1,8 @@
-"""What was done: tool calls, their responses, and the reports of how they went.
+"""Tools: calls, their responses, and the reports of how they went.
 
 A call and its response are response items joined on the call id. Codex also reports the end of many calls in events;
 those only add facts (exit code, failure, files, child session) to the response that follows. Calls that have no
-response item at all, because a script made them (code mode) or the provider ran them, are told by their report alone:
+response item at all, because a script made them (code mode) or the provider ran them, are known by their report alone:
 then it is the call and the response, with the script's call id as `script`. The script is a call too; of its output,
 what those responses say already is left out.
 
@@ -68,7 +68,7 @@ def _response(session: Session, call_id: str | None, output: Output, tool: str |
 def _report(
     session: Session, call_id: str | None, tool: str, arguments: Any, output: Output, extra: Payload | None = None
 ) -> list[Item]:
-    """Facts for the response to come; or, of a call nobody else tells of, the call and the response."""
+    """Facts for the response to come; or, of a call that no other record has, the call and the response."""
     call = session.state.calls.get(call_id) if call_id else None
     if call is None:
         return _nested(session, call_id, tool, arguments, output, extra)
@@ -133,7 +133,7 @@ def tool_search_call(session: Session, payload: Payload) -> list[Item]:
 
 
 def tool_search_output(session: Session, payload: Payload) -> list[Item]:
-    """Which tools were found; their schemas would only be noise."""
+    """The names of the tools that were found, without their schemas."""
     lines = []
     tools = payload.get("tools")
     for group in tools if isinstance(tools, list) else []:
@@ -169,7 +169,7 @@ def tool_output(session: Session, payload: Payload) -> list[Item]:
 
 def exec_command_end(session: Session, payload: Payload) -> list[Item]:
     if payload.get("source") == "user_shell":
-        return []  # the user's own command: the <user_shell_command> message tells of it
+        return []  # the user's own command: the <user_shell_command> message has it
     text = text_of(payload, "aggregated_output", "formatted_output")
     if text is None:
         text = "\n".join(filter(None, (text_of(payload, "stdout"), text_of(payload, "stderr"))))
