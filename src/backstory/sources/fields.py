@@ -8,8 +8,10 @@ from urllib.parse import unquote, urlsplit
 Payload = dict[str, Any]
 
 
-def text_of(payload: Payload, *keys: str) -> str | None:
+def text_of(payload: Any, *keys: str) -> str | None:
     """The first of the fields that is a non-empty string."""
+    if not isinstance(payload, dict):
+        return None
     for key in keys:
         value = payload.get(key)
         if isinstance(value, str) and value:

@@ -9,7 +9,9 @@ import msgspec
 
 from ...model import EventType, digest
 from ..base import About, Event, Item
-from .content import blocks_of, has_only_tags, raw_text, readable, string
+from ..content import blocks_of, raw_text, readable
+from ..fields import text_of
+from .content import has_only_tags
 from .state import Call, Entry, State, Thread, remember
 from .usage import read_usage, usage_key
 
@@ -44,7 +46,7 @@ def _read_synthetic(entry: Entry, blocks: list[Any], message: dict[str, Any]) ->
     """Written by Claude Code in the model's name: an API error that ended the turn, or a stand-in for an answer."""
     text = readable(blocks)
     failed = entry.record.get("isApiErrorMessage") is True
-    if failed or string(message, "stop_reason") in _FINAL:
+    if failed or text_of(message, "stop_reason") in _FINAL:
         entry.add_stop("0", text, failed=failed or None)
     else:
         entry.add("0", EventType.RUNTIME, text)
@@ -56,7 +58,7 @@ def _read_message(entry: Entry, blocks: list[Any], message: dict[str, Any], stat
     if thread.message != (name := key.hex()):
         thread.message, thread.blocks, thread.usage, thread.counted = name, [], [], []
     _tell_usage(entry, message, key, state)
-    model = string(message, "model")
+    model = text_of(message, "model")
     events = []
     for number, block in enumerate(blocks):
         event = _read_block(entry, str(number), block, model, state)
@@ -65,7 +67,7 @@ def _read_message(entry: Entry, blocks: list[Any], message: dict[str, Any], stat
             if entry.record.get("isAbortedMidStream") is True:
                 event.extra = {"interrupted": True}
             events.append(event)
-    reason = string(message, "stop_reason")
+    reason = text_of(message, "stop_reason")
     state.end_turns |= reason == "end_turn"
     if events:
         _follow(thread, events[-1])
@@ -116,7 +118,7 @@ def _read_block(entry: Entry, part: str, block: Any, model: str | None, state: S
     if kind in _CALLS:
         return _read_call(entry, part, block, model, state)
     if kind.endswith("tool_result"):  # of tools that run on the server, in the same message
-        call_id = string(block, "tool_use_id")
+        call_id = text_of(block, "tool_use_id")
         call = entry.thread.calls.pop(call_id, None) if call_id else None
         return entry.add(
             part,
@@ -125,7 +127,7 @@ def _read_block(entry: Entry, part: str, block: Any, model: str | None, state: S
             tool=call.tool if call else None,
             call_id=call_id,
             originating_model=model,
-            failed="error" in (string(block.get("content"), "type") or ""),
+            failed="error" in (text_of(block.get("content"), "type") or ""),
         )
     type_, text = _plain_block(kind, block)
     # Since 2.1.100 or so every message begins with a thinking block that has a signature and no text; some models begin
@@ -153,7 +155,7 @@ def _plain_block(kind: str, block: dict[str, Any]) -> tuple[EventType, str]:
 
 
 def _read_call(entry: Entry, part: str, block: dict[str, Any], model: str | None, state: State) -> Event | None:
-    call_id, tool, arguments = string(block, "id"), string(block, "name") or "", block.get("input")
+    call_id, tool, arguments = text_of(block, "id"), text_of(block, "name") or "", block.get("input")
     if tool in AGENT_TOOLS:
         state.costs.agents = True
     if call_id and not _is_new(entry, "call", call_id):
@@ -191,8 +193,8 @@ def _complete(entry: Entry, response: Event, call: Call) -> None:
 def _call(tool: str, arguments: Any, model: str | None) -> Call:
     if tool not in AGENT_TOOLS or not isinstance(arguments, dict):
         return Call(tool, model)
-    prompt = string(arguments, "prompt")
-    return Call(tool, model, string(arguments, "description"), digest(prompt.strip()).hex() if prompt else None)
+    prompt = text_of(arguments, "prompt")
+    return Call(tool, model, text_of(arguments, "description"), digest(prompt.strip()).hex() if prompt else None)
 
 
 def _is_new(entry: Entry, kind: str, content: str) -> bool:
@@ -256,7 +258,7 @@ def _text(record: dict[str, Any], content: Any) -> str | None:
     spoken = [block for block in content if not isinstance(block, dict) or block.get("type") != "tool_result"]
     if not spoken:
         return None
-    texts = [block if isinstance(block, str) else string(block, "text") or "" for block in spoken]
+    texts = [block if isinstance(block, str) else text_of(block, "text") or "" for block in spoken]
     if record.get("isCompactSummary") is True or any(map(_is_typed, texts)):
         return readable(spoken)
     return None

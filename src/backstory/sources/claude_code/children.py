@@ -15,7 +15,8 @@ import msgspec
 
 from ...model import digest, parse_time
 from ..base import About, Item
-from .content import readable, string
+from ..content import readable
+from ..fields import text_of
 from .layout import Projects, agent_id, agent_session, desktop_session, is_helper
 from .state import State, Thread, remember
 from .usage import read_usage, usage_key
@@ -65,10 +66,10 @@ class Children:
 
     def of_sidechain(self, record: dict[str, Any], main: Thread) -> tuple[Thread, About | None]:
         """The thread of a record marked as a subagent's: in old transcripts only the chain of parents identifies it."""
-        if agent := string(record, "agentId"):
+        if agent := text_of(record, "agentId"):
             return self.thread(self.session_of(agent)), None
         chains = self._state.chains
-        uuid, parent = string(record, "uuid") or "", string(record, "parentUuid")
+        uuid, parent = text_of(record, "uuid") or "", text_of(record, "parentUuid")
         start = chains.get(parent) if parent else uuid
         known = start is not None and start != uuid
         start = start or next(reversed(chains.values()), uuid)
@@ -170,10 +171,10 @@ def read_sidecar(path: Path) -> About | None:
     """A subagent's `agent-<id>.meta.json`, or Claude Desktop's `local_<id>.json`, of which only the title is read."""
     if agent_id(path):
         meta = _table(path.with_suffix(".meta.json"))
-        title, call = string(meta, "description"), string(meta, "toolUseId")
+        title, call = text_of(meta, "description"), text_of(meta, "toolUseId")
         return About(title=title, title_rank=2 if title else 0, parent_call=call) if title or call else None
     if folder := desktop_session(path):
-        title = string(_table(folder.with_name(f"{folder.name}.json")), "title")
+        title = text_of(_table(folder.with_name(f"{folder.name}.json")), "title")
         return About(title=title, title_rank=3) if title else None
     return None
 

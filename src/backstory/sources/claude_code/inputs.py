@@ -7,21 +7,19 @@ from typing import Any
 
 from ...model import EventType, digest
 from ..base import About, Event, Item, TurnEnd
+from ..content import blocks_of, count_images, readable
+from ..fields import text_of
 from .answers import AGENT_TOOLS, QUESTIONS
 from .children import Children
 from .content import (
     Part,
     Piece,
-    blocks_of,
-    count_images,
     exit_code_of,
     is_assignment,
     is_hook_stop,
     is_summary,
-    readable,
     response_text,
     split_prompt,
-    string,
 )
 from .state import Call, Entry, State, Thread, Waiting, remember
 
@@ -91,7 +89,7 @@ def _read_spoken(entry: Entry, spoken: list[Any], state: State) -> None:
 
 def _speakers(record: dict[str, Any]) -> set[str | None]:
     """The speaker, by the record's own fields."""
-    return {string(record, "turnOrigin"), string(record.get("origin"), "kind"), string(record, "promptSource")}
+    return {text_of(record, "turnOrigin"), text_of(record.get("origin"), "kind"), text_of(record, "promptSource")}
 
 
 def _is_by_a_person(record: dict[str, Any]) -> bool:
@@ -100,7 +98,7 @@ def _is_by_a_person(record: dict[str, Any]) -> bool:
 
 def _is_by_a_machine(record: dict[str, Any], thread: Thread) -> bool:
     unseen = record.get("isVisibleInTranscriptOnly") is True  # by the model, that is
-    if unseen or record.get("promptSource") == "system" or string(record, "sourceToolUseID"):
+    if unseen or record.get("promptSource") == "system" or text_of(record, "sourceToolUseID"):
         return True
     # Subagents are spoken to by machines: that is their conversation.
     return not thread.child and not _speakers(record).isdisjoint(MACHINES)
@@ -117,7 +115,7 @@ def _wait(entry: Entry, pieces: list[Piece], state: State, *, meta: bool) -> Non
                 waiting.expanded |= part is Part.PROMPT
             state.waiting = waiting
         elif part is Part.SHELL or (part is Part.COMMAND and text[1:].partition(" ")[0] not in _CLIENT_COMMANDS):
-            stamp = string(entry.record, "timestamp")
+            stamp = text_of(entry.record, "timestamp")
             waiting = Waiting(entry.identity, text, stamp, part is Part.SHELL)
             state.waiting = None if meta else waiting
 
@@ -165,7 +163,7 @@ def add_prompt(entry: Entry, text: str, *, queued: bool, images: int = 0) -> Eve
 
 def _add_response(entry: Entry, part: str, block: dict[str, Any], children: Children, folder: Path) -> None:
     thread, result = entry.thread, entry.record.get("toolUseResult")
-    call_id = string(block, "tool_use_id") or string(entry.record, "sourceToolUseID")
+    call_id = text_of(block, "tool_use_id") or text_of(entry.record, "sourceToolUseID")
     call = thread.calls.pop(call_id, None) if call_id else None
     text = response_text(block, result, folder)
     failed = block.get("is_error") is True
@@ -187,7 +185,7 @@ def _add_response(entry: Entry, part: str, block: dict[str, Any], children: Chil
     if child:
         if about := children.link(child, call_id, call.title if call else None):
             entry.items.append(about)
-        if children.is_inline(child) and string(result, "status") != "async_launched" and not failed:
+        if children.is_inline(child) and text_of(result, "status") != "async_launched" and not failed:
             answer = readable(result.get("content")) if isinstance(result, dict) else ""
             _end_child(entry, part, children.thread(child), answer.strip() or text.strip())
 
@@ -206,7 +204,7 @@ def _end_child(entry: Entry, part: str, child: Thread, answer: str) -> None:
 
 def _child_of(call: Call | None, call_id: str | None, result: Any, children: Children) -> str | None:
     """The subagent that a response is of."""
-    if agent := string(result, "agentId"):
+    if agent := text_of(result, "agentId"):
         return children.session_of(agent)
     return children.started_by(call_id) if call_id and call and call.tool in AGENT_TOOLS else None
 
@@ -234,5 +232,5 @@ def _facts(
 def _waited_for_permission(record: dict[str, Any], timed: bool) -> bool:
     """A person decided, and it is known which part of the time was theirs: all of it where the tool did not run."""
     permission = record.get("permissionDecision")
-    by_person = (string(permission, "source") or "").startswith("user")
-    return by_person and (timed or string(permission, "decision") == "reject")
+    by_person = (text_of(permission, "source") or "").startswith("user")
+    return by_person and (timed or text_of(permission, "decision") == "reject")

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ...model import EventType
-from .content import raw_text, readable
+from ..content import raw_text, readable
 
 Table = dict[str, Any]
 

@@ -13,8 +13,9 @@ from msgspec import Struct
 
 from ...model import parse_time
 from ..base import Lookup, Parser, Transcript
+from ..content import readable
 from .children import HelperParser, holds_displaced
-from .content import Part, readable, split_prompt
+from .content import Part, split_prompt
 from .kinds import SKIPPED_RECORDS, TITLES
 from .layout import (
     Projects,

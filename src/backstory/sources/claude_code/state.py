@@ -8,7 +8,8 @@ from msgspec import Struct, field
 
 from ...model import EventType, digest, parse_time
 from ..base import Event, Item, TurnEnd
-from .content import is_notification, raw_text, readable
+from ..content import raw_text, readable
+from .content import is_notification
 from .usage import Costs
 
 _V = TypeVar("_V")

@@ -8,13 +8,13 @@ from msgspec import Struct, field
 
 from ...model import digest
 from ..base import Usage
-from .content import string
+from ..fields import text_of
 
 
 def usage_key(message: dict[str, Any], record: dict[str, Any], identity: str) -> bytes:
     """The model call: all records of one API message share it, copies in forks too."""
-    if message_id := string(message, "id"):
-        return digest("claude-code", message_id, string(record, "requestId") or "")
+    if message_id := text_of(message, "id"):
+        return digest("claude-code", message_id, text_of(record, "requestId") or "")
     return digest("claude-code", "message", identity)
 
 
@@ -32,7 +32,7 @@ def read_usage(message: dict[str, Any], record: dict[str, Any], key: bytes) -> U
     cost = record.get("costUSD")
     return Usage(
         key=key,
-        model=string(message, "model"),
+        model=text_of(message, "model"),
         input_tokens=count(usage, "input_tokens") + read + one_hour + five_minutes,
         output_tokens=count(usage, "output_tokens"),
         cache_read_tokens=read,
@@ -40,8 +40,8 @@ def read_usage(message: dict[str, Any], record: dict[str, Any], key: bytes) -> U
         cache_write_1h_tokens=one_hour,
         reasoning_tokens=count(details, "thinking_tokens") or count(details, "reasoning_tokens"),
         cost=cost if isinstance(cost, float) else None,
-        stop_reason=string(message, "stop_reason"),
-        request=string(record, "requestId"),
+        stop_reason=text_of(message, "stop_reason"),
+        request=text_of(record, "requestId"),
     )
 
 
