@@ -102,7 +102,10 @@ class Ingest:
         changes: list[Changed] = []
         present: set[str] = set()
         for source in self._sources:
-            found = [seen for root in self._roots(source) for seen in walk(source, root)]
+            roots = self._roots(source)
+            if not roots:  # it is not even imported
+                continue
+            found = [seen for root in roots for seen in walk(source, root)]
             present.update(stored_path(seen.path) for seen in found)
             changes += self._changes(source, found, set(source.outdated(self._read_of(source))))
         self._mark_missing(present)

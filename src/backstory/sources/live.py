@@ -16,7 +16,7 @@ import msgspec
 
 from ..livefiles import STATE_FOLDER, configured_folder, session_of
 from ..model import EventType, digest
-from .base import About, Event, Item, Lookup, Parser, Transcript, TurnEnd, Usage
+from .base import About, Event, Item, Lookup, Parser, Source, Transcript, TurnEnd, Usage
 
 __all__ = ["Live"]
 
@@ -27,7 +27,7 @@ Told = list[tuple[int, str]]
 """Of each stretch of text in a message, how much was told, and a digest of that."""
 
 
-class Live:
+class Live(Source):
     name = "live"
 
     def roots(self, home: Path, environ: Mapping[str, str]) -> list[Path]:

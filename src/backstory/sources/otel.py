@@ -10,12 +10,12 @@ import msgspec
 
 from ..model import EventType
 from ..otelfiles import FOLDER, Line, session_of
-from .base import Event, Item, Lookup, Parser, Transcript
+from .base import Event, Item, Lookup, Parser, Source, Transcript
 
 __all__ = ["Otel"]
 
 
-class Otel:
+class Otel(Source):
     name = "otel"
 
     def roots(self, home: Path, environ: Mapping[str, str]) -> list[Path]:

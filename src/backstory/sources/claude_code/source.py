@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from ...model import parse_time
-from ..base import Lookup, Parser, Transcript
+from ..base import Lookup, Parser, Source, Transcript
 from ..content import readable
 from .children import HelperParser, holds_displaced
 from .content import Part, split_prompt
@@ -43,7 +43,7 @@ _ASKED = (Part.PROMPT, Part.TASK, Part.SHELL)
 _PROBES = {"/usage", "/status", "/cost", "/exit", "/quit"}
 
 
-class ClaudeCode:
+class ClaudeCode(Source):
     name = _NAME
 
     def __init__(self) -> None:

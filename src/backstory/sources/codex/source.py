@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from ...model import parse_time
-from ..base import Lookup, Parser, Transcript
+from ..base import Lookup, Parser, Source, Transcript
 from .lifecycle import ThreadHistory, parents
 from .parser import RECORDS, RolloutParser, is_bare_record, json_records, open_envelope
 
@@ -27,7 +27,7 @@ _HEADER_LINES = 20
 _SESSIONS = re.compile(r"(.*)[/\\](?:archived_)?sessions[/\\]")
 
 
-class Codex:
+class Codex(Source):
     name = "codex"
 
     def __init__(self) -> None:
