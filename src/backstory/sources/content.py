@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from .fields import text_of
+
+_EDGE = 4_096
 
 
 def raw_text(value: Any) -> str:
@@ -54,3 +57,69 @@ def _block(block: dict[str, Any]) -> str:
     if "content" in block and kind != "resource":
         return readable(block["content"])
     return raw_text(block)
+
+
+def part_text(part: Any) -> str:
+    """The text of a part of Gemini's API; a thought and a function call have none here."""
+    if isinstance(part, str):
+        return part
+    if not isinstance(part, dict) or part.get("thought"):
+        return ""
+    if isinstance(text := part.get("text"), str):
+        return text
+    for name in ("inlineData", "fileData"):
+        if isinstance(data := part.get(name), dict):
+            return f"[{text_of(data, 'displayName', 'fileUri', 'mimeType') or 'file'}]"
+    return ""
+
+
+def parts_text(content: Any) -> str:
+    """The text of content in the form of Gemini's API: a string, a part or a list of parts."""
+    parts = content if isinstance(content, list) else [content]
+    return "\n".join(text for part in parts if (text := part_text(part)))
+
+
+def function_response(response: Any) -> str:
+    """The text of a function's response: its output or its error, else all of it."""
+    if not isinstance(response, dict):
+        return readable(response)
+    for name in ("output", "error", "content", "result"):
+        if name in response:
+            return readable(response[name])
+    return raw_text(response)
+
+
+def exit_code_in(text: str, pattern: re.Pattern[str]) -> int | None:
+    """The exit code that an agent wrote into the output of a command, by the last match of its phrase."""
+    if len(text) > 2 * _EDGE:
+        text = f"{text[:_EDGE]}\n{text[-_EDGE:]}"
+    codes = pattern.findall(text)
+    return int(codes[-1]) if codes else None
+
+
+def inside(text: str, tag: str) -> str | None:
+    """The text inside a tag, if the text begins with it."""
+    opening, closing = f"<{tag}>", f"</{tag}>"
+    start = text.find(opening)
+    if start < 0 or text[:start].strip():
+        return None
+    end = text.find(closing, start)
+    return text[start + len(opening) : end if end >= 0 else None].strip()
+
+
+def split_reminders(text: str, tags: tuple[str, ...] = ("system-reminder",)) -> tuple[str, list[str]]:
+    """A prompt without the tagged texts before and after it, and those texts."""
+    reminders: list[str] = []
+    text = text.strip()
+    changed = True
+    while changed:
+        changed = False
+        for tag in tags:
+            opening, closing = f"<{tag}>", f"</{tag}>"
+            if text.startswith(opening) and (end := text.find(closing)) >= 0:
+                reminders.append(text[: end + len(closing)])
+                text, changed = text[end + len(closing) :].strip(), True
+            elif text.endswith(closing) and (start := text.rfind(opening)) >= 0:
+                reminders.append(text[start:])
+                text, changed = text[:start].strip(), True
+    return text, reminders
