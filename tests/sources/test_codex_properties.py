@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from backstory.sources.base import Event, Item, Usage
 from backstory.sources.codex import Codex
-from backstory.sources.codex.table import EVENTS, RECORDS, RESPONSE_ITEMS, TURN_ITEMS
+from backstory.sources.codex.parser import EVENTS, RECORDS, RESPONSE_ITEMS, TURN_ITEMS
 
 TEXTS = st.sampled_from(
     ["go on", "fix it", "", "<skill>x</skill>", "<environment_context>x</environment_context> go on"]

@@ -5,11 +5,15 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+import msgspec
+
 Payload = dict[str, Any]
 
 
-def text_of(payload: Payload, *keys: str) -> str | None:
+def text_of(payload: Any, *keys: str) -> str | None:
     """The first of the fields that is a non-empty string."""
+    if not isinstance(payload, dict):
+        return None
     for key in keys:
         value = payload.get(key)
         if isinstance(value, str) and value:
@@ -37,3 +41,14 @@ def local_path(place: str) -> str:
         return unquote(urlsplit(place).path) or place
     except ValueError:
         return place
+
+
+def arguments_of(value: Any) -> Any:
+    """The arguments of a tool call: a mapping, also when it was written as JSON in a string; else the value itself."""
+    if isinstance(value, str) and value.lstrip().startswith("{"):
+        try:
+            decoded = msgspec.json.decode(value)
+        except (ValueError, RecursionError):
+            return value
+        return decoded if isinstance(decoded, dict) else value
+    return value
