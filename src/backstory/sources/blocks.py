@@ -55,7 +55,9 @@ class Blocks:
                     self._tools[call_id] = tool
                     given = block.get("input")
                     yield write.call(part, tool, call_id, decode_or_none(given) if isinstance(given, str) else given)
-                case "redacted_thinking" | "image":
+                case "tool_result":  # of a tool that ran where the model is
+                    yield self._result(write, part, block)
+                case "redacted_thinking" | "image" | "token_budget" | "flag":
                     pass
                 case _:
                     yield write.event(part, EventType.UNKNOWN, encode(block))
