@@ -130,7 +130,7 @@ class Library:
             _log.warning("new transcripts could not be read: %s", explain(error) or error)
 
     def _has_news(self) -> bool:
-        from .ingest.news import has_news
+        from .ingest.scan import has_news
 
         return has_news(
             self.archive,

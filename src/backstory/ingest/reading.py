@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from ..archive.base import FileRow
-from ..sources.base import Item, Lookup, Parser
+from ..sources.base import Item, Lookup, Parser, Stored
 from .families import Standing
 from .lines import BrokenLine, decode_line, lines
 from .scan import Changed, is_append, open_transcript, prefix_digest, stored_path
@@ -16,6 +16,8 @@ from .scan import Changed, is_append, open_transcript, prefix_digest, stored_pat
 __all__ = ["Reading"]
 
 _ITEMS_PER_STEP = 1_000
+# Rows may be committed a moment after the time that they bear.
+_OVERLAP_MS = 2_000
 
 
 class Reading:
@@ -31,7 +33,8 @@ class Reading:
         self._lookup = lookup
         self._parser: Parser | None = None
         self._incremental = False
-        self._interrupted = False
+        self.interrupted = False
+        """Reading stopped for a reason that may pass: what is left is read when it has."""
         self._compressed = change.path.suffix == ".zst"
         self.standing = Standing.of(change.transcript)
         """What is kept with the state of the parser."""
@@ -51,13 +54,27 @@ class Reading:
     def steps(self) -> Iterator[list[Item]]:
         """Never raises for what the file holds: problems are counted and the rest goes on."""
         try:
-            records = self.change.source.records(self.change.path)
+            records = self._records()
             self._incremental = records is None
             yield from self._appended_lines() if records is None else self._all_records(records)
         except (OSError, ValueError, EOFError) as error:
-            # It may be a passing fault: what is left is read when it is over.
-            self._interrupted = isinstance(error, OSError)
+            self.interrupted = isinstance(error, OSError)
             self._problem(f"cannot be read: {error}")
+
+    def _records(self) -> Iterable[Any] | None:
+        """The records of a transcript that is rewritten, or those of a session in a store that changed since it was
+        read to its end; None for JSONL."""
+        change, before = self.change, self.change.before
+        if change.store is None:
+            return change.source.records(change.path)
+        since = None
+        if before is not None and before.size >= 0 and before.state is not None:
+            self.from_start = False
+            updated = before.mtime_ns // 1_000_000 - _OVERLAP_MS
+            since = Stored(session=change.transcript.session, updated=updated, version=before.size)
+            self.standing = Standing.split(before.state)[0] or self.standing
+            self._row.errors, self._row.last_error = before.errors, before.last_error
+        return change.source.changes(change.store, change.transcript.session, since)
 
     def checkpoint(self, *, finished: bool = False) -> FileRow:
         """Until it is finished the size is left open, so that whoever comes after a crash reads on from here."""
@@ -71,7 +88,7 @@ class Reading:
                     row.prefix = prefix_digest(stream, row.offset)
             except OSError:  # gone while it was read: if it comes back, it is read from its start
                 row.offset, row.state = 0, None
-        if not finished or self._interrupted or self.standing.again:
+        if not finished or self.interrupted or self.standing.again:
             row.size = -1
         return row
 

@@ -69,7 +69,7 @@ class Agent(Source):
     def sessions(self, path: Path) -> Iterable[Stored] | None:
         return self._loaded.sessions(path)
 
-    def changes(self, path: Path, session: str, since: int | None) -> Iterator[Any]:
+    def changes(self, path: Path, session: str, since: Stored | None) -> Iterator[Any]:
         return self._loaded.changes(path, session, since)
 
     def outdated(self, read: Iterable[tuple[str, str, Mapping[str, Any]]]) -> Iterable[str]:

@@ -231,9 +231,11 @@ class Source(Protocol):
         store but one transcript. Called when the store has changed."""
         return None
 
-    def changes(self, path: Path, session: str, since: int | None) -> Iterator[Any]:
-        """The records of one session of a store that changed at or after a time (milliseconds), in their order, each
-        after the prompt of its turn; None: all records. Their events have `replaces`."""
+    def changes(self, path: Path, session: str, since: Stored | None) -> Iterator[Any]:
+        """The records of one session of a store that are not as they were when the session was as `since` says, in
+        their order, each after the prompt of its turn; None: all records. Their events have `replaces`.
+
+        `since.updated` is a little earlier than it was: rows may be committed a moment after the time they bear."""
         raise NotImplementedError(f"{self.name} has no stores")
 
     def outdated(self, read: Iterable[tuple[str, str, Mapping[str, Any]]]) -> Iterable[str]:
