@@ -79,7 +79,8 @@ def _changes(path: Path, session: str, since: Stored | None) -> Iterator[Payload
                 if found is not None:
                     yield {"message": dict(found)}
             prompt = None
-        yield {"totals": about}
+        first = "SELECT min(created_at) FROM messages WHERE session_id = ? AND role = 'user'"
+        yield {"totals": about, "begun": database.execute(first, (session,)).fetchone()[0]}
 
 
 class _Conversation:
@@ -94,12 +95,19 @@ class _Conversation:
             parent = text_of(session, "parent_session_id")
             yield About(title=text_of(session, "title"), title_rank=2, cwd=record["folder"], parent=parent)
         elif "totals" in record:
-            totals = record["totals"]
-            write = Writer("crush", self._session, ts=parse_time(totals.get("updated_at")), model=self._model)
-            tokens = {"fresh": totals.get("prompt_tokens"), "output": totals.get("completion_tokens")}
-            yield from write.usage(**tokens, cost=totals.get("cost"))
+            yield from self._totals(record["totals"], parse_time(record["begun"]))
         else:
             yield from self._message(record["message"])
+
+    def _totals(self, totals: Payload, begun: int | None) -> Iterator[Item]:
+        """Crush keeps the tokens of a session, not those of its model calls: they count at its first turn."""
+        if begun is not None:
+            yield from Writer("crush", self._session, ts=begun, model=self._model).usage(
+                by_time=True,
+                fresh=totals.get("prompt_tokens"),
+                output=totals.get("completion_tokens"),
+                cost=totals.get("cost"),
+            )
 
     def _message(self, message: Payload) -> Iterator[Item]:
         ts, model = parse_time(message.get("created_at")), text_of(message, "model")

@@ -44,15 +44,19 @@ class Kiro(Source):
 def _records(path: Path) -> Iterator[Payload]:
     about = mapping_of(read_or_none(path.with_suffix(".json")))
     yield {"session": about}
-    *lines, torn = path.read_bytes().split(b"\n")
-    for index, line in enumerate(lines):
-        if line.strip():
-            yield {"line": mapping_of(decode(line)), "index": index}
-    if last := decode_or_none(torn):
-        yield {"line": mapping_of(last), "index": len(lines)}
     turns = mapping_of(about, "session_state", "conversation_metadata").get("user_turn_metadatas")
-    for index, turn in enumerate(turns if isinstance(turns, list) else ()):
-        yield {"turn": mapping_of(turn), "index": index}
+    turns = turns if isinstance(turns, list) else []
+    *lines, torn = path.read_bytes().split(b"\n")
+    prompts = 0
+    for index, line in enumerate((*lines, torn if decode_or_none(torn) else b"")):
+        if not line.strip():
+            continue
+        record = mapping_of(decode(line))
+        yield {"line": record, "index": index}
+        if record.get("kind") == "Prompt":
+            if prompts < len(turns):
+                yield {"turn": mapping_of(turns[prompts]), "index": prompts}
+            prompts += 1
 
 
 def _sessions(path: Path) -> Iterator[Stored]:

@@ -72,19 +72,19 @@ class _Thread:
         self._blocks = Blocks()
         self._model: str | None = None
         self._begun: int | None = None
-        self._updated: int | None = None
 
     def items(self, record: Payload) -> Iterator[Item]:
         if "thread" in record:
             thread = record["thread"]
             self._model = text_of(record["model"], "model")
-            self._updated = parse_time(thread.get("updated_at"))
-            self._begun = parse_time(thread.get("created_at")) or self._updated
+            self._begun = parse_time(thread.get("created_at")) or parse_time(thread.get("updated_at"))
             folders = (text_of(thread, "folder_paths") or "").split("\n")
             yield About(title=text_of(thread, "summary"), title_rank=2, cwd=folders[0] or None)
         elif "tokens" in record:
             tokens = record["tokens"]
-            yield from Writer("zed", self._session, ts=self._updated, model=self._model).usage(
+            # Of the thread, not of a model call: they count at its first turn.
+            yield from Writer("zed", self._session, ts=self._begun, model=self._model).usage(
+                by_time=True,
                 fresh=tokens.get("input_tokens"),
                 output=tokens.get("output_tokens"),
                 cache_read=tokens.get("cache_read_input_tokens"),
