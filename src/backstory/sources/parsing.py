@@ -186,6 +186,14 @@ def tokens_of(usage: Any, **names: str | tuple[str, ...]) -> dict[str, int]:
     return found
 
 
+def with_cached(tokens: dict[str, int]) -> dict[str, int]:
+    """Counts whose input leaves out the tokens of the cache, with those added to the input."""
+    if not tokens:
+        return tokens
+    cached = tokens.get("cache_read_tokens", 0) + tokens.get("cache_write_5m_tokens", 0)
+    return {**tokens, "input_tokens": tokens.get("input_tokens", 0) + cached}
+
+
 def head_records(head: bytes) -> Iterator[Payload]:
     """The JSON objects on the whole lines of a file's first bytes; the last line counts if it is whole."""
     for line in head.splitlines():
