@@ -107,7 +107,7 @@ class CopilotParser(RecordParser[CopilotMemory]):
             self.add_unknown(record, identity)
 
     def finish(self) -> Iterable[Item]:
-        self.items, self.session = [], None
+        self.reset()
         workspace = self.transcript.path.with_name(_WORKSPACE)
         self.memory.beside = version_of(workspace)
         try:

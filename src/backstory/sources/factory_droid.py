@@ -85,7 +85,7 @@ class DroidParser(MessageParser[Memory]):
 
     def finish(self) -> Iterable[Item]:
         """The tokens are known for the session as a whole: they count for its first turn."""
-        self.items = []
+        self.reset()
         self.memory.beside = version_of(self._settings)
         settings = read_json(self._settings)
         tokens = tokens_of(

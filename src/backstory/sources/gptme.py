@@ -86,7 +86,7 @@ class GptmeParser(RecordParser[GptmeMemory]):
             self.add_unknown(record, identity)
 
     def finish(self) -> Iterable[Item]:
-        self.items = []
+        self.reset()
         self._note_config()
         return [*self.items, TurnEnd(provisional=True)]
 

@@ -95,7 +95,7 @@ class GrokMemory(Memory):
 
 class GrokParser(RecordParser[GrokMemory]):
     def finish(self) -> Iterable[Item]:
-        self.items = []
+        self.reset()
         self.note_summary()
         return [*self.items, TurnEnd(provisional=True)]
 
@@ -143,7 +143,7 @@ class UpdatesParser(GrokParser):
 
     def finish(self) -> Iterable[Item]:
         """What there is of a message counts, and is replaced when it goes on."""
-        self.items = []
+        self.reset()
         self._say()
         said = self.items
         return [*said, *super().finish()]

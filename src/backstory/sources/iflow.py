@@ -1,4 +1,4 @@
-"""iFlow CLI (`~/.iflow/projects/<slug>/<session>.jsonl`) and Qoder (`~/.qoder/projects/<slug>/transcript/`), which write
+"""iFlow CLI (`~/.iflow/projects/<slug>/<session>.jsonl`) and Qoder (`~/.qoder/projects/<slug>/transcript/`): they write
 records in the shape of Claude Code: an envelope around a message of Anthropic's API."""
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 from ..model import EventType, parse_time
 from .base import Item, Lookup, Parser, Source, Transcript, TurnEnd
-from .content import readable
+from .content import function_response, readable
 from .fields import Payload, mapping_of, text_of
 from .messages import MessageParser
 from .parsing import Memory, begun_at, head_records, restored, tokens_of, with_cached
@@ -71,6 +71,10 @@ class EnvelopeParser(MessageParser[Memory]):
 
     def finish(self) -> Iterable[Item]:
         return (TurnEnd(provisional=True),)
+
+    def result_text(self, content: Any) -> str:
+        response = mapping_of(content, "responseParts", "functionResponse")
+        return function_response(response.get("response")) if response else readable(content)
 
     def _read_usage(self, message: Payload, identity: str) -> bytes | None:
         tokens = tokens_of(

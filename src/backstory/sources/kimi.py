@@ -116,7 +116,8 @@ class KimiParser(RecordParser[Memory]):
             handler(record, identity)
 
     def finish(self) -> Iterable[Item]:
-        self.items, path = [], self.transcript.path
+        self.reset()
+        path = self.transcript.path
         if path.parent.parent.name == "agents" and path.parent.name == "main":
             state = path.parent / _STATE
             self.memory.beside = version_of(state)

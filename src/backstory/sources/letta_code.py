@@ -60,7 +60,7 @@ class LettaParser(PiParser):
                 item.replaces = True
 
     def finish(self) -> Iterable[Item]:
-        self.items = []
+        self.reset()
         path = self.transcript.path.with_name(_CONVERSATION)
         self.memory.beside = version_of(path)
         self.note(title=text_of(read_json(path), "summary"), title_rank=2)

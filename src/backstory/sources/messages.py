@@ -21,7 +21,7 @@ class MessageParser(RecordParser[M]):
         spoken: list[Any] = []
         for number, block in enumerate(content if isinstance(content, list) else [content]):
             if isinstance(block, dict) and block.get("type") == "tool_result":
-                text = readable(block.get("content"))
+                text = self.result_text(block.get("content"))
                 failed = block.get("is_error")
                 self.add_response(
                     text,
@@ -39,6 +39,9 @@ class MessageParser(RecordParser[M]):
             self.add_prompt(text, identity, "prompt", extra={"images": images} if images else None)
         for number, reminder in enumerate(reminders):
             self.add(EventType.SYSTEM, reminder, identity, f"reminder {number}")
+
+    def result_text(self, content: Any) -> str:
+        return readable(content)
 
     def read_answer(self, content: Any, identity: str, usage_key: bytes | None = None) -> None:
         blocks = content if isinstance(content, list) else [content]

@@ -111,7 +111,7 @@ class MessagesParser(VibeParser):
             self.add_unknown(record, identity)
 
     def finish(self) -> Iterable[Item]:
-        self.items = []
+        self.reset()
         meta = read_json(self.transcript.path.with_name(_META))
         self.note_meta(meta)
         names = {"input_tokens": "session_prompt_tokens", "output_tokens": "session_completion_tokens"}

@@ -64,11 +64,14 @@ class RecordParser(Generic[M]):
     def parse(self, record: Any) -> Iterable[Item]:
         if type(record) is not dict:
             raise ValueError(f"not a JSON object but {type(record).__name__}")
-        self.items = []
-        self.session = None
+        self.reset()
         self.memory.count += 1
         self.read(record)
         return self.items
+
+    def reset(self) -> None:
+        """Begin anew: no items, no time, the file's own session."""
+        self.items, self.ts, self.session = [], None, None
 
     def read(self, record: Payload) -> None:
         raise NotImplementedError
