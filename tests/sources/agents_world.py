@@ -23,11 +23,8 @@ def source_named(name: str) -> Source:
 
 def transcripts_in(source: Source, home: Path) -> list[Path]:
     """The files and folders below a home that the source takes for transcripts."""
-    found: list[Path] = []
-    for root in source.roots(home, {}):
-        for path in sorted(root.rglob("*")) if root.is_dir() else ():
-            if source.gathers(path) if path.is_dir() else source.accepts(path):
-                found.append(path)
+    below = [path for root in source.roots(home, {}) if root.is_dir() for path in sorted(root.rglob("*"))]
+    found = [path for path in below if (source.gathers(path) if path.is_dir() else source.accepts(path))]
     return [path for path in found if describe(source, path) is not None]
 
 

@@ -109,6 +109,8 @@ class KimiParser(RecordParser[Memory]):
     def read(self, record: Payload) -> None:
         self.ts = parse_time(record.get("time", record.get("timestamp", record.get("created_at"))))
         identity = f"{self.transcript.session} {self.memory.count}"
+        if self.memory.count == 1:
+            self._note_state()
         message = record.get("message")
         if "type" not in record and isinstance(message, dict):
             self._read_wire(message, identity)
@@ -117,6 +119,11 @@ class KimiParser(RecordParser[Memory]):
 
     def finish(self) -> Iterable[Item]:
         self.reset()
+        self._note_state()
+        return [*self.items, TurnEnd(provisional=True)]
+
+    def _note_state(self) -> None:
+        """The title and the folder of the session, from files beside it."""
         path = self.transcript.path
         if path.parent.parent.name == "agents" and path.parent.name == "main":
             state = path.parent / _STATE
@@ -126,7 +133,6 @@ class KimiParser(RecordParser[Memory]):
             self.note(cwd=text_of(about, "cwd", "workDir"), title=text_of(about, "title"), title_rank=rank)
         elif path.parent.parent.name not in ("agents", "subagents"):
             self.note(cwd=_legacy_folder(path))
-        return [*self.items, TurnEnd(provisional=True)]
 
     # ---- Kimi Code
 
