@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
 from .fields import text_of
 
@@ -123,3 +123,22 @@ def split_reminders(text: str, tags: tuple[str, ...] = ("system-reminder",)) -> 
                 reminders.append(text[start:])
                 text, changed = text[:start].strip(), True
     return text, reminders
+
+
+class ToolCall(NamedTuple):
+    id: str | None
+    name: str
+    arguments: Any
+
+
+def tool_calls_of(message: Any) -> list[ToolCall]:
+    """The tool calls of a message in the form of OpenAI's API, with or without the `function` around them."""
+    calls = message.get("tool_calls") if isinstance(message, dict) else None
+    found: list[ToolCall] = []
+    for call in calls if isinstance(calls, list) else ():
+        if isinstance(call, dict):
+            function = call["function"] if isinstance(call.get("function"), dict) else call
+            found.append(
+                ToolCall(text_of(call, "id"), text_of(function, "name") or "unknown", function.get("arguments"))
+            )
+    return found

@@ -107,7 +107,7 @@ class CopilotParser(RecordParser[CopilotMemory]):
             self.add_unknown(record, identity)
 
     def finish(self) -> Iterable[Item]:
-        self.items, self.session = [], None
+        self.reset()
         workspace = self.transcript.path.with_name(_WORKSPACE)
         self.memory.beside = version_of(workspace)
         try:
@@ -183,7 +183,7 @@ class CopilotParser(RecordParser[CopilotMemory]):
         key = None
         if output := integer(data.get("outputTokens")):  # since 1.0.100 or so a record of its own has all tokens
             key = self.add_usage(call, model=model or self.memory.model, output_tokens=output)
-            self._spend(model or "", {"output_tokens": output})
+            self._spend(model or self.memory.model or "", {"output_tokens": output})
         elif text_of(data, "apiCallId"):
             key = self.usage_key(call)
         more = {"usage_key": key, "model": model or self.memory.model}

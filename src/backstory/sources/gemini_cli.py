@@ -69,6 +69,15 @@ class GeminiCli(Source):
         return None if "/" in session else ("gemini", "--resume", session)
 
 
+class Tabnine(GeminiCli):
+    """Tabnine's agent, which keeps its sessions as Gemini CLI does."""
+
+    name = "tabnine"
+
+    def resume(self, session: str) -> tuple[str, ...] | None:
+        return None
+
+
 class GeminiMemory(Memory):
     seen: dict[str, str] = field(default_factory=dict)
     """Digests of the latest messages, by id."""

@@ -1,4 +1,4 @@
-"""Kimi: Kimi Code's `sessions/wd_*/<session>/agents/<agent>/wire.jsonl`, and kimi-cli's `sessions/<project>/<session>/`.
+"""Kimi: `wire.jsonl` of Kimi Code (`sessions/wd_*/<session>/agents/<agent>`) and of kimi-cli before it.
 
 Kimi Code writes every message up to three times: as the prompt of a turn or an event of the loop, as a message of the
 context, as a message of the agent. The first one is read. A subagent has a file of its own.
@@ -16,10 +16,21 @@ from ..model import EventType, parse_time
 from .base import Item, Lookup, Parser, Source, Transcript, TurnEnd
 from .content import exit_code_in, readable
 from .fields import Payload, arguments_of, mapping_of, text_of
-from .parsing import Memory, RecordParser, begun_at, head_records, read_json, restored, tokens_of, version_of, with_news
+from .parsing import (
+    Memory,
+    RecordParser,
+    begun_at,
+    head_records,
+    read_json,
+    restored,
+    tokens_of,
+    version_of,
+    with_cached,
+    with_news,
+)
 
 _EXIT_CODE = re.compile(r"exit code:? (\d{1,5})\.?\s*$", re.IGNORECASE)
-_COUNTS = {
+_COUNTS: dict[str, str | tuple[str, ...]] = {
     "input_tokens": ("inputOther", "input_other"),
     "output_tokens": "output",
     "cache_read_tokens": ("inputCacheRead", "input_cache_read"),
@@ -98,6 +109,8 @@ class KimiParser(RecordParser[Memory]):
     def read(self, record: Payload) -> None:
         self.ts = parse_time(record.get("time", record.get("timestamp", record.get("created_at"))))
         identity = f"{self.transcript.session} {self.memory.count}"
+        if self.memory.count == 1:
+            self._note_state()
         message = record.get("message")
         if "type" not in record and isinstance(message, dict):
             self._read_wire(message, identity)
@@ -105,7 +118,13 @@ class KimiParser(RecordParser[Memory]):
             handler(record, identity)
 
     def finish(self) -> Iterable[Item]:
-        self.items, path = [], self.transcript.path
+        self.reset()
+        self._note_state()
+        return [*self.items, TurnEnd(provisional=True)]
+
+    def _note_state(self) -> None:
+        """The title and the folder of the session, from files beside it."""
+        path = self.transcript.path
         if path.parent.parent.name == "agents" and path.parent.name == "main":
             state = path.parent / _STATE
             self.memory.beside = version_of(state)
@@ -114,7 +133,6 @@ class KimiParser(RecordParser[Memory]):
             self.note(cwd=text_of(about, "cwd", "workDir"), title=text_of(about, "title"), title_rank=rank)
         elif path.parent.parent.name not in ("agents", "subagents"):
             self.note(cwd=_legacy_folder(path))
-        return [*self.items, TurnEnd(provisional=True)]
 
     # ---- Kimi Code
 
@@ -140,9 +158,9 @@ class KimiParser(RecordParser[Memory]):
     def _read_context(self, record: Payload, identity: str) -> None:
         message = mapping_of(record, "message")
         kind = text_of(mapping_of(message, "origin"), "kind") or "user"
-        if kind not in ("user", "system_trigger") and message.get("role") == "user":
-            if text := readable(message.get("content")).strip():
-                self.add(EventType.SYSTEM, text, identity)
+        text = readable(message.get("content")).strip()
+        if text and kind not in ("user", "system_trigger") and message.get("role") == "user":
+            self.add(EventType.SYSTEM, text, identity)
 
     def _read_loop(self, record: Payload, identity: str) -> None:
         event = mapping_of(record, "event")
@@ -194,9 +212,7 @@ class KimiParser(RecordParser[Memory]):
 
     def _spend(self, usage: Any, identity: str, **more: Any) -> None:
         if tokens := tokens_of(usage, **_COUNTS):
-            cached = tokens.get("cache_read_tokens", 0) + tokens.get("cache_write_5m_tokens", 0)
-            tokens["input_tokens"] = tokens.get("input_tokens", 0) + cached
-            self.add_usage(identity, **tokens, **more)
+            self.add_usage(identity, **with_cached(tokens), **more)
 
     def _read_ended(self, record: Payload, identity: str) -> None:
         reason = text_of(record, "reason") or "completed"

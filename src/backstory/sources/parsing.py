@@ -64,11 +64,14 @@ class RecordParser(Generic[M]):
     def parse(self, record: Any) -> Iterable[Item]:
         if type(record) is not dict:
             raise ValueError(f"not a JSON object but {type(record).__name__}")
-        self.items = []
-        self.session = None
+        self.reset()
         self.memory.count += 1
         self.read(record)
         return self.items
+
+    def reset(self) -> None:
+        """Begin anew: no items, no time, the file's own session."""
+        self.items, self.ts, self.session = [], None, None
 
     def read(self, record: Payload) -> None:
         raise NotImplementedError
@@ -184,6 +187,14 @@ def tokens_of(usage: Any, **names: str | tuple[str, ...]) -> dict[str, int]:
                 found[field] = count
                 break
     return found
+
+
+def with_cached(tokens: dict[str, int]) -> dict[str, int]:
+    """Counts whose input leaves out the tokens of the cache, with those added to the input."""
+    if not tokens:
+        return tokens
+    cached = tokens.get("cache_read_tokens", 0) + tokens.get("cache_write_5m_tokens", 0)
+    return {**tokens, "input_tokens": tokens.get("input_tokens", 0) + cached}
 
 
 def head_records(head: bytes) -> Iterator[Payload]:

@@ -16,7 +16,7 @@ from ..model import EventType, digest, parse_time
 from .base import Lookup, Parser, Source, Transcript
 from .content import exit_code_in, readable
 from .fields import Payload, integer, mapping_of, text_of
-from .parsing import Memory, RecordParser, begun_at, head_records, restored, tokens_of
+from .parsing import Memory, RecordParser, begun_at, head_records, restored, tokens_of, with_cached
 
 _EXIT_CODE = re.compile(r"^Command exited with code (\d{1,5})$", re.MULTILINE)
 _FINAL = {"stop", "length"}
@@ -182,12 +182,10 @@ class PiParser(RecordParser[Memory]):
         )
         if not tokens:
             return None
-        cached = tokens.get("cache_read_tokens", 0) + tokens.get("cache_write_5m_tokens", 0)
-        tokens["input_tokens"] = tokens.get("input_tokens", 0) + cached
         cost = mapping_of(usage, "cost").get("total")
         return self.add_usage(
             identity,
-            **tokens,
+            **with_cached(tokens),
             cost=float(cost) if isinstance(cost, int | float) and cost > 0 else None,
             stop_reason=reason,
             request=text_of(message, "responseId"),

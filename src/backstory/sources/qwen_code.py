@@ -87,7 +87,7 @@ class QwenParser(RecordParser[Memory]):
             self.add_unknown(record, identity)
 
     def finish(self) -> Iterable[Item]:
-        self.items = []
+        self.reset()
         self.note(title=text_of(self._meta, "description"), title_rank=2, parent_call=text_of(self._meta, "toolUseId"))
         return [*self.items, TurnEnd(provisional=True)]
 
