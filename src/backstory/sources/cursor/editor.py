@@ -3,43 +3,25 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ..model import parse_time
-from .base import About, Item, Lookup, Parser, Source, Stored, Transcript
-from .database import has_table, open_database
-from .decoding import decode_or_none, encode
-from .fields import Payload, integer, mapping_of, text_of
-from .stateless import Stateless, Writer, exit_code_in
+from ...model import parse_time
+from ..base import About, Item, Stored
+from ..database import has_table, open_database
+from ..decoding import decode_or_none, encode
+from ..fields import Payload, integer, mapping_of, text_of
+from ..stateless import Writer, exit_code_in
 
 _USER = 1
 _OVER = {"completed", "error", "cancelled", "rejected"}
 
 
-class CursorIde(Source):
-    """The conversations of the editor; `Cursor` adds the transcripts of its CLI."""
-
-    name = "cursor"
-
-    def accepts(self, path: Path) -> bool:
-        return path.name == "state.vscdb"
-
-    def describe(self, path: Path, head: bytes) -> Transcript | None:
-        return None
-
-    def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
-        return Stateless(_Bubbles().items)
-
-    def sessions(self, path: Path) -> Iterable[Stored] | None:
-        return _sessions(path)
-
-    def changes(self, path: Path, session: str, since: Stored | None) -> Iterator[Any]:
-        return _changes(path, session, since)
+STORE = "state.vscdb"
 
 
-def _sessions(path: Path) -> Iterator[Stored]:
+def sessions(path: Path) -> Iterator[Stored]:
     """Writing a value gives its row a new number, so that the index on the keys shows what changed, and no value of a
     database that may have many gigabytes is read."""
     with open_database(path) as database:
@@ -58,7 +40,7 @@ def _sessions(path: Path) -> Iterator[Stored]:
         yield Stored(session=session, updated=0, version=version)
 
 
-def _changes(path: Path, session: str, since: Stored | None) -> Iterator[Payload]:
+def changes(path: Path, session: str, since: Stored | None) -> Iterator[Payload]:
     with open_database(path) as database:
         composer = mapping_of(_value(database, f"composerData:{session}"))
         yield {"composer": composer}
@@ -88,7 +70,9 @@ def _value(database: sqlite3.Connection, key: str) -> Any:
     return decode_or_none(row["value"]) if row else None
 
 
-class _Bubbles:
+class Bubbles:
+    """Turns bubbles into items."""
+
     def __init__(self) -> None:
         self._begun: int | None = None
 
