@@ -20,7 +20,7 @@ _STATE = "unknown"
 _MOST_KINDS = 20
 _SAMPLE_CHARS = 400
 _HEAD_CHARS = 4_000
-_KIND = re.compile(r'"(?:type|kind|role)"\s*:\s*"([^"\\]{1,80})"')
+_KIND = re.compile(r'"(?:type|kind|role)"\s*:\s*(?:"([^"\\]{1,80})"|(\d{1,9}))')
 
 
 class Kind(Struct, omit_defaults=True):
@@ -57,7 +57,7 @@ class Kinds:
         for item in items:
             if isinstance(item, Event) and item.type is EventType.UNKNOWN:
                 found = _KIND.search(item.text, 0, _HEAD_CHARS)
-                name = found[1] if found else "without a type"
+                name = found[1] or found[2] if found else "without a type"
                 if name in self._kinds or len(self._kinds) < _MOST_KINDS:
                     kind = self._kinds.setdefault(name, Kind(sample=item.text[:_SAMPLE_CHARS]))
                     kind.count += 1

@@ -45,7 +45,7 @@ class Blocks:
             match block.get("type"):
                 case "text":
                     if text := text_of(block, "text"):
-                        end = bool(ends) and not calls and number == last
+                        end = bool(ends) and number == last
                         yield write.answer(part, text, ends_turn=end, may_end_turn=may_end)
                 case "thinking" | "reasoning":
                     if text := text_of(block, "thinking", "text", "summary"):

@@ -54,7 +54,7 @@ class _Conversation:
         if message.get("sender") == "human":
             yield write.prompt("prompt", "\n".join(filter(None, (_text(content), *_attachments(message)))))
         else:
-            yield from self._blocks.assistant(write, content)
+            yield from self._blocks.assistant(write, content, ends=True)
 
 
 def _text(content: Any) -> str:

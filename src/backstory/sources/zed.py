@@ -112,7 +112,7 @@ class _Thread:
             case "Compaction":
                 yield write.event("summary", EventType.COMPACTION, text_of(value, "Summary") or encode(value))
             case _:
-                yield write.event("raw", EventType.UNKNOWN, encode(message))
+                yield write.event("raw", EventType.UNKNOWN, encode({"type": kind, "message": value}))
 
     def _answer(self, write: Writer, answer: Payload) -> Iterator[Item]:
         results = mapping_of(answer, "tool_results")
