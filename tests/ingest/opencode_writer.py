@@ -15,6 +15,8 @@ CREATE TABLE session (id text PRIMARY KEY, parent_id text, directory text, title
 CREATE TABLE message (id text PRIMARY KEY, session_id text, time_created integer, time_updated integer, data text);
 CREATE TABLE part (id text PRIMARY KEY, message_id text, session_id text, time_created integer,
     time_updated integer, data text);
+CREATE INDEX message_session_time_created_id_idx ON message (session_id, time_created, id);
+CREATE INDEX part_message_id_id_idx ON part (message_id, id);
 CREATE INDEX part_session_idx ON part (session_id);
 CREATE TABLE event_sequence (aggregate_id text PRIMARY KEY, seq integer NOT NULL);
 """
