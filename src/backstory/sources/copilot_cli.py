@@ -181,9 +181,9 @@ class CopilotParser(RecordParser[CopilotMemory]):
         self.memory.asks[self.session or ""] = bool(requests)
         call = text_of(data, "apiCallId") or identity
         key = None
-        if output := integer(data.get("outputTokens")):  # since 1.0.100 or so a record of its own has all tokens
-            key = self.add_usage(call, model=model or self.memory.model, output_tokens=output)
-            self._spend(model or self.memory.model or "", {"output_tokens": output})
+        if tokens := tokens_of(data, output_tokens="outputTokens"):  # since 1.0.100 or so a record of its own has all
+            key = self.add_usage(call, model=model or self.memory.model, **tokens)
+            self._spend(model or self.memory.model or "", tokens)
         elif text_of(data, "apiCallId"):
             key = self.usage_key(call)
         more = {"usage_key": key, "model": model or self.memory.model}

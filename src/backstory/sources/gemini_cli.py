@@ -90,7 +90,9 @@ class GeminiParser(RecordParser[GeminiMemory]):
             messages = changes.get("messages")
             for message in messages if isinstance(messages, list) else ():
                 # A resume repeats known messages, without their thoughts, tokens and tools.
-                if isinstance(message, dict) and (message.get("id") not in self.memory.seen or "toolCalls" in message):
+                if isinstance(message, dict) and (
+                    text_of(message, "id") not in self.memory.seen or "toolCalls" in message
+                ):
                     self._read_message(message)
         elif target := text_of(record, "$rewindTo"):
             text = "The conversation was rewound to an earlier message."

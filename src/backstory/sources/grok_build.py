@@ -52,7 +52,10 @@ class GrokBuild(Source):
 
     def describe(self, path: Path, head: bytes) -> Transcript | None:
         records = list(head_records(head))
-        if not records or (path.name == _HISTORY and path.with_name(_UPDATES).exists()):
+        own = ("params",) if path.name == _UPDATES else ("type", "role")
+        if not any(name in record for record in records for name in own):
+            return None
+        if path.name == _HISTORY and path.with_name(_UPDATES).exists():
             return None
         summary = read_json(path.with_name(_SUMMARY))
         parent, forked_from = _origin(summary)

@@ -168,7 +168,7 @@ class StoreParser(VibeParser):
             "result",
             replaces=True,
             exit_code=integer(structured.get("returncode")),
-            failed=output.get("type") in _FAILED or state.get("status") in _FAILED,
+            failed=text_of(output, "type") in _FAILED or text_of(state, "status") in _FAILED,
         )
 
     def _read_state(self, record: Payload) -> None:

@@ -34,7 +34,7 @@ class QwenCode(Source):
 
     def describe(self, path: Path, head: bytes) -> Transcript | None:
         records = list(head_records(head))
-        first = next((record for record in records if record.get("type") in _TYPES), {})
+        first = next((record for record in records if text_of(record, "type") in _TYPES), {})
         if "sessionId" not in first or "uuid" not in first:
             return None
         parent = path.parent.name if path.parent.parent.name == "subagents" else None
@@ -94,7 +94,7 @@ class QwenParser(RecordParser[Memory]):
     def _read_user(self, record: Payload, identity: str) -> None:
         payload = mapping_of(record, "systemPayload")
         text = (text_of(payload, "displayText") or parts_text(mapping_of(record, "message").get("parts"))).strip()
-        typed = record.get("subtype") not in _NOT_TYPED and record.get("provenance") in (None, "real_user")
+        typed = text_of(record, "subtype") not in _NOT_TYPED and record.get("provenance") in (None, "real_user")
         if text and typed:
             self.add_prompt(text, identity, "prompt")
         elif text:
