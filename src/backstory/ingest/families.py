@@ -21,8 +21,6 @@ from ..archive.base import FileRow, SessionRow
 from ..sources.base import Event, Item, Source, Transcript, Usage
 from .scan import HEAD_BYTES, Changed, open_transcript, stored_path
 
-__all__ = ["Families", "Standing", "Watch", "settled"]
-
 _STANDING = "standing"
 Order = tuple[tuple[int, str], str]
 

@@ -12,8 +12,7 @@ from ..sources.base import Item, Lookup, Parser, Stored
 from .families import Standing
 from .lines import BrokenLine, decode_line, lines
 from .scan import Changed, is_append, open_transcript, prefix_digest, stored_path
-
-__all__ = ["Reading"]
+from .unknown import Kinds
 
 _ITEMS_PER_STEP = 1_000
 # Rows may be committed a moment after the time that they bear.
@@ -31,6 +30,7 @@ class Reading:
         self.known_until = 0
         """How far the file was read before, where it is read from its start once more."""
         self._lookup = lookup
+        self._unknown = Kinds()
         self._parser: Parser | None = None
         self._incremental = False
         self.interrupted = False
@@ -72,7 +72,9 @@ class Reading:
             self.from_start = False
             updated = before.mtime_ns // 1_000_000 - _OVERLAP_MS
             since = Stored(session=change.transcript.session, updated=updated, version=before.size)
-            self.standing = Standing.split(before.state)[0] or self.standing
+            standing, kept = Standing.split(before.state)
+            self.standing = standing or self.standing
+            self._unknown.restore(kept)
             self._row.errors, self._row.last_error = before.errors, before.last_error
         return change.source.changes(change.store, change.transcript.session, since)
 
@@ -81,7 +83,7 @@ class Reading:
         row = msgspec.structs.replace(self._row)
         if self._parser is not None:
             state = self._parser.state() if self._incremental else None
-            row.state = self.standing.join(state)
+            row.state = self._unknown.keep(self.standing.join(state))
         if not self._compressed and row.offset:
             try:
                 with open_transcript(self.change.path) as stream:
@@ -122,6 +124,7 @@ class Reading:
     def _go_on(self, before: FileRow) -> Parser | None:
         """The parser as it was left, or None if it does not take its old state: one of another version starts over."""
         standing, state = Standing.split(before.state)
+        self._unknown.restore(state)
         try:
             parser = self.change.source.parser(self.change.transcript, state, self._lookup)
         except ValueError:
@@ -150,7 +153,9 @@ class Reading:
 
     def _parse(self, parser: Parser, record: Any) -> Iterable[Item]:
         try:
-            return list(parser.parse(record))
+            items = list(parser.parse(record))
+            self._unknown.count(items)
+            return items
         except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
             # A shape that no parser foresaw must not stop the rest of the file.
             self._problem(f"a record is not understood: {type(error).__name__}: {error}")

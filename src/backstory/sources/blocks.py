@@ -45,7 +45,7 @@ class Blocks:
             match block.get("type"):
                 case "text":
                     if text := text_of(block, "text"):
-                        end = bool(ends) and not calls and number == last
+                        end = bool(ends) and number == last
                         yield write.answer(part, text, ends_turn=end, may_end_turn=may_end)
                 case "thinking" | "reasoning":
                     if text := text_of(block, "thinking", "text", "summary"):
@@ -55,7 +55,9 @@ class Blocks:
                     self._tools[call_id] = tool
                     given = block.get("input")
                     yield write.call(part, tool, call_id, decode_or_none(given) if isinstance(given, str) else given)
-                case "redacted_thinking" | "image":
+                case "tool_result":  # of a tool that ran where the model is
+                    yield self._result(write, part, block)
+                case "redacted_thinking" | "image" | "token_budget" | "flag":
                     pass
                 case _:
                     yield write.event(part, EventType.UNKNOWN, encode(block))

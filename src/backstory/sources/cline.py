@@ -30,6 +30,8 @@ _TOOLS = """
     attempt_completion plan_mode_respond new_task switch_mode fetch_instructions codebase_search update_todo_list
     web_fetch load_mcp_documentation condense report_bug
 """.split()
+_COMPLETION = "attempt_completion"
+_TEXT_THOUGHT = re.compile(r"<thinking>\s*(.*?)\s*</thinking>", re.DOTALL)
 _TEXT_CALL = re.compile(rf"<({'|'.join(_TOOLS)})>(.*?)</\1>", re.DOTALL)
 _ARGUMENT = re.compile(r"<(\w+)>\n?(.*?)\n?</\1>", re.DOTALL)
 
@@ -186,7 +188,7 @@ class Task:
         write = Writer(self._source, self._session, str(record["index"]), ts=ts, model=model)
         content = message.get("content")
         if message.get("role") == "user":
-            yield from self._blocks.user(write, content)
+            yield from self._blocks.user(write, _joined(content))
             return
         counts = mapping_of(decode_or_none(text_of(request, "text")))
         yield from write.usage(
@@ -203,18 +205,37 @@ class Task:
                 yield item
 
 
+def _joined(content: Any) -> Any:
+    """Content in which a result that follows its heading, in a block of its own, is one block with it."""
+    if not isinstance(content, list):
+        return content
+    joined: list[Any] = []
+    for block in content:
+        before = text_of(joined[-1], "text") if joined else None
+        text = text_of(block, "text")
+        if before and text and (heading := _TEXT_RESULT.match(before)) and heading.end() == len(before):
+            joined[-1] = {"type": "text", "text": f"{before}\n{text}"}
+        else:
+            joined.append(block)
+    return joined
+
+
 def _calls_in_text(write: Writer, answer: Any) -> Iterator[Item]:
-    """An answer whose text holds a call of a tool, as models without tools of their own write it."""
+    """An answer whose text holds thoughts and a call of a tool, as models write it that have no better way."""
+    for number, thought in enumerate(_TEXT_THOUGHT.finditer(answer.text)):
+        yield write.thought(f"thought {number}", thought[1])
+    answer.text = _TEXT_THOUGHT.sub("", answer.text).strip()
     call = _TEXT_CALL.search(answer.text)
     if call is None:
-        yield answer
+        if answer.text:
+            yield answer
         return
     said, tool = answer.text[: call.start()].strip(), call[1]
     if said:
         answer.text, answer.may_end_turn = said, False
         yield answer
     arguments = dict(_ARGUMENT.findall(call[2]))
-    if tool == "attempt_completion":
+    if tool == _COMPLETION:
         yield write.answer("completion", arguments.get("result", call[2].strip()), ends_turn=True)
     else:
         yield write.call("call", tool, None, arguments)
@@ -227,7 +248,8 @@ def _texts(write: Writer, part: str, text: str) -> Iterator[Item]:
     elif result := _TEXT_RESULT.match(text):
         output = text[result.end() :]
         exit_code = exit_code_in(output)
-        yield write.result(part, result[1], None, output, exit_code=exit_code, failed=bool(exit_code))
+        if result[1] != _COMPLETION:  # which was the answer, not a call
+            yield write.result(part, result[1], None, output, exit_code=exit_code, failed=bool(exit_code))
         if typed := _FEEDBACK.search(output):
             yield write.prompt(f"{part} feedback", typed[2])
     elif text.lstrip().startswith(_CONTEXT):

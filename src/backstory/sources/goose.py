@@ -84,7 +84,8 @@ def _changes(path: Path, session: str, since: Stored | None) -> Iterator[Payload
                 "metadata": decode_or_none(message["metadata_json"]),
                 "model": model,
             }
-        yield {"totals": about, "model": model}
+        first = "SELECT min(created_timestamp) FROM messages WHERE session_id = ? AND role = 'user'"
+        yield {"totals": about, "model": model, "begun": database.execute(first, (session,)).fetchone()[0]}
 
 
 class _Conversation:
@@ -164,10 +165,13 @@ class _Conversation:
         return write.result(part, self._tools.get(call_id), call_id, text, exit_code=exit_code, failed=failed)
 
     def _totals(self, record: Payload) -> Iterator[Item]:
-        """Goose keeps the tokens of a session, not those of its model calls."""
-        totals = mapping_of(record, "totals")
-        write = Writer("goose", self._session, ts=parse_time(totals.get("updated_at")), model=record.get("model"))
+        """Goose keeps the tokens of a session, not those of its model calls: they count at its first turn."""
+        totals, begun = mapping_of(record, "totals"), parse_time(record.get("begun"))
+        if begun is None:
+            return
+        write = Writer("goose", self._session, ts=begun, model=record.get("model"))
         yield from write.usage(
+            by_time=True,
             fresh=totals.get("accumulated_input_tokens"),
             output=totals.get("accumulated_output_tokens"),
             cost=totals.get("accumulated_cost"),

@@ -84,7 +84,8 @@ def _changes(path: Path, session: str, since: Stored | None) -> Iterator[Payload
         query = f"SELECT {names} FROM messages WHERE session_id = :session AND id > :after ORDER BY id LIMIT :limit"
         for message in pages(database, query, {"session": session}, after=start - 1):
             yield {"message": dict(message), "model": about.get("model")}
-        yield {"totals": about}
+        first = "SELECT min(timestamp) FROM messages WHERE session_id = ? AND role = 'user'"
+        yield {"totals": about, "begun": database.execute(first, (session,)).fetchone()[0]}
 
 
 class _Conversation:
@@ -102,7 +103,7 @@ class _Conversation:
                 parent=text_of(about, "parent_session_id"),
             )
         elif "totals" in record:
-            yield from self._totals(record["totals"])
+            yield from self._totals(record["totals"], parse_time(record["begun"]))
         else:
             yield from self._message(record["message"], record["model"])
 
@@ -152,11 +153,13 @@ class _Conversation:
         tool = text_of(message, "tool_name") or self._tools.get(call_id)
         return write.result("result", tool, call_id, text, exit_code=exit_code, failed=failed)
 
-    def _totals(self, totals: Payload) -> Iterator[Item]:
-        """Hermes keeps the tokens of a session, not those of its model calls."""
-        ts = parse_time(totals.get("ended_at")) or parse_time(totals.get("started_at"))
-        write = Writer("hermes", self._session, ts=ts, model=text_of(totals, "model"))
+    def _totals(self, totals: Payload, begun: int | None) -> Iterator[Item]:
+        """Hermes keeps the tokens of a session, not those of its model calls: they count at its first turn."""
+        if begun is None:
+            return
+        write = Writer("hermes", self._session, ts=begun, model=text_of(totals, "model"))
         yield from write.usage(
+            by_time=True,
             fresh=totals.get("input_tokens"),
             output=totals.get("output_tokens"),
             cache_read=totals.get("cache_read_tokens"),

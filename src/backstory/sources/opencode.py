@@ -9,6 +9,7 @@ from typing import Any
 
 from ..model import EventType, parse_time
 from .base import About, Event, Item, Lookup, Parser, Source, Stored, Transcript, TurnEnd, Usage
+from .cline import Task, describe_task, task_records
 from .database import columns, has_table, open_database
 from .decoding import decode_or_none, encode, read_or_none
 from .fields import Payload, integer, mapping_of, text_of
@@ -48,8 +49,27 @@ class OpenCode(Source):
 
 
 class Kilo(OpenCode):
+    """Kilo's CLI is a relative of OpenCode, its extension was one of Cline's."""
+
     name = "kilo"
     command = "kilo"
+
+    def gathers(self, folder: Path) -> bool:
+        return folder.parent.name == "tasks" or super().gathers(folder)
+
+    def describe(self, path: Path, head: bytes) -> Transcript | None:
+        return describe_task(self.name, path) if path.parent.name == "tasks" else None
+
+    def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
+        if transcript.path.parent.name == "tasks":
+            return Stateless(Task(self.name, transcript.session).items)
+        return super().parser(transcript, state, lookup)
+
+    def records(self, path: Path) -> Iterator[Any] | None:
+        return task_records(path)
+
+    def sessions(self, path: Path) -> Iterable[Stored] | None:
+        return None if path.parent.name == "tasks" else super().sessions(path)
 
 
 # The database

@@ -20,7 +20,7 @@ from ...archive.trouble import explain
 from ...ingest.scan import UNREADABLE, stored_path, walk
 from ...library import Library
 from ...model import DEFAULT_TYPES
-from ...sources import OWN_SOURCES
+from ...sources import OWN_SOURCES, title_of
 from ...sources.base import Source
 
 __all__ = ["Agent", "Broken", "Diagnosis", "Problem", "Purge", "Unread", "diagnose"]
@@ -137,6 +137,7 @@ def diagnose(library: Library) -> Diagnosis:
         *_archive_problems(found),
         *_traces_problems(library),
         *_transcript_problems(found),
+        *_unknown_problems(found, library),
         *_live_problems(library),
         *_capsule_problems(library),
         *_folder_problems(library),
@@ -171,6 +172,21 @@ def _look_at_agent(found: Diagnosis, library: Library, source: Source, known: di
         Problem("error", f"{error.filename} cannot be read: {error.strerror}", _let_read(str(error.filename)))
         for error in unreadable
     ]
+
+
+def _unknown_problems(found: Diagnosis, library: Library) -> Iterator[Problem]:
+    """Records that no parser knows: an agent has changed its format."""
+    from ...ingest.unknown import unknown_records
+    from ...redact import egress
+
+    for kind in unknown_records(library.archive) if found.archive else ():
+        version = f" {kind.version}" if kind.version else ""
+        yield Problem(
+            "note",
+            f"{title_of(kind.source)}{version} writes records that are not understood: {egress(kind.kind)}"
+            f" ({kind.count}), such as {egress(kind.sample)}",
+            "report it with the sample; update Backstory if there is a newer version",
+        )
 
 
 def _let_read(path: str) -> str:

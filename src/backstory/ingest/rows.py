@@ -1,17 +1,30 @@
-"""Rows of events, and what becomes of a turn when an event is added to it or replaced in it."""
+"""Rows from items: of an event, of the turn that it is added to or replaced in, of a session and of a model call."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..archive.base import EventRow, SessionRow, TurnRow
+from ..archive.base import EventRow, Mode, SessionRow, TurnRow, UsageRow
 from ..model import EventType
-from ..sources.base import Event
-
-__all__ = ["close", "differs", "event_row", "follow", "revise"]
+from ..sources.base import About, Event, Transcript, Usage
 
 _ACTIVITY = frozenset((EventType.ASSISTANT_RESPONSE, EventType.REASONING, EventType.TOOL_CALL, EventType.TOOL_RESPONSE))
 _FIELDS = EventRow.__struct_fields__
+_TITLE_CHARS = 120
+_MOST_TOKENS = 1 << 40
+_TOKENS = tuple(name for name in UsageRow.__struct_fields__ if name.endswith("_tokens"))
+# From the least to the most that a session does.
+_MODES: tuple[Mode, ...] = ("chat", "tool_calling", "mcp_internal", "web_search")
+_WEB_WORDS = ("websearch", "webfetch", "web_search", "web_fetch", "google_web_search", "fetch_url", "read_url", "fetch")
+_OWN_TOOLS = frozenset(
+    """
+    search_sessions list_sessions search_conversations list_conversations read_turn read_conversation
+    list_traces search_traces get_trace search_spans
+    """.split()
+)
+
+
+# Events and turns
 
 
 def event_row(event: Event, session: SessionRow, turn: int, ordinal: int, ts: int) -> EventRow:
@@ -37,14 +50,14 @@ def event_row(event: Event, session: SessionRow, turn: int, ordinal: int, ts: in
 
 
 def differs(before: EventRow, after: EventRow) -> bool:
-    """Whether an event reads otherwise now. The text of a tool call follows from its tool and arguments."""
+    """True if an event reads otherwise now. The text of a tool call follows from its tool and arguments."""
     derived = before.type is after.type is EventType.TOOL_CALL
     ignored = {"cwd", "text"} if derived else {"cwd", "arguments"}
     return any(getattr(before, name) != getattr(after, name) for name in _FIELDS if name not in ignored)
 
 
 def revise(turn: TurnRow, events: Sequence[EventRow], event: Event) -> None:
-    """What a turn is after one of its events was replaced; `events` are all of them, as they are now."""
+    """Bring a turn up to date after one of its events was replaced; `events` are all of them, as they are now."""
     turn.started_at, turn.updated_at = min(row.ts for row in events), max(row.ts for row in events)
     turn.types = tuple(dict.fromkeys(row.type for row in events))
     turn.tools = tuple(dict.fromkeys(row.tool for row in events if row.type is EventType.TOOL_CALL and row.tool))
@@ -70,7 +83,7 @@ def revise(turn: TurnRow, events: Sequence[EventRow], event: Event) -> None:
 
 
 def follow(turn: TurnRow, event: Event) -> None:
-    """What the event means for its turn."""
+    """Bring a turn up to date after an event was added to it."""
     if event.type not in turn.types:
         turn.types = (*turn.types, event.type)
     if event.type is EventType.TOOL_CALL and event.tool and event.tool not in turn.tools:
@@ -102,3 +115,62 @@ def close(turn: TurnRow, terminal: bytes, kind: EventType) -> None:
 
 def _exit_code(code: int | None) -> int | None:
     return code if code is not None and -(1 << 31) <= code < 1 << 32 else None
+
+
+# Sessions and model calls
+
+
+def describe(row: SessionRow, about: About, transcript: Transcript) -> None:
+    """Bring a session up to date. Its own transcript has precedence over another one that describes it, whichever is
+    read first."""
+    source = transcript.source
+    is_own = about.session in (None, transcript.session)
+    outranks = not row.title or about.title_rank > row.title_rank or (is_own and about.title_rank == row.title_rank)
+    if about.title and outranks and (title := one_line(about.title)):
+        row.title, row.title_rank = title, about.title_rank
+    if about.cwd:
+        row.cwd, row.last_cwd = row.cwd or about.cwd, about.cwd
+    row.summary = about.summary or row.summary
+    row.slug = about.slug or row.slug
+    row.branch = about.branch or row.branch
+    row.version = about.version or row.version
+    row.parent_call = (about.parent_call if is_own else None) or row.parent_call or about.parent_call
+    if about.parent:
+        row.parent = f"{source}/{about.parent}"
+    if about.forked_from:
+        row.forked_from = f"{source}/{about.forked_from}"
+
+
+def one_line(text: str) -> str:
+    """A title from a text."""
+    line = " ".join(text[: 4 * _TITLE_CHARS].split())
+    return line if len(line) <= _TITLE_CHARS else line[: _TITLE_CHARS - 1].rstrip() + "…"
+
+
+def add_tokens(row: UsageRow, usage: Usage) -> None:
+    """Add the tokens of a record to its model call. Several records of a message have its tokens so far: the larger
+    numbers hold."""
+    for name in _TOKENS:
+        tokens = getattr(usage, name)
+        # No model call has more tokens than this; a transcript may say anything.
+        if getattr(row, name) < tokens < _MOST_TOKENS:
+            setattr(row, name, tokens)
+    row.model = usage.model or row.model
+    row.cost = row.cost if usage.cost is None else usage.cost
+    row.stop_reason = usage.stop_reason or row.stop_reason
+    row.request = usage.request or row.request
+
+
+def wider_mode(mode: Mode, tool: str) -> Mode:
+    """The mode of a session that was `mode` until it called this tool."""
+    return max(mode, _mode_of(tool), key=_MODES.index)
+
+
+def _mode_of(tool: str) -> Mode:
+    # MCP clients prefix the server: `mcp__backstory__open`, `backstory.open`.
+    name = tool.lower().rsplit("__", 1)[-1].rsplit(".", 1)[-1]
+    if name in _WEB_WORDS:
+        return "web_search"
+    if name in _OWN_TOOLS or "backstory" in tool.lower() or tool.startswith(("moss.", "moss_", "capsule_")):
+        return "mcp_internal"
+    return "tool_calling"
