@@ -180,17 +180,10 @@ def _without(text: str, calls: list[_Call]) -> str:
 
 def _local_time(value: Any) -> int | None:
     """A time without a zone is local."""
-    if isinstance(value, str):
-        try:
-            moment = datetime.fromisoformat(value)
-        except ValueError:
-            return None
-        if moment.tzinfo is None:
-            try:
-                return parse_time(moment.astimezone().isoformat())
-            except (OverflowError, OSError, ValueError):
-                return None
-    return parse_time(value)
+    try:
+        return parse_time(datetime.fromisoformat(value).astimezone().isoformat() if isinstance(value, str) else value)
+    except (OverflowError, OSError, ValueError):
+        return None
 
 
 def _folder(config: Path, workspace: str | None) -> str | None:

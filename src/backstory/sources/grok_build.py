@@ -13,8 +13,9 @@ from typing import Any
 
 from ..model import EventType, parse_time
 from .base import Item, Lookup, Parser, Source, Transcript, TurnEnd
-from .content import exit_code_in, inside, raw_text, readable, split_reminders, tool_calls_of
-from .fields import Payload, arguments_of, integer, mapping_of, text_of
+from .content import exit_code_in, inside, raw_text, readable, split_reminders
+from .fields import Payload, integer, mapping_of, text_of
+from .messages import read_completion
 from .parsing import Memory, RecordParser, begun_at, head_records, read_json, restored, tokens_of, version_of, with_news
 
 _UPDATES, _HISTORY, _SUMMARY = "updates.jsonl", "chat_history.jsonl", "summary.json"
@@ -228,7 +229,7 @@ class HistoryParser(GrokParser):
         if kind == "user":
             self._read_user(record, text, identity)
         elif kind == "assistant":
-            self._read_answer(record, text, identity)
+            read_completion(self, record, identity)
         elif kind in ("tool_result", "tool"):
             self.add_response(text, text_of(record, "tool_call_id"), identity, exit_code=exit_code_in(text[:40], _EXIT))
         elif kind == "reasoning":
@@ -247,15 +248,6 @@ class HistoryParser(GrokParser):
             self.add_prompt(prompt, identity)
         elif text.strip():
             self.add(EventType.SYSTEM, text, identity)
-
-    def _read_answer(self, record: Payload, text: str, identity: str) -> None:
-        calls = tool_calls_of(record)
-        if thought := text_of(record, "reasoning_content"):
-            self.add_reasoning(thought, identity, "reasoning")
-        if text:
-            self.add_answer(text, identity, "answer", may_end_turn=not calls)
-        for number, call in enumerate(calls):
-            self.add_call(call.name, call.id, arguments_of(call.arguments), identity, str(number))
 
 
 def _typed(text: str) -> str:

@@ -14,8 +14,9 @@ import msgspec
 
 from ..model import EventType, parse_time
 from .base import Item, Lookup, Parser, Source, Transcript, TurnEnd
-from .content import raw_text, readable, tool_calls_of
-from .fields import Payload, arguments_of, integer, mapping_of, text_of
+from .content import raw_text, readable
+from .fields import Payload, integer, mapping_of, text_of
+from .messages import read_completion
 from .parsing import Memory, RecordParser, begun_at, head_records, read_json, restored, tokens_of
 
 _UNIFIED = "unified"
@@ -97,13 +98,7 @@ class MessagesParser(VibeParser):
             elif text.strip():
                 self.add_prompt(text.strip(), identity)
         elif role == "assistant":
-            calls = tool_calls_of(record)
-            if thought := text_of(record, "reasoning_content"):
-                self.add_reasoning(thought, identity, "reasoning")
-            if text:
-                self.add_answer(text, identity, "answer", may_end_turn=not calls)
-            for number, call in enumerate(calls):
-                self.add_call(call.name, call.id, arguments_of(call.arguments), identity, str(number))
+            read_completion(self, record, identity)
         elif role == "tool":
             failed = text.startswith("<tool_error>")
             self.add_response(text, call_id, identity, "result", tool=text_of(record, "name"), failed=failed)
