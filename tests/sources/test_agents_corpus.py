@@ -170,7 +170,7 @@ def count_envelope(records: list[Record], path: Path) -> Count:
 
 class Agent(NamedTuple):
     source: str
-    count: Callable[[list[Record], Path], Count]
+    count_in: Callable[[list[Record], Path], Count]
     patterns: tuple[str, ...]
 
 
@@ -223,5 +223,5 @@ class TestCounts:
             if source.describe(path, path.read_bytes()[:65_536]) is None:
                 continue
             read_files += 1
-            assert counted(agent, path) == agent.count(raw(path), path), path
+            assert counted(agent, path) == agent.count_in(raw(path), path), path
         assert read_files

@@ -52,6 +52,20 @@ class TestParsers:
             pieces = read_in_pieces(source, path, [int(place * size) for place in where])
             assert archived(pieces) == archived(read(source, path)), path
 
+    @pytest.mark.corpus
+    def test_recordings(self, corpus: Path) -> None:
+        """The same holds for what the agents themselves wrote, cut at the end of each line and within it."""
+        for agent in (*AGENTS, "kimi-code"):
+            source = source_named("kimi-cli" if agent == "kimi-code" else agent)
+            for path in transcripts_in(source, corpus / "agents" / agent / "home"):
+                if path.suffix != ".jsonl":
+                    continue
+                sizes = [len(line) for line in path.read_bytes().splitlines(keepends=True)]
+                ends = [sum(sizes[:number]) for number in range(1, len(sizes))]
+                whole = archived(read(source, path))
+                assert archived(read_in_pieces(source, path, ends)) == whole, path
+                assert archived(read_in_pieces(source, path, [end + 20 for end in ends[:-1]])) == whole, path
+
 
 def contents(library: Library) -> dict[str, Any]:
     """All that the archive has, without the rows of files."""
