@@ -117,7 +117,7 @@ class TestRewritten:
         assert event_count(library) == before + 1
 
     def test_a_generation_of_mistral_vibe(self, tmp_path: Path) -> None:
-        """At the end of a turn its entries move from the journal into a chunk of a new generation: they are the same."""
+        """At the end of a turn its entries move from the journal into a chunk of a new generation, unchanged."""
         home = home_of("mistral-vibe", tmp_path)
         library = library_of(home)
         before = event_count(library)

@@ -127,7 +127,7 @@ class RecordParser(Generic[M]):
         )
 
     def add_response(self, text: str, call_id: str | None, *identity: str, **more: Any) -> Event:
-        call = self.memory.calls.get(call_id) if call_id else None
+        call = self.memory.calls.pop(call_id, None) if call_id else None
         if call:
             more["tool"] = more.get("tool") or call.tool
             more["originating_model"] = more.get("originating_model") or call.model
