@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from agents_world import AGENTS, SAMPLES, source_named
+from agents_world import AGENTS, SAMPLES, describe, source_named, transcripts_in
 
 from backstory.archive.base import SessionRow
 from backstory.library import Library
@@ -149,6 +149,19 @@ class TestRewritten:
         assert session.completed
         last = library.archive.events(session.key, session.turn_count)[-1]
         assert last.text == "Mended."
+
+
+class TestFirstLine:
+    @pytest.mark.parametrize("agent", AGENTS)
+    def test_longer_than_the_head(self, agent: str, tmp_path: Path) -> None:
+        """A first record of any length, such as a prompt with a book in it, does not hide the session."""
+        source, home = source_named(agent), home_of(agent, tmp_path)
+        for path in transcripts_in(source, home):
+            known = describe(source, path)
+            if path.suffix == ".jsonl":
+                first, *rest = path.read_text().splitlines(keepends=True)
+                path.write_text(json.dumps({**json.loads(first), "book": "x" * 200_000}) + "\n" + "".join(rest))
+                assert describe(source, path) == known
 
 
 class TestResume:

@@ -35,7 +35,7 @@ class Antigravity(Source):
         return path.name in (_FULL, _SHORT) and path.parent.name == "logs"
 
     def describe(self, path: Path, head: bytes) -> Transcript | None:
-        records = list(head_records(head))
+        records = list(head_records(path, head))
         if not any("source" in record and "created_at" in record for record in records):
             return None
         if path.name == _SHORT and path.with_name(_FULL).exists():

@@ -40,7 +40,7 @@ class CopilotCli(Source):
         return path.name == "events.jsonl" or (path.suffix == ".jsonl" and path.parent.name == "session-state")
 
     def describe(self, path: Path, head: bytes) -> Transcript | None:
-        records = list(head_records(head))
+        records = list(head_records(path, head))
         if not records or "." not in str(records[0].get("type")) or "data" not in records[0]:
             return None
         named = text_of(mapping_of(records[0], "data"), "sessionId")

@@ -37,7 +37,7 @@ class GeminiCli(Source):
         return path.suffix in (".json", ".jsonl") and "chats" in path.parts[-4:-1]
 
     def describe(self, path: Path, head: bytes) -> Transcript | None:
-        header = _json_header(head) if path.suffix == ".json" else next(head_records(head), {})
+        header = _json_header(head) if path.suffix == ".json" else next(head_records(path, head), {})
         session = text_of(header, "sessionId")
         if session is None or not ("projectHash" in header or "startTime" in header):
             return None

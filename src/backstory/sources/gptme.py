@@ -38,7 +38,7 @@ class Gptme(Source):
         return path.name == "conversation.jsonl"
 
     def describe(self, path: Path, head: bytes) -> Transcript | None:
-        records = list(head_records(head))
+        records = list(head_records(path, head))
         if not any("role" in record and "content" in record for record in records):
             return None
         begun = next((time for record in records if (time := _local_time(record.get("timestamp")))), 0)

@@ -52,7 +52,7 @@ class GrokBuild(Source):
         return path.name in (_UPDATES, _HISTORY)
 
     def describe(self, path: Path, head: bytes) -> Transcript | None:
-        records = list(head_records(head))
+        records = list(head_records(path, head))
         own = ("params",) if path.name == _UPDATES else ("type", "role")
         if not any(name in record for record in records for name in own):
             return None

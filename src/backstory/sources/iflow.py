@@ -26,7 +26,7 @@ class IFlow(Source):
         return path.suffix == ".jsonl"
 
     def describe(self, path: Path, head: bytes) -> Transcript | None:
-        records = list(head_records(head))
+        records = list(head_records(path, head))
         first = next((record for record in records if "sessionId" in record and "uuid" in record), {})
         session = text_of(first, "sessionId")
         if session is None:

@@ -48,7 +48,7 @@ class Kimi(Source):
         return path.name == "wire.jsonl"
 
     def describe(self, path: Path, head: bytes) -> Transcript | None:
-        records = list(head_records(head))
+        records = list(head_records(path, head))
         if not records or not ("type" in records[0] or "message" in records[0]):
             return None
         session, parent = _identity(path)

@@ -17,7 +17,7 @@ from .base import Item, Lookup, Parser, Source, Transcript, TurnEnd
 from .content import raw_text, readable
 from .fields import Payload, integer, mapping_of, text_of
 from .messages import read_completion
-from .parsing import Memory, RecordParser, begun_at, head_records, read_json, restored, tokens_of
+from .parsing import Memory, RecordParser, begun_at, head_records, read_json, records_in, restored, tokens_of
 
 _UNIFIED = "unified"
 _META = "meta.json"
@@ -39,7 +39,7 @@ class MistralVibe(Source):
         folder = path if is_store else path.parent
         if is_store and not (path / "CURRENT").exists():
             return None
-        if not is_store and not any("role" in record for record in head_records(head)):
+        if not is_store and not any("role" in record for record in head_records(path, head)):
             return None
         meta = read_json(folder / _META)
         return Transcript(
@@ -218,9 +218,9 @@ def _read_list(path: Path) -> list[Any]:
 
 def _deltas(path: Path) -> Iterator[Payload]:
     try:
-        lines = path.read_bytes().splitlines()
+        data = path.read_bytes()
     except FileNotFoundError:
         return
-    for record in head_records(b"\n".join(lines)):
+    for record in records_in(data):
         deltas = mapping_of(record, "payload").get("delta")
         yield from (mapping_of(delta) for delta in deltas) if isinstance(deltas, list) else ()

@@ -38,7 +38,7 @@ class Pi(Source):
         return path.suffix == ".jsonl"
 
     def describe(self, path: Path, head: bytes) -> Transcript | None:
-        header = next((record for record in head_records(head) if record.get("type") == "session"), {})
+        header = next((record for record in head_records(path, head) if record.get("type") == "session"), {})
         session = text_of(header, "id")
         if session is None or "cwd" not in header:
             return None

@@ -33,7 +33,7 @@ class QwenCode(Source):
         return path.parent.name == "chats" or path.parent.parent.name == "subagents"
 
     def describe(self, path: Path, head: bytes) -> Transcript | None:
-        records = list(head_records(head))
+        records = list(head_records(path, head))
         first = next((record for record in records if text_of(record, "type") in _TYPES), {})
         if "sessionId" not in first or "uuid" not in first:
             return None

@@ -36,7 +36,7 @@ class Cursor(Source):
     def describe(self, path: Path, head: bytes) -> Transcript | None:
         records: list[Payload] = []
         if path.suffix == ".jsonl":
-            records = list(head_records(head))
+            records = list(head_records(path, head))
             if not any("role" in record or "message" in record for record in records):
                 return None
         elif not _MARKER.search(head.decode("utf-8", "replace")):
