@@ -146,7 +146,7 @@ class UpdatesParser(GrokParser):
             self.add_unknown(record, identity)
 
     def finish(self) -> Iterable[Item]:
-        """What there is of a message counts, and is replaced when it goes on."""
+        """A message that is not complete counts as it is, and is replaced when it goes on."""
         self.reset()
         self._say()
         said = self.items
