@@ -83,7 +83,7 @@ def expand_root(root: str, home: Path, environ: Mapping[str, str]) -> list[Path]
     """The paths that a root of the table stands for, existing or not; of a pattern, those that exist."""
 
     def value(found: re.Match[str]) -> str:
-        return environ.get(found[1]) or found[2] or ""
+        return environ.get(found[1]) or found[2] or "unset"  # which makes it no absolute path
 
     path = Path(_VARIABLE.sub(value, root))
     if path.parts[:1] == ("~",):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ _PLACEHOLDER_TITLES = ("New session - ", "Child session - ")
 _SESSION_FIELDS = ("title", "directory", "version", "parent_id", "slug")
 # Bookkeeping of a step: snapshots, and tokens that the message has, too.
 _SILENT_PARTS = {"step-start", "step-finish", "snapshot", "patch"}
+# A table of newer versions, which is to take the place of the two others.
+_COMING = "session_message"
 _RAN = {"completed", "error"}
 
 
@@ -85,7 +88,10 @@ def _sessions(path: Path) -> Iterator[Stored]:
             count = "SELECT aggregate_id AS id, seq AS count FROM event_sequence"
         else:
             count = "SELECT session_id AS id, count(*) AS count FROM part GROUP BY session_id"
-        counts = {row["id"]: row["count"] for row in database.execute(count)}
+        counts = Counter({row["id"]: row["count"] for row in database.execute(count)})
+        if has_table(database, _COMING):
+            for row in database.execute(f"SELECT session_id AS id, count(*) AS count FROM {_COMING} GROUP BY 1"):
+                counts[row["id"]] += row["count"]
         for row in database.execute("SELECT id, parent_id, time_updated FROM session").fetchall():
             yield Stored(
                 session=str(row["id"]),
@@ -106,6 +112,30 @@ def _changes(path: Path, session: str, since: Stored | None) -> Iterator[Payload
             found = [(part["id"], decode_or_none(part["data"])) for part in parts.fetchall()]
             data = _message(database, message)
             yield {"id": message, "message": data, "parts": found}
+        if has_table(database, _COMING):
+            query = (
+                f"SELECT id, type, data FROM {_COMING} WHERE session_id = ? AND (type = 'user' OR time_updated >= ?)"
+                " ORDER BY time_created, id"
+            )
+            for message in database.execute(query, (session, since.updated if since else 0)).fetchall():
+                yield _as_before(message["id"], message["type"], mapping_of(decode_or_none(message["data"])))
+
+
+def _as_before(identity: str, kind: str, data: Payload) -> Payload:
+    """A message of the coming format, which has its parts in itself, as a message with parts."""
+    if kind == "user":
+        return {"id": identity, "message": {**data, "role": "user"}, "parts": [(identity, {**data, "type": "text"})]}
+    content = data.get("content")
+    if kind != "assistant" or not isinstance(content, list):
+        return {"id": identity, "message": {"role": kind}, "parts": []}
+    parts = []
+    for number, part in enumerate(map(mapping_of, content)):
+        if part.get("type") == "tool":
+            part = {**part, "tool": text_of(part, "name", "tool"), "callID": text_of(part, "callID", "id")}
+        parts.append((f"{identity}/{number}", part))
+    model = mapping_of(data, "model")
+    message = {**data, "role": "assistant", "modelID": text_of(model, "id", "modelID") or data.get("modelID")}
+    return {"id": identity, "message": message, "parts": parts}
 
 
 def _messages(database: sqlite3.Connection, session: str, since: Stored | None) -> list[str]:
@@ -183,8 +213,9 @@ class _Records:
                 yield from self._prompt(record, message)
             case "assistant":
                 yield from self._answer(record, message)
-            case role:
-                raise ValueError(f"a message of the role {role!r}")
+            case _:
+                write = Writer(self._source, str(record.get("id")))
+                yield write.event("raw", EventType.UNKNOWN, encode(message))
 
     def _prompt(self, record: Payload, message: Payload) -> Iterator[Item]:
         """Parts that OpenCode adds for the model (`synthetic`) are context."""

@@ -33,22 +33,11 @@ _PARTS = ("archive.db", "index", "traces.db", "capsules.db", "live")
 _LITTLE_DISK = 1_000_000_000
 # Agents whose sessions no source reads yet: the name, and a file or folder that each session has.
 _UNREAD_AGENTS = (
-    ("Amp", ".local/share/amp/threads/*.json"),
-    ("Auggie", ".augment/sessions/*.json"),
-    ("Cline", ".cline/data/sessions/*/*.messages.json"),
-    ("Continue", ".continue/sessions/*-*.json"),
-    ("Copilot CLI", ".copilot/session-state/*/events.jsonl"),
-    ("Cursor", ".cursor/projects/*/agent-transcripts/*"),
-    ("Factory Droid", ".factory/sessions/*/*.jsonl"),
-    ("Gemini CLI", ".gemini/tmp/*/chats/session-*"),
-    ("gptme", ".local/share/gptme/logs/*/conversation.jsonl"),
-    ("Grok Build", ".grok/sessions/*/*/updates.jsonl"),
-    ("Kimi Code", ".kimi-code/sessions/*/*/agents/main/wire.jsonl"),
-    ("Mistral Vibe", ".vibe/logs/session/unified/*/CURRENT"),
-    ("oh-my-pi", ".omp/agent/sessions/*/*.jsonl"),
-    ("OpenHands", ".openhands/conversations/*/base_state.json"),
-    ("Pi", ".pi/agent/sessions/*/*.jsonl"),
-    ("Qwen Code", ".qwen/projects/*/chats/*.jsonl"),
+    ("Codebuff", ".config/manicode/projects/*/chats/*/chat-messages.json"),
+    ("Devin", ".local/share/devin/cli/sessions.db"),
+    ("Junie", ".junie/sessions/session-*/events.jsonl"),
+    ("Mux", ".mux/sessions/*/chat.jsonl"),
+    ("Rovo Dev", ".rovodev/sessions/*/session_context.json"),
 )
 _MOST_COUNTED = 10_000
 

@@ -21,7 +21,10 @@ def import_(file: Path, as_json: bool) -> int:
     from .words import plural
 
     with open_archive() as library:
-        imported = import_export(file, library.home / "imports")
+        try:
+            imported = import_export(file, library.home / "imports")
+        except ValueError as error:
+            raise click.ClickException(str(error)) from None
         report = library.sync()
     if as_json:
         print_json({"imported": imported, "sessions": report.sessions, "events": report.events})
