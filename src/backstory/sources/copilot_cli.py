@@ -22,6 +22,19 @@ from .parsing import Memory, RecordParser, begun_at, head_records, restored, tok
 
 _EXIT_CODE = re.compile(r"exit(?:ed with| with)? (?:exit )?code (\d{1,5})>")
 _BOOKKEEPING = (b'{"type":"hook.', b'{"type":"system.message"')
+# Types of events, or their beginnings, that repeat what others say or only keep books.
+_SKIPPED = (
+    "assistant.turn_start",
+    "hook.",
+    "session.compaction_start",
+    "session.context_changed",
+    "session.mode_changed",
+    "session.usage_checkpoint",
+    "subagent.",  # but for `subagent.started`: the events of the subagent have the rest
+    "system.message",  # the system prompt
+    "tool.execution_progress",
+    "tool.execution_partial_result",
+)
 _SETTINGS = re.compile(r"^(name|user_named): ?(.*)$", re.MULTILINE)
 _WORKSPACE = "workspace.yaml"
 _COUNTS = {
@@ -103,7 +116,7 @@ class CopilotParser(RecordParser[CopilotMemory]):
         identity = text_of(record, "id") or f"{self.transcript.session} {self.memory.count}"
         if handler := self._handlers.get(kind):
             handler(data, identity)
-        elif kind.partition(".")[0] not in ("hook", "session", "subagent", "assistant", "tool", "system", "skill"):
+        elif not kind.startswith(_SKIPPED):
             self.add_unknown(record, identity)
 
     def finish(self) -> Iterable[Item]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..model import EventType, parse_time
 from .base import Item, Lookup, Parser, Source, Transcript, TurnEnd
-from .content import exit_code_in, function_response, part_text, parts_text, raw_text, readable
+from .content import exit_code_in, function_response, part_text, parts_text
 from .fields import Payload, mapping_of, text_of
 from .parsing import Memory, RecordParser, begun_at, head_records, read_json, restored, tokens_of
 
@@ -178,5 +178,4 @@ class QwenParser(RecordParser[Memory]):
         elif kind == "rewind":
             self.add(EventType.RUNTIME, "The conversation was rewound.", identity, "rewind")
         elif kind not in _SKIPPED:
-            text = readable(mapping_of(record, "message").get("parts")) or raw_text(payload or record)
-            self.add(EventType.SYSTEM, text, identity, "system")
+            self.add_unknown(record, identity)
