@@ -32,6 +32,12 @@ def sessions(library: Library) -> dict[str, SessionRow]:
     return {key: row for (key,) in rows if (row := library.archive.session(key)) is not None}
 
 
+def contents(library: Library) -> list[Any]:
+    tokens = "SELECT count(*), sum(input_tokens), sum(output_tokens) FROM usage"
+    counted = [(key, row.event_count, row.turn_count, row.title) for key, row in sorted(sessions(library).items())]
+    return [*counted, tuple(library.archive._db.execute(tokens).fetchone())]  # type: ignore[attr-defined]
+
+
 def event_count(library: Library) -> int:
     return sum(row.event_count for row in sessions(library).values())
 
@@ -149,6 +155,22 @@ class TestRewritten:
         assert session.completed
         last = library.archive.events(session.key, session.turn_count)[-1]
         assert last.text == "Mended."
+
+
+class TestCopies:
+    @pytest.mark.parametrize(
+        "agent", ["factory-droid", "gemini-cli", "iflow", "oh-my-pi", "pi", "qoder", "qwen-code", "tabnine"]
+    )
+    def test_a_file_under_another_name(self, agent: str, tmp_path: Path) -> None:
+        """A copy of a transcript, beside it or put back later, adds no session, no event and no tokens."""
+        home = home_of(agent, tmp_path)
+        library = library_of(home)
+        before = contents(library)
+        for path in transcripts_in(source_named(agent), home):
+            if path.suffix == ".jsonl" and "subagents" not in path.parts:
+                shutil.copy(path, path.with_name(f"{path.stem}-copy.jsonl"))
+        assert library.sync().errors == 0
+        assert contents(library) == before
 
 
 class TestFirstLine:

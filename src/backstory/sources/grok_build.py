@@ -143,7 +143,7 @@ class UpdatesParser(GrokParser):
         elif kind == "turn_completed":
             self._read_end(update, identity)
         elif kind not in _SKIPPED:
-            self.add_unknown(record, identity)
+            self.add_unknown({"type": kind, **update}, identity)
 
     def finish(self) -> Iterable[Item]:
         """A message that is not complete counts as it is, and is replaced when it goes on."""

@@ -188,7 +188,7 @@ class KimiParser(RecordParser[Memory]):
         if handler := self._events.get(kind):
             handler(event, text_of(event, "uuid") or identity)
         elif kind != "step.begin":
-            self.add_unknown(record, identity)
+            self.add_unknown(event, identity)
 
     def _read_part(self, event: Payload, identity: str) -> None:
         key = self.usage_key(text_of(event, "stepUuid") or identity)
