@@ -77,7 +77,7 @@ def events(items: Iterable[Item]) -> list[Event]:
 
 
 def archived(items: Iterable[Item]) -> dict[str, Any]:
-    """What an archive has of the items: events in the order of their first appearance, facts, tokens."""
+    """The items as an archive keeps them: events in the order of their first appearance, facts, tokens."""
     rows: dict[bytes, dict[str, Any]] = {}
     facts: dict[str | None, dict[str, Any]] = {}
     tokens: dict[bytes, dict[str, Any]] = {}

@@ -7,6 +7,8 @@ the difference.
 from __future__ import annotations
 
 import os
+import shutil
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -57,13 +59,13 @@ class TestGolden:
                 what = (event.type, event.session, event.tool, event.call_id)
                 assert said.setdefault(event.uid, what) == what
 
-    def test_a_copy_has_the_same_identities(self, agent: str, tmp_path: object) -> None:
-        """Reading twice gives the same: an identity depends on nothing but the files."""
-        source = source_named(agent)
+    def test_a_copy_has_the_same_identities(self, agent: str, tmp_path: Path) -> None:
+        """An identity depends on nothing but what the files say: a home that was moved gives the same."""
+        source, home = source_named(agent), tmp_path / "home"
+        shutil.copytree(SAMPLES / agent / "home", home)
         for path in transcripts_in(source, SAMPLES / agent / "home"):
-            assert [event.uid for event in events(read(source, path))] == [
-                event.uid for event in events(read(source_named(agent), path))
-            ]
+            copied = events(read(source, home / path.relative_to(SAMPLES / agent / "home")))
+            assert [event.uid for event in copied] == [event.uid for event in events(read(source, path))]
 
     def test_records_are_understood(self, agent: str) -> None:
         """Every record is one the source reads without complaint, but for the one that no agent wrote."""

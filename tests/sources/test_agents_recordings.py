@@ -91,6 +91,8 @@ class TestRecording:
     def test_sessions(self, recording: Recording) -> None:
         """A turn for each task, all of them over, in sessions that know their folder."""
         assert sorted(recording.turns) == list(recording.recorded.tasks)
+        turns = sum(session.turn_count for session in recording.sessions)
+        assert turns == len(recording.recorded.tasks) + recording.recorded.child
         assert all(session.key.startswith(f"{recording.recorded.source}/") for session in recording.sessions)
         assert all(turn.completed for _, turn, _ in recording.everything)
         assert all(str(session.cwd).endswith("/demo") for session in recording.sessions)

@@ -47,7 +47,7 @@ def blocks(record: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def typed(record: dict[str, Any]) -> str:
-    """What a person typed in a user record; empty if nothing."""
+    """The text that a person typed in a user record; empty if there is none."""
     if record.get("type") != "user" or record.get("isMeta") or record.get("isCompactSummary"):
         return ""
     text = "\n".join(block["text"] for block in blocks(record) if block.get("type") == "text").strip()
@@ -78,10 +78,12 @@ def count_blocks(records: list[dict[str, Any]], kind: str, field: str) -> int:
 def displaced(path: Path, records: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Records of this session that Claude Code wrote into the file of a run of its own."""
     known = {record.get("uuid") for record in records}
-    wanted = {record.get(name) for record in records for name in ("parentUuid", "logicalParentUuid")} - known
+    missing = {record.get(name) for record in records for name in ("parentUuid", "logicalParentUuid")} - known
     helpers = path.parent.parent.glob(f"*/{path.stem}/subagents/agent-a*_*.jsonl")
     compactions = path.parent.parent.glob(f"*/{path.stem}/subagents/agent-acompact-*.jsonl")
-    return [record for helper in (*helpers, *compactions) for record in objects(helper) if record.get("uuid") in wanted]
+    return [
+        record for helper in (*helpers, *compactions) for record in objects(helper) if record.get("uuid") in missing
+    ]
 
 
 def nested(path: Path, records: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -103,20 +105,20 @@ class TestCounts:
     def test_prompts_calls_and_responses(self) -> None:
         """Prompts, tool calls and tool responses are those that stand in the file."""
         for path in FILES:
-            told = events(feed([record for record in load(path) if isinstance(record, dict)], describe(path)))
+            yielded = events(feed([record for record in load(path) if isinstance(record, dict)], describe(path)))
             if is_helper(path):
-                assert told == []
+                assert yielded == []
                 continue
             records = objects(path)
             records += displaced(path, records)
-            assert sum(event.starts_turn for event in told) == count_prompts(records)
-            kinds = Counter(event.type for event in told)
+            assert sum(event.starts_turn for event in yielded) == count_prompts(records)
+            kinds = Counter(event.type for event in yielded)
             assert kinds[EventType.USER_INPUT] == count_prompts(records)
             assert kinds[EventType.TOOL_CALL] == count_blocks(records, "tool_use", "id")
             assert kinds[EventType.TOOL_RESPONSE] == count_blocks(records, "tool_result", "tool_use_id")
 
     def test_subagents_inside(self) -> None:
-        """What a file repeats of subagents without a transcript is told as theirs."""
+        """Records of subagents without a transcript, which a file repeats, belong to the subagents."""
         for path in FILES:
             items = feed([record for record in load(path) if isinstance(record, dict)], describe(path))
             theirs = [item for item in items if isinstance(item, Event) and item.session]
@@ -137,11 +139,11 @@ class TestCounts:
                     output = (message.get("usage") or {}).get("output_tokens", 0)
                     key = (message.get("id"), record.get("requestId"))
                     expected[key] = max(expected.get(key, 0), output)
-            told: dict[bytes, int] = {}
+            yielded: dict[bytes, int] = {}
             for item in feed([record for record in load(path) if isinstance(record, dict)], describe(path)):
                 if isinstance(item, Usage):
-                    told[item.key] = max(told.get(item.key, 0), item.output_tokens)
-            assert sum(told.values()) == sum(expected.values())
+                    yielded[item.key] = max(yielded.get(item.key, 0), item.output_tokens)
+            assert sum(yielded.values()) == sum(expected.values())
 
     def test_reading_in_pieces(self) -> None:
         """Reading a file as it grows gives what reading it at once gives."""

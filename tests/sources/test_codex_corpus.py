@@ -65,14 +65,14 @@ def larger(one: Counter[str], other: Counter[str]) -> int:
 
 def count_prompts(path: Path) -> int:
     items: Counter[str] = Counter()
-    told: Counter[str] = Counter()
+    yielded: Counter[str] = Counter()
     for kind, payload in raw(path):
         if kind == "response_item/message" and payload["role"] == "user":
             text = words(payload.get("content", payload.get("message")))
             items[text] += bool(text)
         elif kind == "event_msg/user_message":
-            told[words(payload["message"])] += 1
-    return larger(items, told)
+            yielded[words(payload["message"])] += 1
+    return larger(items, yielded)
 
 
 def count_calls_and_responses(path: Path) -> tuple[int, int]:

@@ -35,7 +35,7 @@ class Antigravity(Source):
         return path.name in (_FULL, _SHORT) and path.parent.name == "logs"
 
     def describe(self, path: Path, head: bytes) -> Transcript | None:
-        records = list(head_records(head))
+        records = list(head_records(path, head))
         if not any("source" in record and "created_at" in record for record in records):
             return None
         if path.name == _SHORT and path.with_name(_FULL).exists():
@@ -82,10 +82,9 @@ class AntigravityParser(RecordParser[AntigravityMemory]):
         if found := _MODEL.search(text):
             self.memory.model = found[1]
         for tag in _AROUND:
-            start, end = text.find(f"<{tag}>"), text.find(f"</{tag}>")
-            while 0 <= start < end:
+            start, end = text.find(f"<{tag}>"), text.rfind(f"</{tag}>")
+            if 0 <= start < end:
                 text = text[:start] + text[end + len(tag) + 3 :]
-                start, end = text.find(f"<{tag}>"), text.find(f"</{tag}>")
         request = inside(text, "USER_REQUEST")
         if prompt := (text.strip() if request is None else request):
             self.add_prompt(prompt, identity)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from .fields import text_of
 
 _EDGE = 4_096
+_MAX_REMINDERS = 64
 
 
 def raw_text(value: Any) -> str:
@@ -111,17 +112,18 @@ def split_reminders(text: str, tags: tuple[str, ...] = ("system-reminder",)) -> 
     """A prompt without the tagged texts before and after it, and those texts."""
     reminders: list[str] = []
     text = text.strip()
-    changed = True
-    while changed:
-        changed = False
+    for _ in range(_MAX_REMINDERS):
+        before = len(reminders)
         for tag in tags:
             opening, closing = f"<{tag}>", f"</{tag}>"
             if text.startswith(opening) and (end := text.find(closing)) >= 0:
                 reminders.append(text[: end + len(closing)])
-                text, changed = text[end + len(closing) :].strip(), True
+                text = text[end + len(closing) :].strip()
             elif text.endswith(closing) and (start := text.rfind(opening)) >= 0:
                 reminders.append(text[start:])
-                text, changed = text[:start].strip(), True
+                text = text[:start].strip()
+        if len(reminders) == before:
+            break
     return text, reminders
 
 

@@ -22,6 +22,19 @@ from .parsing import Memory, RecordParser, begun_at, head_records, restored, tok
 
 _EXIT_CODE = re.compile(r"exit(?:ed with| with)? (?:exit )?code (\d{1,5})>")
 _BOOKKEEPING = (b'{"type":"hook.', b'{"type":"system.message"')
+# Types of events, or their beginnings, that repeat what others say or only keep books.
+_SKIPPED = (
+    "assistant.turn_start",
+    "hook.",
+    "session.compaction_start",
+    "session.context_changed",
+    "session.mode_changed",
+    "session.usage_checkpoint",
+    "subagent.",  # but for `subagent.started`: the events of the subagent have the rest
+    "system.message",  # the system prompt
+    "tool.execution_progress",
+    "tool.execution_partial_result",
+)
 _SETTINGS = re.compile(r"^(name|user_named): ?(.*)$", re.MULTILINE)
 _WORKSPACE = "workspace.yaml"
 _COUNTS = {
@@ -40,7 +53,7 @@ class CopilotCli(Source):
         return path.name == "events.jsonl" or (path.suffix == ".jsonl" and path.parent.name == "session-state")
 
     def describe(self, path: Path, head: bytes) -> Transcript | None:
-        records = list(head_records(head))
+        records = list(head_records(path, head))
         if not records or "." not in str(records[0].get("type")) or "data" not in records[0]:
             return None
         named = text_of(mapping_of(records[0], "data"), "sessionId")
@@ -103,7 +116,7 @@ class CopilotParser(RecordParser[CopilotMemory]):
         identity = text_of(record, "id") or f"{self.transcript.session} {self.memory.count}"
         if handler := self._handlers.get(kind):
             handler(data, identity)
-        elif kind.partition(".")[0] not in ("hook", "session", "subagent", "assistant", "tool", "system", "skill"):
+        elif not kind.startswith(_SKIPPED):
             self.add_unknown(record, identity)
 
     def finish(self) -> Iterable[Item]:
@@ -181,9 +194,9 @@ class CopilotParser(RecordParser[CopilotMemory]):
         self.memory.asks[self.session or ""] = bool(requests)
         call = text_of(data, "apiCallId") or identity
         key = None
-        if output := integer(data.get("outputTokens")):  # since 1.0.100 or so a record of its own has all tokens
-            key = self.add_usage(call, model=model or self.memory.model, output_tokens=output)
-            self._spend(model or self.memory.model or "", {"output_tokens": output})
+        if tokens := tokens_of(data, output_tokens="outputTokens"):  # since 1.0.100 or so a record of its own has all
+            key = self.add_usage(call, model=model or self.memory.model, **tokens)
+            self._spend(model or self.memory.model or "", tokens)
         elif text_of(data, "apiCallId"):
             key = self.usage_key(call)
         more = {"usage_key": key, "model": model or self.memory.model}

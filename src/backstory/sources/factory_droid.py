@@ -24,7 +24,7 @@ class FactoryDroid(Source):
         return path.suffix == ".jsonl"
 
     def describe(self, path: Path, head: bytes) -> Transcript | None:
-        records = list(head_records(head))
+        records = list(head_records(path, head))
         if not records or records[0].get("type") != "session_start":
             return None
         session = text_of(records[0], "id") or path.stem

@@ -27,7 +27,7 @@ _MODEL_TYPES = {"gemini", "model", "assistant", "tabnine"}
 _NOTES = {"info", "warning", "error"}
 _CONTEXT = "<session_context>"
 _FAILURES = {"error", "cancelled"}
-_MAX_SEEN = 4_096
+_MAX_SEEN = 2_048
 
 
 class GeminiCli(Source):
@@ -37,7 +37,7 @@ class GeminiCli(Source):
         return path.suffix in (".json", ".jsonl") and "chats" in path.parts[-4:-1]
 
     def describe(self, path: Path, head: bytes) -> Transcript | None:
-        header = _json_header(head) if path.suffix == ".json" else next(head_records(head), {})
+        header = _json_header(head) if path.suffix == ".json" else next(head_records(path, head), {})
         session = text_of(header, "sessionId")
         if session is None or not ("projectHash" in header or "startTime" in header):
             return None
@@ -90,7 +90,9 @@ class GeminiParser(RecordParser[GeminiMemory]):
             messages = changes.get("messages")
             for message in messages if isinstance(messages, list) else ():
                 # A resume repeats known messages, without their thoughts, tokens and tools.
-                if isinstance(message, dict) and (message.get("id") not in self.memory.seen or "toolCalls" in message):
+                if isinstance(message, dict) and (
+                    text_of(message, "id") not in self.memory.seen or "toolCalls" in message
+                ):
                     self._read_message(message)
         elif target := text_of(record, "$rewindTo"):
             text = "The conversation was rewound to an earlier message."
@@ -107,8 +109,10 @@ class GeminiParser(RecordParser[GeminiMemory]):
         summary = text_of(header, "summary")
         directories = header.get("directories")
         cwd = directories[0] if isinstance(directories, list) and directories else None
+        if cwd is None and self.memory.count == 1:
+            cwd = _project_of(self.transcript.path)
         self.note(
-            cwd=cwd if isinstance(cwd, str) else self.memory.cwd or _project_of(self.transcript.path),
+            cwd=cwd if isinstance(cwd, str) else None,
             title=summary,
             title_rank=1 if summary else 0,
             summary=summary,
@@ -118,7 +122,7 @@ class GeminiParser(RecordParser[GeminiMemory]):
     def _read_message(self, message: Payload) -> None:
         identity = text_of(message, "id") or f"record {self.memory.count}"
         content = {name: value for name, value in message.items() if name != "timestamp"}
-        mark = digest(msgspec.json.encode(content).decode()).hex()[:16]
+        mark = digest(msgspec.json.encode(content).decode()).hex()[:8]
         known = self.memory.seen.get(identity)
         if known == mark:
             return
@@ -209,7 +213,6 @@ class GeminiParser(RecordParser[GeminiMemory]):
             exit_code=exit_code_in(text, _EXIT_CODE),
             failed=None if status is None else status in _FAILURES,
         )
-        self.memory.calls.pop(call_id, None)
 
 
 def _json_header(head: bytes) -> Payload:

@@ -38,7 +38,7 @@ class Gptme(Source):
         return path.name == "conversation.jsonl"
 
     def describe(self, path: Path, head: bytes) -> Transcript | None:
-        records = list(head_records(head))
+        records = list(head_records(path, head))
         if not any("role" in record and "content" in record for record in records):
             return None
         begun = next((time for record in records if (time := _local_time(record.get("timestamp")))), 0)
@@ -180,17 +180,10 @@ def _without(text: str, calls: list[_Call]) -> str:
 
 def _local_time(value: Any) -> int | None:
     """A time without a zone is local."""
-    if isinstance(value, str):
-        try:
-            moment = datetime.fromisoformat(value)
-        except ValueError:
-            return None
-        if moment.tzinfo is None:
-            try:
-                return parse_time(moment.astimezone().isoformat())
-            except (OverflowError, OSError, ValueError):
-                return None
-    return parse_time(value)
+    try:
+        return parse_time(datetime.fromisoformat(value).astimezone().isoformat() if isinstance(value, str) else value)
+    except (OverflowError, OSError, ValueError):
+        return None
 
 
 def _folder(config: Path, workspace: str | None) -> str | None:

@@ -13,8 +13,9 @@ from typing import Any
 
 from ..model import EventType, parse_time
 from .base import Item, Lookup, Parser, Source, Transcript, TurnEnd
-from .content import exit_code_in, inside, raw_text, readable, split_reminders, tool_calls_of
-from .fields import Payload, arguments_of, integer, mapping_of, text_of
+from .content import exit_code_in, inside, raw_text, readable, split_reminders
+from .fields import Payload, integer, mapping_of, text_of
+from .messages import read_completion
 from .parsing import Memory, RecordParser, begun_at, head_records, read_json, restored, tokens_of, version_of, with_news
 
 _UPDATES, _HISTORY, _SUMMARY = "updates.jsonl", "chat_history.jsonl", "summary.json"
@@ -51,8 +52,11 @@ class GrokBuild(Source):
         return path.name in (_UPDATES, _HISTORY)
 
     def describe(self, path: Path, head: bytes) -> Transcript | None:
-        records = list(head_records(head))
-        if not records or (path.name == _HISTORY and path.with_name(_UPDATES).exists()):
+        records = list(head_records(path, head))
+        own = ("params",) if path.name == _UPDATES else ("type", "role")
+        if not any(name in record for record in records for name in own):
+            return None
+        if path.name == _HISTORY and path.with_name(_UPDATES).exists():
             return None
         summary = read_json(path.with_name(_SUMMARY))
         parent, forked_from = _origin(summary)
@@ -139,10 +143,10 @@ class UpdatesParser(GrokParser):
         elif kind == "turn_completed":
             self._read_end(update, identity)
         elif kind not in _SKIPPED:
-            self.add_unknown(record, identity)
+            self.add_unknown({"type": kind, **update}, identity)
 
     def finish(self) -> Iterable[Item]:
-        """What there is of a message counts, and is replaced when it goes on."""
+        """A message that is not complete counts as it is, and is replaced when it goes on."""
         self.reset()
         self._say()
         said = self.items
@@ -225,7 +229,7 @@ class HistoryParser(GrokParser):
         if kind == "user":
             self._read_user(record, text, identity)
         elif kind == "assistant":
-            self._read_answer(record, text, identity)
+            read_completion(self, record, identity)
         elif kind in ("tool_result", "tool"):
             self.add_response(text, text_of(record, "tool_call_id"), identity, exit_code=exit_code_in(text[:40], _EXIT))
         elif kind == "reasoning":
@@ -244,15 +248,6 @@ class HistoryParser(GrokParser):
             self.add_prompt(prompt, identity)
         elif text.strip():
             self.add(EventType.SYSTEM, text, identity)
-
-    def _read_answer(self, record: Payload, text: str, identity: str) -> None:
-        calls = tool_calls_of(record)
-        if thought := text_of(record, "reasoning_content"):
-            self.add_reasoning(thought, identity, "reasoning")
-        if text:
-            self.add_answer(text, identity, "answer", may_end_turn=not calls)
-        for number, call in enumerate(calls):
-            self.add_call(call.name, call.id, arguments_of(call.arguments), identity, str(number))
 
 
 def _typed(text: str) -> str:

@@ -26,7 +26,7 @@ class IFlow(Source):
         return path.suffix == ".jsonl"
 
     def describe(self, path: Path, head: bytes) -> Transcript | None:
-        records = list(head_records(head))
+        records = list(head_records(path, head))
         first = next((record for record in records if "sessionId" in record and "uuid" in record), {})
         session = text_of(first, "sessionId")
         if session is None:
@@ -55,7 +55,7 @@ class EnvelopeParser(MessageParser[Memory]):
         self.ts = parse_time(record.get("timestamp"))
         self.note(cwd=text_of(record, "cwd"), branch=text_of(record, "gitBranch"), version=text_of(record, "version"))
         identity = text_of(record, "uuid") or f"{self.transcript.session} {self.memory.count}"
-        kind, message = record.get("type"), mapping_of(record, "message")
+        kind, message = text_of(record, "type"), mapping_of(record, "message")
         if kind == "user" and record.get("isMeta") is True:
             self.add(EventType.SYSTEM, readable(message.get("content")), identity)
         elif kind == "user":

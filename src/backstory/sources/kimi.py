@@ -39,6 +39,24 @@ _COUNTS: dict[str, str | tuple[str, ...]] = {
 # Copies of messages, and what is asked of the model again and again.
 _SKIPPED_LINES = (b'{"type":"llm.', b'{"type":"token_counting.')
 _STATE = "../../state.json"
+# Types of records, or their beginnings, that repeat what others say or only keep books.
+_SKIPPED = (
+    "agent.",  # copies of messages, and of the ends of turns
+    "file_history.",
+    "full_compaction.",  # `context.apply_compaction` has the summary
+    "llm.tools_snapshot",
+    "metadata",
+    "permission.",
+    "plan_mode.",
+    "plugin.",
+    "prompt.completed",
+    "runtime.",
+    "subagent.",  # but for `subagent.spawned`: the subagent's own file has the rest
+    "token_counting.",
+    "tools.",
+    "usage.record",  # the end of the step has the tokens
+)
+_WIRE_SKIPPED = ("Approval", "Compaction", "MCP", "Step", "Hook", "ToolCallPart")
 
 
 class Kimi(Source):
@@ -48,7 +66,7 @@ class Kimi(Source):
         return path.name == "wire.jsonl"
 
     def describe(self, path: Path, head: bytes) -> Transcript | None:
-        records = list(head_records(head))
+        records = list(head_records(path, head))
         if not records or not ("type" in records[0] or "message" in records[0]):
             return None
         session, parent = _identity(path)
@@ -116,6 +134,8 @@ class KimiParser(RecordParser[Memory]):
             self._read_wire(message, identity)
         elif handler := self._handlers.get(text_of(record, "type") or ""):
             handler(record, identity)
+        elif not (text_of(record, "type") or "").startswith(_SKIPPED):
+            self.add_unknown(record, identity)
 
     def finish(self) -> Iterable[Item]:
         self.reset()
@@ -164,8 +184,11 @@ class KimiParser(RecordParser[Memory]):
 
     def _read_loop(self, record: Payload, identity: str) -> None:
         event = mapping_of(record, "event")
-        if handler := self._events.get(text_of(event, "type") or ""):
+        kind = text_of(event, "type") or ""
+        if handler := self._events.get(kind):
             handler(event, text_of(event, "uuid") or identity)
+        elif kind != "step.begin":
+            self.add_unknown(event, identity)
 
     def _read_part(self, event: Payload, identity: str) -> None:
         key = self.usage_key(text_of(event, "stepUuid") or identity)
@@ -264,6 +287,8 @@ class KimiParser(RecordParser[Memory]):
             self._read_cancel(payload, identity)
         elif kind == "SubagentEvent":
             self._read_nested(payload, identity)
+        elif not kind.startswith(_WIRE_SKIPPED):
+            self.add_unknown(message, identity)
 
     def _read_nested(self, payload: Payload, identity: str) -> None:
         """An event of a subagent that has no file of its own."""

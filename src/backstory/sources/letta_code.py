@@ -26,7 +26,7 @@ class LettaCode(Source):
         return path.name == "messages.jsonl" and path.parent.parent.name == "conversations"
 
     def describe(self, path: Path, head: bytes) -> Transcript | None:
-        records = list(head_records(head))
+        records = list(head_records(path, head))
         if not records or not ("type" in records[0] or "role" in records[0]):
             return None
         header = records[0] if records[0].get("type") == "session" else {}

@@ -1,4 +1,4 @@
-"""Messages whose content is a list of blocks of Anthropic's API, in records that are never rewritten."""
+"""Messages in the forms of Anthropic's and OpenAI's APIs, in records that are never rewritten."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import re
 from typing import Any
 
 from ..model import EventType
-from .content import count_images, exit_code_in, readable, split_reminders
-from .fields import text_of
+from .content import count_images, exit_code_in, readable, split_reminders, tool_calls_of
+from .fields import Payload, arguments_of, text_of
 from .parsing import M, RecordParser
 
 
@@ -58,3 +58,14 @@ class MessageParser(RecordParser[M]):
                     self.add_reasoning(text, identity, part, usage_key=usage_key)
             elif text := readable(block):
                 self.add_answer(text, identity, part, may_end_turn=not asks, usage_key=usage_key)
+
+
+def read_completion(parser: RecordParser[M], message: Payload, identity: str) -> None:
+    """An answer in the form of OpenAI's API: reasoning, text and tool calls beside one another."""
+    calls = tool_calls_of(message)
+    if thought := text_of(message, "reasoning_content"):
+        parser.add_reasoning(thought, identity, "reasoning")
+    if text := readable(message.get("content")):
+        parser.add_answer(text, identity, "answer", may_end_turn=not calls)
+    for number, call in enumerate(calls):
+        parser.add_call(call.name, call.id, arguments_of(call.arguments), identity, str(number))

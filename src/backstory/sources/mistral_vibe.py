@@ -14,9 +14,10 @@ import msgspec
 
 from ..model import EventType, parse_time
 from .base import Item, Lookup, Parser, Source, Transcript, TurnEnd
-from .content import raw_text, readable, tool_calls_of
-from .fields import Payload, arguments_of, integer, mapping_of, text_of
-from .parsing import Memory, RecordParser, begun_at, head_records, read_json, restored, tokens_of
+from .content import raw_text, readable
+from .fields import Payload, integer, mapping_of, text_of
+from .messages import read_completion
+from .parsing import Memory, RecordParser, begun_at, head_records, read_json, records_in, restored, tokens_of
 
 _UNIFIED = "unified"
 _META = "meta.json"
@@ -38,7 +39,7 @@ class MistralVibe(Source):
         folder = path if is_store else path.parent
         if is_store and not (path / "CURRENT").exists():
             return None
-        if not is_store and not any("role" in record for record in head_records(head)):
+        if not is_store and not any("role" in record for record in head_records(path, head)):
             return None
         meta = read_json(folder / _META)
         return Transcript(
@@ -97,13 +98,7 @@ class MessagesParser(VibeParser):
             elif text.strip():
                 self.add_prompt(text.strip(), identity)
         elif role == "assistant":
-            calls = tool_calls_of(record)
-            if thought := text_of(record, "reasoning_content"):
-                self.add_reasoning(thought, identity, "reasoning")
-            if text:
-                self.add_answer(text, identity, "answer", may_end_turn=not calls)
-            for number, call in enumerate(calls):
-                self.add_call(call.name, call.id, arguments_of(call.arguments), identity, str(number))
+            read_completion(self, record, identity)
         elif role == "tool":
             failed = text.startswith("<tool_error>")
             self.add_response(text, call_id, identity, "result", tool=text_of(record, "name"), failed=failed)
@@ -168,7 +163,7 @@ class StoreParser(VibeParser):
             "result",
             replaces=True,
             exit_code=integer(structured.get("returncode")),
-            failed=output.get("type") in _FAILED or state.get("status") in _FAILED,
+            failed=text_of(output, "type") in _FAILED or text_of(state, "status") in _FAILED,
         )
 
     def _read_state(self, record: Payload) -> None:
@@ -223,9 +218,9 @@ def _read_list(path: Path) -> list[Any]:
 
 def _deltas(path: Path) -> Iterator[Payload]:
     try:
-        lines = path.read_bytes().splitlines()
+        data = path.read_bytes()
     except FileNotFoundError:
         return
-    for record in head_records(b"\n".join(lines)):
+    for record in records_in(data):
         deltas = mapping_of(record, "payload").get("delta")
         yield from (mapping_of(delta) for delta in deltas) if isinstance(deltas, list) else ()

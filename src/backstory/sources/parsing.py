@@ -16,6 +16,8 @@ from .fields import Payload, integer
 
 _MAX_CALLS = 512
 _MAX_SIDECAR_BYTES = 8 << 20
+_HEAD_BYTES = 65_536
+_MAX_FIRST_LINE = 64 << 20
 _MAX_SESSIONS = 128
 
 
@@ -127,7 +129,7 @@ class RecordParser(Generic[M]):
         )
 
     def add_response(self, text: str, call_id: str | None, *identity: str, **more: Any) -> Event:
-        call = self.memory.calls.get(call_id) if call_id else None
+        call = self.memory.calls.pop(call_id, None) if call_id else None
         if call:
             more["tool"] = more.get("tool") or call.tool
             more["originating_model"] = more.get("originating_model") or call.model
@@ -197,9 +199,21 @@ def with_cached(tokens: dict[str, int]) -> dict[str, int]:
     return {**tokens, "input_tokens": tokens.get("input_tokens", 0) + cached}
 
 
-def head_records(head: bytes) -> Iterator[Payload]:
-    """The JSON objects on the whole lines of a file's first bytes; the last line counts if it is whole."""
-    for line in head.splitlines():
+def head_records(path: Path, head: bytes) -> Iterator[Payload]:
+    """The JSON objects on the whole lines of a file's first bytes. Where the first line is longer, such as a prompt
+    with a book in it, that line and what follows are read from the file."""
+    if len(head) >= _HEAD_BYTES and b"\n" not in head:
+        try:
+            with path.open("rb") as file:
+                head = file.readline(_MAX_FIRST_LINE) + file.read(_HEAD_BYTES)
+        except OSError:
+            return
+    yield from records_in(head)
+
+
+def records_in(data: bytes) -> Iterator[Payload]:
+    """The JSON objects on the whole lines of some bytes; the last line counts if it is whole."""
+    for line in data.splitlines():
         try:
             record = msgspec.json.decode(line)
         except (ValueError, RecursionError):

@@ -38,7 +38,7 @@ class Pi(Source):
         return path.suffix == ".jsonl"
 
     def describe(self, path: Path, head: bytes) -> Transcript | None:
-        header = next((record for record in head_records(head) if record.get("type") == "session"), {})
+        header = next((record for record in head_records(path, head) if record.get("type") == "session"), {})
         session = text_of(header, "id")
         if session is None or "cwd" not in header:
             return None
@@ -160,7 +160,7 @@ class PiParser(RecordParser[Memory]):
                 if text := text_of(block, "thinking"):
                     self.add_reasoning(text, identity, part, usage_key=key)
             elif text := readable(block):
-                last = reason in _FINAL and number == texts[-1:][0] if texts else False
+                last = reason in _FINAL and texts[-1:] == [number]
                 self.add_answer(text, identity, part, usage_key=key, ends_turn=last)
         if reason in ("error", "aborted"):
             text = text_of(message, "errorMessage") or "The request was aborted."

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..model import EventType, parse_time
 from .base import Item, Lookup, Parser, Source, Transcript, TurnEnd
-from .content import exit_code_in, function_response, part_text, parts_text, raw_text, readable
+from .content import exit_code_in, function_response, part_text, parts_text
 from .fields import Payload, mapping_of, text_of
 from .parsing import Memory, RecordParser, begun_at, head_records, read_json, restored, tokens_of
 
@@ -33,8 +33,8 @@ class QwenCode(Source):
         return path.parent.name == "chats" or path.parent.parent.name == "subagents"
 
     def describe(self, path: Path, head: bytes) -> Transcript | None:
-        records = list(head_records(head))
-        first = next((record for record in records if record.get("type") in _TYPES), {})
+        records = list(head_records(path, head))
+        first = next((record for record in records if text_of(record, "type") in _TYPES), {})
         if "sessionId" not in first or "uuid" not in first:
             return None
         parent = path.parent.name if path.parent.parent.name == "subagents" else None
@@ -94,7 +94,7 @@ class QwenParser(RecordParser[Memory]):
     def _read_user(self, record: Payload, identity: str) -> None:
         payload = mapping_of(record, "systemPayload")
         text = (text_of(payload, "displayText") or parts_text(mapping_of(record, "message").get("parts"))).strip()
-        typed = record.get("subtype") not in _NOT_TYPED and record.get("provenance") in (None, "real_user")
+        typed = text_of(record, "subtype") not in _NOT_TYPED and record.get("provenance") in (None, "real_user")
         if text and typed:
             self.add_prompt(text, identity, "prompt")
         elif text:
@@ -178,5 +178,4 @@ class QwenParser(RecordParser[Memory]):
         elif kind == "rewind":
             self.add(EventType.RUNTIME, "The conversation was rewound.", identity, "rewind")
         elif kind not in _SKIPPED:
-            text = readable(mapping_of(record, "message").get("parts")) or raw_text(payload or record)
-            self.add(EventType.SYSTEM, text, identity, "system")
+            self.add_unknown(record, identity)

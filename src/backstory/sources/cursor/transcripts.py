@@ -36,7 +36,7 @@ class Cursor(Source):
     def describe(self, path: Path, head: bytes) -> Transcript | None:
         records: list[Payload] = []
         if path.suffix == ".jsonl":
-            records = list(head_records(head))
+            records = list(head_records(path, head))
             if not any("role" in record or "message" in record for record in records):
                 return None
         elif not _MARKER.search(head.decode("utf-8", "replace")):
@@ -114,7 +114,7 @@ class CursorParser(RecordParser[CursorMemory]):
     def _read_user(self, message: Payload, identity: str, growing: bool) -> None:
         spoken: list[str] = []
         for number, block in enumerate(blocks_of(message.get("content")) or ()):
-            if isinstance(block, dict) and block.get("type") in _RESULTS:
+            if isinstance(block, dict) and text_of(block, "type") in _RESULTS:
                 self._read_result(block, identity, str(number))
             elif text := readable(block).strip():
                 spoken.append(text)
@@ -141,9 +141,9 @@ class CursorParser(RecordParser[CursorMemory]):
 
     def _read_answer(self, message: Payload, identity: str, growing: bool) -> None:
         blocks = [block for block in blocks_of(message.get("content")) or () if isinstance(block, dict)]
-        asks = any(block.get("type") in _CALLS for block in blocks)
+        asks = any(text_of(block, "type") in _CALLS for block in blocks)
         for number, block in enumerate(blocks):
-            part, kind = str(number), block.get("type")
+            part, kind = str(number), text_of(block, "type")
             if kind in _CALLS:
                 call_id = text_of(block, "id", "toolCallId") or f"{self.memory.count}.{number}"
                 self.memory.pending = [*self.memory.pending[1 - _MAX_PENDING :], call_id]
