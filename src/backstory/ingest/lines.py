@@ -15,7 +15,7 @@ _MAX_RESUMES = 64
 
 
 class BrokenLine(ValueError):
-    """What could be saved of a line is in `records`; the rest is not JSON."""
+    """A line that is not JSON as a whole; `records` are the JSON objects found in it."""
 
     def __init__(self, message: str, records: list[Any]) -> None:
         super().__init__(message)

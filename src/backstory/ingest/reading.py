@@ -29,9 +29,9 @@ class Reading:
         self.change = change
         self.errors = 0
         self.from_start = True
-        """Whether the first step begins with the first record of the file."""
+        """The first step begins with the first record of the file."""
         self.known_until = 0
-        """How far the file was read before, where it is read from its start once more."""
+        """The offset up to which the file was read before, if it is read from its start once more."""
         self._lookup = lookup
         self._unknown = Kinds()
         self._parser: Parser | None = None
@@ -39,10 +39,10 @@ class Reading:
         self.interrupted = False
         """Reading stopped for a reason that may pass: what is left is read when it has."""
         self._marks: list[str] = []
-        """What the records of a transcript that is rewritten were, by a short digest of each."""
+        """A short digest of each record of a transcript that is rewritten."""
         self._compressed = change.path.suffix == ".zst"
         self.standing = Standing.of(change.transcript)
-        """What is kept with the state of the parser."""
+        """Kept with the state of the parser."""
         self._row = FileRow(
             path=stored_path(change.path),
             source=change.source.name,
@@ -84,7 +84,7 @@ class Reading:
         return change.source.changes(change.store, change.transcript.session, since)
 
     def checkpoint(self, *, finished: bool = False) -> FileRow:
-        """Until it is finished the size is left open, so that whoever comes after a crash reads on from here."""
+        """The row of the file. Until reading is finished its size is -1: after a crash the next sync reads on."""
         row = msgspec.structs.replace(self._row)
         if self._parser is not None:
             state = self._parser.state() if self._incremental else None

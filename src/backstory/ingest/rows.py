@@ -92,7 +92,7 @@ def follow(turn: TurnRow, event: Event) -> None:
         turn.prompt = event.uid
     turn.turn_key = turn.turn_key or event.turn_key
     if event.type in _ACTIVITY and not event.late:
-        # The agent goes on: whatever looked like the end of the turn was not one.
+        # The agent goes on: the turn had not ended.
         turn.started_work = True
         turn.terminal = turn.terminal_type = None
         turn.candidate = event.uid if event.may_end_turn else None

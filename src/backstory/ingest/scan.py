@@ -1,4 +1,4 @@
-"""What changed: the transcripts and stores on disk against how far each was read.
+"""Finding changes: compares the transcripts and stores on disk with the rows of what was read.
 
 A session of a store has a row of its own, as if it were a file: its path is the store's with `#` and the session's id,
 its size the version of the session, its time that of the latest change. The row of the store itself is written when
@@ -84,8 +84,9 @@ def store_of(path: str) -> str:
 def changed_files(
     source: Source, candidates: Iterable[_Seen], known: Mapping[str, FileRow], outdated: Container[str] = ()
 ) -> Iterator[Changed | Listed | FileRow]:
-    """What to read, `outdated` files included. A FileRow is a file with nothing to read: it cannot be opened, or is no
-    transcript after all. It is remembered so that it is not looked into again until it changes."""
+    """The transcripts to read, `outdated` ones included, and the stores that were listed. A FileRow is a file with
+    nothing to read: it cannot be opened, or is no transcript after all. It is kept so that the file is not opened again
+    until it changes."""
     for seen in candidates:
         before = known.get(stored_path(seen.path))
         same = before and (before.size, before.mtime_ns, before.inode) == (seen.size, seen.mtime_ns, seen.inode)
@@ -281,8 +282,8 @@ def has_news(
     environ: Mapping[str, str],
     extra_roots: Mapping[str, Sequence[str]],
 ) -> bool:
-    """Whether a sync would change anything: a transcript is new, changed or gone, or the last sync was cut short. It
-    is found out without becoming the writer."""
+    """True if a sync would change anything: a transcript is new, changed or gone, or the last sync was cut short.
+    Needs no writer."""
     if archive.sync_state().finished_at is None or not archive.is_whole():
         return True
     known = archive.stamps()
@@ -305,8 +306,8 @@ def has_news(
 
 def family_order(changes: Iterable[Changed], *, strictly: bool = False) -> list[Changed]:
     """Newest first, so that search is useful at once; but the members of a family by rank, the original first, and
-    whatever a transcript copies from, and earlier parts of its session, before it. `strictly`: all by rank, as if they
-    were one family."""
+    the transcripts that one copies from, and earlier parts of its session, before it. `strictly`: all by rank, as if
+    they were one family."""
     families: dict[tuple[str, str], list[Changed]] = {}
     by_session: dict[tuple[str, str], list[Changed]] = {}
     for change in changes:
@@ -359,5 +360,5 @@ def prefix_digest(stream: BinaryIO, offset: int) -> bytes:
 
 
 def is_append(before: FileRow | None, stream: BinaryIO, size: int) -> bool:
-    """Whether the file is what was read, with something added; otherwise it is read again from its start."""
+    """True if the file only grew since it was read; otherwise it is read again from its start."""
     return before is not None and before.offset <= size and before.prefix == prefix_digest(stream, before.offset)

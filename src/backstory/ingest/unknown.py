@@ -24,7 +24,7 @@ _KIND = re.compile(r'"(?:type|kind|role)"\s*:\s*(?:"([^"\\]{1,80})"|(\d{1,9}))')
 
 
 class Kind(Struct, omit_defaults=True):
-    """How often a kind of record was met in a transcript, and the first one of them."""
+    """The number of records of a kind in a transcript, and the first one of them."""
 
     count: int = 0
     sample: str = ""

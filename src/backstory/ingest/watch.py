@@ -15,7 +15,7 @@ _STEP_MS = 50
 _DEBOUNCE_MS = 300
 # Not every change is announced (network folders, overflowing queues): look by oneself too.
 _RESCAN_SECONDS = 60.0
-# How often to look where the system cannot tell of changes, or where there is nothing to watch yet.
+# The interval of syncs where the system reports no changes, or where there is nothing to watch yet.
 _POLL_SECONDS = 2.0
 # The first tick shows that somebody listens; what was written shortly before it is found then.
 _TICK_MS = 200
@@ -25,21 +25,21 @@ _ROOTS_SECONDS = 1.0
 def watch(ingest: Ingest, stop: threading.Event, on_change: Callable[[SyncReport], None] | None = None) -> None:
     """Read everything new, then changes as they happen, until stopped."""
 
-    def tell(report: SyncReport) -> None:
+    def announce(report: SyncReport) -> None:
         if on_change and report.files:
             on_change(report)
 
     while not stop.is_set():
         roots = ingest.roots()
-        tell(ingest.sync())
+        announce(ingest.sync())
         started = look = time.monotonic()
         listening = False
         for paths in _changes(roots, stop):
             if paths is None or not listening:
-                # Either nobody tells what changed, or it may have changed before anybody listened.
-                tell(ingest.sync())
+                # Changes are not reported, or may have happened before the watcher started.
+                announce(ingest.sync())
             elif paths:
-                tell(ingest.sync_paths(paths))
+                announce(ingest.sync_paths(paths))
             else:
                 ingest.forget_requested()
             listening = True
@@ -52,7 +52,7 @@ def watch(ingest: Ingest, stop: threading.Event, on_change: Callable[[SyncReport
 
 
 def _changes(roots: list[Path], stop: threading.Event) -> Iterator[set[Path] | None]:
-    """The paths that changed, an empty set now and then; None when the system cannot tell.
+    """The paths that changed, an empty set now and then; None where changes are not reported.
 
     Folders are watched. Databases are looked at: the folders around them hold much else.
     """

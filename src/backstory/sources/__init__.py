@@ -61,13 +61,13 @@ def _plugins() -> dict[str, Source]:
             source: Source = point.load()()
             source.name = point.name
             found[point.name] = source
-        except Exception as error:  # whatever another package does wrong, the other sources are read
+        except Exception as error:  # a fault of another package must not stop the other sources
             _log.warning("the source %s (%s) cannot be loaded: %s", point.name, point.value, error)
     return found
 
 
 def _are_installed() -> bool:
-    """Whether an installed package names a source. A look at the files takes a millisecond, `importlib.metadata` thirty
+    """True if an installed package names a source. A look at the files takes a millisecond, `importlib.metadata` thirty
     of them, which every search would pay."""
     for folder in sys.path:
         try:

@@ -92,7 +92,7 @@ class Event(Struct, kw_only=True):
     originating_model: str | None = None
     """The model whose work this belongs to: for tool calls and responses, the model that called."""
     arguments: Any = None
-    """Tool calls: the arguments, a mapping when the agent wrote one, else whatever it wrote."""
+    """Tool calls: the arguments, a mapping when the agent wrote one, else the value as it is."""
     exit_code: int | None = None
     failed: bool | None = None
     """Tool responses: whether the agent recorded an error."""
@@ -111,7 +111,7 @@ class Event(Struct, kw_only=True):
 
 
 class About(Struct, kw_only=True):
-    """What a record says of the session as a whole. None says nothing; a later value replaces an earlier one."""
+    """Facts about the session as a whole. None leaves a fact as it is; a later value replaces an earlier one."""
 
     session: str | None = None
     title: str | None = None
@@ -148,7 +148,7 @@ class Usage(Struct, kw_only=True):
     cache_write_1h_tokens: int = 0
     reasoning_tokens: int = 0
     cost: float | None = None
-    """What the agent itself reported, in USD."""
+    """The cost that the agent itself reported, in USD."""
     stop_reason: str | None = None
     request: str | None = None
     """The provider's id of the call. Telemetry names the same call by it."""
@@ -177,7 +177,7 @@ class Parser(Protocol):
         """The items of one record. Raises ValueError for a record that cannot be understood; the rest goes on."""
 
     def finish(self) -> Iterable[Item]:
-        """Items that only the end of what is there now can tell; called after each read, more records may follow."""
+        """Items that follow from the end of the records so far; called after each read, more records may follow."""
 
     def state(self) -> dict[str, Any]:
         """JSON-ready; given back to `Source.parser` when the file has grown.
@@ -203,10 +203,10 @@ class Source(Protocol):
         return []
 
     def accepts(self, path: Path) -> bool:
-        """Whether a file below a root is a transcript or a store, by its name alone."""
+        """True if a file below a root is a transcript or a store, by its name alone."""
 
     def gathers(self, folder: Path) -> bool:
-        """Whether a folder below a root is, as a whole, a transcript or a store, by its name alone."""
+        """True if a folder below a root is, as a whole, a transcript or a store, by its name alone."""
         return False
 
     def describe(self, path: Path, head: bytes) -> Transcript | None:
@@ -217,8 +217,7 @@ class Source(Protocol):
         """A parser for the transcript, from the beginning (state None) or from where an earlier one stopped."""
 
     def skips(self, line: bytes) -> bool:
-        """Whether a line of JSONL is known, by a look at its bytes, to hold nothing to tell: it is not decoded then. A
-        line that is not recognised here only costs its decoding."""
+        """True if the bytes of a JSONL line show that it has no items: it is not decoded then."""
         return False
 
     def records(self, path: Path) -> Iterator[Any] | None:

@@ -157,7 +157,7 @@ def task_records(folder: Path) -> Iterator[Payload]:
 
 
 def _listed_task(folder: Path) -> Payload:
-    """What the list of all tasks, beside the folder of tasks, says of one."""
+    """The entry of a task in the list of all tasks, beside the folder of tasks."""
     tasks = read_or_none(folder.parent.parent / "state" / "taskHistory.json")
     listed = (mapping_of(task) for task in tasks) if isinstance(tasks, list) else ()
     return next((task for task in listed if task.get("id") == folder.name), {})
@@ -242,7 +242,7 @@ def _calls_in_text(write: Writer, answer: Any) -> Iterator[Item]:
 
 
 def _texts(write: Writer, part: str, text: str) -> Iterator[Item]:
-    """What a person typed is in a tag; texts beside it are context for the model, or results of tools."""
+    """The items of a text. A tag marks prompts of a person; other texts are context or results of tools."""
     if wrapped := _WRAPPER.fullmatch(text):
         yield write.prompt(part, wrapped[2])
     elif result := _TEXT_RESULT.match(text):

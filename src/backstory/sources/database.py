@@ -66,7 +66,7 @@ def pages(
 
 
 def _state(path: Path) -> tuple[int, int, int] | None:
-    """What shows a change of a database in WAL mode that has no log; None for one that has, or is in another mode."""
+    """A stamp of a database in WAL mode that has no log; None for one that has, or is in another mode."""
     with path.open("rb") as stream:
         header = stream.read(_HEADER_BYTES)
     if len(header) < _HEADER_BYTES or header[18] != _WAL:

@@ -20,7 +20,7 @@ _NEAR_END = 400
 
 
 def exit_code_in(text: str) -> int | None:
-    """The exit code that an agent tells only in the text of a tool's result, at its beginning or end."""
+    """The exit code in the text of a tool's result, at its beginning or end, of an agent that has it nowhere else."""
     found = _EXIT_CODE.search(text[:_NEAR_END]) or _EXIT_CODE.search(text[-_NEAR_END:])
     return int(found[1]) if found else None
 
@@ -52,7 +52,7 @@ class Writer:
         return digest(*self._identity, *part)
 
     def event(self, part: str, kind: EventType, text: str = "", **fields: Any) -> Event:
-        """An event of the record; `part` tells it from the record's others."""
+        """An event of the record; `part` is its name within the record."""
         fields["ts"] = fields.get("ts") or self.ts
         fields.setdefault("cwd", self._cwd)
         if kind in _BY_MODEL:

@@ -68,9 +68,9 @@ def _changes(path: Path, session: str) -> Iterator[Payload]:
     messages = [message for task in tasks for message in _messages(task)]
     for message in sorted(messages, key=lambda message: message["ts"] or 0):
         yield {"message": message, "query": asked.get(message["request"], {})}
-    told = {message["request"] for message in messages}
+    answered = {message["request"] for message in messages}
     for identity, found in asked.items():
-        if identity not in told:  # before there were tasks, only prompts were kept
+        if identity not in answered:  # before there were tasks, only prompts were kept
             yield {"message": None, "query": found}
 
 

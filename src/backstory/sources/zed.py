@@ -96,7 +96,7 @@ class _Thread:
     def _message(self, message: Any, index: int) -> Iterator[Item]:
         """Newer threads name a message by its kind, older ones by a role. None has a time."""
         write = Writer("zed", self._session, str(index), ts=None if index else self._begun, model=self._model)
-        if isinstance(message, str):  # "Resume": the agent was told to go on
+        if isinstance(message, str):  # "Resume": a request to go on
             return
         if "role" in message:
             yield from self._old_message(write, message)
