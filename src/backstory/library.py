@@ -92,10 +92,15 @@ class Library:
             raise ConfigError(f"sources: {error}") from None
 
     def roots(self, source: Source) -> list[Path]:
-        """The folders a source's transcripts are read from: those that exist."""
+        """The folders and files that a source's transcripts are read from: those that exist."""
         from .ingest.scan import existing_roots
 
         return existing_roots(source, self.agents_home, self._own_environ, self._extra_roots.get(source.name, ()))
+
+    def looked_for(self, source: Source) -> list[Path]:
+        """The folders and files where a source may have transcripts, existing or not."""
+        extra = (Path(path).expanduser() for path in self._extra_roots.get(source.name, ()))
+        return [*source.roots(self.agents_home, self._own_environ), *extra]
 
     def expected_roots(self) -> list[str]:
         """The folders where agents keep transcripts, existing or not."""
@@ -135,7 +140,7 @@ class Library:
             _log.warning("new transcripts could not be read: %s", explain(error) or error)
 
     def _has_news(self) -> bool:
-        from .ingest.news import has_news
+        from .ingest.scan import has_news
 
         return has_news(
             self.archive,

@@ -75,7 +75,7 @@ def events(items: Iterable[Item], *kinds: EventType, session: str | None = None)
 
 
 def prompts(items: Iterable[Item], session: str | None = None) -> list[str]:
-    """What starts turns."""
+    """The prompts: events that start turns."""
     return [event.text for event in events(items, session=session) if event.starts_turn]
 
 

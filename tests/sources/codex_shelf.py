@@ -1,4 +1,4 @@
-"""What the archive has of Codex sessions after a sync, for the tests beside this file."""
+"""The Codex sessions in an archive after a sync, for the tests beside this file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from backstory.model import DEFAULT_TYPES, EventType
 
 
 class Shelf:
-    """What an archive has of the Codex sessions of a home."""
+    """The Codex sessions of a home, as an archive has them."""
 
     def __init__(self, library: Library) -> None:
         self.archive = library.archive

@@ -1,4 +1,4 @@
-"""What records tell of the session as a whole, and the records that are neither prompt nor answer."""
+"""Facts about the session as a whole, and the records that are neither prompt nor answer."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from backstory.sources.claude_code import kinds
 
 def abouts(items: list) -> list[dict[str, Any]]:
     fields = ("slug", "cwd", "branch", "version", "forked_from")
-    told = [item for item in items if isinstance(item, About)]
-    return [{name: value for name in fields if (value := getattr(item, name))} for item in told]
+    yielded = [item for item in items if isinstance(item, About)]
+    return [{name: value for name in fields if (value := getattr(item, name))} for item in yielded]
 
 
 class TestPlace:
     def test_told_when_it_changes(self) -> None:
-        """Folder, branch, version and slug are told at first and whenever one changes."""
+        """Folder, branch, version and slug are yielded at first and whenever one changes."""
         r = Records(slug="calm-reading-owl")
         records = [
             r.user("a"),
@@ -41,7 +41,7 @@ class TestPlace:
         assert abouts(feed([r.user("a"), r.user("b", gitBranch="HEAD"), r.user("c", gitBranch="")]))[1:] == []
 
     def test_worktrees(self) -> None:
-        """Records that say the session moved tell where to."""
+        """Records that say the session moved say where to."""
         worktree = {"worktreePath": "/home/ada/shop/wt", "worktreeBranch": "fix"}
         records = [
             {"type": "worktree-state", "worktreeSession": worktree, "sessionId": SESSION},
@@ -51,15 +51,15 @@ class TestPlace:
         assert abouts(feed(records)) == [{"cwd": "/home/ada/shop/wt", "branch": "fix"}, {"cwd": "/home/ada/shop"}]
 
     def test_forks_name_their_origin(self) -> None:
-        """A fork that says where it comes from is told so, once."""
+        """A fork that says where it comes from is marked so, once."""
         r = Records(forkedFrom={"sessionId": "origin", "messageUuid": "m"})
-        told = [about for about in abouts(feed([r.user("a"), r.user("b")])) if "forked_from" in about]
-        assert [about["forked_from"] for about in told] == ["origin"]
+        yielded = [about for about in abouts(feed([r.user("a"), r.user("b")])) if "forked_from" in about]
+        assert [about["forked_from"] for about in yielded] == ["origin"]
 
 
 class TestTitles:
     def test_ranks(self) -> None:
-        """Titles a person gave rank above generated ones; each is told when it changes."""
+        """Titles a person gave rank above generated ones; each is yielded when it changes."""
         generated = {"type": "ai-title", "aiTitle": "Fix carts", "sessionId": SESSION}
         given = {"type": "custom-title", "customTitle": " Carts ", "sessionId": SESSION}
         name = {"type": "agent-name", "agentName": "carts", "sessionId": SESSION}
@@ -83,7 +83,7 @@ class TestTitles:
         assert titles(feed([summary, r.user("hello"), summary])) == []
 
     def test_links(self) -> None:
-        """A pull request is told once, not after each prompt."""
+        """A pull request is yielded once, not after each prompt."""
         link = {"type": "pr-link", "prUrl": "https://example.invalid/pull/7", "prNumber": 7, "prRepository": "ada/shop"}
         stamps = ("2026-03-01T10:00:00.000Z", "2026-03-01T11:00:00.000Z")
         items = feed([{**link, "timestamp": stamp, "sessionId": SESSION} for stamp in stamps])
@@ -91,31 +91,28 @@ class TestTitles:
 
 
 class TestTables:
-    @pytest.mark.parametrize("kind", sorted(kinds.SKIPPED_RECORDS))
-    def test_skipped_records(self, kind: str) -> None:
-        """Records with nothing to tell give nothing."""
-        assert events(feed([{"type": kind, "sessionId": SESSION, "content": "x"}])) == []
-
-    @pytest.mark.parametrize("kind", sorted(kinds.SKIPPED_ATTACHMENTS))
-    def test_skipped_attachments(self, kind: str) -> None:
-        """Attachments with nothing to tell give nothing."""
-        assert events(feed([Records().attachment(kind, content="x")])) == []
-
-    @pytest.mark.parametrize("kind", sorted(kinds.ATTACHMENTS))
-    def test_attachments_of_any_shape(self, kind: str) -> None:
-        """An attachment without the fields it should have is no problem."""
-        r = Records()
-        feed(
-            [
-                r.attachment(kind),
-                r.attachment(kind, content={"x": [1]}, files="x", memories=3, blockingError=[], error=7),
-            ]
+    def test_skipped_records(self) -> None:
+        """Records of bookkeeping give nothing."""
+        assert (
+            events(feed([{"type": kind, "sessionId": SESSION, "content": "x"} for kind in kinds.SKIPPED_RECORDS])) == []
         )
 
-    @pytest.mark.parametrize("table", [kinds.SKIPPED_RECORDS, kinds.SKIPPED_ATTACHMENTS, kinds.SKIPPED_SUBTYPES])
-    def test_every_omission_has_its_reason(self, table: dict[str, str]) -> None:
+    def test_skipped_attachments(self) -> None:
+        """Attachments that only repeat or list give nothing."""
+        r = Records()
+        assert events(feed([r.attachment(kind, content="x") for kind in kinds.SKIPPED_ATTACHMENTS])) == []
+
+    def test_attachments_of_any_shape(self) -> None:
+        """An attachment without the fields it should have is no problem."""
+        r = Records()
+        for kind in kinds.ATTACHMENTS:
+            feed([r.attachment(kind)])
+            feed([r.attachment(kind, content={"x": [1]}, files="x", memories=3, blockingError=[], error=7)])
+
+    def test_every_omission_has_its_reason(self) -> None:
         """Nothing is skipped without saying why."""
-        assert all(table.values())
+        for table in (kinds.SKIPPED_RECORDS, kinds.SKIPPED_ATTACHMENTS, kinds.SKIPPED_SUBTYPES):
+            assert all(table.values())
 
     @pytest.mark.parametrize(
         ("attachment", "kind", "text"),
@@ -165,15 +162,15 @@ class TestTables:
         ],
     )
     def test_attachments(self, attachment: dict[str, Any], kind: str, text: str | None) -> None:
-        """Attachments are told by what they show the agent."""
-        told = [
+        """The text of an attachment is what it shows the agent."""
+        yielded = [
             (str(event.type), event.text)
             for event in events(feed([Records().record("attachment", attachment=attachment)]))
         ]
-        assert told == ([(kind, text)] if text else [])
+        assert yielded == ([(kind, text)] if text else [])
 
     def test_system_records(self) -> None:
-        """System records are told by their text."""
+        """System records give their text."""
         r = Records()
         records = [
             r.system("away_summary", content="Carts are fixed."),
@@ -182,8 +179,8 @@ class TestTables:
             r.system("model_refusal_fallback", content="Refused.", originalModel="a", fallbackModel="b"),
             r.system("stop_hook_summary", hookErrors=["lint failed"]),
         ]
-        told = [(event.type, event.text) for event in events(feed(records))]
-        assert told == [
+        yielded = [(event.type, event.text) for event in events(feed(records))]
+        assert yielded == [
             (EventType.SYSTEM, "Carts are fixed."),
             (EventType.SYSTEM, "/mcp"),
             (EventType.RUNTIME, "/remote-control is active"),
@@ -208,7 +205,7 @@ class TestTables:
         ],
     )
     def test_unknown_is_kept(self, record: dict[str, Any]) -> None:
-        """What is not known is kept whole."""
+        """An unknown record is kept whole."""
         (event,) = events(feed([record]))
         assert event.type is EventType.UNKNOWN
         assert '"new"' in event.text
@@ -216,7 +213,7 @@ class TestTables:
 
 class TestIdentity:
     def test_of_records_without_uuid(self) -> None:
-        """Records without uuid are told apart by what they say, when, and how often; not by their place."""
+        """Records without uuid are distinguished by what they say, when, and how often; not by their place."""
 
         def said(text: str, stamp: str = "2026-03-01T10:00:00.000Z") -> dict[str, Any]:
             return {"type": "user", "timestamp": stamp, "message": {"role": "user", "content": text}}

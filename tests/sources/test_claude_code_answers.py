@@ -22,7 +22,7 @@ def usages(items: list[Item]) -> list[Usage]:
 
 
 def ends(items: list[Item]) -> list[bool]:
-    """Whether each is provisional."""
+    """The `provisional` of each end of a turn."""
     return [item.provisional for item in items if isinstance(item, TurnEnd)]
 
 
@@ -66,16 +66,16 @@ class TestBlocks:
         r = Records()
         message = {"id": "msg_1", **usage(9)}
         blocks = ({"type": "thinking", "thinking": "Hm."}, "I look.", call("Read"))
-        told = events(feed([r.assistant(block, message=message, requestId="req_1") for block in blocks]))
-        assert [event.type for event in told] == [
+        yielded = events(feed([r.assistant(block, message=message, requestId="req_1") for block in blocks]))
+        assert [event.type for event in yielded] == [
             EventType.REASONING,
             EventType.ASSISTANT_RESPONSE,
             EventType.TOOL_CALL,
         ]
-        assert {event.usage_key for event in told} == {digest("claude-code", "msg_1", "req_1")}
+        assert {event.usage_key for event in yielded} == {digest("claude-code", "msg_1", "req_1")}
 
     def test_repeated_blocks(self) -> None:
-        """A later record of a message that repeats what was told adds only what is new."""
+        """A later record of a message that repeats what was yielded adds only what is new."""
         r = Records()
         message = {"id": "msg_1"}
         records = [r.assistant("I look.", message=message, requestId="a")]
@@ -94,8 +94,8 @@ class TestBlocks:
         found = {"type": "web_search_tool_result", "tool_use_id": "s1"}
         hit = {"type": "web_search_result", "title": "X", "url": "https://example.invalid"}
         failure = {"type": "web_search_tool_result_error", "error_code": "unavailable"}
-        told = events(feed([Records().assistant(search, {**found, "content": [hit]})]))
-        assert [(event.tool, event.text, event.failed) for event in told] == [
+        yielded = events(feed([Records().assistant(search, {**found, "content": [hit]})]))
+        assert [(event.tool, event.text, event.failed) for event in yielded] == [
             ("web_search", "", None),
             ("web_search", "X\nhttps://example.invalid", False),
         ]
@@ -104,35 +104,39 @@ class TestBlocks:
 
 class TestUsage:
     def test_counted_once_and_growing(self) -> None:
-        """Usage is told when it is new: once per message, again when it has grown."""
+        """Usage is yielded when it is new: once per message, again when it has grown."""
         r = Records()
         message = {"id": "msg_1"}
         records = [
             r.assistant(text, message={**message, **usage(n)}, requestId="a")
             for text, n in (("a", 1), ("b", 1), ("c", 9))
         ]
-        told = usages(feed(records))
-        assert [item.output_tokens for item in told] == [1, 9]
-        assert len({item.key for item in told}) == 1
+        yielded = usages(feed(records))
+        assert [item.output_tokens for item in yielded] == [1, 9]
+        assert len({item.key for item in yielded}) == 1
 
     def test_input_includes_the_cache(self) -> None:
-        """Input tokens are everything the model was given, with the parts of the cache told apart."""
+        """Input tokens are everything the model was given, with the parts of the cache kept apart."""
         created = {"ephemeral_5m_input_tokens": 30, "ephemeral_1h_input_tokens": 70}
         more = {"cache_read_input_tokens": 1000, "cache_creation_input_tokens": 100, "cache_creation": created}
-        (told,) = usages(feed([Records().assistant("a", message=usage(5, **more))]))
-        assert told.input_tokens == 1110
-        assert (told.cache_read_tokens, told.cache_write_5m_tokens, told.cache_write_1h_tokens) == (1000, 30, 70)
+        (yielded,) = usages(feed([Records().assistant("a", message=usage(5, **more))]))
+        assert yielded.input_tokens == 1110
+        assert (yielded.cache_read_tokens, yielded.cache_write_5m_tokens, yielded.cache_write_1h_tokens) == (
+            1000,
+            30,
+            70,
+        )
 
     def test_cache_without_ages(self) -> None:
         """Older records have one number for what was written to the cache, which was kept for five minutes."""
-        (told,) = usages(feed([Records().assistant("a", message=usage(5, cache_creation_input_tokens=100))]))
-        assert (told.input_tokens, told.cache_write_5m_tokens) == (110, 100)
+        (yielded,) = usages(feed([Records().assistant("a", message=usage(5, cache_creation_input_tokens=100))]))
+        assert (yielded.input_tokens, yielded.cache_write_5m_tokens) == (110, 100)
 
     def test_thinking_cost_and_reason(self) -> None:
         """Thinking tokens, the recorded cost and the stop reason are kept."""
         message = usage(5, output_tokens_details={"thinking_tokens": 3})
-        (told,) = usages(feed([Records().assistant("a", stop="end_turn", message=message, costUSD=0.5)]))
-        assert (told.reasoning_tokens, told.cost, told.stop_reason) == (3, 0.5, "end_turn")
+        (yielded,) = usages(feed([Records().assistant("a", stop="end_turn", message=message, costUSD=0.5)]))
+        assert (yielded.reasoning_tokens, yielded.cost, yielded.stop_reason) == (3, 0.5, "end_turn")
 
     def test_message_without_id(self) -> None:
         """Without a message id each record is a call of its own, the same in every copy."""
@@ -150,8 +154,8 @@ class TestEndOfTurn:
     @pytest.mark.parametrize("reason", ["end_turn", "stop_sequence", "max_tokens", "refusal"])
     def test_final_stop_reasons(self, reason: str) -> None:
         """An answer that says why it ended ends the turn, on its last block."""
-        told = events(feed([Records().assistant({"type": "thinking", "thinking": "Hm."}, "Done.", stop=reason)]))
-        assert [event.ends_turn for event in told] == [False, True]
+        yielded = events(feed([Records().assistant({"type": "thinking", "thinking": "Hm."}, "Done.", stop=reason)]))
+        assert [event.ends_turn for event in yielded] == [False, True]
 
     def test_final_record_without_text(self) -> None:
         """A final record with nothing to read ends the turn all the same."""
@@ -164,7 +168,7 @@ class TestEndOfTurn:
     def test_answer_that_does_not_say(self) -> None:
         """In old versions an answer without a stop reason may be the end; one that calls a tool is not."""
         r = Records(version="2.1.39")
-        told = events(
+        yielded = events(
             feed(
                 [
                     r.assistant("Done."),
@@ -173,36 +177,36 @@ class TestEndOfTurn:
                 ]
             )
         )
-        assert [event.may_end_turn for event in told] == [True, False, False, False]
+        assert [event.may_end_turn for event in yielded] == [True, False, False, False]
 
     @pytest.mark.parametrize(
         ("version", "may_end"), [("2.1.74", True), ("2.1.75", False), ("2.1.325", False), ("3.0.0", False), ("?", True)]
     )
     def test_versions_that_tell(self, version: str, may_end: bool) -> None:
         """Since about 2.1.75 every whole message has its stop reason: one without was cut off."""
-        (told,) = events(feed([Records(version=version).assistant("I was about")]))
-        assert told.may_end_turn is may_end
+        (yielded,) = events(feed([Records(version=version).assistant("I was about")]))
+        assert yielded.may_end_turn is may_end
 
     def test_provisional_end(self) -> None:
         """At the end of what is there, an answer may be the end if no record of the file says `end_turn`."""
         r = Records()
         assert ends(feed([r.user("go"), r.assistant("Done.")])) == [True]
-        told = [
+        yielded = [
             r.user("go"),
             r.assistant(call("Read"), stop="tool_use"),
             r.result("toolu_1", "x"),
             r.assistant("Done."),
         ]
-        assert ends(feed(told)) == ends(feed_with_restarts(told)) == [True]
-        told += [r.user("on"), r.assistant("Done.", stop="end_turn"), r.user("and?"), r.assistant("Hm.")]
-        assert ends(feed(told)) == ends(feed_with_restarts(told)) == []
+        assert ends(feed(yielded)) == ends(feed_with_restarts(yielded)) == [True]
+        yielded += [r.user("on"), r.assistant("Done.", stop="end_turn"), r.user("and?"), r.assistant("Hm.")]
+        assert ends(feed(yielded)) == ends(feed_with_restarts(yielded)) == []
 
     def test_answers_that_were_cut_off(self) -> None:
         """A message that was aborted ends its turn; so does, in its place, the marker that follows."""
         r = Records()
         cut = r.assistant("I am", isAbortedMidStream=True)
-        told = events(feed([r.user("go"), cut, r.user([{"type": "text", "text": "[Request interrupted by user]"}])]))
-        assert [(event.ends_turn, event.extra) for event in told[1:]] == [(True, {"interrupted": True})] * 2
+        yielded = events(feed([r.user("go"), cut, r.user([{"type": "text", "text": "[Request interrupted by user]"}])]))
+        assert [(event.ends_turn, event.extra) for event in yielded[1:]] == [(True, {"interrupted": True})] * 2
 
     @pytest.mark.parametrize("subtype", ["turn_duration", "stop_hook_summary"])
     def test_more_work_after_the_answer(self, subtype: str) -> None:
@@ -225,25 +229,30 @@ class TestEndOfTurn:
         error = r.assistant(
             "API Error: 500", stop="stop_sequence", message={"model": "<synthetic>"}, isApiErrorMessage=True
         )
-        told = events(feed([r.user("go"), error]))[-1]
-        assert (told.type, told.text, told.ends_turn, told.model) == (EventType.RUNTIME, "API Error: 500", True, None)
+        yielded = events(feed([r.user("go"), error]))[-1]
+        assert (yielded.type, yielded.text, yielded.ends_turn, yielded.model) == (
+            EventType.RUNTIME,
+            "API Error: 500",
+            True,
+            None,
+        )
 
     def test_stand_in_answer(self) -> None:
         """Claude Code's own words are no answer, and leave the end of a finished turn as it was."""
         r = Records()
         words = r.assistant("No response requested.", stop="stop_sequence", message={"model": "<synthetic>"})
-        told = events(feed([r.user("go"), r.assistant("Done.", stop="end_turn"), words]))
-        assert [(event.type, event.ends_turn) for event in told[1:]] == [
+        yielded = events(feed([r.user("go"), r.assistant("Done.", stop="end_turn"), words]))
+        assert [(event.type, event.ends_turn) for event in yielded[1:]] == [
             (EventType.ASSISTANT_RESPONSE, True),
             (EventType.RUNTIME, False),
         ]
 
     def test_retries_do_not_end_it(self) -> None:
-        """A request that is tried again is told, and ends nothing."""
+        """A request that is tried again is yielded, and ends nothing."""
         error = {"error": {"error": {"type": "overloaded_error", "message": "Overloaded"}}}
         record = Records().system("api_error", error=error, retryAttempt=2, maxRetries=10)
-        (told,) = events(feed([record]))
-        assert (told.text, told.ends_turn) == ("API error: Overloaded (attempt 2 of 10)", False)
+        (yielded,) = events(feed([record]))
+        assert (yielded.text, yielded.ends_turn) == ("API error: Overloaded (attempt 2 of 10)", False)
 
     @pytest.mark.parametrize(
         ("kind", "fields"),
@@ -253,14 +262,14 @@ class TestEndOfTurn:
         ],
     )
     def test_other_stops(self, kind: str, fields: dict[str, Any]) -> None:
-        """What keeps the agent from going on ends the turn."""
+        """A record that stops the agent ends the turn."""
         r = Records()
-        told = events(feed([r.user("go"), r.assistant(call("Read")), r.attachment(kind, **fields)]))[-1]
-        assert (told.type, told.ends_turn) == (EventType.RUNTIME, True)
+        yielded = events(feed([r.user("go"), r.assistant(call("Read")), r.attachment(kind, **fields)]))[-1]
+        assert (yielded.type, yielded.ends_turn) == (EventType.RUNTIME, True)
 
 
 class TestTurnsInTheArchive:
-    """What the marks of the events make of turns."""
+    """Turns, as the marks of the events make them."""
 
     def turns(self, folder: Path, records: list[Any]) -> list[tuple[bool, bool]]:
         """Of each turn: whether it is completed, and whether by an answer."""
@@ -297,7 +306,7 @@ class TestTurnsInTheArchive:
         assert self.turns(tmp_path, records) == [(False, False), (True, True)]
 
     def test_a_prompt_from_the_queue_within_a_message(self, tmp_path: Path) -> None:
-        """The first half of a message is no end, whatever leaves the queue before the second."""
+        """The first half of a message is no end, even if something leaves the queue before the second."""
         r = Records(version="2.1.39")
         message = {"message": {"id": "msg_1"}, "requestId": "req_1"}
         records = [r.user("go"), r.queue("enqueue", "faster"), r.assistant("I look.", **message), r.queue("remove")]

@@ -1,4 +1,4 @@
-"""Records that are no conversation: skipped before they are decoded, dating nothing, and what they tell of costs."""
+"""Records that are no conversation: skipped before they are decoded, dating nothing, and the costs that they hold."""
 
 from __future__ import annotations
 
@@ -93,17 +93,17 @@ class TestSkippedLines:
         path.write_bytes(b"\n".join([line(r.user("zero")), *glued, b""]))
         with Library(tmp_path / "backstory", agents_home=tmp_path, environ={}) as library:
             library.sync()
-            told = [turn.prompt for turn in library.archive.turns(f"claude-code/{SESSION}")]
-        assert len(told) == 6
+            yielded = [turn.prompt for turn in library.archive.turns(f"claude-code/{SESSION}")]
+        assert len(yielded) == 6
 
     def test_another_order_of_keys(self) -> None:
-        """A request that is not recognised undecoded tells nothing either."""
+        """A request that is not recognised undecoded says nothing either."""
         assert events(feed([{"sessionId": SESSION, "hash": "b10b", "type": "api-request-blob"}])) == []
 
 
 class TestTime:
     def test_records_without_a_time(self, tmp_path: Path) -> None:
-        """What is not known yet and has no time is dated by the conversation, not by the file."""
+        """An unknown record without a time is dated by the conversation, not by the file."""
         r = Records()
         novelty = {"type": "novelty", "sessionId": SESSION}
         records = [novelty, r.user("go"), r.assistant("Done.", stop="end_turn"), {**novelty, "n": 2}]
@@ -139,16 +139,16 @@ class TestCosts:
     """The model call of a compaction stands in the running totals alone."""
 
     def test_compaction_alone(self) -> None:
-        """What the totals grew by, with its cost, at the time of the compaction."""
+        """The growth of the totals, with its cost, at the time of the compaction."""
         r = Records()
         records = [r.user("go"), answer(r, "Done.", 1000, 50, 300, 40), cost_state(1000, 50, 300, 40, dollars=0.5)]
         boundary = r.system("compact_boundary", content="Conversation compacted")
         records += [boundary, cost_state(2000, 90, 1000, 90, dollars=0.75)]
         records += [cost_state(2000, 90, 1000, 90, dollars=0.75)]
-        (told,) = compactions(feed(records))
-        assert (told.input_tokens, told.output_tokens, told.cache_read_tokens) == (1750, 40, 700)
-        assert (told.cache_write_5m_tokens, told.model, told.cost) == (50, MODEL, 0.25)
-        assert told.ts == events(feed([boundary]))[0].ts
+        (yielded,) = compactions(feed(records))
+        assert (yielded.input_tokens, yielded.output_tokens, yielded.cache_read_tokens) == (1750, 40, 700)
+        assert (yielded.cache_write_5m_tokens, yielded.model, yielded.cost) == (50, MODEL, 0.25)
+        assert yielded.ts == events(feed([boundary]))[0].ts
         assert feed(records) == feed_with_restarts(records)
 
     def test_compaction_within_a_run(self) -> None:
@@ -157,12 +157,12 @@ class TestCosts:
         records = [r.user("go"), answer(r, "Done.", 1000, 50, 300, 40)]
         records += [r.system("compact_boundary", content="Conversation compacted"), r.user("on")]
         records += [answer(r, "More.", 1000, 50, 300, 40), answer(r, "I am", 900, 1, 0, 0, stop=None)]
-        (told,) = compactions(feed([*records, cost_state(3000, 140, 600, 80, dollars=1.0)]))
-        assert (told.input_tokens, told.output_tokens, told.cost) == (1000, 40, None)
+        (yielded,) = compactions(feed([*records, cost_state(3000, 140, 600, 80, dollars=1.0)]))
+        assert (yielded.input_tokens, yielded.output_tokens, yielded.cost) == (1000, 40, None)
 
     @pytest.mark.parametrize("more", [[], [call("Agent", "toolu_9", prompt="x")]])
     def test_nothing_to_tell(self, more: list[Any]) -> None:
-        """Without a compaction, or with a subagent, whose calls stand elsewhere, nothing is told."""
+        """Without a compaction, or with a subagent, whose calls stand elsewhere, nothing is yielded."""
         r = Records()
         records = [r.user("go"), answer(r, "Done.", 1000, 50, 300, 40)]
         if more:
@@ -171,7 +171,7 @@ class TestCosts:
 
     @pytest.mark.parametrize("usage", [None, [], {MODEL: 7}, {MODEL: {"inputTokens": "x", "costUSD": "y"}}, {"": {}}])
     def test_hostile_totals(self, usage: Any) -> None:
-        """Totals that make no sense, or less than the transcript has, tell nothing."""
+        """Totals that make no sense, or less than the transcript has, say nothing."""
         r = Records()
         records = [answer(r, "Done.", 1000, 50, 300, 40), r.system("compact_boundary", content="x")]
         records.append({"type": "cost-state", "sessionId": SESSION, "modelUsage": usage})
@@ -187,7 +187,7 @@ class TestCosts:
         assert compactions(feed(records)) == compactions(feed(copies))
 
     def test_a_fork_that_begins_with_the_compaction(self) -> None:
-        """The totals go further back than the file: they tell nothing of the compaction."""
+        """The totals go further back than the file: they say nothing of the compaction."""
         r = Records()
         boundary = r.system("compact_boundary", content="x")
         assert compactions(feed([boundary, answer(r, "Done.", 1, 1, 1, 1), cost_state(10, 20, 30, 40)])) == []

@@ -1,4 +1,4 @@
-"""Subagents: sessions of their own, linked to the call that started them, whatever file their records stand in."""
+"""Subagents: sessions of their own, linked to the call that started them, wherever their records stand."""
 
 from __future__ import annotations
 
@@ -83,12 +83,12 @@ class TestOwnTranscript:
 
     def test_its_turn(self) -> None:
         """Its task starts its first turn, and its answer ends it."""
-        told = events(feed(Scene().own, transcript(session=CHILD, parent=SESSION)))
-        assert [event.starts_turn for event in told] == [True, False, False, False]
-        assert told[-1].ends_turn
+        yielded = events(feed(Scene().own, transcript(session=CHILD, parent=SESSION)))
+        assert [event.starts_turn for event in yielded] == [True, False, False, False]
+        assert yielded[-1].ends_turn
 
     def test_meta_file(self, tmp_path: Path) -> None:
-        """The file beside it tells what it is about and which call started it."""
+        """The file beside it says what it is about and which call started it."""
         path = write(place(tmp_path).with_suffix("") / "subagents" / "agent-a1.jsonl", Scene().own)
         path.with_suffix(".meta.json").write_text('{"agentType": "Explore", "description": "Count", "toolUseId": "t"}')
         items = feed(load(path), describe(path))
@@ -98,7 +98,7 @@ class TestOwnTranscript:
 
 class TestLink:
     def test_response_names_the_child(self) -> None:
-        """The response to the call carries the child's session; the child is told its parent, call and title, once."""
+        """The response to the call carries the child's session; the child gets its parent, call and title, once."""
         scene = Scene()
         items = feed([*scene.begin, *scene.end])
         (response,) = events(items, EventType.TOOL_RESPONSE)
@@ -126,7 +126,7 @@ class TestNestedRecords:
         assert len(links(items)) == 1
 
     def test_the_answer_it_handed_back(self) -> None:
-        """Its answer stands only in the parent's response: it is told as the child's, too, and ends its turn."""
+        """Its answer stands only in the parent's response: it is yielded as the child's, too, and ends its turn."""
         scene = Scene()
         records = [*scene.begin, *scene.nested, *scene.end]
         items = feed(records)
@@ -227,7 +227,7 @@ class TestHelpers:
         return write(path, records), helper
 
     def test_no_sessions(self, tmp_path: Path) -> None:
-        """A helper is part of the session it helps, and tells only what it cost."""
+        """A helper is part of the session it helps, and says only what it cost."""
         _, helper = self.scene(tmp_path)
         found = describe(helper)
         assert found is not None
@@ -237,9 +237,9 @@ class TestHelpers:
     def test_displaced_answers(self, tmp_path: Path) -> None:
         """An answer that stands only in a helper's file is put back where the session goes on from it."""
         path, _ = self.scene(tmp_path)
-        told = events(feed(load(path), describe(path)))
-        assert [event.text for event in told] == ["go", "Hm.", "Here it is.", "thanks"]
-        assert told[2].session is None
+        yielded = events(feed(load(path), describe(path)))
+        assert [event.text for event in yielded] == ["go", "Hm.", "Here it is.", "thanks"]
+        assert yielded[2].session is None
 
     def test_once(self, tmp_path: Path) -> None:
         """It is put back once, also when reading stops and goes on, and in whichever folder the helper ran."""
@@ -249,5 +249,5 @@ class TestHelpers:
         helper.rename(other / helper.name)
         r = Records()
         again = {**r.user("more"), "parentUuid": load(other / helper.name)[0]["uuid"], "uuid": "later"}
-        told = events(feed([*load(path), again], describe(path)))
-        assert [event.text for event in told].count("Here it is.") == 1
+        yielded = events(feed([*load(path), again], describe(path)))
+        assert [event.text for event in yielded].count("Here it is.") == 1

@@ -60,7 +60,7 @@ class TestLookalikes:
         assert prompts(feed([records.user("go"), records.user(text, **mark)])) == ["go", text]
 
     def test_context_before_a_typed_tag(self) -> None:
-        """What was added before the prompt is told apart, also when the prompt begins with a known tag."""
+        """Text added before the prompt is separated from it, also when the prompt begins with a known tag."""
         typed = "<bash-input>ls</bash-input> is not found"
         items = feed([Records().user(f"{REMINDER}\n{typed}")])
         assert prompts(items) == [typed]
@@ -70,7 +70,7 @@ class TestLookalikes:
 class TestHookStop:
     @pytest.mark.parametrize("text", ["Operation stopped by hook", "Operation stopped by hook: another session"])
     def test_a_prompt_that_a_hook_stopped(self, text: str) -> None:
-        """What Claude Code says in the place of an answer splits no turn, and ends it."""
+        """A text of Claude Code in the place of an answer splits no turn, and ends it."""
         records = Records()
         items = feed([records.user("go"), records.user(text), records.user("go")])
         assert [(event.type, event.ends_turn) for event in events(items)] == [
@@ -153,7 +153,7 @@ class TestCommands:
         ],
     )
     def test_the_output_says_that_a_turn_begins(self, command: str, printed: str, prompt: str) -> None:
-        """Where the output carries the mark of a person's turn, the prompt is told before it."""
+        """Where the output carries the mark of a person's turn, the prompt is yielded before it."""
         records = Records(version="2.1.325")
         said = [records.user(command), records.user(printed, turnOrigin="human"), records.user("More.", isMeta=True)]
         said.append(records.assistant("On it.", stop="end_turn"))
@@ -176,7 +176,7 @@ class TestCommands:
         "between", ["what now?", "<task-notification>x</task-notification>", "[Request interrupted by user]"]
     )
     def test_something_else_comes_first(self, between: str) -> None:
-        """What the model does after another prompt, or after a notification, does not answer the command."""
+        """Work of the model after another prompt, or after a notification, does not answer the command."""
         records = Records()
         said = [records.user(LOCAL.format("goal", "x")), records.user(between), records.assistant("Fine.")]
         assert "/goal x" not in prompts(feed(said))

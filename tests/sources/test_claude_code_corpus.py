@@ -47,7 +47,7 @@ def blocks(record: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def typed(record: dict[str, Any]) -> str:
-    """What a person typed in a user record; empty if nothing."""
+    """The text that a person typed in a user record; empty if there is none."""
     if record.get("type") != "user" or record.get("isMeta") or record.get("isCompactSummary"):
         return ""
     text = "\n".join(block["text"] for block in blocks(record) if block.get("type") == "text").strip()
@@ -78,10 +78,12 @@ def count_blocks(records: list[dict[str, Any]], kind: str, field: str) -> int:
 def displaced(path: Path, records: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Records of this session that Claude Code wrote into the file of a run of its own."""
     known = {record.get("uuid") for record in records}
-    wanted = {record.get(name) for record in records for name in ("parentUuid", "logicalParentUuid")} - known
+    missing = {record.get(name) for record in records for name in ("parentUuid", "logicalParentUuid")} - known
     helpers = path.parent.parent.glob(f"*/{path.stem}/subagents/agent-a*_*.jsonl")
     compactions = path.parent.parent.glob(f"*/{path.stem}/subagents/agent-acompact-*.jsonl")
-    return [record for helper in (*helpers, *compactions) for record in objects(helper) if record.get("uuid") in wanted]
+    return [
+        record for helper in (*helpers, *compactions) for record in objects(helper) if record.get("uuid") in missing
+    ]
 
 
 def nested(path: Path, records: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -99,61 +101,64 @@ def is_helper(path: Path) -> bool:
     return path.name.startswith(("agent-acompact", "agent-aprompt_suggestion"))
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name[-12:]}/{path.stem[:24]}")
 class TestCounts:
-    def test_prompts_calls_and_responses(self, path: Path) -> None:
+    def test_prompts_calls_and_responses(self) -> None:
         """Prompts, tool calls and tool responses are those that stand in the file."""
-        told = events(feed([record for record in load(path) if isinstance(record, dict)], describe(path)))
-        if is_helper(path):
-            assert told == []
-            return
-        records = objects(path)
-        records += displaced(path, records)
-        assert sum(event.starts_turn for event in told) == count_prompts(records)
-        kinds = Counter(event.type for event in told)
-        assert kinds[EventType.USER_INPUT] == count_prompts(records)
-        assert kinds[EventType.TOOL_CALL] == count_blocks(records, "tool_use", "id")
-        assert kinds[EventType.TOOL_RESPONSE] == count_blocks(records, "tool_result", "tool_use_id")
+        for path in FILES:
+            yielded = events(feed([record for record in load(path) if isinstance(record, dict)], describe(path)))
+            if is_helper(path):
+                assert yielded == []
+                continue
+            records = objects(path)
+            records += displaced(path, records)
+            assert sum(event.starts_turn for event in yielded) == count_prompts(records)
+            kinds = Counter(event.type for event in yielded)
+            assert kinds[EventType.USER_INPUT] == count_prompts(records)
+            assert kinds[EventType.TOOL_CALL] == count_blocks(records, "tool_use", "id")
+            assert kinds[EventType.TOOL_RESPONSE] == count_blocks(records, "tool_result", "tool_use_id")
 
-    def test_subagents_inside(self, path: Path) -> None:
-        """What a file repeats of subagents without a transcript is told as theirs."""
-        items = feed([record for record in load(path) if isinstance(record, dict)], describe(path))
-        theirs = [item for item in items if isinstance(item, Event) and item.session]
-        inner = nested(path, objects(path))
-        kinds = Counter(event.type for event in theirs)
-        assert kinds[EventType.TOOL_CALL] == count_blocks(inner, "tool_use", "id")
-        assert kinds[EventType.TOOL_RESPONSE] == count_blocks(inner, "tool_result", "tool_use_id")
-        assert kinds[EventType.USER_INPUT] == len([record for record in inner if typed(record)])
+    def test_subagents_inside(self) -> None:
+        """Records of subagents without a transcript, which a file repeats, belong to the subagents."""
+        for path in FILES:
+            items = feed([record for record in load(path) if isinstance(record, dict)], describe(path))
+            theirs = [item for item in items if isinstance(item, Event) and item.session]
+            inner = nested(path, objects(path))
+            kinds = Counter(event.type for event in theirs)
+            assert kinds[EventType.TOOL_CALL] == count_blocks(inner, "tool_use", "id")
+            assert kinds[EventType.TOOL_RESPONSE] == count_blocks(inner, "tool_result", "tool_use_id")
+            assert kinds[EventType.USER_INPUT] == len([record for record in inner if typed(record)])
 
-    def test_tokens(self, path: Path) -> None:
+    def test_tokens(self) -> None:
         """The tokens of every message are counted once, at their highest."""
-        expected: dict[Any, int] = {}
-        records = objects(path)
-        for record in [*records, *([] if is_helper(path) else displaced(path, records)), *nested(path, records)]:
-            message = record.get("message")
-            if record.get("type") == "assistant" and message["model"] != "<synthetic>":
-                output = (message.get("usage") or {}).get("output_tokens", 0)
-                key = (message.get("id"), record.get("requestId"))
-                expected[key] = max(expected.get(key, 0), output)
-        told: dict[bytes, int] = {}
-        for item in feed([record for record in load(path) if isinstance(record, dict)], describe(path)):
-            if isinstance(item, Usage):
-                told[item.key] = max(told.get(item.key, 0), item.output_tokens)
-        assert sum(told.values()) == sum(expected.values())
+        for path in FILES:
+            expected: dict[Any, int] = {}
+            records = objects(path)
+            for record in [*records, *([] if is_helper(path) else displaced(path, records)), *nested(path, records)]:
+                message = record.get("message")
+                if record.get("type") == "assistant" and message["model"] != "<synthetic>":
+                    output = (message.get("usage") or {}).get("output_tokens", 0)
+                    key = (message.get("id"), record.get("requestId"))
+                    expected[key] = max(expected.get(key, 0), output)
+            yielded: dict[bytes, int] = {}
+            for item in feed([record for record in load(path) if isinstance(record, dict)], describe(path)):
+                if isinstance(item, Usage):
+                    yielded[item.key] = max(yielded.get(item.key, 0), item.output_tokens)
+            assert sum(yielded.values()) == sum(expected.values())
 
-    def test_reading_in_pieces(self, path: Path) -> None:
+    def test_reading_in_pieces(self) -> None:
         """Reading a file as it grows gives what reading it at once gives."""
-        transcript = describe(path)
-        records = [record for record in load(path) if isinstance(record, dict)]
-        items: list[Any] = []
-        state = None
-        for begin in range(0, len(records), 61):
-            parser = ClaudeCode().parser(transcript, state, lambda session: frozenset())
-            for record in records[begin : begin + 61]:
-                items += parser.parse(record)
-            state = json.loads(json.dumps(parser.state()))
-        whole = feed(records, transcript)
-        assert items == whole[: len(items)]
+        for path in FILES:
+            transcript = describe(path)
+            records = [record for record in load(path) if isinstance(record, dict)]
+            items: list[Any] = []
+            state = None
+            for begin in range(0, len(records), 61):
+                parser = ClaudeCode().parser(transcript, state, lambda session: frozenset())
+                for record in records[begin : begin + 61]:
+                    items += parser.parse(record)
+                state = json.loads(json.dumps(parser.state()))
+            whole = feed(records, transcript)
+            assert items == whole[: len(items)]
 
 
 class TestWhole:

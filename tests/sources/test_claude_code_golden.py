@@ -93,6 +93,6 @@ class TestWholeHome:
         """A fork's copies have the ids of the original's records; only what it adds is new."""
         folder = FOLDER / ".claude" / "projects" / "-home-ada-shop"
         original, fork = (next(folder.glob(f"{first}*.jsonl")) for first in ("1", "2"))
-        told = {event.uid for event in events(feed(load(original), describe(original)))}
-        new = [event.text for event in events(feed(load(fork), describe(fork))) if event.uid not in told]
+        yielded = {event.uid for event in events(feed(load(original), describe(original)))}
+        new = [event.text for event in events(feed(load(fork), describe(fork))) if event.uid not in yielded]
         assert new == ["try it with decimals instead", "Done with decimals."]

@@ -63,7 +63,7 @@ class TestHostileRecords:
     @given(seed=st.integers(0, 2**32))
     @settings(max_examples=60, deadline=None)
     def test_spoiled_records(self, seed: int) -> None:
-        """A record with wrong parts gives what can be told of it or a ValueError, and its state is still JSON."""
+        """A record with wrong parts gives the items that can be read or a ValueError, and its state is still JSON."""
         dice = random.Random(seed)
         transcript = describe(next(FOLDER.rglob("1111*.jsonl")))
         assert transcript is not None
@@ -103,14 +103,14 @@ class TestHostileRecords:
     @pytest.mark.parametrize("kind", ["user", "assistant"])
     def test_messages_of_the_wrong_shape(self, kind: str, message: Any) -> None:
         """A message that cannot be read is kept whole."""
-        told = events(feed([Records().record(kind, message=message)]))
-        assert [event.type for event in told] == [EventType.UNKNOWN]
+        yielded = events(feed([Records().record(kind, message=message)]))
+        assert [event.type for event in yielded] == [EventType.UNKNOWN]
 
     def test_lone_surrogates_and_nul(self) -> None:
         """Text that is not quite Unicode passes through."""
         r = Records()
-        told = events(feed([r.user("a\ud800\0b"), r.assistant("c\udfff")]))
-        assert [event.text for event in told] == ["a\ud800\0b", "c\udfff"]
+        yielded = events(feed([r.user("a\ud800\0b"), r.assistant("c\udfff")]))
+        assert [event.text for event in yielded] == ["a\ud800\0b", "c\udfff"]
 
     def test_agents_that_lead_elsewhere(self) -> None:
         """An agent id cannot be used to look outside the session's folder."""

@@ -1,4 +1,4 @@
-"""Which records start turns, and what becomes of the others that come in the user's name."""
+"""Records that start turns, and the others that come in the user's name."""
 
 from __future__ import annotations
 
@@ -40,21 +40,21 @@ class TestPrompts:
         ],
     )
     def test_typed_text_starts_a_turn(self, content: object, prompt: str) -> None:
-        """What a person typed starts a turn, without what was put around it."""
+        """A text that a person typed starts a turn, without what was put around it."""
         assert prompts(feed([Records().user(content)])) == [prompt]
 
     def test_injected_text_is_kept_apart(self) -> None:
         """Context beside a prompt is an event of its own, in the turn the prompt opens."""
         items = feed([Records().user(f"{REMINDER}<ide_opened_file>a.py is open</ide_opened_file> go on")])
-        told = [(event.type, event.text, event.starts_turn) for event in events(items)]
-        assert told == [
+        yielded = [(event.type, event.text, event.starts_turn) for event in events(items)]
+        assert yielded == [
             (EventType.USER_INPUT, "go on", True),
             (EventType.SYSTEM, "Today is Sunday.", False),
             (EventType.SYSTEM, "a.py is open", False),
         ]
 
     def test_images_are_counted(self) -> None:
-        """A prompt tells how many pictures came with it."""
+        """A prompt says how many pictures came with it."""
         assert events(feed([Records().user([IMAGE, IMAGE])]))[0].extra == {"images": 2}
 
     def test_text_beside_a_tool_result(self) -> None:
@@ -92,9 +92,9 @@ class TestNotPrompts:
         ],
     )
     def test_what_claude_code_says_is_system(self, content: str, text: str) -> None:
-        """Commands, their output and notifications are told as system events and start no turn."""
-        told = events(feed([Records().user(content)]))
-        assert [(event.type, event.text, event.starts_turn) for event in told] == [(EventType.SYSTEM, text, False)]
+        """Commands, their output and notifications are yielded as system events and start no turn."""
+        yielded = events(feed([Records().user(content)]))
+        assert [(event.type, event.text, event.starts_turn) for event in yielded] == [(EventType.SYSTEM, text, False)]
 
     @pytest.mark.parametrize(
         "content",
@@ -110,7 +110,7 @@ class TestNotPrompts:
         assert events(feed([Records().user(content)])) == []
 
     def test_meta_records(self) -> None:
-        """What is marked as meta was not typed, whatever it looks like."""
+        """A text that is marked as meta was not typed, even if it looks so."""
         items = feed([Records().user("# Skill\nDo this.", isMeta=True)])
         assert [(event.type, event.text) for event in events(items)] == [(EventType.SYSTEM, "# Skill\nDo this.")]
 
@@ -126,7 +126,7 @@ class TestNotPrompts:
         ],
     )
     def test_the_record_says_that_nobody_typed_it(self, fields: dict[str, object]) -> None:
-        """Where a record tells its origin, that decides."""
+        """Where a record says its origin, that decides."""
         items = feed([Records().user("List files", **fields)])
         assert prompts(items) == []
         assert [event.type for event in events(items)] == [EventType.SYSTEM]
@@ -174,7 +174,7 @@ class TestNotPrompts:
 
 class TestCompaction:
     def test_boundary_and_summary(self) -> None:
-        """A compaction is told by its boundary and by what it kept; neither starts a turn."""
+        """A compaction gives its boundary and its summary; neither starts a turn."""
         records = Records()
         boundary = records.system(
             "compact_boundary", content="Conversation compacted", compactMetadata={"trigger": "manual", "preTokens": 9}
@@ -182,13 +182,13 @@ class TestCompaction:
         summary = records.user(
             "This session is being continued from a previous conversation ...", isCompactSummary=True
         )
-        told = events(feed([boundary, summary]))
-        assert [event.type for event in told] == [EventType.COMPACTION] * 2
-        assert told[0].extra == {"trigger": "manual", "tokens_before": 9}
-        assert not any(event.starts_turn for event in told)
+        yielded = events(feed([boundary, summary]))
+        assert [event.type for event in yielded] == [EventType.COMPACTION] * 2
+        assert yielded[0].extra == {"trigger": "manual", "tokens_before": 9}
+        assert not any(event.starts_turn for event in yielded)
 
     def test_summary_without_mark(self) -> None:
-        """Where the summary is not marked, its place right after the boundary tells, and its beginning."""
+        """An unmarked summary is recognised by its place right after the boundary, and by its beginning."""
         records = Records()
         boundary = records.system("compact_boundary", content="Conversation compacted")
         summary = "This session is being continued from a previous conversation that ran out of context."
@@ -206,7 +206,7 @@ class TestCompaction:
 
 class TestSubagentPrompt:
     def test_the_task_starts_turn_one(self) -> None:
-        """The first thing a subagent is told is its prompt, whatever it looks like."""
+        """The first message to a subagent is its prompt, in any form."""
         child = transcript(session=f"{SESSION}/agent-a1", parent=SESSION)
         records = Records(isSidechain=True, agentId="a1")
         hook = records.user(REMINDER, isMeta=True)

@@ -14,7 +14,7 @@ def queued(items: list) -> list[str]:
 
 class TestQueue:
     def test_submitted_after_the_turn(self) -> None:
-        """A prompt that waited for the turn to end is told once, by its user record."""
+        """A prompt that waited for the turn to end is yielded once, by its user record."""
         r = Records()
         records = [
             r.user("go"),
@@ -35,7 +35,7 @@ class TestQueue:
         assert prompts(items) == ["go", "commit"]
 
     def test_handed_over_with_an_attachment(self) -> None:
-        """A prompt the agent got between two tool calls is told once, by its attachment."""
+        """A prompt the agent got between two tool calls is yielded once, by its attachment."""
         r = Records()
         records = [r.user("go"), r.assistant(call("Bash")), r.queue("enqueue", "and tests"), r.result("toolu_1", "ok")]
         records += [r.queue("remove"), r.attachment("queued_command", prompt="and tests", commandMode="prompt")]
@@ -44,7 +44,7 @@ class TestQueue:
         assert queued(items) == ["and tests"]
 
     def test_handed_over_without_a_record(self) -> None:
-        """Where nothing but the queue has the prompt, it is told from there, when the agent goes on."""
+        """Where nothing but the queue has the prompt, it is yielded from there, when the agent goes on."""
         r = Records()
         records = [r.user("go"), r.assistant(call("Bash")), r.queue("enqueue", "and tests"), r.queue("remove")]
         records += [r.result("toolu_1", "ok"), r.assistant("Sure.")]
@@ -89,7 +89,7 @@ class TestQueue:
         assert [event.text for event in events(items, EventType.SYSTEM)] == [notice]
 
     def test_notifications_and_commands_in_the_queue(self) -> None:
-        """What was queued but not typed as a prompt is system, also without a record of its own."""
+        """A queued text that was not typed as a prompt is system, also without a record of its own."""
         r = Records()
         notice = "<task-notification><task-id>b1</task-id></task-notification>"
         records = [
@@ -175,7 +175,7 @@ class TestQueue:
         assert prompts(feed([*records, r.user("faster")])) == ["go", "faster", "faster"]
 
     def test_record_for_the_transcript_after_the_agent_went_on(self) -> None:
-        """Neither is one that comes when the prompt was told already, nor the attachment after it."""
+        """Neither is one that comes when the prompt was yielded already, nor the attachment after it."""
         r = Records()
         records = [r.user("go"), r.queue("enqueue", "faster"), r.queue("remove"), r.assistant("Ok.")]
         records += [r.user("faster", queueTranscriptOnly=True)]

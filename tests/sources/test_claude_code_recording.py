@@ -1,4 +1,4 @@
-"""What Claude Code 2.1.325 itself wrote, driven by a scripted model that says exactly what must be found.
+"""A recording of Claude Code 2.1.325, driven by a scripted model that says exactly what must be found.
 
 Task n asks for tools, step by step; the model thinks `THOUGHT-n`, says `Working on TASK-n`, and ends with `MARKER-n`.
 """
@@ -164,9 +164,9 @@ class TestChild:
 
 class TestTraces:
     def test_status_and_tokens(self, recording: Recording) -> None:
-        """What was interrupted is an error, what went well a success; a compaction counts with the turn before it."""
-        told = recording.library.call("list_traces", {})["traces"]
-        traces = {int(trace["name"][5:].split()[0]): trace for trace in told}
+        """An interrupted turn is an error, a completed one a success; a compaction counts with the turn before it."""
+        yielded = recording.library.call("list_traces", {})["traces"]
+        traces = {int(trace["name"][5:].split()[0]): trace for trace in yielded}
         assert sorted(traces) == list(TASKS)
         for n, trace in traces.items():
             failed = n in INTERRUPTED or any("exit 3" in value for _, _, value in TASKS[n])

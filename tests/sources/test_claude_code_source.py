@@ -65,7 +65,7 @@ class TestNames:
         ],
     )
     def test_accepted(self, path: str, accepted: bool) -> None:
-        """Transcripts are told from what lies beside them by their names."""
+        """Transcripts are distinguished from what lies beside them by their names."""
         assert ClaudeCode().accepts(HOME / path) is accepted
 
 
@@ -84,7 +84,7 @@ class TestContent:
         ],
     )
     def test_other_agents_files(self, tmp_path: Path, line: str) -> None:
-        """What others wrote is not ours, whatever its name."""
+        """Files of other agents are left aside, under any name."""
         path = tmp_path / f"{SESSION}.jsonl"
         path.write_text(f"{line}\n")
         assert describe(path) is None

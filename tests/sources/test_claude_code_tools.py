@@ -41,14 +41,14 @@ class TestResponses:
         r = Records()
         records = [r.assistant(call("Read")), r.result("toolu_1", "text")]
         for items in (feed(records), feed_with_restarts(records)):
-            told = events(items)[-1]
-            assert (told.tool, told.call_id, told.originating_model) == ("Read", "toolu_1", "claude-opus-4-8")
-            assert (told.model, told.failed) == (None, False)
+            yielded = events(items)[-1]
+            assert (yielded.tool, yielded.call_id, yielded.originating_model) == ("Read", "toolu_1", "claude-opus-4-8")
+            assert (yielded.model, yielded.failed) == (None, False)
 
     def test_response_without_its_call(self) -> None:
         """A response whose call is not in the transcript has no tool; its id is not made its name."""
-        (told,) = events(feed([Records().result("toolu_9", "text")]))
-        assert (told.tool, told.call_id, told.text) == (None, "toolu_9", "text")
+        (yielded,) = events(feed([Records().result("toolu_9", "text")]))
+        assert (yielded.tool, yielded.call_id, yielded.text) == (None, "toolu_9", "text")
 
     @pytest.mark.parametrize(
         ("content", "text"),
@@ -63,11 +63,11 @@ class TestResponses:
         ],
     )
     def test_readable_content(self, content: Any, text: str) -> None:
-        """Whatever shape the content has, its text is told."""
+        """The text is yielded for each shape of the content."""
         assert respond(content).text == text
 
     def test_empty_content(self) -> None:
-        """Where the content is empty the output beside it is told."""
+        """Where the content is empty the output beside it is yielded."""
         result = {"stdout": "out", "stderr": "err", "interrupted": False}
         assert respond("", toolUseResult=result).text == "out\nerr"
         assert respond("", toolUseResult="Error: no such file").text == "Error: no such file"
@@ -85,12 +85,12 @@ class TestResponses:
         ],
     )
     def test_exit_codes(self, content: str, error: bool, result: Any, code: int | None) -> None:
-        """The exit code is told where it was recorded, and not guessed; an HTTP status is none."""
-        told = respond(content, error=error, toolUseResult=result)
-        assert (told.exit_code, told.failed) == (code, error)
+        """The exit code is yielded where it was recorded, and not guessed; an HTTP status is none."""
+        yielded = respond(content, error=error, toolUseResult=result)
+        assert (yielded.exit_code, yielded.failed) == (code, error)
 
     def test_facts(self) -> None:
-        """How long it took and that it was interrupted are kept."""
+        """The duration and the interrupt are kept."""
         assert respond("x", toolUseResult={"durationMs": 12, "interrupted": True}).extra == {
             "duration_ms": 12,
             "interrupted": True,
@@ -100,8 +100,10 @@ class TestResponses:
         """Open calls are forgotten, oldest first, before they fill the state."""
         r = Records()
         records = [r.assistant(call("Read", id=f"toolu_{n}")) for n in range(400)]
-        told = events(feed([*records, r.result("toolu_0", "a"), r.result("toolu_399", "b")]), EventType.TOOL_RESPONSE)
-        assert [event.tool for event in told] == [None, "Read"]
+        yielded = events(
+            feed([*records, r.result("toolu_0", "a"), r.result("toolu_399", "b")]), EventType.TOOL_RESPONSE
+        )
+        assert [event.tool for event in yielded] == [None, "Read"]
 
 
 class TestSpilledOutput:
@@ -118,7 +120,7 @@ class TestSpilledOutput:
         (path.with_suffix("") / "tool-results" / name).write_text(text)
 
     def test_whole_output(self, path: Path) -> None:
-        """Output that was put into a file is told whole, though the recorded folder is another machine's."""
+        """Output that was put into a file is yielded whole, though the recorded folder is another machine's."""
         self.spill(path, "b1.txt", "first\nlast")
         assert respond(self.NOTICE.format("/home/ada/elsewhere/tool-results/b1.txt"), path).text == "first\nlast"
         assert respond(self.NOTICE.format(r"C:\Users\ada\tool-results\b1.txt"), path).text == "first\nlast"
@@ -131,12 +133,12 @@ class TestSpilledOutput:
         assert respond(self.NOTICE.format("/x/b1.txt"), agent).text == "all of it"
 
     def test_answers_of_mcp_tools(self, path: Path) -> None:
-        """Spilled content blocks are told as their text."""
+        """Spilled content blocks are yielded as their text."""
         self.spill(path, "b1.json", '[{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]')
         assert respond(self.NOTICE.format("/x/b1.json"), path).text == "one\ntwo"
 
     def test_file_is_gone(self, path: Path) -> None:
-        """Without the file the fuller of what the record has is told."""
+        """Without the file the fuller of what the record has is yielded."""
         notice = self.NOTICE.format("/x/b1.txt")
         assert respond(notice, path).text == notice
         assert respond(notice, path, toolUseResult={"stdout": "x" * 5000}).text == "x" * 5000
@@ -191,7 +193,7 @@ class TestResponsesBeforeTheirCall:
         assert items == feed_with_restarts(self.records())
 
     def test_in_the_archive(self, tmp_path: Path) -> None:
-        """It is kept once, as it was told last, whether the file is read at once or as it grows."""
+        """It is kept once, as it was yielded last, whether the file is read at once or as it grows."""
         rows = []
         for steps in ([6], [3, 6], [1, 2, 3, 4, 5, 6]):
             home = tmp_path / str(len(steps))

@@ -97,7 +97,7 @@ class TestScripts:
 
 class TestEndings:
     def test_turns(self, shelf: Shelf) -> None:
-        """What was asked, how each turn ended, and that a compaction on request is no turn."""
+        """The prompts, the end of each turn, and no turn for a compaction on request."""
         turns = shelf.turns(ROOT)
         prompts = [row.text for row in shelf.events(ROOT, EventType.USER_INPUT)]
         assert prompts == [
@@ -146,7 +146,7 @@ class TestEndings:
 
 class TestTokens:
     def test_each_model_call_once(self, shelf: Shelf) -> None:
-        """`token_usage_record` and `token_count` tell the same."""
+        """`token_usage_record` and `token_count` say the same."""
         usage = usage_of(shelf.archive, f"codex/{ROOT}")
         assert [row.input_tokens for row in sorted(usage, key=lambda row: row.ts)] == [
             1152, 1455, 1657, 1960, 1859, 1253, 2465, 1152, 1455, 1152,

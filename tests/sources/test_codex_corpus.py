@@ -40,10 +40,6 @@ INJECTED = (
 )
 
 
-def name_of(path: Path) -> str:
-    return path.stem[-40:]
-
-
 def raw(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """(kind, payload) of each line, with the standard library."""
     for line in path.read_text(errors="replace").splitlines():
@@ -69,14 +65,14 @@ def larger(one: Counter[str], other: Counter[str]) -> int:
 
 def count_prompts(path: Path) -> int:
     items: Counter[str] = Counter()
-    told: Counter[str] = Counter()
+    yielded: Counter[str] = Counter()
     for kind, payload in raw(path):
         if kind == "response_item/message" and payload["role"] == "user":
             text = words(payload.get("content", payload.get("message")))
             items[text] += bool(text)
         elif kind == "event_msg/user_message":
-            told[words(payload["message"])] += 1
-    return larger(items, told)
+            yielded[words(payload["message"])] += 1
+    return larger(items, yielded)
 
 
 def count_calls_and_responses(path: Path) -> tuple[int, int]:
@@ -137,68 +133,68 @@ def ended_turns(items: list[Item]) -> list[bool]:
 
 
 class TestCorpus:
-    @pytest.mark.parametrize("path", ROLLOUTS, ids=name_of)
-    def test_counts(self, path: Path) -> None:
+    def test_counts(self) -> None:
         """Prompts, calls and responses are as many as the raw records say."""
-        items = read(path)
-        assert len(events(items, EventType.USER_INPUT)) == count_prompts(path)
-        calls, responses = count_calls_and_responses(path)
-        assert len(events(items, EventType.TOOL_CALL)) == calls
-        assert len(events(items, EventType.TOOL_RESPONSE)) == responses
-        assert all(event.starts_turn for event in events(items, EventType.USER_INPUT))
+        for path in ROLLOUTS:
+            items = read(path)
+            assert len(events(items, EventType.USER_INPUT)) == count_prompts(path)
+            calls, responses = count_calls_and_responses(path)
+            assert len(events(items, EventType.TOOL_CALL)) == calls
+            assert len(events(items, EventType.TOOL_RESPONSE)) == responses
+            assert all(event.starts_turn for event in events(items, EventType.USER_INPUT))
 
-    @pytest.mark.parametrize("path", HOME, ids=name_of)
-    def test_answers_and_ends(self, path: Path) -> None:
+    def test_answers_and_ends(self) -> None:
         """Every answer once, every end of a task, and tokens that add up to the agent's own total."""
-        records = list(raw(path))
-        items = read(path)
-        kinds = Counter(kind for kind, _ in records)
-        assert len(events(items, EventType.ASSISTANT_RESPONSE)) == kinds["event_msg/agent_message"]
-        finals = sum(payload.get("phase") == "final_answer" for kind, payload in records if kind in _SAID)
-        ends = sum(isinstance(item, TurnEnd) or (isinstance(item, Event) and item.ends_turn) for item in items)
-        aborted, completed = kinds["event_msg/turn_aborted"], kinds["event_msg/task_complete"]
-        assert finals + aborted <= ends <= finals + aborted + completed
-        assert ended_turns(items) == raw_ended_turns(records)
-        totals = [payload["info"]["total_token_usage"] for kind, payload in records if _has_total(kind, payload)]
-        for name in ("input_tokens", "output_tokens"):
-            spent = sum(getattr(item, name) for item in items if isinstance(item, Usage))
-            # a call that was aborted may be in the total without ever having been counted on its own
-            assert 0.98 * totals[-1][name] <= spent <= totals[-1][name]
+        for path in HOME:
+            records = list(raw(path))
+            items = read(path)
+            kinds = Counter(kind for kind, _ in records)
+            assert len(events(items, EventType.ASSISTANT_RESPONSE)) == kinds["event_msg/agent_message"]
+            finals = sum(payload.get("phase") == "final_answer" for kind, payload in records if kind in _SAID)
+            ends = sum(isinstance(item, TurnEnd) or (isinstance(item, Event) and item.ends_turn) for item in items)
+            aborted, completed = kinds["event_msg/turn_aborted"], kinds["event_msg/task_complete"]
+            assert finals + aborted <= ends <= finals + aborted + completed
+            assert ended_turns(items) == raw_ended_turns(records)
+            totals = [payload["info"]["total_token_usage"] for kind, payload in records if _has_total(kind, payload)]
+            for name in ("input_tokens", "output_tokens"):
+                spent = sum(getattr(item, name) for item in items if isinstance(item, Usage))
+                # a call that was aborted may be in the total without ever having been counted on its own
+                assert 0.98 * totals[-1][name] <= spent <= totals[-1][name]
 
-    @pytest.mark.parametrize("path", HOME, ids=name_of)
-    def test_joins(self, path: Path) -> None:
+    def test_joins(self) -> None:
         """Every response names its tool and the model that called; every command that ended has its exit code."""
-        for event in events(read(path), EventType.TOOL_RESPONSE):
-            assert event.tool
-            assert event.originating_model
-            assert ("Process exited with code" in event.text[:120]) == (
-                event.tool in ("exec_command", "write_stdin") and event.exit_code is not None
-            )
+        for path in HOME:
+            for event in events(read(path), EventType.TOOL_RESPONSE):
+                assert event.tool
+                assert event.originating_model
+                assert ("Process exited with code" in event.text[:120]) == (
+                    event.tool in ("exec_command", "write_stdin") and event.exit_code is not None
+                )
 
-    @pytest.mark.parametrize("path", HOME + OTHERS, ids=name_of)
-    def test_nothing_is_unknown_or_refused(self, path: Path) -> None:
+    def test_nothing_is_unknown_or_refused(self) -> None:
         """Every record in every file is in a table, and no two events share an id."""
-        transcript = describe(path)
-        if transcript is None:
-            assert "history" in path.name or path.name == "oss-story.jsonl"
-            return
-        items = feed(load(path), transcript)
-        assert [event.text for event in events(items, EventType.UNKNOWN)] == []
-        assert len({event.uid for event in events(items)}) == len(events(items))
+        for path in HOME + OTHERS:
+            transcript = describe(path)
+            if transcript is None:
+                assert "history" in path.name or path.name == "oss-story.jsonl"
+                continue
+            items = feed(load(path), transcript)
+            assert [event.text for event in events(items, EventType.UNKNOWN)] == []
+            assert len({event.uid for event in events(items)}) == len(events(items))
 
-    @pytest.mark.parametrize("path", HOME[:4] + OTHERS, ids=name_of)
-    def test_restarts(self, path: Path) -> None:
+    def test_restarts(self) -> None:
         """Reading can stop and go on anywhere."""
-        transcript, state, items = describe(path), None, []
-        if transcript is None:
-            return
-        records = load(path)
-        for start in range(0, len(records), 7):
-            parser = Codex().parser(transcript, state, nothing_known)
-            for record in records[start : start + 7]:
-                items += parser.parse(record)
-            state = msgspec.json.decode(msgspec.json.encode(parser.state()))
-        assert items == feed(records, transcript)
+        for path in HOME[:4] + OTHERS:
+            transcript, state, items = describe(path), None, []
+            if transcript is None:
+                continue
+            records = load(path)
+            for start in range(0, len(records), 7):
+                parser = Codex().parser(transcript, state, nothing_known)
+                for record in records[start : start + 7]:
+                    items += parser.parse(record)
+                state = msgspec.json.decode(msgspec.json.encode(parser.state()))
+            assert items == feed(records, transcript)
 
 
 def _has_total(kind: str, payload: dict[str, Any]) -> bool:

@@ -21,7 +21,7 @@ ROLLOUTS = sorted(path for path in FOLDER.glob("*/rollout-*") if ".golden" not i
 
 
 def inherited(session: str) -> frozenset[str]:
-    """What the archive knows of a session after its file was read."""
+    """The turn keys that the archive has of a session after its file was read."""
     for path in ROLLOUTS:
         if session in path.name:
             transcript = describe(path)

@@ -1,4 +1,4 @@
-"""What was said in a rollout: each prompt, answer and thought once, and nothing for a prompt that is not one."""
+"""Messages of a rollout: each prompt, answer and thought once, and nothing for a prompt that is not one."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class TestMirroredPrompts:
         assert len({event.uid for event in events(items)}) == 3
 
     def test_repeated_in_the_same_millisecond(self) -> None:
-        """Even the same text at the same time is told apart, by its count."""
+        """Even the same text at the same time is distinguished, by its count."""
         record = Rollout().user_item("go on")
         first, second = events(read(record, record))
         assert first.uid != second.uid
@@ -148,7 +148,7 @@ class TestContext:
         ],
     )
     def test_is_no_prompt(self, text: str) -> None:
-        """What Codex injects is context, and starts no turn."""
+        """Text that Codex injects is context, and starts no turn."""
         items = read(Rollout().user_item(text))
         assert [(event.type, event.text, event.starts_turn) for event in events(items)] == [
             (EventType.SYSTEM, text, False)
@@ -263,7 +263,7 @@ class TestAgents:
         return rollout.meta(source={"subagent": spawn})
 
     def test_task_of_a_spawned_agent(self) -> None:
-        """What its parent tells it is a spawned agent's prompt; what its own children report is context."""
+        """A message of its parent is a spawned agent's prompt; a report of its own children is context."""
         rollout = Rollout()
         content = [
             {"type": "input_text", "text": "Message Type: NEW_TASK\nSender: /root\nPayload:\nReview the cart"},

@@ -1,4 +1,4 @@
-"""What must hold for any rollout, however its records are ordered, repeated, cut or spoilt."""
+"""Properties of any rollout, however its records are ordered, repeated, cut or spoilt."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from backstory.sources.base import Event, Item, Usage
 from backstory.sources.codex import Codex
-from backstory.sources.codex.table import EVENTS, RECORDS, RESPONSE_ITEMS, TURN_ITEMS
+from backstory.sources.codex.parser import EVENTS, RECORDS, RESPONSE_ITEMS, TURN_ITEMS
 
 TEXTS = st.sampled_from(
     ["go on", "fix it", "", "<skill>x</skill>", "<environment_context>x</environment_context> go on"]
@@ -145,7 +145,7 @@ class TestSpoiltRecords:
     @settings(max_examples=50, deadline=None)
     @given(st.binary(max_size=200) | SHAPES.map(lambda value: ascii(value).encode()))
     def test_any_head(self, head: bytes) -> None:
-        """A file is described or not, whatever it begins with."""
+        """A file is described or not, with any beginning."""
         source = Codex()
         for name in ("rollout-x.jsonl", "rollout-x.json"):
             source.describe(made_up().path.with_name(name), head)

@@ -1,4 +1,4 @@
-"""What the real Codex 0.166 wrote when a scripted model was behind it: everything it did is known beforehand."""
+"""A recording of Codex 0.166, driven by a scripted model: everything it did is known beforehand."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def shelf(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sh
 
 
 class TestRecording:
-    """What the real Codex 0.166 wrote, with a scripted model behind it."""
+    """A recording of Codex 0.166, driven by a scripted model."""
 
     def test_nothing_is_unknown(self, shelf: Shelf) -> None:
         for name in (*RECORDED, RECORDED_CHILD):
@@ -69,8 +69,8 @@ class TestRecording:
             commands = [row for row in calls.values() if row.tool == "exec_command"]
             if task in (2, 3):
                 continue
-            wanted = COMMANDS.get(task, f"echo hello-from-tool-{task} && ls")
-            assert wanted in (commands[0].arguments.get("cmd") or commands[0].arguments["command"])
+            missing = COMMANDS.get(task, f"echo hello-from-tool-{task} && ls")
+            assert missing in (commands[0].arguments.get("cmd") or commands[0].arguments["command"])
             output = responses[commands[0].call_id]
             assert {5: "started", 8: "rested", 11: "about-to-fail-11"}.get(
                 task, f"hello-from-tool-{task}"
@@ -113,8 +113,8 @@ class TestRecording:
 
     def test_compaction(self, shelf: Shelf) -> None:
         for name in ("01a1e723-1ed6-7192-a882-d4ee7c778e69", "01a1e723-a8a4-79e3-8bf7-22c855f2a4d0"):
-            told = [row for row in shelf.events(name) if "SUMMARY The user asked" in row.text]
-            assert [row.type for row in told] == [EventType.COMPACTION]
+            yielded = [row for row in shelf.events(name) if "SUMMARY The user asked" in row.text]
+            assert [row.type for row in yielded] == [EventType.COMPACTION]
 
     def test_models(self, shelf: Shelf) -> None:
         for name, tasks in RECORDED.items():

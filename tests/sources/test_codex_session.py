@@ -22,7 +22,7 @@ def read(*records: Any) -> list[Item]:
 
 class TestAbout:
     def test_header(self) -> None:
-        """The header tells where the session ran, on which branch, in which version."""
+        """The header says where the session ran, on which branch, in which version."""
         meta = Rollout().meta(cli_version="0.142.0", git={"branch": "main"})
         assert read(meta) == [About(cwd="/home/mira/shop", branch="main", version="0.142.0")]
 
@@ -38,7 +38,7 @@ class TestAbout:
         assert items == [About(cwd="/home/mira/shop"), About(cwd="/home/mira/docs")]
 
     def test_lineage(self) -> None:
-        """Who started it and what it was forked from."""
+        """The parent of the session and the one it was forked from."""
         spawn = {"subagent": {"thread_spawn": {"parent_thread_id": "parent"}}}
         (about,) = read(Rollout().meta(source=spawn, forked_from_id="original"))
         assert isinstance(about, About)
@@ -116,7 +116,7 @@ class TestUsage:
         assert [count for count, _ in spent] == [1420, 1000, 7]
 
     def test_events_know_their_call(self) -> None:
-        """What a model call said and called carries the key of its count; a call without a count shares none."""
+        """Messages and calls of a model call carry the key of its count; a call without a count shares none."""
         rollout = Rollout()
         items = read(
             rollout.started("turn-1"),
@@ -233,7 +233,7 @@ class TestForks:
         assert prompts(self.read([meta, *burst[:2], later], original=keys)) == ["go on"]
 
     def test_transcript_names_the_original(self) -> None:
-        """The lineage that the head of the file told holds even if the header is lost."""
+        """The lineage in the head of the file holds even if the header is lost."""
         rollout = Rollout()
         transcript = made_up(after=("original",))
         items = feed(
@@ -267,7 +267,7 @@ class TestRuntime:
         ],
     )
     def test_notes(self, name: str, payload: Any, text: str) -> None:
-        """What the runtime notes is an event of the runtime, and ends no turn."""
+        """A note of the runtime is an event of the runtime, and ends no turn."""
         (event,) = events(read(Rollout().event(name, **payload)))
         assert (event.type, event.text, event.ends_turn) == (EventType.RUNTIME, text, False)
 
@@ -295,7 +295,7 @@ class TestUnknown:
         ],
     )
     def test_kept(self, record: Any) -> None:
-        """What no table knows is kept as it is."""
+        """A record of no known type is kept as it is."""
         (event,) = events(read(record))
         assert event.type == EventType.UNKNOWN
         assert str(record["type"]) in event.text
@@ -304,7 +304,7 @@ class TestUnknown:
         "record", [None, 3, "text", [], {}, {"type": "event_msg", "payload": []}, {"ts": 1, "text": "hi"}]
     )
     def test_refused(self, record: Any) -> None:
-        """What is no record costs that record only."""
+        """A line that is no record costs only itself."""
         with pytest.raises(ValueError):
             feed([record])
 

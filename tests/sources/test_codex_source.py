@@ -51,13 +51,13 @@ class TestAccepts:
         "name", ["history.jsonl", "session_index.jsonl", "config.json", "state_5.sqlite", ".rollout-x.jsonl", "a.txt"]
     )
     def test_others(self, name: str) -> None:
-        """What else lies about in the folder is not a transcript."""
+        """Other files in the folder are not transcripts."""
         assert not Codex().accepts(Path("/s") / name)
 
 
 class TestDescribe:
     def test_header(self) -> None:
-        """The first header names the session, whatever the file is called."""
+        """The first header names the session, under any file name."""
         transcript = Codex().describe(named("someone-else"), lines(Rollout().meta()))
         assert transcript is not None
         assert (transcript.source, transcript.session, transcript.parent, transcript.after) == (
@@ -142,7 +142,7 @@ class TestDescribe:
         ids=["empty", "binary", "arrays", "history", "tui-log", "claude", "session-index", "package"],
     )
     def test_not_a_rollout(self, head: bytes) -> None:
-        """Histories, logs, indexes and other agents' files are not rollouts, whatever they are called."""
+        """Histories, logs, indexes and other agents' files are not rollouts, under any name."""
         assert Codex().describe(named(), head) is None
 
     def test_one_file_format(self) -> None:

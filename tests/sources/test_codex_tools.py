@@ -1,4 +1,4 @@
-"""What was done in a rollout: calls joined with responses, and how they went."""
+"""Tools of a rollout: calls joined with responses, exit codes, failures."""
 
 from __future__ import annotations
 
@@ -258,7 +258,7 @@ class TestReports:
         assert [event.type for event in read(rollout.call("c"), *records, rollout.output("a", "c"))] == [CALL, RESPONSE]
 
     def test_users_own_command(self) -> None:
-        """A command of the user is not the agent's: a message tells of it."""
+        """A command of the user is not the agent's: a message mentions it."""
         assert read(Rollout().event("exec_command_end", call_id="c", command=["ls"], source="user_shell")) == []
 
 

@@ -13,10 +13,10 @@ from backstory.sources import SOURCES, load_sources
 
 MODULE = '''
 from backstory.model import EventType, digest
-from backstory.sources.base import Event, Transcript
+from backstory.sources.base import Event, Source, Transcript
 
 
-class Tiny:
+class Tiny(Source):
     """An agent that writes one JSON object per message to ~/.tiny/<session>.jsonl."""
 
     name = "tiny"
@@ -32,15 +32,6 @@ class Tiny:
 
     def parser(self, transcript, state, lookup):
         return Messages(transcript.session)
-
-    def records(self, path):
-        return None
-
-    def skips(self, line):
-        return False
-
-    def outdated(self, read):
-        return ()
 
     def resume(self, session):
         return ("tiny", "continue", session)

@@ -1,4 +1,4 @@
-"""Whose a shared turn is, whatever was read first.
+"""The owner of a turn that several transcripts share, independent of the order of reading.
 
 Transcripts copy one another: forks, resumes, copies of a file, subagents that the transcript of their session repeats.
 What they share belongs to the one that comes first in their order (`Transcript.after`, then `rank`), and within one
@@ -21,14 +21,12 @@ from ..archive.base import FileRow, SessionRow
 from ..sources.base import Event, Item, Source, Transcript, Usage
 from .scan import HEAD_BYTES, Changed, open_transcript, stored_path
 
-__all__ = ["Families", "Standing", "Watch", "settled"]
-
 _STANDING = "standing"
 Order = tuple[tuple[int, str], str]
 
 
 class Standing(Struct, omit_defaults=True):
-    """What a transcript was when it was last read; kept with the state of its parser."""
+    """A transcript as it was when it was last read; kept with the state of its parser."""
 
     family: str = ""
     rank: tuple[int, str] = (0, "")
@@ -126,7 +124,7 @@ class Families:
         return standing
 
     def precedes(self, transcript: Transcript, row: FileRow) -> bool:
-        """Whether a transcript comes before another one that was read: what they share is its own."""
+        """True if a transcript comes before another one that was read: it owns the turns that they share."""
         standing = self.standing(row)
         if standing is None or row.session in transcript.after:
             return False
@@ -134,7 +132,7 @@ class Families:
         if transcript.session in (*standing.after, *_ancestors(state)):
             return True
         if row.session != transcript.session and standing.rank == transcript.rank:
-            return False  # nothing tells which is the original
+            return False  # the original cannot be determined
         return _order(transcript) < (standing.rank, row.path)
 
 
@@ -149,7 +147,7 @@ def _order(transcript: Transcript) -> Order:
 
 
 class Contents(Protocol):
-    """What was read so far, committed or not."""
+    """The sessions and turns that were read so far, committed or not."""
 
     def session_row(self, key: str) -> SessionRow | None: ...
     def turn_keys(self, key: str) -> frozenset[str]: ...
@@ -179,14 +177,14 @@ class Watch:
         self._see_order(change.source.name, standing)
 
     def standing(self, turn: int | None) -> Standing:
-        """What is to be kept of the transcript with its row."""
+        """The standing to keep with the row of the transcript."""
         standing = Standing.of(self._transcript)
         standing.turn, standing.again = turn, tuple(sorted(self.again))
         standing.upto = None if self._speaks else self._upto or 0
         return standing
 
     def _see_order(self, source: str, standing: Standing | None) -> None:
-        """What the order of the files alone tells."""
+        """Find sessions that were read too early by the order of the files alone."""
         others = self._others()
         fed = standing is not None and standing.feeds
         if self._transcript.feeds and not fed and any(row.path not in self._families.read_whole for row in others):
@@ -196,7 +194,7 @@ class Watch:
                 self.again.add(self._key)
             session = self._contents.session_row(self._key)
             if session is not None and session.event_count and session.parent and not self._families.files(self._key):
-                # The transcript of the session that started it told of it, as long as it had none of its own.
+                # As long as it had no transcript of its own, that of the session that started it had its events.
                 self.again |= {self._key, *self._roots(session.parent)}
         elif standing is not None and standing.rank != self._transcript.rank:
             self._see_growth(source, standing)
@@ -244,7 +242,7 @@ class Watch:
             self.again |= {self._key, *roots}
 
     def _roots(self, key: str | None) -> Iterator[str]:
-        """The session, or if no transcript is its own, the one whose transcript tells of it."""
+        """The session, or if it has no transcript of its own, the one whose transcript has its events."""
         for _ in range(8):
             if key is None:
                 return

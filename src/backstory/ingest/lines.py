@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-import msgspec
-
-__all__ = ["MAX_LINE_BYTES", "BrokenLine", "decode_line", "lines"]
+from ..sources.decoding import UNDECODABLE, decode_fast, decode_prefix
 
 _CHUNK_BYTES = 1 << 20
 # A line is held in memory, several times over while it is decoded.
@@ -17,25 +13,9 @@ MAX_LINE_BYTES = 64 << 20
 # Where an object may begin after a broken one on the same line; trying more places than this is not worth it.
 _MAX_RESUMES = 64
 
-_fast = msgspec.json.Decoder()
-
-
-def _number(text: str) -> float | None:
-    """A number as near as it can be kept; what no number can hold (and NaN, which is none) is nothing."""
-    number = float(text)
-    return number if math.isfinite(number) else None
-
-
-_lenient = json.JSONDecoder(
-    strict=False,
-    parse_int=lambda text: int(text) if len(text) < 19 else _number(text),
-    parse_float=_number,
-    parse_constant=lambda _: None,
-)
-
 
 class BrokenLine(ValueError):
-    """What could be saved of a line is in `records`; the rest is not JSON."""
+    """A line that is not JSON as a whole; `records` are the JSON objects found in it."""
 
     def __init__(self, message: str, records: list[Any]) -> None:
         super().__init__(message)
@@ -87,8 +67,8 @@ def decode_line(line: bytes) -> list[Any]:
     Raises BrokenLine when something on it is not JSON. Lone surrogates become U+FFFD.
     """
     try:
-        return [_fast.decode(line)]
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return [decode_fast(line)]
+    except UNDECODABLE:
         return _decode_leniently(line)
 
 
@@ -100,9 +80,9 @@ def _decode_leniently(line: bytes) -> list[Any]:
     position = resumes = 0
     while position < len(text):
         try:
-            value, position = _lenient.raw_decode(text, position)
+            value, position = decode_prefix(text, position)
             problem_here = ""
-            records.append(_without_surrogates(value))
+            records.append(value)
         except (ValueError, RecursionError) as error:
             problem_here = str(error)[:200]
         if problem_here:
@@ -117,11 +97,3 @@ def _decode_leniently(line: bytes) -> list[Any]:
     if problem:
         raise BrokenLine(problem, [record for record in records if isinstance(record, dict)])
     return records
-
-
-def _without_surrogates(value: Any) -> Any:
-    text = json.dumps(value, ensure_ascii=False)
-    try:
-        return _fast.decode(text.encode())
-    except UnicodeEncodeError:
-        return _fast.decode(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode())

@@ -15,7 +15,18 @@ from ..model import session_mark
 from ..sources.base import Event, Item, Source, Transcript
 from .families import Families, Watch, settled
 from .reading import Reading
-from .scan import Changed, changed_files, existing_roots, family_order, named, nothing_to_read, stored_path, walk
+from .scan import (
+    Changed,
+    Listed,
+    changed_files,
+    existing_roots,
+    family_order,
+    named,
+    nothing_to_read,
+    store_of,
+    stored_path,
+    walk,
+)
 from .turns import Added, Assembly
 
 _EVENTS_PER_COMMIT = 4_000
@@ -76,6 +87,8 @@ class Ingest:
         self._again: dict[str, tuple[int, set[str]]] = {}
         self._assembly = Assembly(writer)
         self._files: list[FileRow] = []
+        # The stores that this pass has listed, by path.
+        self._listed: dict[str, Listed] = {}
 
     def roots(self) -> list[Path]:
         """The folders to watch."""
@@ -101,7 +114,10 @@ class Ingest:
         changes: list[Changed] = []
         present: set[str] = set()
         for source in self._sources:
-            found = [seen for root in self._roots(source) for seen in walk(source, root)]
+            roots = self._roots(source)
+            if not roots:  # it is not even imported
+                continue
+            found = [seen for root in roots for seen in walk(source, root)]
             present.update(stored_path(seen.path) for seen in found)
             changes += self._changes(source, found, set(source.outdated(self._read_of(source))))
         self._mark_missing(present)
@@ -145,6 +161,8 @@ class Ingest:
         for change in changed_files(source, found, self._known, outdated):
             if isinstance(change, FileRow):
                 self._note(change)
+            elif isinstance(change, Listed):
+                self._listed[change.row.path] = change
             elif self._is_forgotten(change.transcript):
                 self._note(nothing_to_read(change))
             else:
@@ -159,7 +177,10 @@ class Ingest:
     def _mark_missing(self, present: set[str]) -> None:
         """Files that are gone: what was read of them stays. Sources that were not looked for are left alone."""
         names = {source.name for source in self._sources}
+        present = present.union(*(listed.sessions for listed in self._listed.values()))
         for path, row in self._known.items():
+            if (store := store_of(path)) in present and store not in self._listed:
+                continue  # the store has not changed
             if row.source in names and row.missing == (path in present):
                 row.missing = path not in present
                 self._files.append(row)
@@ -218,6 +239,11 @@ class Ingest:
                 self._note(settled(self._known[path], size))
             self._commit(run)
         self._again.clear()
+        if not run.report.skipped:
+            for listed in self._listed.values():
+                self._note(listed.row)
+            self._commit(run)
+        self._listed.clear()
 
     def _can_be_read(self, key: str) -> bool:
         files = self._families.files(key)
@@ -252,6 +278,8 @@ class Ingest:
             self._families.read_whole.add(row.path)
         if watch.again:
             self._again[row.path] = (change.size, watch.again)
+        if reading.interrupted and change.store is not None:
+            self._listed.pop(stored_path(change.store), None)
         self._note(row)
         run.finish(change, reading.errors)
         if len(self._files) >= _FILES_PER_COMMIT or self._full:
@@ -304,7 +332,7 @@ class _Run:
         self.next_flush = self.started + self._flush_after
         self.report = SyncReport()
         self._progress = progress
-        self.bytes_total = sum(map(_bytes_to_read, changes))
+        self.bytes_total = sum(change.bytes_to_read for change in changes)
         self._now = SyncProgress(files_total=len(changes), bytes_total=self.bytes_total)
         self._sessions: set[str] = set()
         self._bytes_before = 0
@@ -320,7 +348,7 @@ class _Run:
     def extend(self, changes: list[Changed]) -> None:
         """More is to be read than was known at first."""
         self._now.files_total += len(changes)
-        self._now.bytes_total += sum(map(_bytes_to_read, changes))
+        self._now.bytes_total += sum(change.bytes_to_read for change in changes)
         self.bytes_total = self._now.bytes_total
 
     def start(self, change: Changed) -> None:
@@ -337,7 +365,7 @@ class _Run:
 
     def finish(self, change: Changed, errors: int) -> None:
         self._now.files_done += 1
-        self._now.bytes_done = self._bytes_before + _bytes_to_read(change)
+        self._now.bytes_done = self._bytes_before + change.bytes_to_read
         self.report.files += 1
         self.report.errors += errors
         self.report.bytes = self._now.bytes_done
@@ -346,11 +374,6 @@ class _Run:
     def _report(self) -> None:
         if self._progress:
             self._progress(self._now)
-
-
-def _bytes_to_read(change: Changed) -> int:
-    before = change.before
-    return change.size - before.offset if before and 0 < before.offset <= change.size else change.size
 
 
 def _now_ms() -> int:

@@ -8,14 +8,18 @@ from typing import Any
 import msgspec
 
 from ..archive.base import FileRow
-from ..sources.base import Item, Lookup, Parser
+from ..model import digest
+from ..sources.base import Event, Item, Lookup, Parser, Stored, Usage
 from .families import Standing
 from .lines import BrokenLine, decode_line, lines
 from .scan import Changed, is_append, open_transcript, prefix_digest, stored_path
-
-__all__ = ["Reading"]
+from .unknown import Kinds
 
 _ITEMS_PER_STEP = 1_000
+# Rows may be committed a moment after the time that they bear.
+_OVERLAP_MS = 2_000
+_MARKS = "records"
+_MARK_CHARS = 12
 
 
 class Reading:
@@ -25,16 +29,20 @@ class Reading:
         self.change = change
         self.errors = 0
         self.from_start = True
-        """Whether the first step begins with the first record of the file."""
+        """The first step begins with the first record of the file."""
         self.known_until = 0
-        """How far the file was read before, where it is read from its start once more."""
+        """The offset up to which the file was read before, if it is read from its start once more."""
         self._lookup = lookup
+        self._unknown = Kinds()
         self._parser: Parser | None = None
         self._incremental = False
-        self._interrupted = False
+        self.interrupted = False
+        """Reading stopped for a reason that may pass: what is left is read when it has."""
+        self._marks: list[str] = []
+        """A short digest of each record of a transcript that is rewritten."""
         self._compressed = change.path.suffix == ".zst"
         self.standing = Standing.of(change.transcript)
-        """What is kept with the state of the parser."""
+        """Kept with the state of the parser."""
         self._row = FileRow(
             path=stored_path(change.path),
             source=change.source.name,
@@ -51,27 +59,45 @@ class Reading:
     def steps(self) -> Iterator[list[Item]]:
         """Never raises for what the file holds: problems are counted and the rest goes on."""
         try:
-            records = self.change.source.records(self.change.path)
+            records = self._records()
             self._incremental = records is None
             yield from self._appended_lines() if records is None else self._all_records(records)
         except (OSError, ValueError, EOFError) as error:
-            # It may be a passing fault: what is left is read when it is over.
-            self._interrupted = isinstance(error, OSError)
+            self.interrupted = isinstance(error, OSError)
             self._problem(f"cannot be read: {error}")
 
+    def _records(self) -> Iterable[Any] | None:
+        """The records of a transcript that is rewritten, or those of a session in a store that changed since it was
+        read to its end; None for JSONL."""
+        change, before = self.change, self.change.before
+        if change.store is None:
+            return change.source.records(change.path)
+        since = None
+        if before is not None and before.size >= 0 and before.state is not None:
+            self.from_start = False
+            updated = before.mtime_ns // 1_000_000 - _OVERLAP_MS
+            since = Stored(session=change.transcript.session, updated=updated, version=before.size)
+            standing, kept = Standing.split(before.state)
+            self.standing = standing or self.standing
+            self._unknown.restore(kept)
+            self._row.errors, self._row.last_error = before.errors, before.last_error
+        return change.source.changes(change.store, change.transcript.session, since)
+
     def checkpoint(self, *, finished: bool = False) -> FileRow:
-        """Until it is finished the size is left open, so that whoever comes after a crash reads on from here."""
+        """The row of the file. Until reading is finished its size is -1: after a crash the next sync reads on."""
         row = msgspec.structs.replace(self._row)
         if self._parser is not None:
             state = self._parser.state() if self._incremental else None
-            row.state = self.standing.join(state)
+            row.state = self._unknown.keep(self.standing.join(state))
+            if self._marks and not self.errors:
+                row.state[_MARKS] = "".join(self._marks)
         if not self._compressed and row.offset:
             try:
                 with open_transcript(self.change.path) as stream:
                     row.prefix = prefix_digest(stream, row.offset)
             except OSError:  # gone while it was read: if it comes back, it is read from its start
                 row.offset, row.state = 0, None
-        if not finished or self._interrupted or self.standing.again:
+        if not finished or self.interrupted or self.standing.again:
             row.size = -1
         return row
 
@@ -105,6 +131,7 @@ class Reading:
     def _go_on(self, before: FileRow) -> Parser | None:
         """The parser as it was left, or None if it does not take its old state: one of another version starts over."""
         standing, state = Standing.split(before.state)
+        self._unknown.restore(state)
         try:
             parser = self.change.source.parser(self.change.transcript, state, self._lookup)
         except ValueError:
@@ -114,15 +141,26 @@ class Reading:
         return parser
 
     def _all_records(self, records: Iterable[Any]) -> Iterator[list[Item]]:
+        """Of a record that is as it was when it was last read, only the prompt, which shows where the others belong,
+        and the tokens, which may be in another record."""
         parser = self._parser = self.change.source.parser(self.change.transcript, None, self._lookup)
+        known, marks = self._known_marks(), list[str]()
         step: list[Item] = []
-        for record in records:
-            step += self._parse(parser, record)
+        for number, record in enumerate(records):
+            items = self._parse(parser, record)
+            if self.change.store is None:
+                marks.append(digest(str(number), msgspec.json.encode(record).decode()).hex()[:_MARK_CHARS])
+            step += filter(_shows_place, items) if marks and marks[-1] in known else items
             if len(step) >= _ITEMS_PER_STEP:
                 yield step
                 step = []
+        self._marks = marks
         step += parser.finish()
         yield step
+
+    def _known_marks(self) -> frozenset[str]:
+        kept = ((self.change.before.state if self.change.before else None) or {}).get(_MARKS, "")
+        return frozenset(kept[start : start + _MARK_CHARS] for start in range(0, len(kept), _MARK_CHARS))
 
     def _decode(self, line: bytes) -> list[Any]:
         try:
@@ -133,7 +171,9 @@ class Reading:
 
     def _parse(self, parser: Parser, record: Any) -> Iterable[Item]:
         try:
-            return list(parser.parse(record))
+            items = list(parser.parse(record))
+            self._unknown.count(items)
+            return items
         except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
             # A shape that no parser foresaw must not stop the rest of the file.
             self._problem(f"a record is not understood: {type(error).__name__}: {error}")
@@ -143,3 +183,7 @@ class Reading:
         self.errors += 1
         self._row.errors += 1
         self._row.last_error = message[:500]
+
+
+def _shows_place(item: Item) -> bool:
+    return isinstance(item, Usage) or (isinstance(item, Event) and item.starts_turn)

@@ -1,34 +1,32 @@
-"""What changed: the transcripts on disk against how far each was read."""
+"""Finding changes: compares the transcripts and stores on disk with the rows of what was read.
+
+A session of a store has a row of its own, as if it were a file: its path is the store's with `#` and the session's id,
+its size the version of the session, its time that of the latest change. The row of the store itself is written when
+all of its sessions are read.
+"""
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
 from typing import BinaryIO
 
 from msgspec import Struct
 
-from ..archive.base import FileRow
-from ..sources.base import Source, Transcript
-
-__all__ = [
-    "Changed",
-    "changed_files",
-    "existing_roots",
-    "family_order",
-    "is_append",
-    "open_transcript",
-    "prefix_digest",
-]
+from ..archive.base import Archive, FileRow
+from ..sources.base import Source, Stored, Transcript
 
 HEAD_BYTES = 65_536
 UNREADABLE = "cannot be read"
 """The beginning of the error of a file that could not be opened."""
 _DIGEST_BYTES = 4_096
-_MAX_INODE = (1 << 63) - 1
+_MAX_INT64 = (1 << 63) - 1
+_DATABASES = (".db", ".sqlite", ".sqlite3", ".vscdb")
+# New rows of a database are in its write-ahead log first, or, with some settings, announced by its rollback journal.
+_LOGS = ("-wal", "-journal")
 
 
 class Changed(Struct, kw_only=True):
@@ -41,6 +39,24 @@ class Changed(Struct, kw_only=True):
     inode: int
     size: int
     mtime_ns: int
+    store: Path | None = None
+    """The store that holds it; `size` is then no number of bytes."""
+    weight: int = 0
+    """About how many bytes are to be read, where neither size nor offset say it."""
+
+    @property
+    def bytes_to_read(self) -> int:
+        if self.store is not None:
+            return self.weight
+        before = self.before
+        return self.size - before.offset if before and 0 < before.offset <= self.size else self.size
+
+
+class Listed(Struct):
+    """A store whose sessions were listed: its row, and the paths of its sessions as the archive keeps them."""
+
+    row: FileRow
+    sessions: frozenset[str]
 
 
 class _Seen(Struct, frozen=True):
@@ -55,19 +71,33 @@ def stored_path(path: Path) -> str:
     return os.fsencode(path).decode("utf-8", "replace")
 
 
+def session_path(store: Path, session: str) -> Path:
+    """The path of the row of a session in a store."""
+    return store.with_name(f"{store.name}#{session.replace('#', '%23').replace('/', '%2F')}")
+
+
+def store_of(path: str) -> str:
+    """The store in the path of a session's row; of any other path, the empty string or a path that is no store."""
+    return path.rpartition("#")[0]
+
+
 def changed_files(
     source: Source, candidates: Iterable[_Seen], known: Mapping[str, FileRow], outdated: Container[str] = ()
-) -> Iterator[Changed | FileRow]:
-    """What to read, `outdated` files included. A FileRow is a file with nothing to read: it cannot be opened, or is no
-    transcript after all. It is remembered so that it is not looked into again until it changes."""
+) -> Iterator[Changed | Listed | FileRow]:
+    """The transcripts to read, `outdated` ones included, and the stores that were listed. A FileRow is a file with
+    nothing to read: it cannot be opened, or is no transcript after all. It is kept so that the file is not opened again
+    until it changes."""
     for seen in candidates:
         before = known.get(stored_path(seen.path))
         same = before and (before.size, before.mtime_ns, before.inode) == (seen.size, seen.mtime_ns, seen.inode)
         if before and same and before.path not in outdated:
             continue
         try:
-            with open_transcript(seen.path) as stream:
-                transcript = source.describe(seen.path, stream.read(HEAD_BYTES))
+            stored = source.sessions(seen.path)
+            if stored is not None:
+                yield from _changed_sessions(source, seen, list(stored), known)
+                continue
+            transcript = source.describe(seen.path, _head(seen.path))
         except (OSError, ValueError) as error:
             yield _nothing_to_read(source, seen, before, error)
             continue
@@ -83,6 +113,42 @@ def changed_files(
                 size=seen.size,
                 mtime_ns=seen.mtime_ns,
             )
+
+
+def _changed_sessions(
+    source: Source, seen: _Seen, sessions: Sequence[Stored], known: Mapping[str, FileRow]
+) -> Iterator[Changed | Listed]:
+    store = stored_path(seen.path)
+    weight = 0 if store in known else seen.size // max(len(sessions), 1)
+    paths = []
+    for stored in sessions:
+        path = session_path(seen.path, stored.session)
+        paths.append(stored_path(path))
+        before = known.get(paths[-1])
+        size, mtime_ns = stored.version & _MAX_INT64, max(stored.updated, 0) * 1_000_000 & _MAX_INT64
+        if before is not None and (before.size, before.mtime_ns) == (size, mtime_ns):
+            continue
+        yield Changed(
+            source=source,
+            transcript=Transcript(source=source.name, path=path, session=stored.session, parent=stored.parent),
+            path=path,
+            before=before,
+            inode=0,
+            size=size,
+            mtime_ns=mtime_ns,
+            store=seen.path,
+            weight=weight,
+        )
+    row = FileRow(path=store, source=source.name, session="")
+    row.inode, row.size, row.mtime_ns = seen.inode, seen.size, seen.mtime_ns
+    yield Listed(row, frozenset(paths))
+
+
+def _head(path: Path) -> bytes:
+    if path.is_dir():
+        return b""
+    with open_transcript(path) as stream:
+        return stream.read(HEAD_BYTES)
 
 
 def nothing_to_read(change: Changed) -> FileRow:
@@ -108,12 +174,12 @@ def _nothing_to_read(source: Source, seen: _Seen, before: FileRow | None, error:
 
 
 def existing_roots(source: Source, home: Path, environ: Mapping[str, str], extra: Iterable[str] = ()) -> list[Path]:
-    """The source's folders that are there, each once, none inside another."""
+    """The source's folders and stores that are there, each once, none inside another."""
     roots: list[Path] = []
     for root in sorted({*source.roots(home, environ), *(Path(path).expanduser() for path in extra)}):
         try:
             real = root.resolve()
-            if real.is_dir() and not any(real.is_relative_to(other) for other in roots):
+            if (real.is_dir() or real.is_file()) and not any(real.is_relative_to(other) for other in roots):
                 roots.append(real)
         except OSError:
             continue
@@ -121,8 +187,19 @@ def existing_roots(source: Source, home: Path, environ: Mapping[str, str], extra
 
 
 def walk(source: Source, root: Path, unreadable: Callable[[OSError], None] | None = None) -> Iterator[_Seen]:
-    """Every transcript below a root, by name; folders that cannot be read are reported and passed over."""
-    folders = [os.fspath(root)]
+    """Every transcript and store at or below a root, by name; folders that cannot be read are reported and passed
+    over."""
+    folders: list[str] = []
+    try:
+        if not root.is_dir():
+            yield from filter(None, (_look(source, root),))
+        elif source.gathers(root):
+            yield _gather(root)
+        else:
+            folders.append(os.fspath(root))
+    except OSError as error:
+        if unreadable is not None:
+            unreadable(error)
     while folders:
         try:
             entries = list(os.scandir(folders.pop()))
@@ -132,17 +209,20 @@ def walk(source: Source, root: Path, unreadable: Callable[[OSError], None] | Non
             continue
         for entry in entries:
             try:
-                if entry.is_dir(follow_symlinks=False):
+                if not entry.is_dir(follow_symlinks=False):
+                    yield from filter(None, (_look(source, Path(entry.path)),))
+                elif source.gathers(Path(entry.path)):
+                    yield _gather(Path(entry.path))
+                else:
                     folders.append(entry.path)
-                elif (seen := _look(source, Path(entry.path))) is not None:
-                    yield seen
             except OSError:
                 continue
 
 
 def named(source: Source, paths: Iterable[Path]) -> Iterator[_Seen]:
-    """The transcripts among some paths. A folder among them is new, and what is in it may not have been told of."""
-    for path in paths:
+    """The transcripts and stores among some paths, and those that the paths are a part of. A folder among them is new,
+    and what is in it may not have been announced."""
+    for path in dict.fromkeys(_whole(source, path) for path in paths):
         try:
             if path.is_dir():
                 yield from walk(source, path)
@@ -152,19 +232,85 @@ def named(source: Source, paths: Iterable[Path]) -> Iterator[_Seen]:
             continue
 
 
+def _whole(source: Source, path: Path) -> Path:
+    """The database that a log belongs to, or the folder that is a transcript or a store with all that is in it."""
+    for suffix in _LOGS:
+        if path.name.endswith(suffix):
+            path = path.with_name(path.name.removesuffix(suffix))
+    return next((folder for folder in path.parents if source.gathers(folder)), path)
+
+
 def _look(source: Source, path: Path) -> _Seen | None:
     if not source.accepts(path):
         return None
     status = path.stat()
     if not stat.S_ISREG(status.st_mode):  # a pipe would be waited for
         return None
-    return _Seen(path, status.st_ino & _MAX_INODE, status.st_size, status.st_mtime_ns)
+    size, mtime_ns = status.st_size, status.st_mtime_ns
+    if path.suffix in _DATABASES:
+        size, mtime_ns = database_stamp(path)
+    return _Seen(path, status.st_ino & _MAX_INT64, size, mtime_ns)
+
+
+def database_stamp(path: Path) -> tuple[int, int]:
+    """Size and time of a database with its log, which has the newest changes."""
+    status = path.stat()
+    size, mtime_ns = status.st_size, status.st_mtime_ns
+    try:
+        log = os.stat(f"{path}-wal")  # noqa: PTH116 - called for every database several times a second
+    except OSError:
+        return size, mtime_ns
+    return size + log.st_size, max(mtime_ns, log.st_mtime_ns)
+
+
+def _gather(folder: Path) -> _Seen:
+    """A folder as one file: how many files it has, their bytes, the time of the latest change."""
+    count = size = mtime_ns = 0
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            status = os.lstat(os.path.join(parent, name))  # noqa: PTH118 - trees of many small files
+            if stat.S_ISREG(status.st_mode):
+                count, size, mtime_ns = count + 1, size + status.st_size, max(mtime_ns, status.st_mtime_ns)
+    return _Seen(folder, count, size, mtime_ns)
+
+
+def has_news(
+    archive: Archive,
+    sources: Sequence[Source],
+    *,
+    home: Path,
+    environ: Mapping[str, str],
+    extra_roots: Mapping[str, Sequence[str]],
+) -> bool:
+    """True if a sync would change anything: a transcript is new, changed or gone, or the last sync was cut short.
+    Needs no writer."""
+    state = archive.sync_state()
+    if state.finished_at is None or not state.recovered:
+        return True
+    known = {row.path: row for row in archive.files(states=False)}
+    there = set()
+    for source in sources:
+        roots = existing_roots(source, home, environ, extra_roots.get(source.name, ()))
+        for seen in (seen for root in roots for seen in walk(source, root)):
+            path = stored_path(seen.path)
+            there.add(path)
+            before = known.get(path)
+            if before is None or before.missing:
+                return True
+            if (before.inode, before.size, before.mtime_ns) != (seen.inode, seen.size, seen.mtime_ns):
+                return True
+    # A file that is not there any more matters if nobody has noticed.
+    names = {source.name for source in sources}
+    return any(
+        row.source in names and not row.missing and path not in there and store_of(path) not in there
+        for path, row in known.items()
+    )
 
 
 def family_order(changes: Iterable[Changed], *, strictly: bool = False) -> list[Changed]:
     """Newest first, so that search is useful at once; but the members of a family by rank, the original first, and
-    whatever a transcript copies from, and earlier parts of its session, before it. `strictly`: all by rank, as if they
-    were one family."""
+    the transcripts that one copies from, and earlier parts of its session, before it. `strictly`: all by rank, as if
+    they were one family."""
     families: dict[tuple[str, str], list[Changed]] = {}
     by_session: dict[tuple[str, str], list[Changed]] = {}
     for change in changes:
@@ -217,5 +363,5 @@ def prefix_digest(stream: BinaryIO, offset: int) -> bytes:
 
 
 def is_append(before: FileRow | None, stream: BinaryIO, size: int) -> bool:
-    """Whether the file is what was read, with something added; otherwise it is read again from its start."""
+    """True if the file only grew since it was read; otherwise it is read again from its start."""
     return before is not None and before.offset <= size and before.prefix == prefix_digest(stream, before.offset)

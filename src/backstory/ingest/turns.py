@@ -10,10 +10,8 @@ from msgspec import Struct
 from ..archive.base import Batch, EventRow, Part, Reader, SessionRow, TurnRow, UsageRow
 from ..model import MAX_TURNS, EventType, digest, session_mark
 from ..sources.base import About, Event, Item, Transcript, TurnEnd, Usage
-from .about import add_tokens, describe, one_line
 from .exchanges import Exchanges
-from .modes import wider_mode
-from .revision import close, differs, event_row, follow, revise
+from .rows import add_tokens, close, describe, differs, event_row, follow, one_line, revise, wider_mode
 
 _RECENT_TURNS = 16
 

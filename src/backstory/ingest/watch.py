@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from .pipeline import Ingest, SyncReport
-
-__all__ = ["watch"]
+from .scan import database_stamp
 
 # Changes are gathered until it has been quiet for a step, but not for longer than the debounce time.
 _STEP_MS = 50
 _DEBOUNCE_MS = 300
 # Not every change is announced (network folders, overflowing queues): look by oneself too.
 _RESCAN_SECONDS = 60.0
-# How often to look where the system cannot tell of changes, or where there is nothing to watch yet.
+# The interval of syncs where the system reports no changes, or where there is nothing to watch yet.
 _POLL_SECONDS = 2.0
 # The first tick shows that somebody listens; what was written shortly before it is found then.
 _TICK_MS = 200
@@ -26,21 +25,21 @@ _ROOTS_SECONDS = 1.0
 def watch(ingest: Ingest, stop: threading.Event, on_change: Callable[[SyncReport], None] | None = None) -> None:
     """Read everything new, then changes as they happen, until stopped."""
 
-    def tell(report: SyncReport) -> None:
+    def announce(report: SyncReport) -> None:
         if on_change and report.files:
             on_change(report)
 
     while not stop.is_set():
         roots = ingest.roots()
-        tell(ingest.sync())
+        announce(ingest.sync())
         started = look = time.monotonic()
         listening = False
         for paths in _changes(roots, stop):
             if paths is None or not listening:
-                # Either nobody tells what changed, or it may have changed before anybody listened.
-                tell(ingest.sync())
+                # Changes are not reported, or may have happened before the watcher started.
+                announce(ingest.sync())
             elif paths:
-                tell(ingest.sync_paths(paths))
+                announce(ingest.sync_paths(paths))
             else:
                 ingest.forget_requested()
             listening = True
@@ -53,13 +52,18 @@ def watch(ingest: Ingest, stop: threading.Event, on_change: Callable[[SyncReport
 
 
 def _changes(roots: list[Path], stop: threading.Event) -> Iterator[set[Path] | None]:
-    """The paths that changed, an empty set now and then; None when the system cannot tell."""
-    if roots:
+    """The paths that changed, an empty set now and then; None where changes are not reported.
+
+    Folders are watched. Databases are looked at: the folders around them hold much else.
+    """
+    folders = [root for root in roots if root.is_dir()]
+    stores = _Stores(root for root in roots if root not in folders)
+    if folders:
         from watchfiles import watch as follow
 
         try:
             for changed in follow(
-                *roots,
+                *folders,
                 watch_filter=None,
                 step=_STEP_MS,
                 debounce=_DEBOUNCE_MS,
@@ -69,10 +73,36 @@ def _changes(roots: list[Path], stop: threading.Event) -> Iterator[set[Path] | N
                 raise_interrupt=False,
                 ignore_permission_denied=True,
             ):
-                yield {Path(path) for _, path in changed}
+                yield {Path(path) for _, path in changed} | stores.changed()
         except (OSError, RuntimeError):
             # A folder went away, or one of the system's limits is reached: of watched folders, or (the RuntimeError)
             # of watching programs, 128 for each user on Linux.
             pass
+    elif stores:
+        while not stop.wait(_TICK_MS / 1000):
+            yield stores.changed()
     while not stop.wait(_POLL_SECONDS):
         yield None
+
+
+class _Stores:
+    """Notices changes of databases by a look at each and at its log."""
+
+    def __init__(self, paths: Iterable[Path]) -> None:
+        self._stamps = {path: _stamp(path) for path in paths}
+
+    def __bool__(self) -> bool:
+        return bool(self._stamps)
+
+    def changed(self) -> set[Path]:
+        now = {path: _stamp(path) for path in self._stamps}
+        changed = {path for path, stamp in now.items() if stamp != self._stamps[path]}
+        self._stamps = now
+        return changed
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    try:
+        return database_stamp(path)
+    except OSError:
+        return None

@@ -1,4 +1,4 @@
-"""The agents whose transcripts Backstory reads: each a module here, or a source of another package.
+"""The agents whose sessions Backstory reads: a row in `agents.py` and a module each, or a source of another package.
 
 Another package adds a source by an entry point of the group `backstory.sources`: the name of the source, and a callable
 (mostly a class) that gives an object which follows `base.Source`.
@@ -12,15 +12,17 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from .agents import AGENTS
 from .base import Source
 
-__all__ = ["OWN_SOURCES", "SOURCES", "load_sources"]
+__all__ = ["OWN_SOURCES", "SOURCES", "load_sources", "title_of"]
 
 _log = logging.getLogger(__name__)
 
-SOURCES: tuple[str, ...] = ("claude-code", "codex", "live", "otel")
+SOURCES: tuple[str, ...] = tuple(agent.name for agent in AGENTS)
 OWN_SOURCES = ("live", "otel")
 """Those that are no coding agents: what Backstory itself received."""
+_AGENTS = {agent.name: agent for agent in AGENTS}
 _GROUP = "backstory.sources"
 _INFO = (".dist-info", ".egg-info")
 
@@ -28,8 +30,8 @@ _INFO = (".dist-info", ".egg-info")
 def load_sources(names: Iterable[str] | None = None) -> list[Source]:
     """The sources by name; by default all of them, those of other packages included. Raises ValueError for a name that
     is not one. A source of another package that cannot be loaded is left out, with a warning."""
-    loaded = [_load(name) for name in (SOURCES if names is None else names) if name in SOURCES]
-    others = [] if names is None else [name for name in names if name not in SOURCES]
+    loaded: list[Source] = [_AGENTS[name] for name in (SOURCES if names is None else names) if name in _AGENTS]
+    others = [] if names is None else [name for name in names if name not in _AGENTS]
     if names is None or others:
         plugins = _plugins()
         if unknown := [name for name in others if name not in plugins]:
@@ -39,24 +41,10 @@ def load_sources(names: Iterable[str] | None = None) -> list[Source]:
     return loaded
 
 
-def _load(name: str) -> Source:
-    match name:
-        case "claude-code":
-            from .claude_code import ClaudeCode
-
-            return ClaudeCode()
-        case "codex":
-            from .codex import Codex
-
-            return Codex()
-        case "live":
-            from .live import Live
-
-            return Live()
-        case _:
-            from .otel import Otel
-
-            return Otel()
+def title_of(name: str) -> str:
+    """The name of an agent for people; of a source that is not in the table, its own name."""
+    agent = _AGENTS.get(name)
+    return agent.title if agent else name
 
 
 def _plugins() -> dict[str, Source]:
@@ -73,13 +61,13 @@ def _plugins() -> dict[str, Source]:
             source: Source = point.load()()
             source.name = point.name
             found[point.name] = source
-        except Exception as error:  # whatever another package does wrong, the other sources are read
+        except Exception as error:  # a fault of another package must not stop the other sources
             _log.warning("the source %s (%s) cannot be loaded: %s", point.name, point.value, error)
     return found
 
 
 def _are_installed() -> bool:
-    """Whether an installed package names a source. A look at the files takes a millisecond, `importlib.metadata` thirty
+    """True if an installed package names a source. A look at the files takes a millisecond, `importlib.metadata` thirty
     of them, which every search would pay."""
     for folder in sys.path:
         try:

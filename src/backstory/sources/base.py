@@ -1,7 +1,8 @@
 """The protocol every agent's source follows: where its transcripts are, and what their records mean.
 
-A source never writes, never opens the archive and keeps nothing global. It finds `Transcript`s and, for each, gives a
-`Parser` that turns raw records into items: `Event`, `About`, `Usage`, `TurnEnd`. Ingest decides the rest.
+A source never writes, never opens the archive and keeps nothing global. It finds `Transcript`s, or stores of many
+sessions, and gives for each session a `Parser` that turns raw records into items: `Event`, `About`, `Usage`, `TurnEnd`.
+Ingest decides the rest.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from msgspec import Struct
 
 from ..model import EventType
 
-__all__ = ["About", "Event", "Item", "Lookup", "Parser", "Source", "Transcript", "TurnEnd", "Usage"]
+__all__ = ["About", "Event", "Item", "Lookup", "Parser", "Source", "Stored", "Transcript", "TurnEnd", "Usage"]
 
 
 class Transcript(Struct, frozen=True, kw_only=True):
@@ -42,6 +43,18 @@ class Transcript(Struct, frozen=True, kw_only=True):
     far as they exist, so that `Lookup` knows what they own."""
     feeds: bool = False
     """The parsers of the session's other transcripts look into this one: those are read again when it comes later."""
+
+
+class Stored(Struct, frozen=True, kw_only=True):
+    """One session of a store, and how far it has come. It is read when one of the two numbers is not as before."""
+
+    session: str
+    updated: int
+    """Milliseconds since the epoch of its latest change."""
+    version: int = 0
+    """A number that any other change shows in, such as the count of its rows or a counter of the agent."""
+    parent: str | None = None
+    """The agent's own id of the session that started this one."""
 
 
 class Event(Struct, kw_only=True):
@@ -79,7 +92,7 @@ class Event(Struct, kw_only=True):
     originating_model: str | None = None
     """The model whose work this belongs to: for tool calls and responses, the model that called."""
     arguments: Any = None
-    """Tool calls: the arguments, a mapping when the agent wrote one, else whatever it wrote."""
+    """Tool calls: the arguments, a mapping when the agent wrote one, else the value as it is."""
     exit_code: int | None = None
     failed: bool | None = None
     """Tool responses: whether the agent recorded an error."""
@@ -98,7 +111,7 @@ class Event(Struct, kw_only=True):
 
 
 class About(Struct, kw_only=True):
-    """What a record says of the session as a whole. None says nothing; a later value replaces an earlier one."""
+    """Facts about the session as a whole. None leaves a fact as it is; a later value replaces an earlier one."""
 
     session: str | None = None
     title: str | None = None
@@ -135,7 +148,7 @@ class Usage(Struct, kw_only=True):
     cache_write_1h_tokens: int = 0
     reasoning_tokens: int = 0
     cost: float | None = None
-    """What the agent itself reported, in USD."""
+    """The cost that the agent itself reported, in USD."""
     stop_reason: str | None = None
     request: str | None = None
     """The provider's id of the call. Telemetry names the same call by it."""
@@ -164,7 +177,7 @@ class Parser(Protocol):
         """The items of one record. Raises ValueError for a record that cannot be understood; the rest goes on."""
 
     def finish(self) -> Iterable[Item]:
-        """Items that only the end of what is there now can tell; called after each read, more records may follow."""
+        """Items that follow from the end of the records so far; called after each read, more records may follow."""
 
     def state(self) -> dict[str, Any]:
         """JSON-ready; given back to `Source.parser` when the file has grown.
@@ -175,31 +188,60 @@ class Parser(Protocol):
 
 
 class Source(Protocol):
+    """One agent. A subclass gets the methods below that have a body; the others are its own.
+
+    There are three kinds of places where agents keep sessions. A file with one session is a transcript by itself:
+    `accepts` and `describe`. A folder whose files make up one session is a transcript as a whole: `gathers` and
+    `describe`. A store holds many sessions in one file or folder: `accepts` or `gathers`, `sessions` and `changes`.
+    """
+
     name: str
 
     def roots(self, home: Path, environ: Mapping[str, str]) -> list[Path]:
-        """Folders that may hold transcripts, existing or not. They are what gets watched."""
+        """Folders that may hold transcripts, and files that are stores, existing or not. They are what gets watched.
+        For agents in the table (`agents.py`) they stand there."""
+        return []
 
     def accepts(self, path: Path) -> bool:
-        """Whether a path below a root is a transcript, by its name alone."""
+        """True if a file below a root is a transcript or a store, by its name alone."""
+
+    def gathers(self, folder: Path) -> bool:
+        """True if a folder below a root is, as a whole, a transcript or a store, by its name alone."""
+        return False
 
     def describe(self, path: Path, head: bytes) -> Transcript | None:
-        """The transcript behind a path, from its name and first bytes (up to 64 KiB); None: not one of ours."""
+        """The transcript behind a path, from its name and first bytes (up to 64 KiB, none of a folder); None: not one
+        of ours."""
 
     def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
         """A parser for the transcript, from the beginning (state None) or from where an earlier one stopped."""
 
     def skips(self, line: bytes) -> bool:
-        """Whether a line of JSONL is known, by a look at its bytes, to hold nothing to tell: it is not decoded then. A
-        line that is not recognised here only costs its decoding."""
+        """True if the bytes of a JSONL line show that it has no items: it is not decoded then."""
+        return False
 
     def records(self, path: Path) -> Iterator[Any] | None:
-        """All records of a file that is not JSONL (`.json`, a database), or None for JSONL: ingest then reads it
-        incrementally, line by line, and decompresses `.zst`."""
+        """All records of a transcript that the agent rewrites (`.json`, a folder), or None for JSONL: ingest then reads
+        it incrementally, line by line, and decompresses `.zst`. Events of rewritten records have `replaces`."""
+        return None
+
+    def sessions(self, path: Path) -> Iterable[Stored] | None:
+        """The sessions in a store, by a query that costs little however large the store is; None: the path is no
+        store but one transcript. Called when the store has changed."""
+        return None
+
+    def changes(self, path: Path, session: str, since: Stored | None) -> Iterator[Any]:
+        """The records of one session of a store that are not as they were when the session was as `since` says, in
+        their order, each after the prompt of its turn; None: all records. Their events have `replaces`.
+
+        `since.updated` is a little earlier than it was: rows may be committed a moment after the time they bear."""
+        raise NotImplementedError(f"{self.name} has no stores")
 
     def outdated(self, read: Iterable[tuple[str, str, Mapping[str, Any]]]) -> Iterable[str]:
         """Of transcripts that were read, as (path, session, state of the parser), the paths of those about which a file
         beside them says something new: they are gone on with although they have not changed."""
+        return ()
 
     def resume(self, session: str) -> tuple[str, ...] | None:
         """The command that continues a session in this agent; None where there is none."""
+        return None

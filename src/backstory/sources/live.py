@@ -16,7 +16,7 @@ import msgspec
 
 from ..config import LIVE_STATE, configured_live_folder
 from ..model import EventType, digest, session_of_file
-from .base import About, Event, Item, Lookup, Parser, Transcript, TurnEnd, Usage
+from .base import About, Event, Item, Lookup, Parser, Source, Transcript, TurnEnd, Usage
 
 __all__ = ["Live"]
 
@@ -27,7 +27,7 @@ Emitted = list[tuple[int, str]]
 """For each text of a message: the length that was emitted, and a digest of it."""
 
 
-class Live:
+class Live(Source):
     name = "live"
 
     def roots(self, home: Path, environ: Mapping[str, str]) -> list[Path]:

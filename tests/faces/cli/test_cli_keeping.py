@@ -167,14 +167,14 @@ class TestDoctor:
         """They are named with their number of sessions, and are no problem."""
         backstory("sync")
         for number in range(2):
-            chat = home / ".gemini" / "tmp" / "shop" / "chats" / f"session-{number}.jsonl"
+            chat = home / ".mux" / "sessions" / str(number) / "chat.jsonl"
             chat.parent.mkdir(parents=True, exist_ok=True)
             chat.write_text("{}\n")
 
         result = backstory("doctor")
 
         assert result.code == 0
-        assert "  Gemini CLI  2 sessions, not read\n" in result.out
+        assert "  Mux  2 sessions, not read\n" in result.out
 
     def test_a_folder_that_cannot_be_read(
         self, home: Path, backstory: Program, monkeypatch: pytest.MonkeyPatch

@@ -20,7 +20,7 @@ from ...archive.errors import explain
 from ...ingest.scan import UNREADABLE, stored_path, walk
 from ...library import Library
 from ...model import DEFAULT_TYPES
-from ...sources import OWN_SOURCES
+from ...sources import OWN_SOURCES, title_of
 from ...sources.base import Source
 
 _DAY = 86_400
@@ -31,22 +31,11 @@ _PARTS = ("archive.db", "index", "traces.db", "capsules.db", "live")
 _LITTLE_DISK = 1_000_000_000
 # Agents without a source: the name, and the pattern of a file or folder that each session has.
 _UNREAD_AGENTS = (
-    ("Amp", ".local/share/amp/threads/*.json"),
-    ("Auggie", ".augment/sessions/*.json"),
-    ("Cline", ".cline/data/sessions/*/*.messages.json"),
-    ("Continue", ".continue/sessions/*-*.json"),
-    ("Copilot CLI", ".copilot/session-state/*/events.jsonl"),
-    ("Cursor", ".cursor/projects/*/agent-transcripts/*"),
-    ("Factory Droid", ".factory/sessions/*/*.jsonl"),
-    ("Gemini CLI", ".gemini/tmp/*/chats/session-*"),
-    ("gptme", ".local/share/gptme/logs/*/conversation.jsonl"),
-    ("Grok Build", ".grok/sessions/*/*/updates.jsonl"),
-    ("Kimi Code", ".kimi-code/sessions/*/*/agents/main/wire.jsonl"),
-    ("Mistral Vibe", ".vibe/logs/session/unified/*/CURRENT"),
-    ("oh-my-pi", ".omp/agent/sessions/*/*.jsonl"),
-    ("OpenHands", ".openhands/conversations/*/base_state.json"),
-    ("Pi", ".pi/agent/sessions/*/*.jsonl"),
-    ("Qwen Code", ".qwen/projects/*/chats/*.jsonl"),
+    ("Codebuff", ".config/manicode/projects/*/chats/*/chat-messages.json"),
+    ("Devin", ".local/share/devin/cli/sessions.db"),
+    ("Junie", ".junie/sessions/session-*/events.jsonl"),
+    ("Mux", ".mux/sessions/*/chat.jsonl"),
+    ("Rovo Dev", ".rovodev/sessions/*/session_context.json"),
 )
 _MOST_COUNTED = 10_000
 
@@ -135,6 +124,7 @@ def diagnose(library: Library) -> Diagnosis:
         *_archive_problems(found),
         *_traces_problems(library),
         *_transcript_problems(found),
+        *_unknown_problems(found, library),
         *_live_problems(library),
         *_capsule_problems(library),
         *_folder_problems(library),
@@ -169,6 +159,21 @@ def _look_at_agent(found: Diagnosis, library: Library, source: Source, known: di
         Problem("error", f"{error.filename} cannot be read: {error.strerror}", _let_read(str(error.filename)))
         for error in unreadable
     ]
+
+
+def _unknown_problems(found: Diagnosis, library: Library) -> Iterator[Problem]:
+    """Records that no parser knows: an agent has changed its format."""
+    from ...egress import egress
+    from ...ingest.unknown import unknown_records
+
+    for kind in unknown_records(library.archive) if found.archive else ():
+        version = f" {kind.version}" if kind.version else ""
+        yield Problem(
+            "note",
+            f"{title_of(kind.source)}{version} writes records that are not understood: {egress(kind.kind)}"
+            f" ({kind.count}), such as {egress(kind.sample)}",
+            "report it with the sample; update Backstory if there is a newer version",
+        )
 
 
 def _let_read(path: str) -> str:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
 
 from ...model import EventType, digest
-from ..base import About, Event
-from .content import blocks_of, raw_text, readable, string
-from .entry import Entry
-from .state import Call, State, Thread, remember
+from ..base import About, Event, Item
+from ..content import blocks_of, raw_text, readable
+from ..fields import text_of
+from .content import has_only_tags
+from .state import Call, Entry, State, Thread, remember
 from .usage import read_usage, usage_key
-
-__all__ = ["AGENT_TOOLS", "QUESTIONS", "is_synthetic", "read_answer"]
 
 AGENT_TOOLS = {"Task", "Agent"}
 # Tools whose answer is a person's.
@@ -38,7 +38,7 @@ def read_answer(entry: Entry, message: dict[str, Any], state: State) -> None:
 
 
 def is_synthetic(record: dict[str, Any], message: dict[str, Any]) -> bool:
-    """Whether Claude Code wrote the record in the model's name."""
+    """True when Claude Code wrote the record in the model's name."""
     return message.get("model") == _SYNTHETIC or record.get("isApiErrorMessage") is True
 
 
@@ -46,7 +46,7 @@ def _read_synthetic(entry: Entry, blocks: list[Any], message: dict[str, Any]) ->
     """Written by Claude Code in the model's name: an API error that ended the turn, or a stand-in for an answer."""
     text = readable(blocks)
     failed = entry.record.get("isApiErrorMessage") is True
-    if failed or string(message, "stop_reason") in _FINAL:
+    if failed or text_of(message, "stop_reason") in _FINAL:
         entry.add_stop("0", text, failed=failed or None)
     else:
         entry.add("0", EventType.RUNTIME, text)
@@ -58,7 +58,7 @@ def _read_message(entry: Entry, blocks: list[Any], message: dict[str, Any], stat
     if thread.message != (name := key.hex()):
         thread.message, thread.blocks, thread.usage, thread.counted = name, [], [], []
     _tell_usage(entry, message, key, state)
-    model = string(message, "model")
+    model = text_of(message, "model")
     events = []
     for number, block in enumerate(blocks):
         event = _read_block(entry, str(number), block, model, state)
@@ -67,7 +67,7 @@ def _read_message(entry: Entry, blocks: list[Any], message: dict[str, Any], stat
             if entry.record.get("isAbortedMidStream") is True:
                 event.extra = {"interrupted": True}
             events.append(event)
-    reason = string(message, "stop_reason")
+    reason = text_of(message, "stop_reason")
     state.end_turns |= reason == "end_turn"
     if events:
         _follow(thread, events[-1])
@@ -90,13 +90,14 @@ def _follow(thread: Thread, event: Event) -> None:
 
 
 def _tells_reasons(version: str | None) -> bool:
-    """Whether a message without a stop reason was cut off; before, and where nothing is known, it may be whole."""
+    """True when a message without a stop reason was cut off; in older versions, and where nothing is known, it may be
+    whole."""
     parts = (version or "").split(".")[:3]
     return len(parts) == 3 and all(map(str.isdecimal, parts)) and tuple(map(int, parts)) >= _STOP_REASONS_SINCE
 
 
 def _tell_usage(entry: Entry, message: dict[str, Any], key: bytes, state: State) -> None:
-    """Tokens are repeated in every record of a message, and may grow: told when there is something new."""
+    """Tokens are repeated in every record of a message, and may grow: yielded when they have changed."""
     usage = read_usage(message, entry.record, key)
     if usage is None:
         return
@@ -117,7 +118,7 @@ def _read_block(entry: Entry, part: str, block: Any, model: str | None, state: S
     if kind in _CALLS:
         return _read_call(entry, part, block, model, state)
     if kind.endswith("tool_result"):  # of tools that run on the server, in the same message
-        call_id = string(block, "tool_use_id")
+        call_id = text_of(block, "tool_use_id")
         call = entry.thread.calls.pop(call_id, None) if call_id else None
         return entry.add(
             part,
@@ -126,11 +127,11 @@ def _read_block(entry: Entry, part: str, block: Any, model: str | None, state: S
             tool=call.tool if call else None,
             call_id=call_id,
             originating_model=model,
-            failed="error" in (string(block.get("content"), "type") or ""),
+            failed="error" in (text_of(block.get("content"), "type") or ""),
         )
     type_, text = _plain_block(kind, block)
     # Since 2.1.100 or so every message begins with a thinking block that has a signature and no text; some models begin
-    # with an empty line. And what was told of this message is not told again.
+    # with an empty line. And events of this message are not yielded twice.
     if not text.strip() or not _is_new(entry, kind, text):
         return None
     return entry.add(part, type_, text, model=model)
@@ -154,7 +155,7 @@ def _plain_block(kind: str, block: dict[str, Any]) -> tuple[EventType, str]:
 
 
 def _read_call(entry: Entry, part: str, block: dict[str, Any], model: str | None, state: State) -> Event | None:
-    call_id, tool, arguments = string(block, "id"), string(block, "name") or "", block.get("input")
+    call_id, tool, arguments = text_of(block, "id"), text_of(block, "name") or "", block.get("input")
     if tool in AGENT_TOOLS:
         state.costs.agents = True
     if call_id and not _is_new(entry, "call", call_id):
@@ -192,14 +193,77 @@ def _complete(entry: Entry, response: Event, call: Call) -> None:
 def _call(tool: str, arguments: Any, model: str | None) -> Call:
     if tool not in AGENT_TOOLS or not isinstance(arguments, dict):
         return Call(tool, model)
-    prompt = string(arguments, "prompt")
-    return Call(tool, model, string(arguments, "description"), digest(prompt.strip()).hex() if prompt else None)
+    prompt = text_of(arguments, "prompt")
+    return Call(tool, model, text_of(arguments, "description"), digest(prompt.strip()).hex() if prompt else None)
 
 
 def _is_new(entry: Entry, kind: str, content: str) -> bool:
-    """Whether this block of the message was not told yet. (Nothing else is ever taken for a repetition.)"""
+    """True for a block of the message that was not yielded yet. (Nothing else is ever taken for a repetition.)"""
     mark = digest(kind, content).hex()
     if mark in entry.thread.blocks:
         return False
     entry.thread.blocks.append(mark)
     return True
+
+
+_COMMAND_TAGS = ("command-", "local-command-", "skill-format")
+_INJECTED_TAGS = (*_COMMAND_TAGS, "ide_", "system-reminder", "user-prompt-submit-hook")
+_INTERRUPTS = ("[Request interrupted by user]", "[Request interrupted by user for tool use]")
+_SAID = (EventType.ASSISTANT_RESPONSE, EventType.TOOL_CALL)
+
+
+# Exchanges. Where history asks what a person typed, an exchange begins with every user record that has text: also with
+# a compaction summary, a notification or a shell line. Left out are meta records, tool results, and records of slash
+# commands alone.
+
+
+def mark_user(entry: Entry, message: dict[str, Any], items: Iterable[Item]) -> None:
+    """`items` are those that the user record gave; the first that is no tool response stands for the record."""
+    text = _text(entry.record, message.get("content"))
+    if text is None:
+        return
+    spoken = (event for event in _own(entry, items) if event.type is not EventType.TOOL_RESPONSE)
+    begin_exchange(next(spoken, None) or entry.add("exchange", EventType.SYSTEM, text), text)
+
+
+def begin_exchange(event: Event, text: str) -> None:
+    event.exchange = "user"
+    event.user_text = text if text != event.text else None
+
+
+def mark_answers(entry: Entry, message: dict[str, Any], items: Iterable[Item]) -> None:
+    """`items` are those that the assistant record gave. Texts that Claude Code wrote in the model's name count, too."""
+    record = entry.record
+    if record.get("isMeta") is True:
+        return
+    stand_in = is_synthetic(record, message)
+    for event in _own(entry, items):
+        if event.type in _SAID or (stand_in and event.type is EventType.RUNTIME):
+            event.exchange = "assistant"
+
+
+def _own(entry: Entry, items: Iterable[Item]) -> Iterator[Event]:
+    """The events of the session; a record may also hold some of a subagent."""
+    return (item for item in items if isinstance(item, Event) and item.session == entry.thread.session)
+
+
+def _text(record: dict[str, Any], content: Any) -> str | None:
+    """The text of the record, if it begins an exchange."""
+    if record.get("isMeta") is True:
+        return None
+    if isinstance(content, str):
+        return content if content.strip() and not has_only_tags(content, _COMMAND_TAGS) else None
+    if not isinstance(content, list):
+        return None
+    spoken = [block for block in content if not isinstance(block, dict) or block.get("type") != "tool_result"]
+    if not spoken:
+        return None
+    texts = [block if isinstance(block, str) else text_of(block, "text") or "" for block in spoken]
+    if record.get("isCompactSummary") is True or any(map(_is_typed, texts)):
+        return readable(spoken)
+    return None
+
+
+def _is_typed(text: str) -> bool:
+    """True for a person's text among the blocks of a list: Claude Code puts others there, too."""
+    return bool(text.strip()) and text.strip() not in _INTERRUPTS and not has_only_tags(text, _INJECTED_TAGS)

@@ -7,15 +7,21 @@ from typing import Any
 
 from ...model import EventType, digest
 from ..base import About, Event, Item, TurnEnd
+from ..content import blocks_of, count_images, readable
+from ..fields import text_of
 from .answers import AGENT_TOOLS, QUESTIONS
 from .children import Children
-from .content import blocks_of, count_images, readable, string
-from .entry import Entry
-from .prompts import Part, Piece, is_assignment, is_hook_stop, is_summary, split_prompt
-from .results import exit_code_of, response_text
-from .state import Call, State, Thread, Waiting, remember
-
-__all__ = ["MACHINES", "add_pieces", "add_prompt", "add_waiting", "read_input"]
+from .content import (
+    Part,
+    Piece,
+    exit_code_of,
+    is_assignment,
+    is_hook_stop,
+    is_summary,
+    response_text,
+    split_prompt,
+)
+from .state import Call, Entry, State, Thread, Waiting, remember
 
 # Who speaks, where the record says (`promptSource`, `turnOrigin`, `origin.kind`). Other values are left open.
 _PEOPLE = {"human", "queued", "sdk", "typed"}
@@ -65,7 +71,7 @@ def _read_spoken(entry: Entry, spoken: list[Any], state: State) -> None:
         thread.ended = True
         return
     if not thread.started and not meta and (text.strip() if thread.child else is_assignment(text)):
-        pieces = [Piece(Part.PROMPT, text)]  # the task it was given, whatever it looks like
+        pieces = [Piece(Part.PROMPT, text)]  # the task it was given, even if it looks like a command
     else:
         pieces = [piece for block in spoken for piece in split_prompt(readable(block), typed=person)]
     typed = not meta and not _is_by_a_machine(record, thread)
@@ -82,8 +88,8 @@ def _read_spoken(entry: Entry, spoken: list[Any], state: State) -> None:
 
 
 def _speakers(record: dict[str, Any]) -> set[str | None]:
-    """Who speaks, in the record's own words."""
-    return {string(record, "turnOrigin"), string(record.get("origin"), "kind"), string(record, "promptSource")}
+    """The speaker, by the record's own fields."""
+    return {text_of(record, "turnOrigin"), text_of(record.get("origin"), "kind"), text_of(record, "promptSource")}
 
 
 def _is_by_a_person(record: dict[str, Any]) -> bool:
@@ -92,7 +98,7 @@ def _is_by_a_person(record: dict[str, Any]) -> bool:
 
 def _is_by_a_machine(record: dict[str, Any], thread: Thread) -> bool:
     unseen = record.get("isVisibleInTranscriptOnly") is True  # by the model, that is
-    if unseen or record.get("promptSource") == "system" or string(record, "sourceToolUseID"):
+    if unseen or record.get("promptSource") == "system" or text_of(record, "sourceToolUseID"):
         return True
     # Subagents are spoken to by machines: that is their conversation.
     return not thread.child and not _speakers(record).isdisjoint(MACHINES)
@@ -109,7 +115,7 @@ def _wait(entry: Entry, pieces: list[Piece], state: State, *, meta: bool) -> Non
                 waiting.expanded |= part is Part.PROMPT
             state.waiting = waiting
         elif part is Part.SHELL or (part is Part.COMMAND and text[1:].partition(" ")[0] not in _CLIENT_COMMANDS):
-            stamp = string(entry.record, "timestamp")
+            stamp = text_of(entry.record, "timestamp")
             waiting = Waiting(entry.identity, text, stamp, part is Part.SHELL)
             state.waiting = None if meta else waiting
 
@@ -157,7 +163,7 @@ def add_prompt(entry: Entry, text: str, *, queued: bool, images: int = 0) -> Eve
 
 def _add_response(entry: Entry, part: str, block: dict[str, Any], children: Children, folder: Path) -> None:
     thread, result = entry.thread, entry.record.get("toolUseResult")
-    call_id = string(block, "tool_use_id") or string(entry.record, "sourceToolUseID")
+    call_id = text_of(block, "tool_use_id") or text_of(entry.record, "sourceToolUseID")
     call = thread.calls.pop(call_id, None) if call_id else None
     text = response_text(block, result, folder)
     failed = block.get("is_error") is True
@@ -179,7 +185,7 @@ def _add_response(entry: Entry, part: str, block: dict[str, Any], children: Chil
     if child:
         if about := children.link(child, call_id, call.title if call else None):
             entry.items.append(about)
-        if children.is_inline(child) and string(result, "status") != "async_launched" and not failed:
+        if children.is_inline(child) and text_of(result, "status") != "async_launched" and not failed:
             answer = readable(result.get("content")) if isinstance(result, dict) else ""
             _end_child(entry, part, children.thread(child), answer.strip() or text.strip())
 
@@ -198,7 +204,7 @@ def _end_child(entry: Entry, part: str, child: Thread, answer: str) -> None:
 
 def _child_of(call: Call | None, call_id: str | None, result: Any, children: Children) -> str | None:
     """The subagent that a response is of."""
-    if agent := string(result, "agentId"):
+    if agent := text_of(result, "agentId"):
         return children.session_of(agent)
     return children.started_by(call_id) if call_id and call and call.tool in AGENT_TOOLS else None
 
@@ -226,5 +232,5 @@ def _facts(
 def _waited_for_permission(record: dict[str, Any], timed: bool) -> bool:
     """A person decided, and it is known which part of the time was theirs: all of it where the tool did not run."""
     permission = record.get("permissionDecision")
-    by_person = (string(permission, "source") or "").startswith("user")
-    return by_person and (timed or string(permission, "decision") == "reject")
+    by_person = (text_of(permission, "source") or "").startswith("user")
+    return by_person and (timed or text_of(permission, "decision") == "reject")

@@ -1,4 +1,4 @@
-"""What becomes of every record type, `system` subtype and attachment type: one line each.
+"""The tables of record types, `system` subtypes and attachment types: how each is read, one line each.
 
 Conversation (`user`, `assistant`, queued prompts), titles and links have code of their own in the parser; the tables
 name the rest. What stands in no table is not known yet and is kept whole, as an `unknown` event.
@@ -10,15 +10,13 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ...model import EventType
-from .content import raw_text, readable
-
-__all__ = ["ATTACHMENTS", "SKIPPED_ATTACHMENTS", "SKIPPED_RECORDS", "SKIPPED_SUBTYPES", "SUBTYPES", "TITLES", "Reading"]
+from ..content import raw_text, readable
 
 Table = dict[str, Any]
 
 
 class Reading(NamedTuple):
-    """How a record is told: as which event, with which text (blank: not at all)."""
+    """The event a record becomes, and its text (blank: no event)."""
 
     type: EventType
     text: Callable[[Table], str]
@@ -36,10 +34,10 @@ def _error(record: Table) -> str:
     if isinstance(error, dict):
         nested = error.get("error")
         inner = nested.get("error", nested) if isinstance(nested, dict) else {}
-        told = (
+        message = (
             error.get("formatted") or error.get("message") or (inner.get("message") if isinstance(inner, dict) else "")
         )
-        error = told or raw_text(error)
+        error = message or raw_text(error)
     text = f"API error: {readable(error)}" if error else _field("content")(record)
     attempt, limit = record.get("retryAttempt"), record.get("maxRetries")
     return f"{text} (attempt {attempt} of {limit})" if text and isinstance(attempt, int) and attempt else text
@@ -52,8 +50,8 @@ def _refusal(record: Table) -> str:
 
 
 def _hook(*names: str) -> Callable[[Table], str]:
-    told = _field(*names)
-    return lambda table: f"{table.get('hookName') or 'hook'}: {text}" if (text := told(table)) else ""
+    texts = _field(*names)
+    return lambda table: f"{table.get('hookName') or 'hook'}: {text}" if (text := texts(table)) else ""
 
 
 def _blocking(table: Table) -> str:
@@ -72,8 +70,8 @@ def _file(table: Table) -> str:
 
 
 def _goal(table: Table) -> str:
-    """A goal that was reached. One that was not is told by the hook that kept the agent going, one that was set or
-    cleared by the command."""
+    """A goal that was reached. For one that was not, the hook that kept the agent going has an event; for one that
+    was set or cleared, the command."""
     reached = table.get("met") is True and table.get("sentinel") is not True
     return f"goal met: {_field('condition', 'reason')(table)}" if reached else ""
 
@@ -87,9 +85,8 @@ def _diagnostics(table: Table) -> str:
 
 
 def _each(name: str, *fields: str) -> Callable[[Table], str]:
-    told = _field(*fields)
-
-    return lambda table: "\n\n".join(filter(None, map(told, _tables(table.get(name)))))
+    texts = _field(*fields)
+    return lambda table: "\n\n".join(filter(None, map(texts, _tables(table.get(name)))))
 
 
 def _tables(items: Any) -> list[Table]:
@@ -105,7 +102,7 @@ TITLES: dict[str, tuple[str, int]] = {
     "ai-title": ("aiTitle", 2),
 }
 
-# Record types without anything to tell, with the reason.
+# Record types that give no event, with the reason.
 SKIPPED_RECORDS: dict[str, str] = {
     "agent-color": "how the prompt looks",
     "agent-setting": "which agent definition is in use",
@@ -188,7 +185,7 @@ ATTACHMENTS: dict[str, Reading] = {
     "task_status": Reading(SYSTEM, _field("description", "status", "deltaSummary")),
     "teammate_mailbox": Reading(SYSTEM, _each("messages", "from", "text")),
 }
-_CONTEXT = "the surroundings as the agent is told of them in every session: folder, model, date, git status"
+_CONTEXT = "the surroundings as the agent sees them in every session: folder, model, date, git status"
 _LISTING = "lists what is available, thousands of words in every session that nobody said"
 _MODE = "mode switch"
 _REMINDER = "repeats what the transcript has, to remind the agent"

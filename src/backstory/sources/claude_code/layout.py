@@ -1,4 +1,4 @@
-"""Where things are on disk, and which session a file belongs to by its place.
+"""The files of Claude Code on disk, and the session that each belongs to by its place.
 
     projects/<slug>/<session>.jsonl                                a session
     projects/<slug>/<session>/subagents/**/agent-<id>.jsonl        its subagents (workflows nest folders)
@@ -12,7 +12,7 @@ A subagent's session is `<session>/agent-<id>`: agent ids are short and only uni
 A session that changes its working directory goes on in the folder of the new one, under the same id.
 
 Left aside: `history.jsonl` beside `projects` keeps the prompts of transcripts that were purged, without their answers
-and without the ids by which they could be told from those that were read while the transcripts were there.
+and without the ids by which they could be distinguished from those that were read while the transcripts were there.
 """
 
 from __future__ import annotations
@@ -21,20 +21,7 @@ import os
 import re
 import time
 from collections.abc import Mapping
-from functools import lru_cache
 from pathlib import Path
-
-__all__ = [
-    "agent_id",
-    "agent_session",
-    "desktop_session",
-    "find_agent",
-    "is_helper",
-    "is_transcript_name",
-    "parts_of",
-    "roots_of",
-    "session_folder",
-]
 
 DESKTOP = "local-agent-mode-sessions"
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
@@ -60,11 +47,11 @@ def roots_of(home: Path, environ: Mapping[str, str]) -> list[Path]:
 
 
 def is_transcript_name(path: Path) -> bool:
-    """Whether a path may be a transcript, by its name alone."""
+    """True for a path that may be a transcript, by its name alone."""
     parts = path.parts
     if "tool-results" in parts:
         return False
-    if path.suffix == ".json":  # a session exported as one document; its beginning tells
+    if path.suffix == ".json":  # a session exported as one document, or any other: `describe` decides
         return not path.name.endswith((".meta.json", "-index.json")) and DESKTOP not in parts
     if path.suffix != ".jsonl" or path.name in _NOT_TRANSCRIPTS:
         return False
@@ -106,29 +93,49 @@ def session_folder(path: Path) -> Path:
     return path.with_suffix("")
 
 
-def parts_of(path: Path) -> list[Path]:
-    """The same session's transcript or folder: this one, and those below the other working directories it was in."""
-    projects = path.parent.parent
-    if projects.name != "projects":
-        return [path]
-    slugs = _slugs_by_name(projects, _moment()).get(path.name, ())
-    if path.parent.name not in slugs and path.exists():  # written since they were listed
-        _slugs_by_name.cache_clear()
-        slugs = _slugs_by_name(projects, _moment()).get(path.name, ())
-    return [path, *(projects / slug / path.name for slug in sorted(slugs) if slug != path.parent.name)]
+class Projects:
+    """The folders of projects, listed once for many transcripts: looking for each transcript in each folder would take
+    the square of their number."""
+
+    def __init__(self) -> None:
+        self._listings: dict[Path, tuple[float, dict[str, list[str]]]] = {}
+        """By folder of projects: the time it was listed, and the slugs that hold each name."""
+
+    def parts_of(self, path: Path) -> list[Path]:
+        """The session's transcript or folder: this one, and those below the other working directories it was in."""
+        projects = path.parent.parent
+        if projects.name != "projects":
+            return [path]
+        slugs = self._slugs(projects, path.name)
+        if path.parent.name not in slugs and path.exists():  # written since they were listed
+            del self._listings[projects]
+            slugs = self._slugs(projects, path.name)
+        return [path, *(projects / slug / path.name for slug in sorted(slugs) if slug != path.parent.name)]
+
+    def find_agent(self, folder: Path, agent: str) -> Path | None:
+        """The transcript of a subagent, if it has one of its own."""
+        if not _AGENT_ID.fullmatch(agent):  # it comes from a record: it may not lead anywhere else
+            return None
+        name = f"agent-{agent}.jsonl"
+        for place in self.parts_of(folder):
+            for path in (place / "subagents" / name, place.parent / name):
+                if path.is_file():
+                    return path
+            for path in (place / "subagents").glob(f"*/**/{name}"):
+                return path
+        return None
+
+    def _slugs(self, projects: Path, name: str) -> list[str]:
+        now = time.monotonic()
+        listed, found = self._listings.get(projects, (0.0, None))
+        if found is None or now - listed > _LISTING_SECONDS:
+            found = _slugs_by_name(projects)
+            self._listings[projects] = (now, found)
+        return found.get(name, [])
 
 
-def _moment() -> int:
-    return int(time.monotonic() / _LISTING_SECONDS)
-
-
-@lru_cache(maxsize=4)
-def _slugs_by_name(projects: Path, moment: int) -> dict[str, list[str]]:
-    """The folders of projects that hold a session's transcript or folder, by its name.
-
-    Listed once for many transcripts (`moment` lets it grow old): asking every folder for every transcript would take
-    the square of their number.
-    """
+def _slugs_by_name(projects: Path) -> dict[str, list[str]]:
+    """The folders of projects that hold a session's transcript or folder, by its name."""
     found: dict[str, list[str]] = {}
     try:
         slugs = os.listdir(projects)  # noqa: PTH208 - names are all that is needed, of thousands
@@ -142,17 +149,3 @@ def _slugs_by_name(projects: Path, moment: int) -> dict[str, list[str]]:
         for name in names:
             found.setdefault(name, []).append(slug)
     return found
-
-
-def find_agent(folder: Path, agent: str) -> Path | None:
-    """The transcript of a subagent, if it has one of its own."""
-    if not _AGENT_ID.fullmatch(agent):  # it comes from a record: it may not lead anywhere else
-        return None
-    name = f"agent-{agent}.jsonl"
-    for place in parts_of(folder):
-        for path in (place / "subagents" / name, place.parent / name):
-            if path.is_file():
-                return path
-        for path in (place / "subagents").glob(f"*/**/{name}"):
-            return path
-    return None

@@ -10,21 +10,16 @@ import msgspec
 
 from ...model import EventType, digest
 from ..base import About, Event, Item, Transcript, TurnEnd
-from .answers import is_synthetic, read_answer
-from .children import Children
-from .content import count_images, readable, string
-from .entry import Entry
-from .exchanges import begin_exchange, mark_answers, mark_user
-from .helpers import displaced_records
+from ..content import count_images, readable
+from ..fields import text_of
+from .answers import begin_exchange, is_synthetic, mark_answers, mark_user, read_answer
+from .children import Children, displaced_records, read_sidecar
+from .content import Part, is_notification, is_slash_command, split_prompt
 from .inputs import MACHINES, add_pieces, add_prompt, add_waiting, read_input
 from .kinds import ATTACHMENTS, SKIPPED_ATTACHMENTS, SKIPPED_RECORDS, SKIPPED_SUBTYPES, SUBTYPES, TITLES, Reading
-from .layout import agent_id, session_folder
-from .prompts import Part, is_notification, is_slash_command, split_prompt
-from .sidecars import read_sidecar
-from .state import State, Thread, remember
+from .layout import Projects, agent_id, session_folder
+from .state import Entry, State, Thread, remember
 from .usage import usage_key
-
-__all__ = ["ClaudeCodeParser"]
 
 _MAX_SUMMARIES = 64
 _MAX_TWINS = 4096
@@ -40,7 +35,7 @@ _FACTS = {
 
 
 class ClaudeCodeParser:
-    def __init__(self, transcript: Transcript, state: dict[str, Any] | None) -> None:
+    def __init__(self, transcript: Transcript, state: dict[str, Any] | None, projects: Projects) -> None:
         path, parent = transcript.path, transcript.parent
         if state is None:
             self._state = State(main=Thread(child=parent is not None))
@@ -52,8 +47,8 @@ class ClaudeCodeParser:
         self._folder = session_folder(path)
         if agent_id(path) and parent and self._folder == path.with_suffix(""):
             self._folder = path.with_name(parent)  # before 2.0.60 or so subagents lay beside their session
-        self._children = Children(self._state, transcript.session, parent or transcript.session, self._folder)
-        self._displaced = displaced_records(self._folder) if parent is None else {}
+        self._children = Children(self._state, transcript.session, parent or transcript.session, self._folder, projects)
+        self._displaced = displaced_records(self._folder, projects) if parent is None else {}
         self._handlers = {
             "cost-state": self._read_costs,
             "queue-operation": self._read_queue,
@@ -68,8 +63,8 @@ class ClaudeCodeParser:
     def parse(self, record: Any) -> Iterable[Item]:
         if type(record) is not dict:
             raise ValueError(f"not a JSON object but {type(record).__name__}")
-        kind = string(record, "type") or ""
-        if kind == "progress":  # half of all records: ticks of hooks and commands, whose outcome is told elsewhere
+        kind = text_of(record, "type") or ""
+        if kind == "progress":  # half of all records: ticks of hooks and commands, whose outcome stands elsewhere
             data = record.get("data")
             if type(data) is dict and data.get("type") == "agent_progress":
                 return self._read_nested(record, data)
@@ -100,10 +95,10 @@ class ClaudeCodeParser:
     # ---- the conversation
 
     def _recover(self, record: dict[str, Any]) -> list[Item]:
-        """What should stand before this record, and stands in another file (see `helpers`)."""
+        """The records that belong before this one, and stand in another file (`displaced_records`)."""
         items: list[Item] = []
         for name in ("parentUuid", "logicalParentUuid"):
-            lost = self._displaced.pop(string(record, name) or "", None)
+            lost = self._displaced.pop(text_of(record, name) or "", None)
             if lost and lost["uuid"] not in self._state.recovered:
                 self._state.recovered.append(lost["uuid"])
                 items += self._recover(lost)
@@ -160,16 +155,16 @@ class ClaudeCodeParser:
         return self._in_folder and thread is self._state.main
 
     def _identity(self, record: dict[str, Any], thread: Thread) -> str:
-        """What names the record in every copy: its uuid, else all it says and the how-manieth it is to say so."""
+        """The identity of the record in every copy: its uuid, else its content and the count of equal ones so far."""
         state = self._state
-        if uuid := string(record, "uuid"):
+        if uuid := text_of(record, "uuid"):
             if thread is state.main:
                 state.leaves.append(uuid)
                 if len(state.leaves) > 2 * _LEAVES:
                     del state.leaves[:_LEAVES]
             return uuid
         said = {name: value for name, value in record.items() if name not in ("sessionId", "session_id")}
-        instant = string(record, "timestamp") or self._session
+        instant = text_of(record, "timestamp") or self._session
         mark = digest(instant, json.dumps(said, sort_keys=True)).hex()
         if instant != state.instant:
             state.instant, state.twins = instant, {}
@@ -178,7 +173,7 @@ class ClaudeCodeParser:
         return f"{mark} {count}"
 
     def _tell_about(self, record: dict[str, Any], thread: Thread, items: list[Item]) -> None:
-        """Where and with what the session goes on, when that has changed."""
+        """The folder, branch and version of the session, when they have changed."""
         state = self._state
         news: dict[str, Any] = {}
         if (cwd := record.get("cwd")) != thread.cwd and isinstance(cwd, str) and cwd:
@@ -194,12 +189,12 @@ class ClaudeCodeParser:
         if (slug := record.get("slug")) != thread.slug and isinstance(slug, str) and slug:
             thread.slug = news["slug"] = slug
         if "forkedFrom" in record and thread is state.main:
-            fork = string(record["forkedFrom"], "sessionId")
+            fork = text_of(record["forkedFrom"], "sessionId")
             if fork and fork != state.forked_from:
                 state.forked_from = news["forked_from"] = fork
         if news:
             items.append(About(session=thread.session, **news))
-        if state.summaries and (summary := state.summaries.pop(string(record, "uuid") or "", None)):
+        if state.summaries and (summary := state.summaries.pop(text_of(record, "uuid") or "", None)):
             items.append(About(title=summary, title_rank=1, summary=summary))
 
     def _absorbed(self) -> list[Item]:
@@ -218,14 +213,14 @@ class ClaudeCodeParser:
         return items
 
     def _go_on(self, record: dict[str, Any], message: dict[str, Any], items: list[Item]) -> None:
-        """A message of the model begins: what it answers, where that could not be told before."""
+        """A message of the model begins: the prompts it answers, where that was not known before."""
         if is_synthetic(record, message):
             self._state.waiting = None
         else:
             items += add_waiting(self._state)
 
     def _read_system(self, entry: Entry) -> None:
-        record, subtype = entry.record, string(entry.record, "subtype") or ""
+        record, subtype = entry.record, text_of(entry.record, "subtype") or ""
         if subtype == "local_command":
             pieces = split_prompt(readable(record.get("content")))
             if self._state.waiting and any(piece.part is Part.OUTPUT for piece in pieces):
@@ -243,7 +238,7 @@ class ClaudeCodeParser:
 
     def _read_attachment(self, entry: Entry) -> None:
         attachment: Any = entry.record.get("attachment")
-        kind = string(attachment, "type") or ""
+        kind = text_of(attachment, "type") or ""
         if kind == "queued_command":
             self._read_queued(entry, attachment)
         elif reading := ATTACHMENTS.get(kind):
@@ -257,7 +252,7 @@ class ClaudeCodeParser:
         if not self._state.queue.attach(text):
             return
         typed = attachment.get("commandMode") in (None, "prompt") and attachment.get("isMeta") is not True
-        typed = typed and string(attachment.get("origin"), "kind") not in MACHINES
+        typed = typed and text_of(attachment.get("origin"), "kind") not in MACHINES
         images, before = count_images(prompt), len(entry.items)
         add_pieces(entry, split_prompt(text), typed=typed, queued=True, images=images)
         if self._has_exchanges(entry.thread) and not is_slash_command(text):
@@ -283,11 +278,11 @@ class ClaudeCodeParser:
 
     def _read_nested(self, record: dict[str, Any], data: dict[str, Any]) -> Iterable[Item]:
         """A subagent's record, repeated while it runs: the subagent's, not the session's."""
-        agent, inner = string(data, "agentId"), data.get("message")
+        agent, inner = text_of(data, "agentId"), data.get("message")
         if not agent or not isinstance(inner, dict):
             return ()
         items: list[Item] = []
-        session, call_id = self._children.session_of(agent), string(record, "parentToolUseID")
+        session, call_id = self._children.session_of(agent), text_of(record, "parentToolUseID")
         call = self._state.main.calls.get(call_id) if call_id else None
         if about := self._children.link(session, call_id, call.title if call else None):
             items.append(about)
@@ -302,7 +297,7 @@ class ClaudeCodeParser:
 
     def _read_title(self, record: dict[str, Any]) -> Iterable[Item]:
         field, rank = TITLES[record["type"]]
-        title = (string(record, field) or "").strip()
+        title = (text_of(record, field) or "").strip()
         return (About(title=title, title_rank=rank),) if title and self._is_news(rank, title) else ()
 
     def _is_news(self, rank: int, title: str) -> bool:
@@ -315,7 +310,7 @@ class ClaudeCodeParser:
     def _read_summary(self, record: dict[str, Any]) -> Iterable[Item]:
         """The summary of a conversation, named by its last record. Old versions wrote those of other sessions, too; one
         that names no record can only be of this one."""
-        summary, leaf = string(record, "summary"), string(record, "leafUuid")
+        summary, leaf = text_of(record, "summary"), text_of(record, "leafUuid")
         if isinstance(record.get("message"), dict):  # what a compaction left, in transcripts of other tools
             items: list[Item] = []
             entry = Entry(record, self._state.main, self._identity(record, self._state.main), items)

@@ -1,4 +1,4 @@
-"""The source: finds Claude Code's transcripts and tells what each is before it is read."""
+"""The source: finds Claude Code's transcripts and describes each before it is read."""
 
 from __future__ import annotations
 
@@ -12,24 +12,22 @@ import msgspec
 from msgspec import Struct
 
 from ...model import parse_time
-from ..base import Lookup, Parser, Transcript
-from .content import readable
-from .helpers import HelperParser, holds_displaced
+from ..base import Lookup, Parser, Source, Transcript
+from ..content import readable
+from .children import HelperParser, holds_displaced
+from .content import Part, split_prompt
 from .kinds import SKIPPED_RECORDS, TITLES
 from .layout import (
+    Projects,
     agent_id,
     agent_session,
     desktop_session,
     is_helper,
     is_session_id,
     is_transcript_name,
-    parts_of,
     roots_of,
     session_folder,
 )
-from .prompts import Part, split_prompt
-
-__all__ = ["ClaudeCode"]
 
 _NAME = "claude-code"
 # A first record of more than this (a pasted book) leaves a file without family, which only matters if it is forked.
@@ -45,8 +43,11 @@ _ASKED = (Part.PROMPT, Part.TASK, Part.SHELL)
 _PROBES = {"/usage", "/status", "/cost", "/exit", "/quit"}
 
 
-class ClaudeCode:
+class ClaudeCode(Source):
     name = _NAME
+
+    def __init__(self) -> None:
+        self._projects = Projects()
 
     def roots(self, home: Path, environ: Mapping[str, str]) -> list[Path]:
         return roots_of(home, environ)
@@ -65,7 +66,7 @@ class ClaudeCode:
         family = str(first.opening.get("uuid") or session)
         if desktop_session(path):  # one conversation of the app goes on over several transcripts
             family = session
-        elif parent is None and (earlier := _earliest_part(path)):
+        elif parent is None and (earlier := _earliest_part(self._projects.parts_of(path))):
             family = str(earlier.get("uuid") or session)
         helps = is_helper(path)
         copied = first.is_copy or parent is not None or helps
@@ -87,10 +88,10 @@ class ClaudeCode:
     def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
         if is_helper(transcript.path):
             return HelperParser()
-        # Whoever only asks whether there is anything new does not need it.
+        # Looking for new transcripts does not need the parser.
         from .parser import ClaudeCodeParser
 
-        return ClaudeCodeParser(transcript, state)
+        return ClaudeCodeParser(transcript, state, self._projects)
 
     def skips(self, line: bytes) -> bool:
         """Bookkeeping, which is most of the bytes that Claude Code writes since 2.1.300 or so.
@@ -121,7 +122,7 @@ class _Export(Struct):
 
 
 class _First:
-    """What the beginning of a transcript tells."""
+    """The beginning of a transcript: its session, its opening record, the session it was forked from."""
 
     def __init__(self, path: Path, head: bytes) -> None:
         self.ours = False
@@ -151,8 +152,8 @@ class _First:
 
     @property
     def is_copy(self) -> bool:
-        """Whether it says that its opening is a copy of another session's, or shows it: what Claude Code wrote above
-        the opening when it began the file is later than the opening."""
+        """True when the opening is a copy of another session's, by its own fields or by its time: what Claude Code
+        wrote above the opening when it began the file is later than the opening."""
         is_background = self.opening.get("sessionKind") == "bg"
         return self.forked_from is not None or is_background or 0 < _time(self.opening) < self._prepared
 
@@ -181,7 +182,7 @@ def _decoded(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
 
 
 def _is_ours(record: dict[str, Any]) -> bool:
-    """Other agents write JSON lines too, some with the same types: what tells is how a message is written."""
+    """Other agents write JSON lines too, some with the same types: the shape of a message decides."""
     kind = record.get("type")
     if kind in ("user", "assistant"):
         message = record.get("message")
@@ -216,9 +217,8 @@ def _identity(path: Path, first: _First) -> tuple[str, str | None]:
     return agent_session(root, agent), root
 
 
-def _earliest_part(path: Path) -> dict[str, Any] | None:
+def _earliest_part(parts: list[Path]) -> dict[str, Any] | None:
     """The opening record of the part that began first, when the session stands in the folders of several projects."""
-    parts = parts_of(path)
     if len(parts) == 1:
         return None
     openings = [_First(part, b"").opening for part in parts]

@@ -1,16 +1,16 @@
-"""What the parser remembers between two reads of a growing transcript: everything bounded, all of it JSON."""
+"""The state of a parser between two reads of a growing transcript: everything bounded, all of it JSON."""
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from msgspec import Struct, field
 
-from ..base import Event
-from .costs import Costs
-from .queue import PromptQueue
-
-__all__ = ["Call", "State", "Thread", "Waiting", "remember"]
+from ...model import EventType, digest, parse_time
+from ..base import Event, Item, TurnEnd
+from ..content import raw_text, readable
+from .content import is_notification
+from .usage import Costs
 
 _V = TypeVar("_V")
 
@@ -23,7 +23,7 @@ class Call(Struct, array_like=True):
     title: str | None = None
     """Calls that start an agent: what it is to do, in a few words."""
     prompt: str | None = None
-    """The same calls: the digest of the agent's prompt, by which old transcripts tell which agent it started."""
+    """The same calls: the digest of the agent's prompt, which identifies the agent it started in old transcripts."""
 
 
 class Waiting(Struct, omit_defaults=True):
@@ -42,7 +42,7 @@ class Waiting(Struct, omit_defaults=True):
 
     @property
     def is_prompt(self) -> bool:
-        """Whether the model's next message answers it."""
+        """True when the model's next message answers it."""
         return self.shell or self.expanded or self.begun or not self.printed
 
 
@@ -77,12 +77,117 @@ class Thread(Struct, omit_defaults=True):
     blocks: list[str] = []
     """Digests of its blocks so far."""
     usage: list[int] = []
-    """Its tokens as last told."""
+    """Its tokens as last yielded."""
     counted: list[int] = []
     """Its tokens as far as `Costs` has them."""
     calls: dict[str, Call] = {}
     early: dict[str, Event] = {}
-    """Tool responses that were written before their call, as they were told without it."""
+    """Tool responses that were written before their call, as they were yielded without it."""
+
+
+_LIMIT = 64
+
+
+class Queued(Struct, array_like=True):
+    text: str
+    typed: str
+    """The time of typing, as the record has it: part of its identity."""
+    absorbed: str = ""
+    """The time at which the agent got it."""
+
+
+class PromptQueue(Struct):
+    """The prompts a person typed while the agent was busy.
+
+    `queue-operation` records say what happens to them: `enqueue` (with the text), then one of
+    - `dequeue`: submitted when the agent was done; the user record that follows carries the text;
+    - `remove`: handed to the agent between two tool calls. Since about 2.1.75 a `queued_command` attachment follows and
+      carries the text, mostly before the agent goes on. Before, nothing does: the prompt stands nowhere but in its
+      `enqueue`, though the agent answers it. A user record with `queueTranscriptOnly` may repeat it;
+    - `popAll`: taken back by the person to be edited.
+    A prompt that never left the queue was never seen by the agent: it is none.
+    """
+
+    waiting: list[Queued] = []
+    absorbed: list[Queued] = []
+    """Handed to the agent; whether a record of their own follows shows when the agent goes on."""
+    yielded: list[str] = []
+    """Digests of prompts that were yielded without an attachment of their own, which may come late."""
+    attached: list[str] = []
+    """Digests of prompts that came as an attachment, which a user record may repeat."""
+    submitted: str | None = None
+
+    def apply(self, record: dict[str, Any]) -> None:
+        operation = record.get("operation")
+        text = readable(record.get("content")).strip()
+        stamp = str(record.get("timestamp") or "")
+        if operation == "enqueue":
+            if text:
+                self.waiting = [*self.waiting[1 - _LIMIT :], Queued(text, stamp)]
+        elif operation == "remove":
+            if item := self._take(text):
+                item.absorbed = stamp
+                self.absorbed = [*self.absorbed[1 - _LIMIT :], item]
+        elif operation == "dequeue":
+            item = self._take(text)
+            self.submitted = item.text if item else None
+        elif operation == "popAll":
+            self.waiting = []
+
+    def claim(self, text: str) -> bool:
+        """A record carries this prompt: whether it came out of the queue, which forgets it."""
+        text = text.strip()
+        if self.submitted == text:
+            self.submitted = None
+            return True
+        for items in (self.absorbed, self.waiting):
+            for position, item in enumerate(items):
+                if item.text == text:
+                    del items[position]
+                    return True
+        return False
+
+    def drain(self) -> list[Queued]:
+        """The prompts the agent got that no record of their own followed."""
+        items, self.absorbed = self.absorbed, []
+        if items:
+            self.yielded = [*self.yielded, *(_mark(item.text) for item in items)][-_LIMIT:]
+        return items
+
+    def attach(self, text: str) -> bool:
+        """A prompt arrives as an attachment: True if it is new, False if it was yielded already without it."""
+        if not self.claim(text) and _cross_off(self.yielded, text):
+            return False
+        self.attached = [*self.attached, _mark(text)][-_LIMIT:]
+        return True
+
+    def repeat(self, text: str) -> bool:
+        """A user record repeats a prompt that went through the queue, for the transcript alone: whether it is new."""
+        if _cross_off(self.attached, text) or _mark(text) in self.yielded:
+            return False
+        self.claim(text)
+        self.yielded = [*self.yielded, _mark(text)][-_LIMIT:]
+        return True
+
+    def _take(self, text: str) -> Queued | None:
+        """The item with this text. Records mostly do not say which: then people go before background tasks."""
+        position = next((n for n, item in enumerate(self.waiting) if item.text == text), None)
+        if position is None and not text:
+            typed = (n for n, item in enumerate(self.waiting) if not is_notification(item.text))
+            position = next(typed, 0 if self.waiting else None)
+        return None if position is None else self.waiting.pop(position)
+
+
+def _mark(text: str) -> str:
+    return digest(text.strip()).hex()
+
+
+def _cross_off(marks: list[str], text: str) -> bool:
+    """True if the text is among the marks, which holds once."""
+    if (mark := _mark(text)) not in marks:
+        return False
+    marks.remove(mark)
+    return True
 
 
 class State(Struct, omit_defaults=True):
@@ -90,7 +195,7 @@ class State(Struct, omit_defaults=True):
     children: dict[str, Thread] = {}
     """Subagents whose records are part of this file."""
     agents: dict[str, str] = {}
-    """Agents this session started, told once each, with their call."""
+    """Agents this session started, yielded once each, with their call."""
     chains: dict[str, str] = {}
     """Record uuids of subagents in old transcripts, which name no agent, with the first record of their chain."""
     plain: bool = False
@@ -101,7 +206,7 @@ class State(Struct, omit_defaults=True):
     queue: PromptQueue = field(default_factory=PromptQueue)
     costs: Costs = field(default_factory=Costs)
     titles: dict[str, str] = {}
-    """The title last told, by rank."""
+    """The title last yielded, by rank."""
     summaries: dict[str, str] = {}
     """Summaries whose conversation has not been met, by the last record of it."""
     leaves: list[str] = []
@@ -110,7 +215,7 @@ class State(Struct, omit_defaults=True):
     forked_from: str | None = None
     link: str = ""
     twins: dict[str, int] = {}
-    """How often a record without uuid was seen, by its digest, within the same instant."""
+    """The count of equal records without uuid, by their digest, within the same instant."""
     instant: str = ""
 
 
@@ -120,3 +225,46 @@ def remember(table: dict[str, _V], key: str, value: _V, limit: int) -> None:
     table[key] = value
     if len(table) > limit:
         del table[next(iter(table))]
+
+
+class Entry:
+    """One record being read: its thread, its time and the items it gives."""
+
+    __slots__ = ("identity", "items", "record", "thread", "ts")
+
+    def __init__(self, record: dict[str, Any], thread: Thread, identity: str, items: list[Item]) -> None:
+        self.record = record
+        self.thread = thread
+        self.identity = identity
+        """The record's uuid, which copies keep, or what stands in for it."""
+        self.items = items
+        self.ts = parse_time(record.get("timestamp"))
+
+    def add(self, part: str, kind: EventType, text: str, **more: Any) -> Event:
+        """An event for a part of the record; the part's name makes it unique and does not depend on other parts."""
+        event = Event(
+            uid=digest("claude-code", self.identity, part),
+            type=kind,
+            text=text,
+            ts=self.ts,
+            session=self.thread.session,
+            cwd=self.thread.cwd,
+            **more,
+        )
+        self.items.append(event)
+        return event
+
+    def add_unknown(self) -> None:
+        self.add("raw", EventType.UNKNOWN, raw_text(self.record))
+
+    def add_stop(self, part: str, text: str, **more: Any) -> None:
+        """Something other than an answer that stops the agent. After an answer that ended the turn there is nothing
+        left to stop, and the answer stays the end."""
+        self.add(part, EventType.RUNTIME, text, ends_turn=not self.thread.ended, **more)
+        self.thread.ended = True
+
+    def end_turn(self) -> None:
+        """The record says that the turn is over; it can only mean one in which the agent did something."""
+        if self.thread.answered:
+            self.items.append(TurnEnd(session=self.thread.session))
+            self.thread.ended = True

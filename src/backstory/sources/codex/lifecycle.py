@@ -1,32 +1,19 @@
-"""What frames the conversation: whose session it is, where turns begin and end, what the runtime noted."""
+"""The frame of the conversation: session headers, the beginning and end of turns, tokens, notes of the runtime."""
 
 from __future__ import annotations
 
+import re
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
 from ...model import EventType, digest
-from ..base import About, Event, Item, TurnEnd
-from .fields import Payload, mapping_of, text_of
+from ..base import About, Event, Item, TurnEnd, Usage
+from ..fields import Payload, integer, mapping_of, text_of
 from .messages import answer
 from .outputs import as_json
 from .session import CLOSING, Session
-from .usage import call_usage, read_counts
-
-__all__ = [
-    "entered_review_mode",
-    "exited_review_mode",
-    "goal_updated",
-    "guardian_assessment",
-    "lost_end",
-    "notice",
-    "parents",
-    "rolled_back",
-    "session_meta",
-    "task_complete",
-    "task_started",
-    "thread_name_updated",
-    "turn_aborted",
-    "turn_completed",
-    "turn_context",
-]
 
 
 def parents(meta: Payload) -> tuple[str | None, str | None]:
@@ -92,7 +79,7 @@ def task_started(session: Session, payload: Payload) -> list[Item]:
 
 
 def lost_end(session: Session, *, is_last: bool) -> list[Item]:
-    """The end of a turn that the rollout never tells, because Codex was killed: its own database may know of it."""
+    """The end of a turn that the rollout does not have, because Codex was killed: its own database may have it."""
     state = session.state
     if state.over or not state.working or state.turn is None or not session.was_interrupted(state.turn, is_last):
         return []
@@ -183,10 +170,145 @@ def entered_review_mode(session: Session, payload: Payload) -> list[Item]:
 
 
 def exited_review_mode(session: Session, payload: Payload) -> list[Item]:
-    """The findings; the answer that follows tells them in prose."""
+    """The findings; the answer that follows repeats them in prose."""
     review = mapping_of(payload, "review_output")
     findings = review.get("findings")
     parts = ["Review finished.", text_of(review, "overall_explanation")]
     for finding in map(mapping_of, findings if isinstance(findings, list) else ()):
         parts += [text_of(finding, "title"), text_of(finding, "body")]
     return [session.event(EventType.RUNTIME, "\n\n".join(filter(None, parts)))]
+
+
+Counts = tuple[int, ...]
+"""Input (with what was cached), cached, written to the cache, output (with reasoning), reasoning."""
+
+
+def read_counts(usage: Any) -> Counts | None:
+    """Counts by the names they have today, and by those of versions before it had settled."""
+    if not isinstance(usage, dict):
+        return None
+    return (
+        _count(usage, "input_tokens") or _count(usage, "prompt"),
+        _count(usage, "cached_input_tokens"),
+        _count(usage, "cache_write_input_tokens"),
+        _count(usage, "output_tokens") or _count(usage, "completion"),
+        _count(usage, "reasoning_output_tokens")
+        or _count(mapping_of(usage, "output_tokens_details"), "reasoning_tokens"),
+    )
+
+
+def _count(usage: Payload, name: str) -> int:
+    return max(integer(usage.get(name)) or 0, 0)
+
+
+def token_usage_record(session: Session, payload: Payload) -> list[Item]:
+    """Written as soon as a model call is over, and repeated by the `token_count` that follows what the call started."""
+    counts = read_counts(payload.get("usage"))
+    session.state.usage_recorded = counts
+    return call_usage(session, counts)
+
+
+def token_count(session: Session, payload: Payload) -> list[Item]:
+    """`last_token_usage` is the call's own count, `total_token_usage` the running total of the session. A record whose
+    total has not moved repeats an earlier one: Codex writes those whenever rate limits change or a turn begins."""
+    info = payload.get("info")
+    if not isinstance(info, dict):
+        info = payload
+    state = session.state
+    total = read_counts(info.get("total_token_usage"))
+    before = state.usage_total
+    if total is not None:
+        state.usage_total = total
+        if total == before:
+            return []
+    last = read_counts(info.get("last_token_usage"))
+    recorded, state.usage_recorded = state.usage_recorded, None
+    if recorded is not None and last in (recorded, None):
+        return []
+    if last is None:
+        last = read_counts(info) if total is None else _growth(before, total, inherits=bool(state.ancestors))
+    return call_usage(session, last)
+
+
+def _growth(before: Counts | None, total: Counts, *, inherits: bool) -> Counts | None:
+    if before is None:
+        return None if inherits else total  # a fork's first total holds its ancestor's tokens
+    if total < before:
+        return total  # the count began anew
+    return tuple(max(now - then, 0) for now, then in zip(total, before, strict=True))
+
+
+def call_usage(session: Session, counts: Counts | None) -> list[Item]:
+    if counts is None or not any(counts):
+        return []
+    usage = Usage(
+        key=session.usage_key,
+        model=session.state.model,
+        ts=session.state.ts,
+        input_tokens=counts[0],
+        cache_read_tokens=counts[1],
+        cache_write_5m_tokens=counts[2],
+        output_tokens=counts[3],
+        reasoning_tokens=counts[4],
+    )
+    session.end_model_call()
+    return [usage]
+
+
+_NAME = re.compile(r"thread_history_(\d{1,6})\.sqlite")
+_SELECT = """
+SELECT t.status, t.rollout_end_ordinal, p.next_rollout_ordinal
+FROM thread_turns t LEFT JOIN thread_history_projection_state p USING (thread_id)
+WHERE t.thread_id = ? AND t.turn_id = ?
+"""
+
+
+class ThreadHistory:
+    """Codex's own database of turns, `thread_history_<n>.sqlite` beside the sessions.
+
+    When Codex is killed, the turn it was in has no end in the rollout. Codex notices when it opens the session again,
+    and notes the turn as interrupted here alone. The database is only read, never written or waited for, and may be
+    missing.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def was_interrupted(self, thread: str, turn: str, ordinal: int, *, is_last: bool) -> bool:
+        """True when the turn is noted as interrupted, as of the record with the number `ordinal`.
+
+        If the database knows later records of the turn, or of the session whose last turn it is, the rollout goes on
+        after what was read of it, and may have the end itself.
+        """
+        path = self._newest()
+        if path is None:
+            return False
+        try:
+            with closing(_connect(path)) as database:
+                row = database.execute(_SELECT, (thread, turn)).fetchone()
+        except sqlite3.Error:  # locked, damaged, or of another version
+            return False
+        if row is None or row[0] != "interrupted":
+            return False
+        _, end, following = row
+        if isinstance(end, int) and end > ordinal:
+            return False
+        return not (is_last and isinstance(following, int) and following > ordinal + 1)
+
+    def _newest(self) -> Path | None:
+        try:
+            found = [path for path in self._folder.iterdir() if _NAME.fullmatch(path.name)]
+        except OSError:
+            return None
+        return max(found, key=lambda path: int(path.stem.rpartition("_")[2]), default=None)
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    """A database without a write-ahead log, or with an empty one, is opened as a file that does not change: any other
+    way, reading would leave files beside it."""
+    try:
+        log = path.with_name(f"{path.name}-wal").stat().st_size
+    except OSError:
+        log = 0
+    options = "mode=ro" if log else "mode=ro&immutable=1"
+    return sqlite3.connect(f"{path.absolute().as_uri()}?{options}", uri=True, timeout=0)

@@ -1,4 +1,4 @@
-"""What a tool answered, in the many shapes Codex has written it: one readable text, and whether it went well."""
+"""Tool outputs in the many shapes Codex has written: one readable text, the exit code, failure."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from .fields import integer
+from ..fields import integer
 from .session import fingerprint
-
-__all__ = ["Output", "as_json", "as_mapping", "duration", "read_mcp", "read_output", "without_repeats"]
 
 # {"output": "...", "metadata": {"exit_code": 0, ...}} as a string: shell and apply_patch of 2025.
 _WRAPPED = re.compile(r'\s*\{\s*"(?:output|metadata)"\s*:')
@@ -26,7 +24,7 @@ class Output(NamedTuple):
     exit_code: int | None = None
     failed: bool | None = None
     parts: tuple[str, ...] = ()
-    """What else a script may print of it: the JSON of structured results."""
+    """The JSON of structured results, which a script may print."""
 
 
 def read_output(output: Any) -> Output:
@@ -75,7 +73,7 @@ def _exit_code(facts: dict[str, Any]) -> int | None:
 
 
 def read_mcp(result: Any) -> Output:
-    """What an MCP server returned: {"Ok": {...}} or {"Err": "..."} in events, the bare result in turn items."""
+    """The result of an MCP server: {"Ok": {...}} or {"Err": "..."} in events, the bare result in turn items."""
     if not isinstance(result, dict):
         return Output(result if isinstance(result, str) else "")
     if "Err" in result:
@@ -115,7 +113,7 @@ _MAX_DEPTH = 32
 
 
 def without_repeats(output: Any, shown: frozenset[str]) -> str:
-    """What a script printed, without what the responses of its calls show: their lines, and their results as JSON."""
+    """The output of a script, without what the responses of its calls show: their lines, and their results as JSON."""
     blocks = output if isinstance(output, list) else [output]
     return "\n".join(filter(None, (_fresh_text(_blocks([block]), shown) for block in blocks)))
 

@@ -1,4 +1,4 @@
-"""What a parser remembers between two records of a rollout, and how it makes events from them."""
+"""The state of a parser between two records of a rollout, and the events it makes from them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,10 @@ from msgspec import Struct, field
 from ...model import EventType, digest
 from ..base import About, Event, Lookup
 
-__all__ = ["CLOSING", "EVENT", "ITEM", "SCRIPT", "TURN_ITEM", "Call", "Session", "State", "fingerprint"]
-
 # The forms in which Codex writes the same message. Each message appears at most once in each form, in any order:
 # a message is new unless the same text, so far without this form, is already there in another one.
 ITEM: Final = 1  # response_item: what the model was sent and what it answered
-EVENT: Final = 2  # event_msg: what the user interface was told
+EVENT: Final = 2  # event_msg: what the user interface received
 TURN_ITEM: Final = 4  # event_msg item_completed: the superset that newer versions write
 CLOSING: Final = 8  # task_complete repeats the last answer
 _HELD: Final = 16  # not yet an event: counts only if another form of it follows
@@ -68,11 +66,11 @@ class State(Struct, omit_defaults=True):
     ts: int | None = None
     started: int | None = None
     stamp: str = ""
-    """The timestamp as written. The same thing twice in one timestamp is told apart by its count."""
+    """The timestamp as written. Equal things within one timestamp are distinguished by their count."""
     counts: dict[str, int] = field(default_factory=dict)
     model: str | None = None
     about: dict[str, str] = field(default_factory=dict)
-    """What `About` items have said so far: only changes are said again."""
+    """The values of the `About` items so far: only changes are yielded again."""
 
     turn: str | None = None
     over: bool = True
@@ -181,7 +179,7 @@ class Session:
         self._usage_key = None
 
     def about(self, **facts: str | None) -> list[About]:
-        """What is new among the facts."""
+        """An `About` with the facts that have changed."""
         known = self.state.about
         changed = {name: fact for name, fact in facts.items() if fact and known.get(name) != fact}
         if not changed:
@@ -255,7 +253,7 @@ class Session:
 
     @property
     def needs_turn(self) -> bool:
-        """Whether a prompt that names no turn opens one; else it was typed into the one that is running."""
+        """True when a prompt that names no turn opens one; else it was typed into the one that is running."""
         state = self.state
         return state.over or state.turn is None or (state.turn.startswith(_UNNAMED) and state.alias is None)
 
@@ -286,7 +284,7 @@ class Session:
 
     @property
     def in_copy(self) -> bool:
-        """Whether the current record is a copy of one that an ancestor owns. Without the ancestor nothing is."""
+        """True when the current record is a copy of one that an ancestor owns. Without the ancestor nothing is."""
         state = self.state
         if not state.replaying or not state.ancestors or not self.inherited:
             return False

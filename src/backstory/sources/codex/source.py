@@ -1,4 +1,4 @@
-"""Where Codex keeps its rollouts, and whose they are."""
+"""The source: finds Codex's rollouts and describes each before it is read."""
 
 from __future__ import annotations
 
@@ -10,14 +10,9 @@ from typing import Any
 import msgspec
 
 from ...model import parse_time
-from ..base import Lookup, Parser, Transcript
-from .history import ThreadHistory
-from .legacy import is_bare_record, json_records, open_envelope
-from .lifecycle import parents
-from .parser import RolloutParser
-from .table import RECORDS
-
-__all__ = ["Codex"]
+from ..base import Lookup, Parser, Source, Transcript
+from .lifecycle import ThreadHistory, parents
+from .parser import RECORDS, RolloutParser, is_bare_record, json_records, open_envelope
 
 _NOT_ROLLOUTS = {"history.jsonl", "session_index.jsonl"}
 _UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", re.IGNORECASE)
@@ -32,7 +27,7 @@ _HEADER_LINES = 20
 _SESSIONS = re.compile(r"(.*)[/\\](?:archived_)?sessions[/\\]")
 
 
-class Codex:
+class Codex(Source):
     name = "codex"
 
     def __init__(self) -> None:
@@ -115,7 +110,7 @@ class Codex:
 
 
 def _header(head: bytes) -> dict[str, Any] | None:
-    """What the first lines say of the session: {} when they are a rollout without a header, None when they are not."""
+    """The header in the first lines: {} for a rollout without one, None for a file that is no rollout."""
     for line in head.removeprefix(_BOM).split(b"\n", _HEADER_LINES)[:_HEADER_LINES]:
         try:
             record = msgspec.json.decode(line)

@@ -1,8 +1,8 @@
-"""What was done: tool calls, their responses, and the reports of how they went.
+"""Tools: calls, their responses, and the reports of how they went.
 
 A call and its response are response items joined on the call id. Codex also reports the end of many calls in events;
 those only add facts (exit code, failure, files, child session) to the response that follows. Calls that have no
-response item at all, because a script made them (code mode) or the provider ran them, are told by their report alone:
+response item at all, because a script made them (code mode) or the provider ran them, are known by their report alone:
 then it is the call and the response, with the script's call id as `script`. The script is a call too; of its output,
 what those responses say already is left out.
 
@@ -15,39 +15,9 @@ from typing import Any
 
 from ...model import EventType
 from ..base import Event, Item
-from .fields import Payload, integer, local_path, mapping_of, text_of
+from ..fields import Payload, integer, local_path, mapping_of, text_of
 from .outputs import Output, as_json, as_mapping, duration, read_mcp, read_output, without_repeats
 from .session import EVENT, ITEM, SCRIPT, TURN_ITEM, Session
-
-__all__ = [
-    "collab_end",
-    "custom_tool_call",
-    "dynamic_tool_call",
-    "exec_command_end",
-    "function_call",
-    "image_generation",
-    "image_generation_end",
-    "item_collab",
-    "item_command",
-    "item_dynamic_tool",
-    "item_extension",
-    "item_file_change",
-    "item_image_generation",
-    "item_image_view",
-    "item_mcp_tool",
-    "item_sub_agent",
-    "item_web_search",
-    "local_shell_call",
-    "mcp_tool_call_end",
-    "patch_apply_end",
-    "sub_agent_activity",
-    "tool_output",
-    "tool_search_call",
-    "tool_search_output",
-    "view_image",
-    "web_search_call",
-    "web_search_end",
-]
 
 # Tools whose answer is a person's.
 _QUESTIONS = {"request_user_input"}
@@ -98,7 +68,7 @@ def _response(session: Session, call_id: str | None, output: Output, tool: str |
 def _report(
     session: Session, call_id: str | None, tool: str, arguments: Any, output: Output, extra: Payload | None = None
 ) -> list[Item]:
-    """Facts for the response to come; or, of a call nobody else tells of, the call and the response."""
+    """Facts for the response to come; or, of a call that no other record has, the call and the response."""
     call = session.state.calls.get(call_id) if call_id else None
     if call is None:
         return _nested(session, call_id, tool, arguments, output, extra)
@@ -163,7 +133,7 @@ def tool_search_call(session: Session, payload: Payload) -> list[Item]:
 
 
 def tool_search_output(session: Session, payload: Payload) -> list[Item]:
-    """Which tools were found; their schemas would only be noise."""
+    """The names of the tools that were found, without their schemas."""
     lines = []
     tools = payload.get("tools")
     for group in tools if isinstance(tools, list) else []:
@@ -199,7 +169,7 @@ def tool_output(session: Session, payload: Payload) -> list[Item]:
 
 def exec_command_end(session: Session, payload: Payload) -> list[Item]:
     if payload.get("source") == "user_shell":
-        return []  # the user's own command: the <user_shell_command> message tells of it
+        return []  # the user's own command: the <user_shell_command> message has it
     text = text_of(payload, "aggregated_output", "formatted_output")
     if text is None:
         text = "\n".join(filter(None, (text_of(payload, "stdout"), text_of(payload, "stderr"))))

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from ...model import EventType, file_name, session_of_file
-from ..base import Event, Item, Lookup, Parser, Transcript
+from ..base import Event, Item, Lookup, Parser, Source, Transcript
 
 FOLDER = "otel"
 """Below Backstory's home."""
@@ -36,7 +36,7 @@ def session_file(home: Path, session: str) -> Path:
     return home / FOLDER / file_name(session)
 
 
-class Otel:
+class Otel(Source):
     """The source of these sessions."""
 
     name = "otel"

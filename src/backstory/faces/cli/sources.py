@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .options import json_option
+
+if TYPE_CHECKING:
+    from ...ingest.unknown import Unknown
+    from ...library import Library
+
+_EVER = 1 << 50
+_ADD = "Another agent, or a folder of one that is not found by itself: docs/sources.md and the setting extra_roots."
+
+
+@click.command()
+@json_option
+@click.option("--all", "everything", is_flag=True, help="Also agents that are not on this machine, and their folders.")
+def sources(as_json: bool, everything: bool) -> int:
+    """Show every agent that can be read: where it was found, its sessions, and what could not be understood."""
+    from ... import open_archive
+    from .output import hint, print_json
+
+    with open_archive() as library:
+        rows = survey(library)
+    if as_json:
+        print_json({"sources": rows})
+        return 0
+    found = [row for row in rows if row["found"] or row["sessions"]]
+    for row in found:
+        _show(row)
+    missing = [row for row in rows if row not in found]
+    if everything:
+        for row in missing:
+            _show(row)
+    elif missing:
+        click.echo(f"Not on this machine: {', '.join(row['title'] for row in missing)}.")
+    hint(_ADD)
+    return 0
+
+
+def survey(library: Library) -> list[dict[str, Any]]:
+    """What is known of each source, in the order of the table."""
+    from ...archive.base import SessionsRequest
+    from ...egress import egress
+    from ...ingest.unknown import unknown_records
+    from ...model import rfc3339
+    from ...sources import title_of
+
+    archive = library.archive
+    sessions = archive.counts().by_source
+    errors: Counter[str] = Counter()
+    examples: dict[str, str] = {}
+    for row in archive.files():
+        errors[row.source] += row.errors
+        if row.last_error:
+            examples.setdefault(row.source, f"{row.path}: {row.last_error}")
+    unknown: dict[str, list[Unknown]] = {}
+    for kind in unknown_records(archive):
+        unknown.setdefault(kind.source, []).append(kind)
+    rows = []
+    for source in library.sources:
+        newest = archive.sessions(SessionsRequest(start=0, end=_EVER, limit=1, source=source.name))
+        example = examples.get(source.name)
+        rows.append(
+            {
+                "source": source.name,
+                "title": title_of(source.name),
+                "found": [str(root) for root in library.roots(source)],
+                "looked_for": [str(root) for root in library.looked_for(source)],
+                "sessions": sessions.get(source.name, 0),
+                "newest": rfc3339(newest[0].updated_at) if newest else None,
+                "errors": errors[source.name],
+                "error": egress(example) if example else None,
+                "unknown": [
+                    {
+                        "version": kind.version,
+                        "kind": egress(kind.kind),
+                        "count": kind.count,
+                        "sample": egress(kind.sample),
+                    }
+                    for kind in unknown.get(source.name, ())
+                ],
+            }
+        )
+    return rows
+
+
+def _show(row: dict[str, Any]) -> None:
+    from .words import plural
+
+    facts = [plural(row["sessions"], "session")]
+    if row["newest"]:
+        facts.append(f"newest {row['newest'][:10]}")
+    if row["errors"]:
+        facts.append(plural(row["errors"], "error"))
+    if row["unknown"]:
+        facts.append(plural(sum(kind["count"] for kind in row["unknown"]), "unknown record"))
+    click.secho(row["title"], bold=True, nl=False)
+    click.echo(f" ({row['source']}): {', '.join(facts)}")
+    for root in row["found"] or row["looked_for"]:
+        click.echo(f"  {root}" if row["found"] else f"  {root} (not there)")
+    if row["error"]:
+        click.echo(f"  first error: {row['error']}")
+    for kind in row["unknown"]:
+        version = f" of version {kind['version']}" if kind["version"] else ""
+        click.echo(f"  unknown: {kind['kind']}{version}, {plural(kind['count'], 'record')}, such as {kind['sample']}")

@@ -1,0 +1,176 @@
+"""Rows from items: of an event, of the turn that it is added to or replaced in, of a session and of a model call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..archive.base import EventRow, Mode, SessionRow, TurnRow, UsageRow
+from ..model import EventType
+from ..sources.base import About, Event, Transcript, Usage
+
+_ACTIVITY = frozenset((EventType.ASSISTANT_RESPONSE, EventType.REASONING, EventType.TOOL_CALL, EventType.TOOL_RESPONSE))
+_FIELDS = EventRow.__struct_fields__
+_TITLE_CHARS = 120
+_MOST_TOKENS = 1 << 40
+_TOKENS = tuple(name for name in UsageRow.__struct_fields__ if name.endswith("_tokens"))
+# From the least to the most that a session does.
+_MODES: tuple[Mode, ...] = ("chat", "tool_calling", "mcp_internal", "web_search")
+_WEB_WORDS = ("websearch", "webfetch", "web_search", "web_fetch", "google_web_search", "fetch_url", "read_url", "fetch")
+_OWN_TOOLS = frozenset(
+    """
+    search_sessions list_sessions search_conversations list_conversations read_turn read_conversation
+    list_traces search_traces get_trace search_spans
+    """.split()
+)
+
+
+# Events and turns
+
+
+def event_row(event: Event, session: SessionRow, turn: int, ordinal: int, ts: int) -> EventRow:
+    return EventRow(
+        uid=event.uid,
+        session=session.key,
+        turn=turn,
+        ordinal=ordinal,
+        type=event.type,
+        ts=ts,
+        text=event.text,
+        tool=event.tool,
+        call_id=event.call_id,
+        model=event.model,
+        originating_model=event.originating_model,
+        arguments=event.arguments,
+        exit_code=_exit_code(event.exit_code),
+        failed=event.failed,
+        cwd=event.cwd or session.last_cwd,
+        usage_key=event.usage_key,
+        extra=event.extra or None,
+    )
+
+
+def differs(before: EventRow, after: EventRow) -> bool:
+    """True if an event reads otherwise now. The text of a tool call follows from its tool and arguments."""
+    derived = before.type is after.type is EventType.TOOL_CALL
+    ignored = {"cwd", "text"} if derived else {"cwd", "arguments"}
+    return any(getattr(before, name) != getattr(after, name) for name in _FIELDS if name not in ignored)
+
+
+def revise(turn: TurnRow, events: Sequence[EventRow], event: Event) -> None:
+    """Bring a turn up to date after one of its events was replaced; `events` are all of them, as they are now."""
+    turn.started_at, turn.updated_at = min(row.ts for row in events), max(row.ts for row in events)
+    turn.types = tuple(dict.fromkeys(row.type for row in events))
+    turn.tools = tuple(dict.fromkeys(row.tool for row in events if row.type is EventType.TOOL_CALL and row.tool))
+    turn.prompt = next((row.uid for row in events if row.type is EventType.USER_INPUT), None)
+    answers = [row.uid for row in events if row.type is EventType.ASSISTANT_RESPONSE]
+    turn.last_answer = answers[-1] if answers else None
+    active = [row.uid for row in events if row.type in _ACTIVITY or row.uid == event.uid]
+    turn.started_work = any(row.type in _ACTIVITY for row in events)
+    turn.turn_key = turn.turn_key or event.turn_key
+    is_last = active[-1] == event.uid
+    may_end = event.may_end_turn and event.type in _ACTIVITY
+    if event.late:
+        return
+    if turn.terminal == event.uid and not event.ends_turn:
+        # Something else said that the turn ended here. That holds, unless it was this event, which no longer does.
+        taken_back = turn.candidate == event.uid and not may_end
+        if taken_back or event.type is not turn.terminal_type:
+            turn.terminal = turn.terminal_type = None
+    if turn.candidate == event.uid or (is_last and event.type in _ACTIVITY):
+        turn.candidate = event.uid if may_end and is_last else None
+    if event.ends_turn and is_last:
+        _end_with(turn, event)
+
+
+def follow(turn: TurnRow, event: Event) -> None:
+    """Bring a turn up to date after an event was added to it."""
+    if event.type not in turn.types:
+        turn.types = (*turn.types, event.type)
+    if event.type is EventType.TOOL_CALL and event.tool and event.tool not in turn.tools:
+        turn.tools = (*turn.tools, event.tool)
+    if event.type is EventType.USER_INPUT and turn.prompt is None:
+        turn.prompt = event.uid
+    turn.turn_key = turn.turn_key or event.turn_key
+    if event.type in _ACTIVITY and not event.late:
+        # The agent goes on: the turn had not ended.
+        turn.started_work = True
+        turn.terminal = turn.terminal_type = None
+        turn.candidate = event.uid if event.may_end_turn else None
+        if event.type is EventType.ASSISTANT_RESPONSE:
+            turn.last_answer = event.uid
+    if event.ends_turn:
+        _end_with(turn, event)
+
+
+def _end_with(turn: TurnRow, event: Event) -> None:
+    """End a turn with an event that says so."""
+    # An answer that was cut off is the end, but not what the turn was to end in.
+    cut_off = event.extra is not None and event.extra.get("interrupted") is True
+    close(turn, event.uid, EventType.RUNTIME if cut_off else event.type)
+
+
+def close(turn: TurnRow, terminal: bytes, kind: EventType) -> None:
+    turn.terminal, turn.terminal_type = terminal, kind
+
+
+def _exit_code(code: int | None) -> int | None:
+    return code if code is not None and -(1 << 31) <= code < 1 << 32 else None
+
+
+# Sessions and model calls
+
+
+def describe(row: SessionRow, about: About, transcript: Transcript) -> None:
+    """Bring a session up to date. Its own transcript has precedence over another one that describes it, whichever is
+    read first."""
+    source = transcript.source
+    is_own = about.session in (None, transcript.session)
+    outranks = not row.title or about.title_rank > row.title_rank or (is_own and about.title_rank == row.title_rank)
+    if about.title and outranks and (title := one_line(about.title)):
+        row.title, row.title_rank = title, about.title_rank
+    if about.cwd:
+        row.cwd, row.last_cwd = row.cwd or about.cwd, about.cwd
+    row.summary = about.summary or row.summary
+    row.slug = about.slug or row.slug
+    row.branch = about.branch or row.branch
+    row.version = about.version or row.version
+    row.parent_call = (about.parent_call if is_own else None) or row.parent_call or about.parent_call
+    if about.parent:
+        row.parent = f"{source}/{about.parent}"
+    if about.forked_from:
+        row.forked_from = f"{source}/{about.forked_from}"
+
+
+def one_line(text: str) -> str:
+    """A title from a text."""
+    line = " ".join(text[: 4 * _TITLE_CHARS].split())
+    return line if len(line) <= _TITLE_CHARS else line[: _TITLE_CHARS - 1].rstrip() + "…"
+
+
+def add_tokens(row: UsageRow, usage: Usage) -> None:
+    """Add the tokens of a record to its model call. Several records of a message have its tokens so far: the larger
+    numbers hold."""
+    for name in _TOKENS:
+        tokens = getattr(usage, name)
+        # No model call has more tokens than this; a transcript may say anything.
+        if getattr(row, name) < tokens < _MOST_TOKENS:
+            setattr(row, name, tokens)
+    row.model = usage.model or row.model
+    row.cost = row.cost if usage.cost is None else usage.cost
+    row.stop_reason = usage.stop_reason or row.stop_reason
+    row.request = usage.request or row.request
+
+
+def wider_mode(mode: Mode, tool: str) -> Mode:
+    """The mode of a session that was `mode` until it called this tool."""
+    return max(mode, _mode_of(tool), key=_MODES.index)
+
+
+def _mode_of(tool: str) -> Mode:
+    # MCP clients prefix the server: `mcp__backstory__open`, `backstory.open`.
+    name = tool.lower().rsplit("__", 1)[-1].rsplit(".", 1)[-1]
+    if name in _WEB_WORDS:
+        return "web_search"
+    if name in _OWN_TOOLS or "backstory" in tool.lower() or tool.startswith(("moss.", "moss_", "capsule_")):
+        return "mcp_internal"
+    return "tool_calling"

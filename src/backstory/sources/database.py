@@ -1,0 +1,82 @@
+"""Reading an agent's SQLite database while the agent may be writing it.
+
+The connection is read-only and lives for one query or one session: no lock is held for long, nothing is written, no
+checkpoint is made.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+BUSY_SECONDS = 1.0
+_PAGE = 200
+_HEADER_BYTES = 20
+_WAL = 2
+# Locked, busy, out of memory, an error of the disk: they pass. Everything else is in the file.
+_PASSING = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_NOMEM}
+
+
+@contextmanager
+def open_database(path: Path) -> Iterator[sqlite3.Connection]:
+    """A connection whose rows have names. Raises OSError for what may pass, such as a lock, and ValueError for a file
+    that is no database or is damaged.
+
+    A database in WAL mode whose `-wal` file is empty or not there has everything in its own file. Even a read-only
+    connection would write `-shm` beside it, so it is read as a file that does not change. It is an OSError if it does.
+    """
+    try:
+        before = _state(path)
+        uri = f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if before else ''}"
+        with closing(sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None)) as connection:
+            connection.row_factory = sqlite3.Row
+            connection.text_factory = _text
+            yield connection
+        if before and _state(path) != before:
+            raise OSError(f"{path.name} changed while it was read")
+    except sqlite3.Error as error:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        raise (OSError if code in _PASSING else ValueError)(str(error)) from error
+
+
+def has_table(database: sqlite3.Connection, name: str) -> bool:
+    query = "SELECT 1 FROM sqlite_master WHERE name = ? AND type IN ('table', 'view')"
+    return database.execute(query, (name,)).fetchone() is not None
+
+
+def columns(database: sqlite3.Connection, table: str) -> frozenset[str]:
+    """The names of a table's columns; none if there is no such table."""
+    return frozenset(row["name"] for row in database.execute(f"PRAGMA table_info({table})"))
+
+
+def pages(
+    database: sqlite3.Connection, query: str, parameters: Mapping[str, Any], *, after: int = -1
+) -> Iterator[sqlite3.Row]:
+    """The rows of a query whose `id` is above `:after`, in the order of their ids, with one short query for each page:
+    the query takes `:after` and `:limit`."""
+    while True:
+        rows = database.execute(query, {**parameters, "after": after, "limit": _PAGE}).fetchall()
+        yield from rows
+        if len(rows) < _PAGE:
+            return
+        after = rows[-1]["id"]
+
+
+def _state(path: Path) -> tuple[int, int, int] | None:
+    """A stamp of a database in WAL mode that has no log; None for one that has, or is in another mode."""
+    with path.open("rb") as stream:
+        header = stream.read(_HEADER_BYTES)
+    if len(header) < _HEADER_BYTES or header[18] != _WAL:
+        return None
+    log = path.with_name(f"{path.name}-wal")
+    if log.exists() and log.stat().st_size:
+        return None
+    status = path.stat()
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "replace")

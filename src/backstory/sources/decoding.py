@@ -1,0 +1,88 @@
+"""JSON as agents write it: also with control characters, NaN, numbers of any size and halves of surrogate pairs."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+MAX_DOCUMENT_BYTES = 256 << 20
+"""A document is held in memory, several times over while it is decoded."""
+
+_decoder = msgspec.json.Decoder()
+decode_fast = _decoder.decode
+
+
+def _number(text: str) -> float | None:
+    """A number as near as it can be kept; a value that no number can hold (and NaN, which is none) is nothing."""
+    number = float(text)
+    return number if math.isfinite(number) else None
+
+
+_lenient = json.JSONDecoder(
+    strict=False,
+    parse_int=lambda text: int(text) if len(text) < 19 else _number(text),
+    parse_float=_number,
+    parse_constant=lambda _: None,
+)
+
+
+def decode(data: bytes | str) -> Any:
+    """One JSON value. Raises ValueError when it is none."""
+    try:
+        return decode_fast(data)
+    except UNDECODABLE:
+        pass
+    text = data.replace(b"\0", b"").decode("utf-8-sig", "replace") if isinstance(data, bytes) else data
+    text = text.strip()
+    try:
+        value, end = decode_prefix(text, 0)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    if end != len(text):
+        raise ValueError("more than one JSON value")
+    return value
+
+
+def decode_prefix(text: str, position: int) -> tuple[Any, int]:
+    """The JSON value that begins at a position, and where it ends. Lone surrogates become U+FFFD."""
+    value, end = _lenient.raw_decode(text, position)
+    plain = json.dumps(value, ensure_ascii=False)
+    try:
+        return decode_fast(plain.encode()), end
+    except UnicodeEncodeError:
+        return decode_fast(plain.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()), end
+
+
+def decode_or_none(data: bytes | str | None) -> Any:
+    """One JSON value, or None for anything else."""
+    if not data:
+        return None
+    try:
+        return decode(data)
+    except ValueError:
+        return None
+
+
+def encode(value: Any) -> str:
+    """A value as JSON, for a text."""
+    return msgspec.json.encode(value).decode()
+
+
+def read_document(path: Path) -> Any:
+    """The JSON document in a file. Raises OSError, and ValueError for anything else."""
+    if path.stat().st_size > MAX_DOCUMENT_BYTES:
+        raise ValueError(f"{path.name} has more than {MAX_DOCUMENT_BYTES >> 20} MiB")
+    return decode(path.read_bytes())
+
+
+def read_or_none(path: Path) -> Any:
+    """The JSON document in a file, or None for anything else."""
+    try:
+        return read_document(path)
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,54 @@
+"""Typed reading of fields: a value of another type than the expected one counts as missing."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+
+Payload = dict[str, Any]
+
+
+def text_of(payload: Any, *keys: str) -> str | None:
+    """The first of the fields that is a non-empty string."""
+    if not isinstance(payload, dict):
+        return None
+    for key in keys:
+        value = payload.get(key)
+        if isinstance(value, str) and value:
+            return value
+    return None
+
+
+def mapping_of(payload: Any, *path: str) -> Payload:
+    """The mapping at the end of a path; an empty one if the path leads nowhere."""
+    for key in path:
+        payload = payload.get(key) if isinstance(payload, dict) else None
+    return payload if isinstance(payload, dict) else {}
+
+
+def integer(value: Any) -> int | None:
+    """A whole number of a size that is one and not garbage."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 53 else None
+
+
+def local_path(place: str) -> str:
+    """A path, which newer versions write as a `file:` URL."""
+    if not place.startswith("file://"):
+        return place
+    try:
+        return unquote(urlsplit(place).path) or place
+    except ValueError:
+        return place
+
+
+def arguments_of(value: Any) -> Any:
+    """The arguments of a tool call: a mapping, also when it was written as JSON in a string; else the value itself."""
+    if isinstance(value, str) and value.lstrip().startswith("{"):
+        try:
+            decoded = msgspec.json.decode(value)
+        except (ValueError, RecursionError):
+            return value
+        return decoded if isinstance(decoded, dict) else value
+    return value

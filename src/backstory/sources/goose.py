@@ -1,0 +1,188 @@
+"""Goose: one database with all sessions (since 1.10), or one JSON Lines file for each (before)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from ..model import EventType, parse_time
+from .base import About, Item, Lookup, Parser, Source, Stored, Transcript
+from .database import columns, has_table, open_database, pages
+from .decoding import decode_or_none, encode
+from .fields import Payload, integer, mapping_of, text_of
+from .stateless import Stateless, Writer
+
+_SESSION_FIELDS = (
+    "id name description working_dir updated_at model_config_json parent_session_id "
+    "accumulated_input_tokens accumulated_output_tokens accumulated_cost"
+).split()
+_RESULT = '%"toolResponse"%'
+
+
+class Goose(Source):
+    name = "goose"
+
+    def accepts(self, path: Path) -> bool:
+        return path.name == "sessions.db" or path.suffix == ".jsonl"
+
+    def describe(self, path: Path, head: bytes) -> Transcript | None:
+        return Transcript(source=self.name, path=path, session=path.stem)
+
+    def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
+        return Stateless(_Conversation(transcript.session).items)
+
+    def sessions(self, path: Path) -> Iterable[Stored] | None:
+        return _sessions(path) if path.suffix == ".db" else None
+
+    def changes(self, path: Path, session: str, since: Stored | None) -> Iterator[Any]:
+        return _changes(path, session, since)
+
+    def resume(self, session: str) -> tuple[str, ...] | None:
+        return ("goose", "session", "--resume", "--session-id", session)
+
+
+def _sessions(path: Path) -> Iterator[Stored]:
+    with open_database(path) as database:
+        if not has_table(database, "sessions"):
+            return
+        newest = "SELECT session_id, max(id) AS newest FROM messages GROUP BY session_id"
+        versions = {row["session_id"]: row["newest"] for row in database.execute(newest)}
+        parent = "parent_session_id" if "parent_session_id" in columns(database, "sessions") else "NULL"
+        for row in database.execute(f"SELECT id, updated_at, {parent} AS parent FROM sessions").fetchall():
+            version, updated = versions.get(row["id"]) or 0, parse_time(row["updated_at"]) or 0
+            yield Stored(session=str(row["id"]), updated=updated, version=version, parent=row["parent"])
+
+
+def _changes(path: Path, session: str, since: Stored | None) -> Iterator[Payload]:
+    """Messages are only added; those that were are read from the prompt of their turn on."""
+    with open_database(path) as database:
+        known = columns(database, "sessions")
+        names = ", ".join(name for name in _SESSION_FIELDS if name in known)
+        row = database.execute(f"SELECT {names} FROM sessions WHERE id = ?", (session,)).fetchone()
+        about = dict(row) if row else {}
+        model = text_of(decode_or_none(about.get("model_config_json")), "model_name")
+        start = 0
+        if since is not None:
+            prompt = (
+                "SELECT max(id) FROM messages WHERE session_id = ? AND role = 'user' AND content_json NOT LIKE ?"
+                " AND id <= (SELECT min(id) FROM messages WHERE session_id = ? AND id > ?)"
+            )
+            start = database.execute(prompt, (session, _RESULT, session, since.version)).fetchone()[0] or since.version
+        yield {"session": about}
+        identity = "message_id" if "message_id" in columns(database, "messages") else "NULL AS message_id"
+        query = (
+            f"SELECT id, {identity}, role, content_json, created_timestamp, metadata_json FROM messages"
+            " WHERE session_id = :session AND id > :after ORDER BY id LIMIT :limit"
+        )
+        for message in pages(database, query, {"session": session}, after=start - 1):
+            yield {
+                "id": message["message_id"] or str(message["id"]),
+                "role": message["role"],
+                "created": message["created_timestamp"],
+                "content": decode_or_none(message["content_json"]),
+                "metadata": decode_or_none(message["metadata_json"]),
+                "model": model,
+            }
+        first = "SELECT min(created_timestamp) FROM messages WHERE session_id = ? AND role = 'user'"
+        yield {"totals": about, "model": model, "begun": database.execute(first, (session,)).fetchone()[0]}
+
+
+class _Conversation:
+    def __init__(self, session: str) -> None:
+        self._session = session
+        self._tools: dict[str, str] = {}
+
+    def items(self, record: Payload) -> Iterator[Item]:
+        if "session" in record:
+            yield _about(record["session"])
+        elif "totals" in record:
+            yield from self._totals(record)
+        elif "role" not in record:  # the first line of a JSON Lines file
+            yield _about(record)
+        else:
+            yield from self._message(record)
+
+    def _message(self, record: Payload) -> Iterator[Item]:
+        role, metadata = record["role"], mapping_of(record, "metadata")
+        ts = parse_time(record.get("created"))
+        model = text_of(metadata, "model") or text_of(record, "model")
+        identity = text_of(record, "id") or f"{record.get('created')} {encode(record.get('content'))}"
+        write = Writer("goose", self._session, identity, ts=ts, model=model)
+        content = record.get("content")
+        blocks = content if isinstance(content, list) else []
+        hidden = metadata.get("userVisible") is False
+        texts: list[str] = []
+        asks = any(mapping_of(block).get("type") in ("toolRequest", "frontendToolRequest") for block in blocks)
+        for number, block in enumerate(map(mapping_of, blocks)):
+            part = str(number)
+            text = text_of(block, "text") or ""
+            match block.get("type"):
+                case "text" if role == "user" and not hidden:
+                    texts.append(text)
+                case "text" if hidden:
+                    yield write.event(part, EventType.COMPACTION if role == "user" else EventType.SYSTEM, text)
+                case "text" if text:
+                    # A tool request of the same answer is a row of its own, which takes the end back.
+                    yield write.answer(part, text, may_end_turn=not asks)
+                case "thinking" | "redactedThinking" | "reasoning":
+                    thought = text_of(block, "thinking", "text", "data")
+                    if thought and block["type"] != "redactedThinking":
+                        yield write.thought(part, thought)
+                case "toolRequest" | "frontendToolRequest":
+                    yield self._call(write, part, block)
+                case "toolResponse":
+                    yield self._result(write, part, block)
+                case "image" | "text":
+                    pass
+                case "summarizationRequested" | "contextLengthExceeded" | "systemNotification" | "notification":
+                    yield write.event(part, EventType.RUNTIME, text_of(block, "msg", "message", "text") or "")
+                case "toolConfirmationRequest" | "actionRequired" | "conversationCompacted":
+                    yield write.event(part, EventType.RUNTIME, text_of(block, "msg", "prompt") or encode(block))
+                case _:
+                    yield write.event(part, EventType.UNKNOWN, encode(block))
+        if texts:
+            yield write.prompt("prompt", "\n".join(texts))
+
+    def _call(self, write: Writer, part: str, block: Payload) -> Item:
+        call = mapping_of(block, "toolCall")
+        value = mapping_of(call, "value") or call
+        call_id, tool = text_of(block, "id") or text_of(call, "id") or "", text_of(value, "name") or "unknown"
+        self._tools[call_id] = tool
+        arguments = value.get("arguments")
+        error = text_of(call, "error")
+        return write.call(part, tool, call_id, {"error": error} if error and arguments is None else arguments)
+
+    def _result(self, write: Writer, part: str, block: Payload) -> Item:
+        result = mapping_of(block, "toolResult")
+        value = result.get("value", result)
+        parts = value if isinstance(value, list) else mapping_of(value).get("content")
+        texts = [text_of(entry, "text") or "" for entry in parts] if isinstance(parts, list) else []
+        text = "\n".join(filter(None, texts)) or text_of(result, "error") or ""
+        exit_code = integer(mapping_of(value, "structuredContent").get("exit_code"))
+        failed = result.get("status") == "error" or mapping_of(value).get("isError") is True or bool(exit_code)
+        call_id = text_of(block, "id", "toolCallId") or ""
+        return write.result(part, self._tools.get(call_id), call_id, text, exit_code=exit_code, failed=failed)
+
+    def _totals(self, record: Payload) -> Iterator[Item]:
+        """Goose keeps the tokens of a session, not those of its model calls: they count at its first turn."""
+        totals, begun = mapping_of(record, "totals"), parse_time(record.get("begun"))
+        if begun is None:
+            return
+        write = Writer("goose", self._session, ts=begun, model=record.get("model"))
+        yield from write.usage(
+            by_time=True,
+            fresh=totals.get("accumulated_input_tokens"),
+            output=totals.get("accumulated_output_tokens"),
+            cost=totals.get("accumulated_cost"),
+        )
+
+
+def _about(session: Payload) -> About:
+    title = text_of(session, "name", "description")
+    return About(
+        title=None if title in ("CLI Session", "New Chat") else title,
+        title_rank=2,
+        cwd=text_of(session, "working_dir"),
+        parent=text_of(session, "parent_session_id"),
+    )

@@ -1,0 +1,353 @@
+"""OpenCode and Kilo: sessions, messages and parts, in a database or, before that, in a tree of JSON files."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from ..model import EventType, parse_time
+from .base import About, Event, Item, Lookup, Parser, Source, Stored, Transcript, TurnEnd, Usage
+from .cline import Task, describe_task, task_records
+from .database import columns, has_table, open_database
+from .decoding import decode_or_none, encode, read_or_none
+from .fields import Payload, integer, mapping_of, text_of
+from .stateless import Stateless, Writer
+
+_PLACEHOLDER_TITLES = ("New session - ", "Child session - ")
+_SESSION_FIELDS = ("title", "directory", "version", "parent_id", "slug")
+# Bookkeeping of a step: snapshots, and tokens that the message has, too.
+_SILENT_PARTS = {"step-start", "step-finish", "snapshot", "patch"}
+# A table of newer versions, which is to take the place of the two others.
+_COMING = "session_message"
+_RAN = {"completed", "error"}
+
+
+class OpenCode(Source):
+    name = "opencode"
+    command = "opencode"
+
+    def accepts(self, path: Path) -> bool:
+        return path.suffix == ".db"
+
+    def gathers(self, folder: Path) -> bool:
+        return folder.name == "storage" and folder.parent.name == self.command
+
+    def describe(self, path: Path, head: bytes) -> Transcript | None:
+        return None
+
+    def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
+        return Stateless(_Records(self.name).items)
+
+    def sessions(self, path: Path) -> Iterable[Stored] | None:
+        return _tree_sessions(path) if path.is_dir() else _sessions(path)
+
+    def changes(self, path: Path, session: str, since: Stored | None) -> Iterator[Any]:
+        return _tree_changes(path, session, since) if path.is_dir() else _changes(path, session, since)
+
+    def resume(self, session: str) -> tuple[str, ...] | None:
+        return (self.command, "--session", session)
+
+
+class Kilo(OpenCode):
+    """Kilo's CLI is a relative of OpenCode, its extension was one of Cline's."""
+
+    name = "kilo"
+    command = "kilo"
+
+    def gathers(self, folder: Path) -> bool:
+        return folder.parent.name == "tasks" or super().gathers(folder)
+
+    def describe(self, path: Path, head: bytes) -> Transcript | None:
+        return describe_task(self.name, path) if path.parent.name == "tasks" else None
+
+    def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
+        if transcript.path.parent.name == "tasks":
+            return Stateless(Task(self.name, transcript.session).items)
+        return super().parser(transcript, state, lookup)
+
+    def records(self, path: Path) -> Iterator[Any] | None:
+        return task_records(path)
+
+    def sessions(self, path: Path) -> Iterable[Stored] | None:
+        return None if path.parent.name == "tasks" else super().sessions(path)
+
+
+# The database
+
+
+def _sessions(path: Path) -> Iterator[Stored]:
+    """`event_sequence`, which newer versions have, counts every change of a session. Elsewhere the number of its parts
+    has to do, which the index on their sessions gives without a look at the parts."""
+    with open_database(path) as database:
+        if not has_table(database, "session"):
+            return
+        if has_table(database, "event_sequence"):
+            count = "SELECT aggregate_id AS id, seq AS count FROM event_sequence"
+        else:
+            count = "SELECT session_id AS id, count(*) AS count FROM part GROUP BY session_id"
+        counts = Counter({row["id"]: row["count"] for row in database.execute(count)})
+        if has_table(database, _COMING):
+            for row in database.execute(f"SELECT session_id AS id, count(*) AS count FROM {_COMING} GROUP BY 1"):
+                counts[row["id"]] += row["count"]
+        for row in database.execute("SELECT id, parent_id, time_updated FROM session").fetchall():
+            yield Stored(
+                session=str(row["id"]),
+                updated=parse_time(row["time_updated"]) or 0,
+                version=integer(counts.get(row["id"])) or 0,
+                parent=text_of(dict(row), "parent_id"),
+            )
+
+
+def _changes(path: Path, session: str, since: Stored | None) -> Iterator[Payload]:
+    with open_database(path) as database:
+        known = columns(database, "session")
+        names = [name for name in _SESSION_FIELDS if name in known]
+        row = database.execute(f"SELECT {', '.join(names)} FROM session WHERE id = ?", (session,)).fetchone()
+        yield {"session": dict(row) if row else {}}
+        for message in _messages(database, session, since):
+            parts = database.execute("SELECT id, data FROM part WHERE message_id = ? ORDER BY id", (message,))
+            found = [(part["id"], decode_or_none(part["data"])) for part in parts.fetchall()]
+            data = _message(database, message)
+            yield {"id": message, "message": data, "parts": found}
+        if has_table(database, _COMING):
+            query = (
+                f"SELECT id, type, data FROM {_COMING} WHERE session_id = ? AND (type = 'user' OR time_updated >= ?)"
+                " ORDER BY time_created, id"
+            )
+            for message in database.execute(query, (session, since.updated if since else 0)).fetchall():
+                yield _as_before(message["id"], message["type"], mapping_of(decode_or_none(message["data"])))
+
+
+def _as_before(identity: str, kind: str, data: Payload) -> Payload:
+    """A message of the coming format, which has its parts in itself, as a message with parts."""
+    if kind == "user":
+        return {"id": identity, "message": {**data, "role": "user"}, "parts": [(identity, {**data, "type": "text"})]}
+    content = data.get("content")
+    if kind != "assistant" or not isinstance(content, list):
+        return {"id": identity, "message": {"role": kind}, "parts": []}
+    parts = []
+    for number, part in enumerate(map(mapping_of, content)):
+        if part.get("type") == "tool":
+            part = {**part, "tool": text_of(part, "name", "tool"), "callID": text_of(part, "callID", "id")}
+        parts.append((f"{identity}/{number}", part))
+    model = mapping_of(data, "model")
+    message = {**data, "role": "assistant", "modelID": text_of(model, "id", "modelID") or data.get("modelID")}
+    return {"id": identity, "message": message, "parts": parts}
+
+
+def _messages(database: sqlite3.Connection, session: str, since: Stored | None) -> list[str]:
+    """The ids of the messages to read, in their order: of those that changed, also the prompts they answer."""
+    order = "SELECT id FROM message WHERE session_id = ? ORDER BY time_created, id"
+    everything = [row["id"] for row in database.execute(order, (session,))]
+    if since is None:
+        return everything
+    changed = {
+        row["id"]
+        for row in database.execute(
+            "SELECT id FROM message WHERE session_id = ?1 AND time_updated >= ?2"
+            " UNION SELECT message_id FROM part WHERE session_id = ?1 AND time_updated >= ?2",
+            (session, since.updated),
+        )
+    }
+    prompts = {text_of(_message(database, message), "parentID") for message in changed}
+    return [message for message in everything if message in changed or message in prompts]
+
+
+def _message(database: sqlite3.Connection, message: str) -> Any:
+    row = database.execute("SELECT data FROM message WHERE id = ?", (message,)).fetchone()
+    return decode_or_none(row["data"]) if row else None
+
+
+# The tree: session/<project>/<session>.json, message/<session>/<message>.json, part/<message>/<part>.json
+
+
+def _tree_sessions(storage: Path) -> Iterator[Stored]:
+    for path in storage.glob("session/*/*.json"):
+        files = [path]
+        for message in storage.glob(f"message/{path.stem}/*.json"):
+            files += [message, *storage.glob(f"part/{message.stem}/*.json")]
+        parent = text_of(read_or_none(path), "parentID")
+        yield Stored(session=path.stem, updated=_latest(files), version=len(files), parent=parent)
+
+
+def _tree_changes(storage: Path, session: str, since: Stored | None) -> Iterator[Payload]:
+    about: Payload = next(
+        (found for path in storage.glob(f"session/*/{session}.json") if (found := read_or_none(path))), {}
+    )
+    yield {"session": about}
+    changed: dict[str, Path] = {}
+    prompts = set()
+    messages = sorted(storage.glob(f"message/{session}/*.json"))
+    for path in messages:
+        if since is None or _latest([path, *storage.glob(f"part/{path.stem}/*.json")]) >= since.updated:
+            changed[path.stem] = path
+            prompts.add(text_of(read_or_none(path), "parentID"))
+    for path in messages:
+        if path.stem in changed or path.stem in prompts:
+            parts = sorted(storage.glob(f"part/{path.stem}/*.json"))
+            found = [(part.stem, read_or_none(part)) for part in parts]
+            yield {"id": path.stem, "message": read_or_none(path), "parts": found}
+
+
+def _latest(paths: Iterable[Path]) -> int:
+    return max((path.stat().st_mtime_ns // 1_000_000 for path in paths if path.exists()), default=0)
+
+
+# The records
+
+
+class _Records:
+    def __init__(self, source: str) -> None:
+        self._source = source
+
+    def items(self, record: Payload) -> Iterator[Item]:
+        if "session" in record:
+            yield _about(record["session"])
+            return
+        message = mapping_of(record, "message")
+        match message.get("role"):
+            case "user":
+                yield from self._prompt(record, message)
+            case "assistant":
+                yield from self._answer(record, message)
+            case _:
+                write = Writer(self._source, str(record.get("id")))
+                yield write.event("raw", EventType.UNKNOWN, encode(message))
+
+    def _prompt(self, record: Payload, message: Payload) -> Iterator[Item]:
+        """Parts that OpenCode adds for the model (`synthetic`) are context."""
+        ts = parse_time(mapping_of(message, "time").get("created"))
+        texts, files = [], []
+        for identity, part in record["parts"]:
+            write = Writer(self._source, identity, ts=ts)
+            text = text_of(part, "text") or ""
+            match mapping_of(part).get("type"):
+                case "text" if part.get("synthetic") or part.get("ignored"):
+                    yield write.event("text", EventType.SYSTEM, text)
+                case "text":
+                    texts.append(_unquoted(text))
+                case "file":
+                    files.append(text_of(part, "filename", "url") or "")
+                case "compaction":
+                    yield write.event("text", EventType.RUNTIME, "compaction requested")
+                case "agent" | "subtask" | None:
+                    texts.append(text_of(part, "prompt", "name") or "")
+                case _:
+                    yield write.event("raw", EventType.UNKNOWN, encode(part))
+        if not texts and not files:
+            return
+        write = Writer(self._source, record["id"], ts=ts)
+        extra = {"files": [file for file in files if not file.startswith("data:")]} if files else None
+        yield write.prompt("prompt", "\n".join(filter(None, texts)), turn_key=record["id"], extra=extra)
+
+    def _answer(self, record: Payload, message: Payload) -> Iterator[Item]:
+        times = mapping_of(message, "time")
+        created = parse_time(times.get("created"))
+        model = text_of(message, "modelID") or text_of(mapping_of(message, "model"), "modelID", "id")
+        cwd = text_of(mapping_of(message, "path"), "cwd")
+        usage = _usage(Writer(self._source, record["id"], ts=created, model=model), message)
+        is_summary = message.get("summary") is True
+        ends = message.get("finish") not in (None, "tool-calls", "unknown") and "completed" in times
+        for identity, part in record["parts"]:
+            write = Writer(self._source, identity, ts=created, model=model, cwd=cwd)
+            for item in _part(write, mapping_of(part), is_summary=is_summary):
+                if isinstance(item, Event):
+                    item.usage_key = usage[0].key if usage else None
+                yield item
+        yield from usage
+        if error := mapping_of(message, "error"):
+            write = Writer(self._source, record["id"], ts=parse_time(times.get("completed")) or created)
+            text = text_of(mapping_of(error, "data"), "message") or text_of(error, "name") or "error"
+            stopped = error.get("name") == "MessageAbortedError"
+            extra = {"interrupted": True} if stopped else None
+            yield write.event("error", EventType.RUNTIME, text, ends_turn=True, extra=extra)
+        elif ends:
+            yield TurnEnd()
+
+
+def _about(session: Payload) -> About:
+    title = text_of(session, "title")
+    if title and title.startswith(_PLACEHOLDER_TITLES):
+        title = None
+    return About(
+        title=title,
+        title_rank=2,
+        slug=text_of(session, "slug"),
+        cwd=text_of(session, "directory"),
+        version=text_of(session, "version"),
+        parent=text_of(session, "parent_id", "parentID"),
+    )
+
+
+def _part(write: Writer, part: Payload, *, is_summary: bool) -> Iterator[Item]:
+    text = text_of(part, "text") or ""
+    ts = parse_time(mapping_of(part, "time").get("start"))
+    at: Payload = {"ts": ts} if ts else {}
+    match part.get("type"):
+        case "text" if text:
+            kind = EventType.COMPACTION if is_summary else EventType.ASSISTANT_RESPONSE
+            yield write.event("text", kind, text, **at)
+        case "reasoning" if text:
+            yield write.event("text", EventType.REASONING, text, **at)
+        case "tool":
+            yield from _tool(write, part)
+        case "retry":
+            error = mapping_of(part, "error")
+            text = text_of(mapping_of(error, "data"), "message") or text_of(error, "name") or "retry"
+            yield write.event("text", EventType.RUNTIME, text)
+        case "text" | "reasoning" | "file" | "agent" | "subtask" | "compaction":
+            pass
+        case kind if kind in _SILENT_PARTS:
+            pass
+        case _:
+            yield write.event("raw", EventType.UNKNOWN, encode(part))
+
+
+def _tool(write: Writer, part: Payload) -> Iterator[Item]:
+    """Call and result are one part. A tool `invalid` stands for a call that the model made wrongly."""
+    state = mapping_of(part, "state")
+    metadata, times = mapping_of(state, "metadata"), mapping_of(state, "time")
+    tool, call_id = text_of(part, "tool") or "unknown", text_of(part, "callID")
+    start, end = parse_time(times.get("start")), parse_time(times.get("end"))
+    child = text_of(metadata, "sessionId")
+    extra: Payload = {"child_session": child} if child else {}
+    yield write.call("call", tool, call_id, mapping_of(state, "input"), ts=start, extra=extra or None)
+    if child:
+        yield About(session=child, parent_call=call_id)
+    if state.get("status") not in _RAN:
+        return
+    exit_code = integer(metadata.get("exit"))
+    failed = state.get("status") == "error" or tool == "invalid" or bool(exit_code)
+    if start and end:
+        extra = {**extra, "duration_ms": end - start}
+    text = text_of(state, "output", "error") or ""
+    result = {"exit_code": exit_code, "failed": failed, "extra": extra or None}
+    yield write.result("result", tool, call_id, text, ts=end or start, **result)
+
+
+def _usage(write: Writer, message: Payload) -> list[Usage]:
+    tokens = mapping_of(message, "tokens")
+    cache = mapping_of(tokens, "cache")
+    reasoning = integer(tokens.get("reasoning")) or 0
+    return write.usage(
+        fresh=tokens.get("input"),
+        output=(integer(tokens.get("output")) or 0) + reasoning,
+        cache_read=cache.get("read"),
+        cache_write=cache.get("write"),
+        reasoning=reasoning,
+        cost=message.get("cost"),
+        ts=parse_time(mapping_of(message, "time").get("completed")),
+        stop_reason=text_of(message, "finish"),
+    )
+
+
+def _unquoted(text: str) -> str:
+    """`opencode run` stores the prompt as a JSON string."""
+    if len(text) > 1 and text.startswith('"') and text.rstrip().endswith('"'):
+        inner = decode_or_none(text)
+        if isinstance(inner, str):
+            return inner
+    return text

@@ -1,0 +1,144 @@
+"""OpenHands: a folder for each conversation, with a state that is rewritten and a file for each event."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ..model import EventType, parse_time
+from .base import About, Item, Lookup, Parser, Source, Transcript
+from .decoding import decode_or_none, encode, read_document, read_or_none
+from .fields import Payload, integer, mapping_of, text_of
+from .stateless import Stateless, Writer
+
+_FINISH = "finish"
+
+
+class OpenHands(Source):
+    name = "openhands"
+
+    def accepts(self, path: Path) -> bool:
+        return False
+
+    def gathers(self, folder: Path) -> bool:
+        return folder.parent.name == "conversations"
+
+    def describe(self, path: Path, head: bytes) -> Transcript | None:
+        return Transcript(source=self.name, path=path, session=path.name) if (path / "events").is_dir() else None
+
+    def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
+        return Stateless(_Conversation(transcript.session).items)
+
+    def records(self, path: Path) -> Iterator[Any] | None:
+        return _records(path)
+
+    def resume(self, session: str) -> tuple[str, ...] | None:
+        return ("openhands", "--resume", session)
+
+
+def _records(folder: Path) -> Iterator[Payload]:
+    yield {"state": mapping_of(read_or_none(folder / "base_state.json"))}
+    for path in sorted((folder / "events").glob("event-*.json")):
+        yield read_document(path)
+
+
+class _Conversation:
+    def __init__(self, session: str) -> None:
+        self._session = session
+        self._model: str | None = None
+        self._usage: dict[str, Payload] = {}
+
+    def items(self, record: Payload) -> Iterator[Item]:
+        if "state" in record:
+            yield self._begin(record["state"])
+            return
+        ts = parse_time(record.get("timestamp"))
+        write = Writer("openhands", self._session, text_of(record, "id") or encode(record), ts=ts, model=self._model)
+        yield from self._tokens(write, text_of(record, "llm_response_id"))
+        match record.get("kind"):
+            case "MessageEvent":
+                yield from self._message(write, record)
+            case "ActionEvent":
+                yield from self._action(write, record)
+            case "ObservationEvent" | "UserRejectObservation" | "AgentErrorEvent":
+                yield self._observation(write, record)
+            case "SystemPromptEvent" | "ConversationStateUpdateEvent" | "Condensation" | "CondensationRequest":
+                if summary := text_of(record, "summary"):
+                    yield write.event("summary", EventType.COMPACTION, summary)
+            case "PauseEvent":
+                yield write.event("pause", EventType.RUNTIME, "paused", ends_turn=True, extra={"interrupted": True})
+            case "ConversationErrorEvent":
+                yield write.event("error", EventType.RUNTIME, text_of(record, "detail", "code") or "", ends_turn=True)
+            case _ if "system_prompt" in record:
+                pass
+            case _:
+                yield write.event("raw", EventType.UNKNOWN, encode(record))
+
+    def _begin(self, state: Payload) -> Item:
+        """The tokens of a model call are in the state, under the id of the response that its events name."""
+        self._model = text_of(mapping_of(state, "agent", "llm"), "model")
+        for metrics in mapping_of(state, "stats", "usage_to_metrics").values():
+            calls = mapping_of(metrics).get("token_usages")
+            for call in map(mapping_of, calls if isinstance(calls, list) else ()):
+                self._usage[text_of(call, "response_id") or ""] = call
+        return About(cwd=text_of(mapping_of(state, "workspace"), "working_dir"), title=text_of(state, "title"))
+
+    def _tokens(self, write: Writer, response: str | None) -> Iterator[Item]:
+        call = self._usage.get(response or "")
+        if call is None or response is None:
+            return
+        counted = Writer("openhands", self._session, response, ts=write.ts, model=text_of(call, "model") or self._model)
+        read, written = integer(call.get("cache_read_tokens")) or 0, integer(call.get("cache_write_tokens")) or 0
+        usage = counted.usage(
+            fresh=(integer(call.get("prompt_tokens")) or 0) - read - written,
+            output=call.get("completion_tokens"),
+            cache_read=read,
+            cache_write=written,
+            reasoning=call.get("reasoning_tokens"),
+            request=response,
+        )
+        write.usage_key = counted.usage_key
+        yield from usage
+
+    def _message(self, write: Writer, record: Payload) -> Iterator[Item]:
+        message = mapping_of(record, "llm_message")
+        text = _text(message.get("content"))
+        if record.get("source") == "user":
+            yield write.prompt("prompt", text)
+            return
+        if thought := text_of(message, "reasoning_content"):
+            yield write.thought("thought", thought)
+        if text and record.get("source") == "agent":
+            yield write.answer("text", text, ends_turn=True)
+        elif text:
+            yield write.event("text", EventType.SYSTEM, text)
+
+    def _action(self, write: Writer, record: Payload) -> Iterator[Item]:
+        if thought := text_of(record, "reasoning_content"):
+            yield write.thought("thought", thought)
+        if text := _text(record.get("thought")):
+            yield write.answer("text", text)
+        tool, action = text_of(record, "tool_name") or "unknown", mapping_of(record, "action")
+        if tool == _FINISH:
+            yield write.answer("finish", text_of(action, "message") or "", ends_turn=True)
+            return
+        given = decode_or_none(text_of(mapping_of(record, "tool_call"), "arguments"))
+        arguments = {name: value for name, value in (given or action).items() if name not in ("kind", "security_risk")}
+        yield write.call("call", tool, text_of(record, "tool_call_id"), arguments)
+
+    def _observation(self, write: Writer, record: Payload) -> Item:
+        seen = mapping_of(record, "observation")
+        text = _text(seen.get("content")) or text_of(record, "error", "rejection_reason") or ""
+        exit_code = integer(seen.get("exit_code"))
+        exit_code = None if exit_code == -1 else exit_code  # it is not known
+        failed = seen.get("is_error") is True or bool(exit_code) or record["kind"] != "ObservationEvent"
+        cwd = text_of(mapping_of(seen, "metadata"), "working_dir")
+        tool, call_id = text_of(record, "tool_name"), text_of(record, "tool_call_id")
+        return write.result("result", tool, call_id, text, exit_code=exit_code, failed=failed, cwd=cwd)
+
+
+def _text(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    return "\n".join(text for part in content if (text := text_of(part, "text"))) if isinstance(content, list) else ""

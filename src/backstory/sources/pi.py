@@ -1,0 +1,206 @@
+"""Pi and its relatives oh-my-pi and Prime: one JSON Lines file per session, a tree of entries in the order of writing.
+
+All branches of the tree are read. A fork copies the entries of its parent with their ids and times, and names the file.
+The first versions wrote no ids.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ..model import EventType, digest, parse_time
+from .base import Lookup, Parser, Source, Transcript
+from .content import exit_code_in, readable
+from .fields import Payload, integer, mapping_of, text_of
+from .parsing import Memory, RecordParser, begun_at, head_records, restored, tokens_of, with_cached
+
+_EXIT_CODE = re.compile(r"^Command exited with code (\d{1,5})$", re.MULTILINE)
+_FINAL = {"stop", "length"}
+_SKIPPED = {
+    "thinking_level_change": "a setting",
+    "service_tier_change": "a setting",
+    "mode_change": "a setting",
+    "label": "a bookmark in the tree",
+    "custom": "state of an extension",
+    "agent_status": "a summary of what the entries say",
+    "leaf": "the place in the tree where the session goes on",
+}
+
+
+class Pi(Source):
+    name = "pi"
+
+    def accepts(self, path: Path) -> bool:
+        return path.suffix == ".jsonl"
+
+    def describe(self, path: Path, head: bytes) -> Transcript | None:
+        header = next((record for record in head_records(path, head) if record.get("type") == "session"), {})
+        session = text_of(header, "id")
+        if session is None or "cwd" not in header:
+            return None
+        parent, forked_from = _origin(header)
+        origin = parent or forked_from
+        return Transcript(
+            source=self.name,
+            path=path,
+            session=session,
+            parent=parent,
+            begun=begun_at([header], "timestamp"),
+            family=origin or session,
+            rank=(begun_at([header], "timestamp"), path.name),
+            after=(origin,) if origin else (),
+        )
+
+    def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
+        return PiParser(transcript, restored(Memory, state))
+
+    def resume(self, session: str) -> tuple[str, ...] | None:
+        return ("pi", "--session", session)
+
+
+class OhMyPi(Pi):
+    name = "oh-my-pi"
+
+    def resume(self, session: str) -> tuple[str, ...] | None:
+        return ("omp", "--resume", session)
+
+
+def _origin(header: Payload) -> tuple[str | None, str | None]:
+    """The session that started this one, and the one it was forked from; the header names the file of either."""
+    path = text_of(header, "parentSession", "branchedFrom")
+    origin = Path(path).stem.rpartition("_")[2] if path else None
+    return (origin, None) if integer(header.get("rlmDepth")) else (None, origin)
+
+
+class PiParser(RecordParser[Memory]):
+    """Reads entries of Pi, which other agents keep in stores of their own, too."""
+
+    def read(self, record: Payload) -> None:
+        self.ts = parse_time(record.get("timestamp"))
+        kind = text_of(record, "type") or ""
+        entry, stamp = text_of(record, "id"), str(record.get("timestamp"))
+        identity = f"{entry} {stamp}" if entry else digest(msgspec.json.encode(record).decode()).hex()
+        if kind == "message":
+            self._read_message(mapping_of(record, "message"), identity)
+        elif kind == "session":
+            self._read_header(record)
+        elif kind == "title":
+            self.note(title=text_of(record, "title"), title_rank=2)
+        elif kind == "session_info":
+            self.note(title=text_of(record, "name"), title_rank=3)
+        elif kind == "model_change":
+            model = text_of(record, "modelId") or (text_of(record, "model") or "").partition("/")[2]
+            self.memory.model = model or self.memory.model
+        elif kind in ("compaction", "branch_summary"):
+            if text := text_of(record, "summary"):
+                self.add(EventType.COMPACTION, text, identity)
+        elif kind == "custom_message":
+            self._read_custom(record, identity)
+        elif kind not in _SKIPPED:
+            self.add_unknown(record, identity)
+
+    def _read_header(self, record: Payload) -> None:
+        parent, forked_from = _origin(record)
+        self.memory.model = text_of(record, "modelId") or self.memory.model
+        self.note(
+            cwd=text_of(record, "cwd"),
+            branch=text_of(mapping_of(record, "git"), "branch"),
+            parent=parent,
+            forked_from=forked_from,
+        )
+
+    def _read_custom(self, record: Payload, identity: str) -> None:
+        """A message of an extension, or of the agent that started this one."""
+        text = readable(record.get("content"))
+        if mapping_of(record, "details").get("fromRelationship") == "parent":
+            self.add_prompt(text, identity)
+        elif text:
+            self.add(EventType.SYSTEM, text, identity)
+
+    def _read_message(self, message: Payload, identity: str) -> None:
+        role = message.get("role")
+        if role == "assistant":
+            self._read_answer(message, identity)
+        elif role == "toolResult":
+            self._read_result(message, identity)
+        elif role == "user":
+            text = readable(message.get("content")).strip()
+            if text and message.get("attribution") in (None, "user"):
+                self.add_prompt(text, identity)
+            elif text:
+                self.add(EventType.SYSTEM, text, identity)
+        elif role == "bashExecution":
+            # A command the user ran at the prompt.
+            text = f"!{text_of(message, 'command') or ''}\n{text_of(message, 'output') or ''}".strip()
+            self.add(EventType.SYSTEM, text, identity, exit_code=integer(message.get("exitCode")))
+        elif role in ("compactionSummary", "branchSummary"):
+            self.add(EventType.COMPACTION, text_of(message, "summary") or "", identity)
+        elif role == "custom":
+            self._read_custom(message, identity)
+        elif role not in ("system", "developer"):
+            self.add_unknown(message, identity)
+
+    def _read_answer(self, message: Payload, identity: str) -> None:
+        model = self.memory.model = text_of(message, "model") or self.memory.model
+        reason = text_of(message, "stopReason")
+        key = self._read_usage(message, identity, reason)
+        content = message.get("content")
+        blocks = [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
+        texts = [number for number, block in enumerate(blocks) if block.get("type") == "text" and block.get("text")]
+        for number, block in enumerate(blocks):
+            part, kind = str(number), block.get("type")
+            if kind == "toolCall":
+                tool = text_of(block, "name") or "unknown"
+                self.add_call(tool, text_of(block, "id"), block.get("arguments"), identity, part, usage_key=key)
+            elif kind == "thinking":
+                if text := text_of(block, "thinking"):
+                    self.add_reasoning(text, identity, part, usage_key=key)
+            elif text := readable(block):
+                last = reason in _FINAL and texts[-1:] == [number]
+                self.add_answer(text, identity, part, usage_key=key, ends_turn=last)
+        if reason in ("error", "aborted"):
+            text = text_of(message, "errorMessage") or "The request was aborted."
+            extra = {"interrupted": True} if reason == "aborted" else None
+            failed = True if reason == "error" else None
+            self.add(EventType.RUNTIME, text, identity, reason, ends_turn=True, extra=extra, failed=failed, model=model)
+        elif reason in _FINAL and not texts:
+            self.end_turn()
+
+    def _read_usage(self, message: Payload, identity: str, reason: str | None) -> bytes | None:
+        usage = message.get("usage")
+        tokens = tokens_of(
+            usage,
+            input_tokens="input",
+            output_tokens="output",
+            cache_read_tokens="cacheRead",
+            cache_write_5m_tokens="cacheWrite",
+            reasoning_tokens=("reasoning", "reasoningTokens"),
+        )
+        if not tokens:
+            return None
+        cost = mapping_of(usage, "cost").get("total")
+        return self.add_usage(
+            identity,
+            **with_cached(tokens),
+            cost=float(cost) if isinstance(cost, int | float) and cost > 0 else None,
+            stop_reason=reason,
+            request=text_of(message, "responseId"),
+        )
+
+    def _read_result(self, message: Payload, identity: str) -> None:
+        text, details = readable(message.get("content")), mapping_of(message, "details")
+        exit_code = integer(details.get("exitCode"))
+        failed, duration = message.get("isError"), details.get("wallTimeMs", details.get("durationMs"))
+        self.add_response(
+            text,
+            text_of(message, "toolCallId"),
+            identity,
+            tool=text_of(message, "toolName"),
+            exit_code=exit_code_in(text, _EXIT_CODE) if exit_code is None else exit_code,
+            failed=failed if isinstance(failed, bool) else None,
+            extra={"duration_ms": duration} if isinstance(duration, int | float) and duration > 0 else None,
+        )
