@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from backstory.archive.base import Batch, EventRow, SessionRow, TurnRow, Writer
-from backstory.archive.local.archive import LocalArchive
+from backstory.archive import open_engine
+from backstory.archive.base import Archive, Batch, EventRow, SessionRow, TurnRow, Writer
 from backstory.model import EventType, digest
 
 __all__ = ["LONG_SESSION", "SESSION_EVENTS", "session_key", "write_events", "write_long_session", "write_sessions"]
@@ -31,7 +31,7 @@ def session_key(number: int) -> str:
     return f"claude-code/session-{number}"
 
 
-def write_events(archive: LocalArchive, texts: Iterable[str], *, first: int = 0) -> float:
+def write_events(archive: Archive, texts: Iterable[str], *, first: int = 0) -> float:
     """Write every text as an event, in sessions of 200; gives the seconds until all of it can be found."""
     started = flushed = time.perf_counter()
     writer = archive.writer()
@@ -90,7 +90,7 @@ def _batches(texts: Iterable[str], first: int) -> Iterator[Batch]:
     yield batch
 
 
-def write_long_session(archive: LocalArchive, turns: int) -> list[bytes]:
+def write_long_session(archive: Archive, turns: int) -> list[bytes]:
     """One session with many turns, each a prompt and an answer; gives the ids of its events."""
     writer = archive.writer()
     writer.recover()
@@ -133,9 +133,9 @@ def write_long_session(archive: LocalArchive, turns: int) -> list[bytes]:
     return [event.uid for event in batch.events]
 
 
-def write_sessions(home: Path, count: int) -> LocalArchive:
+def write_sessions(home: Path, count: int) -> Archive:
     """An archive of many sessions with nothing in them worth reading: for listing."""
-    archive = LocalArchive(home)
+    archive = open_engine("local", home)
     writer: Writer = archive.writer()
     writer.recover()
     modes = ("chat", "tool_calling", "tool_calling", "web_search")

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from backstory.archive import open_engine
 from backstory.archive.base import Batch, EventRow, ExchangeRow, SessionRow, TurnRow
-from backstory.archive.local.archive import LocalArchive
 from backstory.library import Library
 from backstory.model import EventType, digest
 from bench.corpus import queries
@@ -43,7 +43,7 @@ def folder(number: int) -> str:
 def build(home: Path, sessions: int) -> float:
     """Write the sessions as ingest does, but without files; gives the seconds until all of it can be found."""
     started = time.perf_counter()
-    archive = LocalArchive(home)
+    archive = open_engine("local", home)
     writer = archive.writer()
     writer.recover()
     texts = Texts("conversations")

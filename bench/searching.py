@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from backstory.archive.local.archive import LocalArchive
+from backstory.archive import open_engine
 from backstory.library import Library
 from backstory.model import rfc3339, session_id, turn_id
 from backstory.priority import READING, give_way
@@ -30,7 +30,7 @@ _LONG_TURNS = 1_000
 
 
 def build(report: Report, home: Path, count: int) -> None:
-    archive = LocalArchive(home)
+    archive = open_engine("local", home)
     seconds = write_events(archive, events(count))
     report.note("write and index, generating included", f"{count / seconds:,.0f} events/s")
     write_long_session(archive, _LONG_TURNS)
@@ -114,7 +114,7 @@ def measure_while_writing(report: Report, home: Path, count: int, asked: int) ->
 def _keep_writing(home: Path, count: int, stop: Any) -> None:
     """A writer at work, as `backstory sync` is: as many events as come until it is told to stop."""
     give_way(READING)
-    archive = LocalArchive(home)
+    archive = open_engine("local", home)
     highest = archive.counts().events // SESSION_EVENTS + 1
     write_events(archive, _until(stop, events(2_000_000, seed=9)), first=(highest + 1) * SESSION_EVENTS)
 

@@ -7,10 +7,23 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from backstory.archive.base import Archive, ExchangesRequest, SearchRequest
+from backstory.archive.base import (
+    ANY_FOLDER,
+    Archive,
+    EventRow,
+    Exchange,
+    ExchangesRequest,
+    Part,
+    Reader,
+    SearchRequest,
+    SessionRow,
+    SessionsRequest,
+    TurnRow,
+    UsageRow,
+)
 from backstory.archive.spans import TraceQuery
 from backstory.ingest.pipeline import Ingest
-from backstory.model import SEARCHABLE_TYPES, EventType, digest
+from backstory.model import SEARCHABLE_TYPES, EventType, digest, session_mark
 from backstory.sources.base import About, Event, Item, Lookup, Parser, Transcript, TurnEnd, Usage
 
 START = 1_780_000_000_000
@@ -116,7 +129,35 @@ def found(archive: Archive, query: str, **options: Any) -> list[str]:
 
 
 def found_exchanges(archive: Archive, query: str) -> list[int]:
-    return [hit.number for hit in archive.search_exchanges(ExchangesRequest(query=query, limit=10))]
+    return [hit.row.number for hit in archive.exchanges(ExchangesRequest(query=query, limit=10))]
+
+
+def exchanges_of(reader: Reader, key: str) -> list[Exchange]:
+    return reader.exchanges(ExchangesRequest(session=key))
+
+
+def turn_row(reader: Reader, key: str, ordinal: int) -> TurnRow | None:
+    return next(iter(reader.turns(key, Part(above=ordinal - 1, below=ordinal + 1))), None)
+
+
+def event_row(reader: Reader, uid: bytes) -> EventRow | None:
+    return next(iter(reader.events(part=Part(uids=(uid,)))), None)
+
+
+def children_of(reader: Reader, key: str) -> list[SessionRow]:
+    return reader.sessions(SessionsRequest(parent=key, order="started_at", ascending=True))
+
+
+def usage_of(reader: Reader, key: str) -> list[UsageRow]:
+    return [usage for turn in reader.turns(key, Part(usage=True)) for usage in turn.usage]
+
+
+def conversations(reader: Reader) -> list[SessionRow]:
+    return reader.sessions(SessionsRequest(source="claude-code", folders=ANY_FOLDER))
+
+
+def is_forgotten(reader: Reader, key: str) -> bool:
+    return bool(reader.forgotten([session_mark(key)]))
 
 
 def span_names(archive: Archive) -> list[str]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import backstory
+from backstory.config import ConfigError
 from backstory.library import Library
 from backstory.model import session_id
 from tests.transcripts import Transcript
@@ -34,6 +35,31 @@ class TestLibrary:
     def test_an_unknown_tool(self, tmp_path: Path) -> None:
         with backstory.open_archive(tmp_path) as archive, pytest.raises(KeyError):
             archive.call("no_such_tool", {})
+
+    def test_roots_are_those_that_ingest_reads(self, tmp_path: Path) -> None:
+        """Also folders of the settings, and the one of received telemetry: `doctor` shows what `sync` reads."""
+        Transcript("one").prompt("hello").write(tmp_path / "home")
+        more = tmp_path / "more"
+        Transcript("two").prompt("hello").write(more)
+        (tmp_path / "backstory").mkdir()
+        config = f'[extra_roots]\nclaude-code = ["{more / ".claude" / "projects"}"]\n'
+        (tmp_path / "backstory" / "config.toml").write_text(config)
+        with Library(tmp_path / "backstory", agents_home=tmp_path / "home", environ={}) as library:
+            roots = {root for source in library.sources for root in library.roots(source)}
+            with library._ingest() as ingest:
+                assert roots == set(ingest.roots())
+            assert {more / ".claude" / "projects", tmp_path / "backstory" / "otel"} <= roots
+
+    def test_the_engine_is_a_setting(self, tmp_path: Path) -> None:
+        with Library(tmp_path, environ={"BACKSTORY_ARCHIVE_ENGINE": "local"}) as library:
+            assert library.archive.counts().sessions == 0
+        with pytest.raises(ConfigError, match="ENGINE"):
+            Library(tmp_path, environ={"BACKSTORY_ARCHIVE_ENGINE": "abacus"})
+
+    def test_history_is_built_once(self, tmp_path: Path) -> None:
+        """The methods of the library and the tools are the same object's."""
+        with Library(tmp_path, environ={}) as library:
+            assert library.tool("open").handler.__self__ is library._history  # type: ignore[attr-defined]
 
     def test_capsules_are_linked_from_their_session(self, tmp_path: Path) -> None:
         transcript = Transcript("one").prompt("distil this")

@@ -107,7 +107,7 @@ class TestLive:
         (library.home / "live" / "demo.jsonl").unlink()
         library.forget_live("demo")
         assert texts(library, SECRET) == []
-        assert library.archive.forgetting() == []
+        assert library.archive.sync_state().forgetting == ()
 
     def test_while_another_process_writes(self, library: Library) -> None:
         """The request stays until that one, or the next, comes to it."""
@@ -115,10 +115,10 @@ class TestLive:
         (library.home / "live" / "demo.jsonl").unlink()
         writer = library.archive.writer()
         library.forget_live("demo")
-        assert library.archive.forgetting() == ["live/demo"]
+        assert library.archive.sync_state().forgetting == ("live/demo",)
         writer.close()
         library.catch_up()
-        assert library.archive.forgetting() == []
+        assert library.archive.sync_state().forgetting == ()
         assert texts(library, SECRET) == []
 
 

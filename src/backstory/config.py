@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 __all__ = [
+    "ArchiveSettings",
     "CapsuleSettings",
     "ConfigError",
     "McpSettings",
@@ -23,6 +24,12 @@ __all__ = [
 
 class ConfigError(Exception):
     """A setting that cannot be used; the message names the setting and what it accepts."""
+
+
+class ArchiveSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """`[archive]`: the engine that keeps and finds everything."""
+
+    engine: Literal["local"] = "local"
 
 
 class CapsuleSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -52,6 +59,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     extra_roots: dict[str, tuple[str, ...]] = {}
     redact: Literal["egress", "ingest", "off"] = "egress"
     catch_up_seconds: float = 2.0
+    archive: ArchiveSettings = ArchiveSettings()
     capsules: CapsuleSettings = CapsuleSettings()
     mcp: McpSettings = McpSettings()
     # Read by the live toolset itself, because it reloads this table while running.

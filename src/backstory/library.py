@@ -38,12 +38,13 @@ _RETRY_SECONDS = 5
 _FIRST_SYNC_SECONDS = 5.0
 _FIRST_SYNC_POLL_SECONDS = 0.02
 _FORGET_SECONDS = 600.0
+_READING_NICENESS = 5
 _LIVE, _TELEMETRY = "live", "otel"
 _log = logging.getLogger(__name__)
 
 
 class Location(Struct, frozen=True, kw_only=True):
-    """Where a session belongs, and how its agent continues it."""
+    """The project of a session, and the command that continues it."""
 
     source: str
     native_id: str
@@ -73,9 +74,9 @@ class Library:
 
     @cached_property
     def archive(self) -> Archive:
-        from .archive.local.archive import LocalArchive
+        from .archive import open_engine
 
-        return LocalArchive(self.home)
+        return open_engine(self.settings.archive.engine, self.home)
 
     @cached_property
     def sources(self) -> list[Source]:
@@ -111,10 +112,10 @@ class Library:
     def catch_up(self) -> None:
         """A short sync before an answer, unless another process already keeps the archive up to date.
 
-        Whatever goes wrong, what is there can still be searched.
+        Failures are logged: what is in the archive can still be searched.
         """
         from .archive.base import ArchiveBusy
-        from .archive.trouble import explain
+        from .archive.errors import explain
 
         state = self.archive.sync_state()
         if self.settings.catch_up_seconds <= 0 or state.index_behind or state.read_only:
@@ -143,7 +144,7 @@ class Library:
     def watch(self, stop: threading.Event, on_change: Callable[[SyncReport], None] | None = None) -> None:
         """Keep the archive live until stopped. While another process does it, wait for its turn to end."""
         from .archive.base import ArchiveBusy
-        from .archive.trouble import explain
+        from .archive.errors import explain
         from .ingest.watch import watch
 
         self.expect_first_sync()
@@ -155,20 +156,25 @@ class Library:
             except ArchiveBusy:
                 stop.wait(_LOCK_POLL_SECONDS)
             except Exception as error:
-                # A full disk or a broken folder may be mended; whoever asks meanwhile is still answered.
+                # A full disk or a broken folder may be mended; searches go on meanwhile.
                 reason = explain(error) or str(error)
                 if reason != said:
                     _log.warning("reading transcripts stopped, trying again every %d s: %s", _RETRY_SECONDS, reason)
                 said = reason
                 stop.wait(_RETRY_SECONDS)
 
+    def give_way(self) -> None:
+        """Lower the priority of this process, which reads transcripts, below that of searches and of interactive
+        programs. On an idle machine it is as fast as before."""
+        if hasattr(os, "nice"):
+            os.nice(max(_READING_NICENESS - os.nice(0), 0))
+
     def expect_first_sync(self) -> None:
-        """Somebody begins to keep the archive live now, in this process or beside it."""
+        """Note that a process, this one or another, begins to keep the archive live now."""
         self._watching_since = time.monotonic()
 
     def _await_first_sync(self) -> None:
-        """For answers that cannot say that they are incomplete: where everything is being read for the first time,
-        give it a moment."""
+        """Wait a moment for the first sync, for answers that have no place for a warning that they are incomplete."""
         until = self._watching_since + _FIRST_SYNC_SECONDS
         while time.monotonic() < until and self.archive.sync_state().first_finished_at is None:
             time.sleep(_FIRST_SYNC_POLL_SECONDS)
@@ -177,9 +183,10 @@ class Library:
         """Build the search index anew; gives the number of events in it."""
         writer = self.archive.writer()
         try:
-            return writer.rebuild_index()
+            writer.recover(reindex=True)
         finally:
             writer.close()
+        return self.archive.counts().documents
 
     # Forgetting
 
@@ -200,7 +207,7 @@ class Library:
         return family_of(self.archive, session)
 
     def forget(self, id: str, *, patience: float = _FORGET_SECONDS) -> list[SessionRow]:
-        """Delete a session and those it started everywhere, for good; gives what they were.
+        """Delete a session and those it started everywhere, for good; gives their rows.
 
         Their transcripts are not read again. Raises LookupError when there is no such session, and ArchiveBusy when
         another process writes and does not come to it in time; it is forgotten later then.
@@ -221,7 +228,7 @@ class Library:
         self.archive.forget(key, remember=source != _LIVE)
         keys = {key}
         if source not in (_LIVE, _TELEMETRY):
-            # What telemetry told of the session before its transcript was read.
+            # The session as telemetry reported it before its transcript was read.
             keys.add(f"{_TELEMETRY}/{native}")
             self.archive.forget(f"{_TELEMETRY}/{native}")
         have_forgotten(self.archive, keys, patience)
@@ -237,7 +244,7 @@ class Library:
         key = f"{_LIVE}/{session_id}"
         if not (self.home / "archive.db").exists():
             return
-        # Also if it is not there: whoever writes may be about to commit it.
+        # Also if it is not there: the writer may be about to commit it.
         self.archive.forget(key, remember=False, wipe=False)
         with suppress(ArchiveBusy):
             have_forgotten(self.archive, {key}, 0)
@@ -274,7 +281,7 @@ class Library:
             case "history":
                 from .toolsets.history.tools import toolset as history
 
-                return history(self.archive, self.settings, self._capsules_of)
+                return history(self._history)
             case "conversations":
                 from .toolsets.conversations.tools import toolset as conversations
 
@@ -302,7 +309,7 @@ class Library:
 
     @property
     def _own_environ(self) -> Mapping[str, str]:
-        """What says where things are, with this home in it: live sessions lie below it."""
+        """The environment with this home in it: sources find the live sessions below it."""
         return {**self._environ, "BACKSTORY_HOME": str(self.home)}
 
     @cached_property
@@ -312,7 +319,7 @@ class Library:
         return Capsules(self.home, self.settings.capsules)
 
     def _capsules_of(self, key: str) -> list[CapsuleLink]:
-        """A capsule names the session it came from by our id, or by the agent's own."""
+        """The capsules of a session, which they name by its id, its key or the agent's own id."""
         from .model import session_id
         from .toolsets.history.types import CapsuleLink
 
@@ -350,7 +357,7 @@ class Library:
         return self._history.list_sessions({**window, **options}).data
 
     def locate(self, id: str) -> Location | None:
-        """The location of a session, by its id or that of one of its turns."""
+        """The location of a session, by its id or the id of one of its turns."""
         from .model import EventRef, parse_id
         from .redact import egress
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from backstory.archive import open_engine
 from backstory.archive.base import ArchiveError
-from backstory.archive.local import documents
-from backstory.archive.local.archive import LocalArchive
-from backstory.archive.local.database import SCHEMA_VERSION
+from backstory.archive.local import index
+from backstory.archive.local.database import MIGRATIONS
 from backstory.library import Library
 from tests.transcripts import Transcript
 
@@ -22,19 +22,19 @@ class TestSchema:
     """Versioned by `user_version`; several processes may open a new home at once."""
 
     def test_version(self, tmp_path: Path) -> None:
-        LocalArchive(tmp_path).close()
+        open_engine("local", tmp_path).close()
         database = sqlite3.connect(tmp_path / "archive.db")
-        assert database.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION,)
+        assert database.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS),)
         assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
         database.close()
 
     def test_a_newer_archive_is_refused(self, tmp_path: Path) -> None:
-        LocalArchive(tmp_path).close()
+        open_engine("local", tmp_path).close()
         database = sqlite3.connect(tmp_path / "archive.db")
-        database.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
+        database.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
         database.close()
         with pytest.raises(ArchiveError, match="newer Backstory"):
-            LocalArchive(tmp_path)
+            open_engine("local", tmp_path)
 
     def test_many_first_starts(self, tmp_path: Path) -> None:
         code = "import sys; from pathlib import Path; from backstory.library import Library\n"
@@ -56,8 +56,8 @@ class TestIndexVersions:
         with Library(tmp_path / "b", agents_home=home, environ={}) as library:
             library.sync()
         old = {path.name for path in (tmp_path / "b" / "index" / "events").iterdir()}
-        newer = msgspec.structs.replace(documents.EVENTS, version=documents.EVENTS.version + 1)
-        monkeypatch.setattr("backstory.archive.local.finding.EVENTS", newer)
+        newer = msgspec.structs.replace(index.EVENTS, version=index.EVENTS.version + 1)
+        monkeypatch.setattr("backstory.archive.local.archive.EVENTS", newer)
         with Library(tmp_path / "b", agents_home=home, environ={}) as library:
             answer = library.search("needle")
             assert len(answer["data"]["results"]) == 1

@@ -11,10 +11,25 @@ from pathlib import Path
 
 import pytest
 
+from backstory.archive import open_engine
 from backstory.archive.base import Archive, Part, SessionsRequest
-from backstory.archive.local.archive import LocalArchive
 from backstory.archive.spans import Origin, SpanRow, TraceQuery
-from tests.archive_world import START, Rewriting, found, found_exchanges, record, span_names, sync, uid
+from tests.archive_world import (
+    START,
+    Rewriting,
+    children_of,
+    conversations,
+    event_row,
+    exchanges_of,
+    found,
+    found_exchanges,
+    is_forgotten,
+    record,
+    span_names,
+    sync,
+    uid,
+    usage_of,
+)
 
 SECRET = "xylophagous"
 KEY = "claude-code/s"
@@ -38,12 +53,11 @@ def talk(name: str, word: str) -> list[dict[str, object]]:
 
 def forget(archive: Archive, key: str = KEY, *, remember: bool = True, wipe: bool = True) -> None:
     archive.forget(key, remember=remember, wipe=wipe)
-    assert archive.forgetting() == [key]
+    assert archive.sync_state().forgetting == (key,)
     writer = archive.writer()
     writer.recover()
-    assert writer.forget_requested()
     writer.close()
-    assert archive.forgetting() == []
+    assert archive.sync_state().forgetting == ()
 
 
 def put_span(archive: Archive, session: str | None, trace: str = "t1", id: int = 1, word: str = SECRET) -> None:
@@ -66,14 +80,14 @@ def check_gone(archive: Archive, key: str = KEY) -> None:
     assert found_exchanges(archive, SECRET) == []
     assert archive.session(key) is None
     assert archive.turns(key) == []
-    assert archive.usage(key) == []
-    assert archive.children(key) == []
-    assert archive.event(uid("sa")) is None
+    assert usage_of(archive, key) == []
+    assert children_of(archive, key) == []
+    assert event_row(archive, uid("sa")) is None
     assert key not in [row.key for row in archive.sessions(SessionsRequest(start=0, end=1 << 53, limit=100))]
     assert not [name for name in span_names(archive) if SECRET in name]
     traces = archive.spans.traces(TraceQuery(sort="createdAt"))
     assert key not in [trace.session for trace in traces.rows]
-    assert archive.is_whole()
+    assert archive.sync_state().recovered
 
 
 class TestForget:
@@ -120,8 +134,9 @@ class TestForget:
         path.write_bytes(before)
         check()
         writer = engine.writer()
-        assert writer.rebuild_index() == 0
+        writer.recover(reindex=True)
         writer.close()
+        assert engine.counts().documents == 0
         check()
 
     def test_free_space_of_pages(self, engine: Archive, source: Rewriting, tmp_path: Path) -> None:
@@ -137,7 +152,6 @@ class TestForget:
             engine.forget(f"claude-code/{name}")
         writer = engine.writer()
         writer.recover()
-        assert writer.forget_requested()
         writer.close()
         assert [name for name in names[:60] if holding(tmp_path / "backstory", name)] == []
         assert all(found(engine, name) for name in names[60:])
@@ -165,14 +179,14 @@ class TestForget:
         forget(engine)
         check_gone(engine)
         assert found(engine, "own question") == ["own question"]
-        assert [exchange.user_text for exchange in engine.exchanges("claude-code/fork")] == ["own question"]
+        assert [exchange.user_text for exchange in exchanges_of(engine, "claude-code/fork")] == ["own question"]
         assert found_exchanges(engine, "own question") == [0]
         session = engine.session("claude-code/fork")
         assert session is not None
         assert (session.exchange_count, session.first_at) == (1, session.started_at)
         source.save("fork", *talk("s", SECRET), record("f1", "prompt", "own question"), record("f2", "answer", "aye"))
         sync(engine, source)
-        assert [event.text for event in engine.exchanges("claude-code/fork")[0].said] == ["aye"]
+        assert [event.text for event in exchanges_of(engine, "claude-code/fork")[0].said] == ["aye"]
         assert found_exchanges(engine, "aye") == [0]
 
     def test_a_fork_with_words_of_both(self, engine: Archive, source: Rewriting, tmp_path: Path) -> None:
@@ -185,15 +199,18 @@ class TestForget:
         source.save("fork", *shared, record("f1", "answer", "own answer"), record("f2", "prompt", "own question"))
         source.save("copy", *shared)
         sync(engine, source)
-        assert [exchange.user_text for exchange in engine.exchanges("claude-code/fork")] == [whole * 9, "own question"]
-        assert len(engine.conversations("claude-code", None, 9)) == 3
+        assert [exchange.user_text for exchange in exchanges_of(engine, "claude-code/fork")] == [
+            whole * 9,
+            "own question",
+        ]
+        assert len(conversations(engine)) == 3
         forget(engine)
         check_gone(engine)
-        exchanges = engine.exchanges("claude-code/fork")
-        assert [(exchange.number, exchange.user_text) for exchange in exchanges] == [(0, None), (1, "own question")]
+        exchanges = exchanges_of(engine, "claude-code/fork")
+        assert [(exchange.row.number, exchange.user_text) for exchange in exchanges] == [(0, None), (1, "own question")]
         assert [event.text for event in exchanges[0].said] == ["own answer"]
         assert sorted(found_exchanges(engine, "own answer question")) == [0, 1]
-        assert [row.key for row in engine.conversations("claude-code", None, 9)] == ["claude-code/fork"]
+        assert [row.key for row in conversations(engine)] == ["claude-code/fork"]
         assert holding(tmp_path / "backstory") == []
 
     def test_what_it_started_goes_with_it(self, engine: Archive, source: Rewriting) -> None:
@@ -241,8 +258,8 @@ class TestForget:
         source.save("s", *talk("s", SECRET))
         sync(engine, source)
         check_gone(engine)
-        assert engine.is_forgotten(KEY)
-        assert not engine.is_forgotten("claude-code/other")
+        assert is_forgotten(engine, KEY)
+        assert not is_forgotten(engine, "claude-code/other")
 
     def test_without_a_trace_in_memory(self, engine: Archive, source: Rewriting) -> None:
         """A session whose id may come again, as another one."""
@@ -265,7 +282,7 @@ class TestForget:
         engine.forget(KEY)
         source.save("s", *talk("s", SECRET), record("s2", "prompt", f"{SECRET} again"))
         ingest.sync_paths([path])
-        assert engine.forgetting() == []
+        assert engine.sync_state().forgetting == ()
         check_gone(engine)
         source.save("other", *talk("o", "nougat"))
         ingest.sync()
@@ -284,7 +301,7 @@ class TestInterrupted:
             db.execute("INSERT INTO stale (session, turn, event) SELECT id, 0, 0 FROM session")
         sync(engine, source)
         assert found_exchanges(engine, "nougat") == [0]
-        assert engine.is_whole()
+        assert engine.sync_state().recovered
 
 
 class TestTelemetry:
@@ -310,7 +327,6 @@ class TestTelemetry:
         put_span(engine, "claude-code/c", "c", word="nougat")
         writer = engine.writer()
         writer.recover()
-        assert writer.forget_requested()
         writer.close()
         assert span_names(engine) == ["span nougat"]
 
@@ -322,13 +338,13 @@ class TestTelemetry:
         files = list((tmp_path / "backstory").glob("traces.db*"))
         for path in files:
             path.write_bytes(b"junk" * 4096)
-        archive = LocalArchive(tmp_path / "backstory")
+        archive = open_engine("local", tmp_path / "backstory")
         archive.forget(KEY)
         writer = archive.writer()
-        assert writer.forget_requested()
+        writer.recover()
         writer.close()
         assert found(archive, SECRET) == []
-        assert not archive.is_whole()
+        assert not archive.sync_state().recovered
         for path in files:
             path.unlink(missing_ok=True)
         sync(archive, source)
@@ -349,7 +365,7 @@ class TestTelemetry:
 
     def test_names_that_another_writer_knows(self, engine: Archive, tmp_path: Path) -> None:
         """A process that has sent a name before goes on sending it after the name was forgotten."""
-        other = LocalArchive(tmp_path / "backstory")
+        other = open_engine("local", tmp_path / "backstory")
         put_span(other, KEY, "t1", 1, "nougat")
         forget(engine)
         put_span(other, None, "t9", 2, "nougat")
@@ -380,8 +396,8 @@ class TestDictionary:
             for turn in engine.turns("claude-code/other")
             for event in engine.events(turn.session, turn.ordinal)
         ]
-        exchanges = engine.exchanges("claude-code/other")
-        reader = LocalArchive(tmp_path / "backstory")  # knows the dictionary as it was
+        exchanges = exchanges_of(engine, "claude-code/other")
+        reader = open_engine("local", tmp_path / "backstory")  # knows the dictionary as it was
         assert reader.events("claude-code/other", 1, Part(limit=1))[0].text == texts[0]
         forget(engine)
         assert holding(tmp_path / "backstory") == []
@@ -392,7 +408,7 @@ class TestDictionary:
                 for event in archive.events(turn.session, turn.ordinal)
             ]
             assert again == texts
-            assert archive.exchanges("claude-code/other") == exchanges
+            assert exchanges_of(archive, "claude-code/other") == exchanges
         reader.close()
         source.save("new", *[record(f"n{n}", "prompt", text("nougat")) for n in range(500)])
         sync(engine, source)

@@ -12,9 +12,18 @@ from typing import Any
 
 import pytest
 
-from backstory.archive.base import Batch, EventRow, ExchangeRow, ExchangesRequest, SearchRequest, SessionRow, TurnRow
-from backstory.archive.local.archive import LocalArchive
-from backstory.archive.local.documents import EventDocument, ExchangeDocument
+from backstory.archive import open_engine
+from backstory.archive.base import (
+    Archive,
+    Batch,
+    EventRow,
+    ExchangeRow,
+    ExchangesRequest,
+    SearchRequest,
+    SessionRow,
+    TurnRow,
+)
+from backstory.archive.local.index import EventDocument, ExchangeDocument
 from backstory.model import DEFAULT_TYPES, EventType, digest, turn_id
 
 NOW = 1_780_000_000_000
@@ -25,8 +34,8 @@ KILLED = """
 import sys, time
 from pathlib import Path
 from tests.archive.test_local_bulk import MUCH, batch
-from backstory.archive.local.archive import LocalArchive
-archive = LocalArchive(Path(sys.argv[1]))
+from backstory.archive import open_engine
+archive = open_engine("local", Path(sys.argv[1]))
 writer = archive.writer()
 writer.recover()
 with writer.bulk(MUCH):
@@ -72,17 +81,17 @@ def following() -> list[int]:
     return [int(pid) for pid in children.read_text().split()]
 
 
-def found(archive: LocalArchive, query: str) -> int:
+def found(archive: Archive, query: str) -> int:
     return len(archive.search(SearchRequest(query=query, types=DEFAULT_TYPES)).hits)
 
 
 @pytest.fixture
-def archive(tmp_path: Path) -> LocalArchive:
-    return LocalArchive(tmp_path)
+def archive(tmp_path: Path) -> Archive:
+    return open_engine("local", tmp_path)
 
 
 class TestBulk:
-    def test_everything_is_found(self, archive: LocalArchive) -> None:
+    def test_everything_is_found(self, archive: Archive) -> None:
         """By words, by turn and as traces; and what is written afterwards too."""
         writer = archive.writer()
         writer.recover()
@@ -100,7 +109,7 @@ class TestBulk:
         assert all(archive.spans.trace(turn_id(KEY, turn)) for turn in (1, 2, 3, 4))
         archive.close()
 
-    def test_little_is_not_worth_a_process(self, archive: LocalArchive) -> None:
+    def test_little_is_not_worth_a_process(self, archive: Archive) -> None:
         writer = archive.writer()
         writer.recover()
         with writer.bulk(1000):
@@ -110,7 +119,7 @@ class TestBulk:
         assert found(archive, "number1") == 1
         archive.close()
 
-    def test_the_second_process_dies(self, archive: LocalArchive, caplog: pytest.LogCaptureFixture) -> None:
+    def test_the_second_process_dies(self, archive: Archive, caplog: pytest.LogCaptureFixture) -> None:
         """Then the first one does its work."""
         writer = archive.writer()
         writer.recover()
@@ -129,7 +138,7 @@ class TestBulk:
         archive.close()
 
     def test_no_second_process_can_be_started(
-        self, archive: LocalArchive, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+        self, archive: Archive, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
         monkeypatch.setattr(sys, "executable", str(tmp_path / "nothing"))
         writer = archive.writer()
@@ -147,7 +156,7 @@ class TestBulk:
             assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"
             process.kill()
-        archive = LocalArchive(tmp_path)
+        archive = open_engine("local", tmp_path)
         writer = archive.writer()
         writer.recover()
         writer.write(batch(4))
@@ -160,7 +169,7 @@ class TestInterrupted:
     """What was fed in part is taken back, so that nothing is found twice."""
 
     @pytest.mark.parametrize("document", [EventDocument, ExchangeDocument])
-    def test_a_flush(self, archive: LocalArchive, monkeypatch: pytest.MonkeyPatch, document: type) -> None:
+    def test_a_flush(self, archive: Archive, monkeypatch: pytest.MonkeyPatch, document: type) -> None:
         writer = archive.writer()
         writer.recover()
         for turn in range(1, 6):
@@ -171,11 +180,11 @@ class TestInterrupted:
                 writer.flush()
         writer.close()
         assert [found(archive, f"number{turn}") for turn in range(1, 6)] == [1] * 5
-        exchanges = archive.search_exchanges(ExchangesRequest(query="question", limit=20))
-        assert sorted(hit.number for hit in exchanges) == [0, 1, 2, 3, 4]
+        exchanges = archive.exchanges(ExchangesRequest(query="question", limit=20))
+        assert sorted(hit.row.number for hit in exchanges) == [0, 1, 2, 3, 4]
         archive.close()
 
-    def test_a_reindex(self, archive: LocalArchive, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_reindex(self, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
         writer = archive.writer()
         writer.recover()
         for turn in range(1, 6):
@@ -184,7 +193,7 @@ class TestInterrupted:
         with monkeypatch.context() as broken:
             broken.setattr(EventDocument, "entry", interrupt_after(3, EventDocument.entry))
             with pytest.raises(KeyboardInterrupt):
-                writer.rebuild_index()
+                writer.recover(reindex=True)
         writer.close()
         assert [found(archive, f"number{turn}") for turn in range(1, 6)] == [1] * 5
         archive.close()

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from backstory.archive import open_engine
 from backstory.archive.base import Archive, ExchangesRequest
-from backstory.archive.local.archive import LocalArchive
-from backstory.archive.local.database import _MIGRATIONS, migrate
+from backstory.archive.local.database import MIGRATIONS
 from backstory.library import Library
+from backstory.sqlite import prepare
 from tests.conversation_world import Session
 from tests.transcripts import Transcript
 
@@ -27,8 +28,8 @@ def library(home: Path) -> Library:
 
 
 def found(archive: Archive, query: str) -> list[tuple[str, int]]:
-    hits = archive.search_exchanges(ExchangesRequest(query=query, limit=10))
-    return [(hit.session.key, hit.number) for hit in hits]
+    hits = archive.exchanges(ExchangesRequest(query=query, limit=10))
+    return [(hit.session.key, hit.row.number) for hit in hits]
 
 
 def keep_record(source: Path, target: Path) -> None:
@@ -166,7 +167,7 @@ class TestOlderArchives:
         record.executemany("INSERT INTO event (uid, session, turn, ordinal, type, ts) VALUES (?, ?, 2, ?, 1, 1)", rows)
         record.commit()
         record.close()
-        LocalArchive(home / "backstory").close()
+        open_engine("local", home / "backstory").close()
         record = sqlite3.connect(home / "backstory" / "archive.db")
         (said,) = record.execute("SELECT said FROM exchange WHERE session = ? AND number = 1", (session,)).fetchone()
         record.close()
@@ -175,10 +176,10 @@ class TestOlderArchives:
 
 def as_before_exchanges(backstory: Path) -> None:
     """What the version before would have left: the same rows in its tables, without an index."""
-    version = next(n for n, migration in enumerate(_MIGRATIONS) if "CREATE TABLE exchange" in migration)
+    version = next(n for n, migration in enumerate(MIGRATIONS) if "CREATE TABLE exchange" in migration)
     current, old = backstory / "archive.db", backstory / "old.db"
+    prepare(old, MIGRATIONS[:version])
     record = sqlite3.connect(old, isolation_level=None)
-    migrate(record, _MIGRATIONS[:version])
     record.execute("ATTACH ? AS now", (os.fspath(current),))
     for (table,) in record.execute("SELECT name FROM main.sqlite_master WHERE type = 'table'").fetchall():
         columns = ", ".join(name for _, name, *_ in record.execute(f"PRAGMA main.table_info({table})"))

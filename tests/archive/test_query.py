@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import unicodedata
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -44,6 +46,12 @@ class TestParseQuery:
 
     def test_scripts_without_spaces_are_phrases_of_characters(self) -> None:
         assert phrases("数据库 エラー") == [("数", "据", "库"), ("エ", "ラ", "ー")]
+
+    def test_korean_is_split_by_syllable(self) -> None:
+        """A word is found with any particle that is joined to it, in composed and in decomposed form."""
+        for text in ("데이터를", unicodedata.normalize("NFD", "데이터를")):
+            assert phrases(text) == [("데", "이", "터", "를")]
+            assert tokens(text) == ["데", "이", "터", "를"]
 
     def test_nothing_but_punctuation(self) -> None:
         assert parse_query("?!… --").clauses == ()

@@ -9,6 +9,7 @@ import pytest
 
 from backstory.library import Library
 from backstory.model import EVENT_TYPES
+from tests.archive_world import turn_row
 
 EVER = {"start_datetime": "2001-01-01T00:00:00Z", "end_datetime": "2099-01-01T00:00:00Z"}
 
@@ -40,7 +41,7 @@ class TestCorpus:
             session = archive.session(key)
             assert session is not None
             assert (session.turn_count, session.event_count) == (len(turns), sum(map(len, turns))), key
-            assert session.title.strip() or session.turn_count == 0 or archive.turn(key, 1) is not None
+            assert session.title.strip() or session.turn_count == 0 or turn_row(archive, key, 1) is not None
             for row, uids in zip(archive.turns(key), turns, strict=True):
                 events = archive.events(key, row.ordinal)
                 assert [event.ordinal for event in events] == list(range(1, len(uids) + 1))

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from backstory.archive import open_engine
 from backstory.archive.base import ArchiveBusy, ExchangesRequest, SearchRequest
-from backstory.archive.local.archive import LocalArchive
 from backstory.library import Library
 from backstory.model import SEARCHABLE_TYPES
-from tests.archive_world import Rewriting, found, sync
+from tests.archive_world import Rewriting, exchanges_of, found, sync
 from tests.transcripts import Transcript
 
 _SESSIONS = 30
@@ -70,8 +70,8 @@ def check_whole(home: Path, folder: Path, transcripts: list[Transcript]) -> None
             assert (session.turn_count, session.event_count) == (_TURNS, 4 * _TURNS)
             assert session.exchange_count == _TURNS
             topic = f"topic{transcripts.index(transcript)}"
-            for number, exchange in enumerate(library.archive.exchanges(key)):
-                assert (exchange.number, exchange.user_text) == (number, f"question {number} about {topic}")
+            for number, exchange in enumerate(exchanges_of(library.archive, key)):
+                assert (exchange.row.number, exchange.user_text) == (number, f"question {number} about {topic}")
                 assert [event.text for event in exchange.said][1:] == [f"answer {number} for {topic}"]
                 assert exchange.said[0].arguments == {"command": f"make step{number}"}
         events = _SESSIONS * _TURNS * 4
@@ -79,8 +79,8 @@ def check_whole(home: Path, folder: Path, transcripts: list[Transcript]) -> None
         request = SearchRequest(query="topic7", types=SEARCHABLE_TYPES, limit=2 * _TURNS)
         found = library.archive.search(request)
         assert (len(found.hits), found.more, found.documents) == (2 * _TURNS, False, events)
-        exchanges = library.archive.search_exchanges(ExchangesRequest(query="topic7", limit=2 * _TURNS))
-        assert sorted(hit.number for hit in exchanges) == list(range(_TURNS))
+        exchanges = library.archive.exchanges(ExchangesRequest(query="topic7", limit=2 * _TURNS))
+        assert sorted(hit.row.number for hit in exchanges) == list(range(_TURNS))
 
 
 class TestKill:
@@ -116,9 +116,9 @@ class TestKill:
 _REWRITE = """
 import sys
 from pathlib import Path
-from backstory.archive.local.archive import LocalArchive
+from backstory.archive import open_engine
 from tests.archive_world import Rewriting, record, sync
-archive, source = LocalArchive(Path(sys.argv[1])), Rewriting(Path(sys.argv[2]))
+archive, source = open_engine("local", Path(sys.argv[1])), Rewriting(Path(sys.argv[2]))
 for version in range(int(sys.argv[3]), 1_000_000):
     records = [record(f"r{n}", "answer" if n % 4 else "prompt", f"word{n}v{version}") for n in range(40)]
     source.save("s", *records)
@@ -142,7 +142,7 @@ class TestKillWhileReplacing:
                 time.sleep(chance.random() * 0.2)
                 process.kill()
                 version += 1 + sum(1 for _ in process.stdout)
-            archive, source = LocalArchive(folder), Rewriting(agent)
+            archive, source = open_engine("local", folder), Rewriting(agent)
             sync(archive, source)
             current = [
                 event.text
@@ -155,7 +155,7 @@ class TestKillWhileReplacing:
             assert everything.documents == 40
             newest = int(current[0].partition("v")[2])
             assert [found(archive, f"word{n}v{old}") for n in (0, 1, 39) for old in range(newest)] == [[]] * 3 * newest
-            assert archive.is_whole()
+            assert archive.sync_state().recovered
             archive.close()
 
 

@@ -19,6 +19,7 @@ import pytest
 from backstory.archive.base import SearchRequest
 from backstory.library import Library
 from backstory.model import SEARCHABLE_TYPES, session_id
+from tests.archive_world import is_forgotten
 from tests.e2e.served import PATIENCE, PROGRAM, Served, environment, eventually, run
 from tests.transcripts import Transcript
 
@@ -146,10 +147,10 @@ class TestKill:
                     process.wait(timeout=chance.random() * 0.4)
                 process.kill()
             with Library(folder, agents_home=tmp_path, environ={}) as library:
-                asked = key in library.archive.forgetting() or library.archive.is_forgotten(key)
+                asked = key in library.archive.sync_state().forgetting or is_forgotten(library.archive, key)
                 library.sync()
-                assert library.archive.forgetting() == []
-                assert library.archive.is_whole()
+                assert library.archive.sync_state().forgetting == ()
+                assert library.archive.sync_state().recovered
                 assert hits(library, word) == (0 if asked else 20)
                 assert (library.archive.session(key) is None) == asked
                 assert hits(library, "nougat") == 20
@@ -161,6 +162,7 @@ _FORGET = """
 import sys
 from pathlib import Path
 from backstory.library import Library
+from tests.archive_world import is_forgotten
 library = Library(Path(sys.argv[1]))
 library.archive.spans
 print("ready", flush=True)

@@ -66,7 +66,7 @@ class TestServed:
             server.call("ensure", {"session_id": "t"})
             server.call("append", {"session_id": "t", "message": live.user("the wallaby")})
             eventually(lambda: sessions_with(library, "wallaby") == {"t"})
-            eventually(lambda: library.archive.forgetting() == [])
+            eventually(lambda: library.archive.sync_state().forgetting == ())
             assert sessions_with(library, "quokka") == set()
 
 
@@ -161,7 +161,7 @@ class TestInPython:
                 assert await sessions.delete("s")
 
         asyncio.run(scenario())
-        assert library.archive.forgetting() == []
+        assert library.archive.sync_state().forgetting == ()
         assert sessions_with(library, "quokka") == {"s"}
 
     def test_what_could_not_be_forgotten_is_later(self, library: Library, caplog: pytest.LogCaptureFixture) -> None:

@@ -13,6 +13,7 @@ from backstory.archive.base import SearchRequest, SessionRow, SessionsRequest
 from backstory.archive.spans import TraceQuery
 from backstory.library import Library
 from backstory.model import SEARCHABLE_TYPES
+from tests.archive_world import children_of, usage_of
 from tests.transcripts import Transcript, stable_uuid
 
 Files = dict[str, list[bytes]]
@@ -200,10 +201,10 @@ def dump(library: Library) -> dict[str, Any]:
     request = SessionsRequest(start=0, end=1 << 50, limit=1000)
     sessions: dict[str, SessionRow] = {row.key: row for row in archive.sessions(request)}
     for key in list(sessions):
-        sessions.update((row.key, row) for row in archive.children(key))
+        sessions.update((row.key, row) for row in children_of(archive, key))
     turns = [turn for key in sorted(sessions) for turn in archive.turns(key)]
     events = [event for turn in turns for event in archive.events(turn.session, turn.ordinal)]
-    usage = [row for key in sorted(sessions) for row in sorted(archive.usage(key), key=lambda row: row.key)]
+    usage = [row for key in sorted(sessions) for row in sorted(usage_of(archive, key), key=lambda row: row.key)]
     found = {}
     for query in QUERIES:
         hits = archive.search(SearchRequest(query=query, types=SEARCHABLE_TYPES, limit=1000)).hits

@@ -171,7 +171,7 @@ class TestReadingAgain:
         assert prompts == {"second": ["question one", "question two", "fork of two"], "first": ["question three"]}
         library.close()
 
-    @pytest.mark.parametrize("step", ["remove", "flush"])
+    @pytest.mark.parametrize("step", ["_remove", "flush"])
     def test_killed_on_the_way(self, tmp_path: Path, step: str) -> None:
         """Whoever comes after a crash sees what was left to do."""
         self.put(tmp_path, self.SECOND)

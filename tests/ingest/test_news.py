@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NoReturn
 
 import pytest
 
 from backstory.archive.base import Batch, EventRow, SyncState
-from backstory.archive.local.archive import LocalArchive
 from backstory.library import Library
 from backstory.model import EventType
+from tests.archive_world import conversations
 from tests.transcripts import Transcript
 
 
@@ -28,8 +27,8 @@ def library(tmp_path: Path) -> Iterator[Library]:
 def has_written(library: Library, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Whether catching up needed the writer."""
     took: list[bool] = []
-    writer = LocalArchive.writer
-    monkeypatch.setattr(LocalArchive, "writer", lambda archive: took.append(True) or writer(archive))
+    writer = library.archive.writer
+    monkeypatch.setattr(library.archive, "writer", lambda: took.append(True) or writer())
     library.catch_up()
     return bool(took)
 
@@ -43,11 +42,7 @@ class TestCatchingUp:
     """The writer is for those who have something to write."""
 
     def test_nothing_is_new(self, library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
-        def refuse(_: LocalArchive) -> NoReturn:
-            raise AssertionError
-
-        monkeypatch.setattr(LocalArchive, "writer", refuse)
-        library.catch_up()
+        assert not has_written(library, monkeypatch)
         assert found(library, "apple") == 1
 
     def test_a_new_transcript(self, library: Library, tmp_path: Path) -> None:
@@ -70,13 +65,13 @@ class TestCatchingUp:
 
     def test_a_sync_that_was_cut_short(self, library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
         writer = library.archive.writer()
-        writer.set_sync_state(SyncState(started_at=1, finished_at=None))
+        writer.write(Batch(sync=SyncState(started_at=1, finished_at=None)))
         writer.close()
         assert has_written(library, monkeypatch)
 
     def test_a_writer_that_died(self, library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
         """Before what it had committed could be found."""
-        key = library.archive.conversations("claude-code", None, 1)[0].key
+        key = conversations(library.archive)[0].key
         writer = library.archive.writer()
         event = EventRow(
             uid=bytes(16), session=key, turn=1, ordinal=9, type=EventType.USER_INPUT, ts=1, text="a quince"

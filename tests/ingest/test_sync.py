@@ -15,6 +15,7 @@ import backstory.ingest.reading  # noqa: F401 - before a test replaces what it i
 from backstory.ingest.pipeline import SyncProgress
 from backstory.library import Library
 from backstory.model import EventType
+from tests.archive_world import usage_of
 from tests.transcripts import Transcript
 
 
@@ -378,7 +379,7 @@ class TestSessions:
         transcript = talk()
         transcript.write(machine.home)
         machine.library.sync()
-        usage = machine.library.archive.usage(f"claude-code/{transcript.id}")
+        usage = usage_of(machine.library.archive, f"claude-code/{transcript.id}")
         assert [(row.turn, row.input_tokens, row.output_tokens, row.cache_read_tokens) for row in usage] == [
             (1, 110, 5, 100),
             (2, 110, 5, 100),

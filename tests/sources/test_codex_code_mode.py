@@ -17,6 +17,7 @@ from codex_shelf import Shelf, of_tool, shelve
 from backstory.library import Library
 from backstory.model import EventType
 from backstory.sources.base import Usage
+from tests.archive_world import usage_of
 
 FOLDER = Path(__file__).parent / "codex" / "code_mode_2026"
 ROOT, CHILD = (f"01a0c001-0000-7000-8000-0000000000{name}" for name in ("a0", "a1"))
@@ -73,7 +74,7 @@ class TestScripts:
         by_call = {row.call_id: row.usage_key for row in shelf.events(ROOT, CALL)}
         assert by_call["exec-0001"] == by_call["call_a1"] != by_call["call_a2"]
         assert by_call["exec-0002"] == by_call["exec-0003"] == by_call["call_a2"]
-        known = {usage.key for usage in shelf.archive.usage(f"codex/{ROOT}")}
+        known = {usage.key for usage in usage_of(shelf.archive, f"codex/{ROOT}")}
         assert {key for key in by_call.values() if key} <= known
 
     def test_lines_that_were_cut_out_of_a_long_output(self) -> None:
@@ -146,7 +147,7 @@ class TestEndings:
 class TestTokens:
     def test_each_model_call_once(self, shelf: Shelf) -> None:
         """`token_usage_record` and `token_count` tell the same."""
-        usage = shelf.archive.usage(f"codex/{ROOT}")
+        usage = usage_of(shelf.archive, f"codex/{ROOT}")
         assert [row.input_tokens for row in sorted(usage, key=lambda row: row.ts)] == [
             1152, 1455, 1657, 1960, 1859, 1253, 2465, 1152, 1455, 1152,
         ]  # fmt: skip

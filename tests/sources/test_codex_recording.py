@@ -10,6 +10,7 @@ import pytest
 from codex_shelf import Shelf, of_tool, shelve
 
 from backstory.model import EventType
+from tests.archive_world import children_of, event_row, usage_of
 
 pytestmark = pytest.mark.corpus
 
@@ -52,7 +53,7 @@ class TestRecording:
         assert [prompt.split()[0] for prompt in prompts] == [f"TASK-{task}" for task in tasks]
         assert len(turns) == len(tasks)
         for turn, task in zip(turns, tasks, strict=True):
-            last = shelf.archive.event(turn.terminal or b"")
+            last = event_row(shelf.archive, turn.terminal or b"")
             assert last is not None
             expected = "Turn aborted: interrupted" if task in INTERRUPTED else f"MARKER-{task} The answer is ready."
             assert last.text == expected
@@ -102,7 +103,7 @@ class TestRecording:
         parent = "01a1e722-719e-7300-a67a-8b82f219a54c"
         session = shelf.session(RECORDED_CHILD)
         assert (session.title, session.parent, session.completed) == ("/root/child_3", f"codex/{parent}", True)
-        assert [row.key for row in shelf.archive.children(f"codex/{parent}")] == [session.key]
+        assert [row.key for row in children_of(shelf.archive, f"codex/{parent}")] == [session.key]
         assert [row.text for row in shelf.events(RECORDED_CHILD, EventType.ASSISTANT_RESPONSE)][-1].startswith(
             "CHILD-3"
         )
@@ -125,7 +126,7 @@ class TestRecording:
     @pytest.mark.parametrize("name", [*RECORDED, RECORDED_CHILD])
     def test_tokens(self, shelf: Shelf, name: str) -> None:
         """Every model call once, with what the model said it took: 1000 and some in, 40 and 10 for each call out."""
-        usage = sorted(shelf.archive.usage(f"codex/{name}"), key=lambda row: row.ts)
+        usage = sorted(usage_of(shelf.archive, f"codex/{name}"), key=lambda row: row.ts)
         calls = Counter(row.usage_key for row in shelf.events(name, CALL) if not (row.extra or {}).get("script"))
         thoughts = Counter(row.usage_key for row in shelf.events(name, EventType.REASONING))
         for row in usage:

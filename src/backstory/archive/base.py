@@ -1,23 +1,25 @@
-"""What an archive is: what can be asked of it, and how it is written.
+"""The archive protocol: an engine keeps rows and finds them. It knows no agent and no rule of a toolset.
 
-Readers may be many, in many processes. There is one writer at a time, and a batch is written whole or not at all.
-`archive/local` is SQLite and tantivy.
+Any number of processes and threads read. One process at a time is the writer, and a batch is written whole or not at
+all. `archive/local` is SQLite and tantivy; `tests/archive/test_conformance.py` is what every engine must pass.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import Literal, Protocol, overload
 
 from msgspec import Struct
 
-from ..model import EVENT_TYPES, EventType
+from ..model import EVENT_TYPES, EventRef, EventType, SessionRef, TurnRef
+from .errors import ArchiveBusy, ArchiveError, DeadlineExceeded
 from .query import Query
-from .rows import Batch, EventRow, ExchangeRow, FileRow, Mode, Place, SessionRow, Stamp, TurnRow, UsageRow
+from .rows import Batch, EventRow, ExchangeRow, FileRow, Head, Mode, SessionRow, SyncState, TurnRow, UsageRow
 from .spans import Spans
 
 __all__ = [
+    "ANY_FOLDER",
     "EVERYTHING",
     "Archive",
     "ArchiveBusy",
@@ -27,37 +29,27 @@ __all__ = [
     "DeadlineExceeded",
     "EventRow",
     "Exchange",
-    "ExchangeHit",
     "ExchangeRow",
     "ExchangesRequest",
     "FileRow",
     "Folders",
     "Found",
+    "Head",
     "Hit",
     "Mode",
+    "OpenedEvent",
+    "OpenedSession",
+    "OpenedTurn",
     "Part",
-    "Place",
+    "Reader",
     "SearchRequest",
     "SessionRow",
     "SessionsRequest",
-    "Stamp",
     "SyncState",
     "TurnRow",
     "UsageRow",
     "Writer",
 ]
-
-
-class ArchiveError(Exception):
-    """The archive cannot do this; the message says why and what to do."""
-
-
-class ArchiveBusy(ArchiveError):
-    """Another process is the writer."""
-
-
-class DeadlineExceeded(ArchiveError):
-    """The answer would have come too late."""
 
 
 class SearchRequest(Struct, frozen=True, kw_only=True):
@@ -73,7 +65,7 @@ class SearchRequest(Struct, frozen=True, kw_only=True):
     since: int | None = None
     until: int | None = None
     deadline: float | None = None
-    """`time.monotonic()` at which the answer is of no use any more."""
+    """`time.monotonic()` after which DeadlineExceeded is raised."""
 
 
 class Hit(Struct, kw_only=True):
@@ -85,94 +77,163 @@ class Hit(Struct, kw_only=True):
 
 
 class Found(Struct, kw_only=True):
+    """Hits in order: by score, then the newest, then by event id."""
+
     query: Query
-    """How the question was understood; its terms are what a snippet shows."""
+    """The query as parsed; snippets show its terms."""
     hits: list[Hit]
     more: bool
-    """Whether the query has matches beyond these."""
+    """The query has matches beyond these."""
     documents: int
-    """How many events the archive could have found."""
+    """The number of searchable events in the archive."""
+    known: bool = True
+    """False if the session or turn that the request names does not exist."""
 
 
 class Part(Struct, frozen=True, kw_only=True):
-    """Some of a session's turns or of a turn's events, in their order; by default all."""
+    """Some of a session's turns or of a turn's events, in their order; by default all. Conditions are joined by AND."""
 
     types: tuple[EventType, ...] = EVENT_TYPES
     """Only events of these types; only turns that have such events."""
+    uids: tuple[bytes, ...] | None = None
+    """Only events with these uids, in no particular order."""
     above: int = 0
     """Only with an ordinal above this one; likewise below."""
     below: int | None = None
     limit: int | None = None
-    last: bool = False
-    """Up to the limit the last ones, not the first."""
+    around: int | bytes | None = None
+    """Only the turn or event with this ordinal or uid (for turns: of one of its events), `before` rows before it and
+    `after` rows after it. Those are of the given types; the row itself may be of any. Nothing if it does not exist."""
+    before: int = 0
+    after: int = 0
+    heads: int = 0
+    """The number of characters in `TurnRow.prompt_head` and `response_head`; 0 leaves them out."""
+    usage: bool = False
+    """Fill `TurnRow.usage`."""
+    texts: bool = True
+    """False leaves `EventRow.text` and `arguments` empty."""
 
 
 EVERYTHING = Part()
 
+Folders = Callable[[str], bool]
+"""Selects project folders by name."""
+
+
+def ANY_FOLDER(name: str) -> bool:
+    """Selects every project folder."""
+    return True
+
 
 class SessionsRequest(Struct, frozen=True, kw_only=True):
-    start: int
-    end: int
-    limit: int = 20
+    """Conditions on sessions, joined by AND."""
+
+    keys: tuple[str, ...] | None = None
+    prefix: str | None = None
+    """The beginning of the agent's own session id."""
+    parent: str | None = None
+    """Key of the session that started them."""
+    folders: Folders | None = None
+    """Only sessions that an agent keeps in these project folders and that no other session started, also those without
+    events of their own. They are ordered by `last_at`."""
+    start: int | None = None
+    end: int | None = None
+    """Only sessions with activity between these times."""
     mode: Mode | None = None
-    ascending: bool = False
-    after: tuple[int, str] | None = None
-    """(updated_at, session id) of the last session of the page before."""
     project: str | None = None
+    """Part of the working directory, in any case."""
     source: str | None = None
+    empty: bool = False
+    """Also sessions without events."""
+    order: Literal["updated_at", "started_at"] = "updated_at"
+    ascending: bool = False
+    """Ties are broken by the session id, in the same direction."""
+    after: tuple[int, str] | None = None
+    """(time, session id) of the last session of the page before."""
+    limit: int | None = None
     deadline: float | None = None
 
 
-Folders = Callable[[str], bool]
-"""Decides by its name whether a project folder is asked about."""
-
-
 class ExchangesRequest(Struct, frozen=True, kw_only=True):
-    """Looking for whole exchanges by their words."""
+    """The exchanges of a session in order, or with a query the best matches: by score, then the newest."""
 
-    query: str
-    limit: int
-    folders: Folders | None = None
-    """Only exchanges of sessions in these; None: in any."""
     session: str | None = None
-
-
-class ExchangeHit(Struct, kw_only=True):
-    score: float
-    """BM25, as the engine computes it."""
-    session: SessionRow
-    number: int
+    query: str | None = None
+    folders: Folders | None = None
+    """With a query: only exchanges of sessions in these folders."""
+    first: int = 0
+    """Without a query: only from this number on."""
+    limit: int | None = None
+    events: int | None = None
+    """The number of events of each exchange in `Exchange.said`; None: all."""
+    texts: bool = True
+    """False leaves `Exchange.said` and `user_text` empty."""
 
 
 class Exchange(Struct, kw_only=True):
-    """An exchange with what was said in it."""
+    """An exchange with the events in it."""
 
-    number: int
-    ts: int
+    row: ExchangeRow
+    session: SessionRow
     user_text: str | None
-    """The text of the user record; None: what stands before the first one."""
+    """The text of the user record; None before the first one."""
     said: list[EventRow]
     """The answers and tool calls, in order."""
+    score: float = 0.0
+    """BM25 of the query."""
 
 
-class SyncState(Struct, kw_only=True):
-    """How the latest sync went, or how far it is; written by whoever syncs, read by everyone."""
+class OpenedSession(Struct, kw_only=True):
+    """A session and its surroundings."""
 
-    started_at: int = 0
-    finished_at: int | None = None
-    files_total: int = 0
-    files_done: int = 0
-    first_finished_at: int | None = None
-    """When the archive was complete for the first time; None: the first sync is still to come or running."""
-    index_behind: bool = False
-    read_only: bool = False
-    """The archive can be read but not written: it stays as it is."""
+    session: SessionRow
+    turns: list[TurnRow]
+    total: int
+    """The number of turns with events of the types asked for."""
+    previous: str | None
+    """Key of the session that started before it, in the same project and source; likewise after."""
+    next: str | None
+    parent: str | None
+    """Key of the session that started it, if the archive has that."""
+    children: list[str]
+
+
+class OpenedTurn(Struct, kw_only=True):
+    """A turn and its surroundings."""
+
+    session: SessionRow
+    turn: TurnRow
+    events: list[EventRow]
+    total: int
+    """The number of events of the types asked for."""
+    first: bytes | None
+    last: bytes | None
+    has_previous: bool
+    has_next: bool
+
+
+class OpenedEvent(Struct, kw_only=True):
+    """An event and its surroundings."""
+
+    session: SessionRow
+    turn: TurnRow
+    event: EventRow
+    events: list[EventRow]
+    """Those around it, if `Part.around` is set."""
+    previous: bytes | None
+    next: bytes | None
+    has_previous_turn: bool
+    has_next_turn: bool
+    children: list[str]
+    """Keys of the sessions that this tool call started."""
 
 
 class Counts(Struct, kw_only=True):
     sessions: int
     turns: int
     events: int
+    documents: int
+    """Events in the search index."""
     files: int
     files_with_errors: int
     files_missing: int
@@ -181,42 +242,70 @@ class Counts(Struct, kw_only=True):
     bytes: int
 
 
-class Writer(Protocol):
-    """The one process that writes. Close it to let another take over; if it dies, another can at once."""
+class Reader(Protocol):
+    """Reads of rows, common to an archive and its writer. They see everything that is committed."""
 
-    def recover(self) -> bool:
-        """Finish what a writer that died left half done; to be called before the first write. True if it was needed."""
-
-    def rebuild_index(self) -> int:
-        """A new search index from everything in the archive, swapped in when it is complete. Gives its size."""
-
-    def files(self) -> dict[str, FileRow]: ...
-    def session(self, key: str) -> SessionRow | None: ...
-    def turn(self, key: str, ordinal: int) -> TurnRow | None: ...
-    def places(self, uids: Sequence[bytes]) -> dict[bytes, Place]: ...
-    def events(self, key: str, turn: int) -> list[EventRow]:
-        """The events of a turn, in their order."""
-
-    def exchanges(self, key: str, number: int | None = None) -> list[ExchangeRow]:
-        """The exchanges of a session: all, or this one."""
-
+    def sessions(self, request: SessionsRequest) -> list[SessionRow]: ...
+    def turns(self, key: str, part: Part = EVERYTHING) -> list[TurnRow]: ...
     def turn_keys(self, key: str) -> frozenset[str]:
-        """The agent's own ids of the turns of a session, also of one that was forgotten."""
+        """The agent's own ids of the turns of a session, also of a forgotten one."""
+
+    def events(self, key: str | None = None, turn: int | None = None, part: Part = EVERYTHING) -> list[EventRow]: ...
+    def exchanges(self, request: ExchangesRequest) -> list[Exchange]: ...
+    def files(self, *, states: bool = True) -> Iterator[FileRow]:
+        """Every transcript that was read, by path; without `states`, which can be large, `FileRow.state` is None."""
 
     def forgotten(self, digests: Sequence[bytes]) -> frozenset[bytes]:
         """Those that belong to forgotten sessions: uids of events, keys of usage, `session_mark` of a session."""
 
-    def forget_requested(self) -> bool:
-        """Forget the sessions that `Archive.forget` was asked for, in any process; True if there were any.
+    def sync_state(self) -> SyncState: ...
+    def close(self) -> None: ...
 
-        Afterwards nothing that was read of files or sessions before is valid any more.
+    def session(self, key: str) -> SessionRow | None:
+        """One session by its key, also without events. Defined here, by `sessions`, for every engine."""
+        return next(iter(self.sessions(SessionsRequest(keys=(key,), empty=True))), None)
+
+
+class Archive(Reader, Protocol):
+    """Reading, from any thread."""
+
+    @property
+    def spans(self) -> Spans:
+        """The traces: of its turns, and those that were received."""
+
+    def search(self, request: SearchRequest) -> Found: ...
+    @overload
+    def open(self, ref: SessionRef, part: Part = EVERYTHING) -> OpenedSession | None: ...
+    @overload
+    def open(self, ref: TurnRef, part: Part = EVERYTHING) -> OpenedTurn | None: ...
+    @overload
+    def open(self, ref: EventRef, part: Part = EVERYTHING) -> OpenedEvent | None: ...
+    def open(
+        self, ref: SessionRef | TurnRef | EventRef, part: Part = EVERYTHING
+    ) -> OpenedSession | OpenedTurn | OpenedEvent | None:
+        """All that is shown of a session, turn or event; `part` selects the turns or events in it."""
+
+    def counts(self) -> Counts: ...
+    def forget(self, key: str, *, remember: bool = True, wipe: bool = True) -> None:
+        """Request that the writer, in any process, deletes a session and those it started, with all their rows. The
+        request survives a crash; it is in `sync_state().forgetting` until it is done.
+
+        `remember`: keep digests of what was deleted, by which it is recognised and not read again.
+        `wipe`: rewrite the files of the archive, so that no byte of it is left in them. That takes as long as building
+        the index. Without it, deleted words may stay in the files for a while, where no search finds them.
         """
 
-    def children(self, key: str) -> list[str]:
-        """The keys of the sessions that a session started."""
+    def writer(self) -> Writer:
+        """Raises ArchiveBusy when another process writes."""
 
-    def remove(self, keys: Sequence[str]) -> None:
-        """Delete sessions with all that is known of them and of their files, so that they can be read again."""
+
+class Writer(Reader, Protocol):
+    """The one process that writes. Close it to let another take over; if it dies, another can at once."""
+
+    def recover(self, *, reindex: bool = False) -> None:
+        """Complete what is pending: documents that a dead writer left out of the index, requests to forget sessions.
+        To be called before the first write, and when `sync_state().forgetting` is not empty; rows of files and
+        sessions that were read before are not valid afterwards. `reindex` builds a new search index and swaps it in."""
 
     def write(self, batch: Batch) -> None:
         """Commit a batch: durable and readable by all when this returns; searchable after `flush`."""
@@ -225,81 +314,4 @@ class Writer(Protocol):
         """Make everything written so far searchable by all processes; without `wait`, soon."""
 
     def bulk(self, size: int) -> AbstractContextManager[None]:
-        """While so many bytes of transcripts are read, it may take more of the machine than otherwise."""
-
-    def sync_state(self) -> SyncState: ...
-    def set_sync_state(self, state: SyncState) -> None: ...
-    def close(self) -> None: ...
-
-
-class Archive(Protocol):
-    """Reading. All methods see what is committed now, from any thread."""
-
-    @property
-    def spans(self) -> Spans:
-        """The traces: of its turns, and of whatever else was received."""
-
-    def writer(self) -> Writer:
-        """Raises ArchiveBusy when another process writes."""
-
-    def forget(self, key: str, *, remember: bool = True, wipe: bool = True) -> None:
-        """Ask the writer, this process or another, to delete a session and those it started, with all that is known
-        of them. The request outlives a crash; `forgetting` tells when it is done.
-
-        `remember`: keep digests of what was there, by which it is recognised and not read again.
-        `wipe`: rewrite the files of the archive, so that no byte of it is left in them. That takes as long as building
-        the index. Without it, the words may stay in the files for a while, where no search finds them.
-        """
-
-    def forgetting(self) -> list[str]:
-        """The sessions that are asked for and not forgotten yet."""
-
-    def is_forgotten(self, key: str) -> bool: ...
-    def search(self, request: SearchRequest) -> Found: ...
-    def session(self, key: str) -> SessionRow | None: ...
-    def sessions(self, request: SessionsRequest) -> list[SessionRow]: ...
-    def conversations(self, source: str, folders: Folders | None, limit: int) -> list[SessionRow]:
-        """The top-level sessions that an agent keeps in project folders, the latest activity first. None: of all
-        folders."""
-
-    def exchanges(
-        self, key: str, first: int = 0, limit: int | None = None, events: int | None = None
-    ) -> list[Exchange]:
-        """The exchanges of a session from number `first` on, each with its first `events` events; by default all."""
-
-    def search_exchanges(self, request: ExchangesRequest) -> list[ExchangeHit]: ...
-    def neighbours(self, session: SessionRow) -> tuple[str | None, str | None]:
-        """Keys of the sessions before and after it by start, in the same project and source."""
-
-    def children(self, key: str) -> list[SessionRow]: ...
-    def turns(self, key: str, part: Part = EVERYTHING) -> list[TurnRow]: ...
-    def count_turns(self, key: str, types: Sequence[EventType]) -> int:
-        """How many of its turns have events of these types."""
-
-    def turn(self, key: str, ordinal: int) -> TurnRow | None: ...
-    def turn_heads(self, turns: Sequence[TurnRow], chars: int) -> dict[bytes, tuple[str, bool]]:
-        """How the prompts and responses of some turns of one session begin, and whether there is more of each."""
-
-    def events(self, key: str, turn: int, part: Part = EVERYTHING) -> list[EventRow]: ...
-    def count_events(self, key: str, turn: int, types: Sequence[EventType]) -> int: ...
-    def event(self, uid: bytes) -> EventRow | None: ...
-    def event_heads(self, uids: Sequence[bytes], chars: int) -> dict[bytes, tuple[str, bool]]:
-        """The first characters of events' texts, and whether there is more."""
-
-    def end_events(self, key: str, turn: int) -> tuple[bytes | None, bytes | None]:
-        """The first and the last event of a turn."""
-
-    def neighbour_events(self, event: EventRow) -> tuple[bytes | None, bytes | None]:
-        """The events before and after it in its turn."""
-
-    def usage(self, key: str) -> list[UsageRow]: ...
-    def files(self) -> Iterator[FileRow]: ...
-    def stamps(self) -> dict[str, Stamp]:
-        """Of every transcript that was read, by its path."""
-
-    def counts(self) -> Counts: ...
-    def sync_state(self) -> SyncState: ...
-    def is_whole(self) -> bool:
-        """Whether there is nothing to recover: everything that was written can be found."""
-
-    def close(self) -> None: ...
+        """Around the reading of `size` bytes of transcripts: large amounts may be indexed by a second process."""

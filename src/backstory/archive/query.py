@@ -1,4 +1,4 @@
-"""What a person or an agent typed, as terms and phrases, the same for every engine.
+"""Queries as terms and phrases, and the tokens of a text: the same for every engine and every index.
 
 Words are split as the index splits text: letters and digits stay together, everything else separates. A word that
 falls into several parts (`src/auth/token.py`, `user_name`, text without spaces) is a phrase of its parts. CamelCase
@@ -15,16 +15,14 @@ from itertools import pairwise
 
 from msgspec import Struct
 
-__all__ = ["Clause", "Query", "index_text", "parse_query", "tokens"]
-
 MAX_TOKEN_CHARS = 80
 # A phrase of many common words is slow to intersect; the last parts of a path are the telling ones.
 _MAX_IMPLICIT_PHRASE = 6
 # A pasted stack trace is not a better question for having a thousand words.
 _MAX_CLAUSES = 48
 
-# How characters of scripts without spaces begin in UTF-8. Accents, arrows and box drawings begin with other bytes.
-_UNSPACED_LEADS = bytes((0xE0, 0xE1, *range(0xE3, 0xEA), 0xEF, 0xF0))
+# The first bytes in UTF-8 of characters of scripts without spaces. Accents, arrows and box drawings have others.
+_UNSPACED_LEADS = bytes((0xE0, 0xE1, *range(0xE3, 0xEE), 0xEF, 0xF0))
 _TOKEN = re.compile(r"[^\W_]+")
 _QUOTED = re.compile(r'"([^"]+)"|“([^”]+)”')
 # The shape of a text: `a` for small letters and digits, `A` for capitals, a space for the rest. Looking for humps in
@@ -128,11 +126,14 @@ def _word_clauses(word: str, tokenize: Callable[[str], list[str]]) -> list[Claus
 
 
 def _space(text: str) -> str:
-    """The text in composed form, with spaces around the characters of scripts that have none."""
+    return text if text.isascii() else separate(unicodedata.normalize("NFC", text))
+
+
+def separate(text: str) -> str:
+    """The text with spaces around every character of a script in which words are not separated."""
     if text.isascii():
         return text
-    text = unicodedata.normalize("NFC", text)
-    data = text.encode()
+    data = text.encode("utf-8", "surrogatepass")
     if len(data.translate(None, _UNSPACED_LEADS)) == len(data):
         return text
     return _unspaced().sub(r" \g<0> ", text)
@@ -140,8 +141,9 @@ def _space(text: str) -> str:
 
 @cache  # compiling it takes longer than most searches, and few need it
 def _unspaced() -> re.Pattern[str]:
-    """A character of a script written without spaces: each is a token, words are phrases."""
+    """A character that is a token by itself; words are phrases of them. Korean has spaces, but joins particles to its
+    words: by syllable, a word is found with any of them."""
     return re.compile(
-        "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
-        "\U00020000-\U0003134f]"
+        "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
+        "\U00020000-\U0003ffff]"
     )

@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
 
 from ..model import EventType
 
-__all__ = [
-    "Batch",
-    "EventRow",
-    "ExchangeRow",
-    "FileRow",
-    "Mode",
-    "Place",
-    "SessionRow",
-    "Stamp",
-    "TurnRow",
-    "UsageRow",
-]
-
 Mode = Literal["web_search", "mcp_internal", "tool_calling", "chat"]
 
 
 class SessionRow(Struct, kw_only=True):
-    """One session. Times are milliseconds since the epoch."""
+    """One session."""
 
     key: str
     source: str
@@ -59,6 +46,33 @@ class SessionRow(Struct, kw_only=True):
     """An update made its exchanges from its turns: the next reading of its transcript makes them anew."""
 
 
+class UsageRow(Struct, kw_only=True):
+    """Tokens of one model call; written again under the same key, the larger numbers win."""
+
+    key: bytes
+    session: str
+    turn: int
+    ts: int
+    model: str | None = None
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_5m_tokens: int = 0
+    cache_write_1h_tokens: int = 0
+    reasoning_tokens: int = 0
+    cost: float | None = None
+    stop_reason: str | None = None
+    request: str | None = None
+    """The provider's id of the call. Telemetry names the same call by it."""
+
+
+class Head(Struct, frozen=True):
+    """The beginning of a text; `more` if it is not all of it."""
+
+    text: str
+    more: bool
+
+
 class TurnRow(Struct, kw_only=True):
     """One turn. `terminal` and `prompt` are uids of events in it."""
 
@@ -79,6 +93,12 @@ class TurnRow(Struct, kw_only=True):
     types: tuple[EventType, ...] = ()
     started_work: bool = False
     """The agent has done something: from here on another prompt is another turn."""
+    prompt_head: Head | None = None
+    """The beginnings of prompt and response, on reading where `Part.heads` asks for them. They are not written."""
+    response_head: Head | None = None
+    usage: list[UsageRow] = []
+    """The usage of its model calls, on reading where `Part.usage` asks for it; the first turn has what came before
+    any. It is not written with the turn."""
 
     @property
     def completed(self) -> bool:
@@ -86,7 +106,7 @@ class TurnRow(Struct, kw_only=True):
 
     @property
     def response(self) -> bytes | None:
-        """The answer it ended in; other endings have none."""
+        """The uid of the answer that it ended with; other endings have none."""
         return self.terminal if self.terminal_type is EventType.ASSISTANT_RESPONSE else None
 
 
@@ -128,26 +148,6 @@ class ExchangeRow(Struct, kw_only=True):
     """The uids of the answers and tool calls, in order, `UID_BYTES` each."""
 
 
-class UsageRow(Struct, kw_only=True):
-    """Tokens of one model call; written again under the same key, the larger numbers win."""
-
-    key: bytes
-    session: str
-    turn: int
-    ts: int
-    model: str | None = None
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cache_read_tokens: int = 0
-    cache_write_5m_tokens: int = 0
-    cache_write_1h_tokens: int = 0
-    reasoning_tokens: int = 0
-    cost: float | None = None
-    stop_reason: str | None = None
-    request: str | None = None
-    """The provider's id of the call. Telemetry names the same call by it."""
-
-
 class FileRow(Struct, kw_only=True):
     """How far a transcript has been read, and what it looked like then."""
 
@@ -166,33 +166,37 @@ class FileRow(Struct, kw_only=True):
     missing: bool = False
 
 
-class Stamp(NamedTuple):
-    """What tells whether a transcript has changed since it was read."""
+class SyncState(Struct, kw_only=True, omit_defaults=True):
+    """The progress of the latest sync, and what is pending in the archive."""
 
-    source: str
-    inode: int
-    size: int
-    mtime_ns: int
-    missing: bool
-
-
-class Place(Struct, frozen=True):
-    """Where an event already is."""
-
-    session: str
-    turn: int
+    started_at: int = 0
+    finished_at: int | None = None
+    files_total: int = 0
+    files_done: int = 0
+    first_finished_at: int | None = None
+    """The time at which the archive was complete for the first time; None before that."""
+    index_behind: bool = False
+    read_only: bool = False
+    """The archive can be read but not written: it stays as it is."""
+    recovered: bool = True
+    """Everything that was written can be found. The fields from here on, and the two above, are computed on reading."""
+    forgetting: tuple[str, ...] = ()
+    """Keys of sessions that were requested to be forgotten and are not yet."""
 
 
 class Batch(Struct, kw_only=True):
-    """What one commit writes: rows as they shall be afterwards, new events, and how far the files were read."""
+    """The content of one commit: rows as they are from then on, new events, and how far the files were read."""
 
+    removed: list[str] = []
+    """Keys of sessions to delete with all their rows and files first, so that they can be read again."""
     sessions: list[SessionRow] = []
     turns: list[TurnRow] = []
     events: list[EventRow] = []
     replaced: list[EventRow] = []
-    """Events the archive has, as they are from now on. Uid and place are as before; the turn is among `turns`."""
+    """Events that the archive has, as they are from now on. Uid and place stay; the turn is among `turns`."""
     exchanges: list[ExchangeRow] = []
     usage: list[UsageRow] = []
     files: list[FileRow] = []
     forgotten: list[bytes] = []
     """Digests to be recognised as forgotten from now on."""
+    sync: SyncState | None = None

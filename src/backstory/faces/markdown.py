@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ..archive.render import main_argument
 from ..model import EVENT_TYPES, EventType
+from ..toolcalls import main_argument
 
 if TYPE_CHECKING:
     from ..library import Library

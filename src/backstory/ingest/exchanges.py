@@ -3,19 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
 
-from ..archive.base import ExchangeRow, SessionRow
+from ..archive.base import ExchangeRow, ExchangesRequest, Reader, SessionRow
 from ..model import MAX_TURNS, UID_BYTES
 from ..sources.base import Event
-
-__all__ = ["Exchanges", "KnownExchanges"]
-
-
-class KnownExchanges(Protocol):
-    """The exchanges that the archive already has (a part of `archive.base.Writer`)."""
-
-    def exchanges(self, key: str, number: int | None = None) -> list[ExchangeRow]: ...
 
 
 class Exchanges:
@@ -26,7 +17,7 @@ class Exchanges:
     written twice moves nothing.
     """
 
-    def __init__(self, session: SessionRow, known: KnownExchanges) -> None:
+    def __init__(self, session: SessionRow, known: Reader) -> None:
         self._session = session
         self._known = known
         self._rows: dict[int, ExchangeRow] = {}
@@ -87,13 +78,17 @@ class Exchanges:
     def _row(self, number: int) -> ExchangeRow:
         row = self._rows.get(number)
         if row is None:
-            (row,) = self._known.exchanges(self._session.key, number)
+            (row,) = self._stored(number, 1)
             self._rows[number] = row
         return row
 
+    def _stored(self, first: int, limit: int | None) -> list[ExchangeRow]:
+        request = ExchangesRequest(session=self._session.key, first=first, limit=limit, texts=False)
+        return [exchange.row for exchange in self._known.exchanges(request)]
+
     def _places(self) -> dict[bytes, int]:
         if self._numbers is None:
-            rows = {row.number: row for row in self._known.exchanges(self._session.key)} | self._rows
+            rows = {row.number: row for row in self._stored(0, None)} | self._rows
             self._numbers = {uid: number for number, row in rows.items() for uid in _events_of(row)}
         return self._numbers
 

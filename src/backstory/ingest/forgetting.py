@@ -1,13 +1,11 @@
-"""Forgetting sessions: what goes with a session, and having it done by whichever process writes."""
+"""Forgetting sessions: the family of a session, and waiting for the writer to delete it."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Set
 
-from ..archive.base import Archive, ArchiveBusy, SessionRow
-
-__all__ = ["family_of", "have_forgotten"]
+from ..archive.base import Archive, ArchiveBusy, SessionRow, SessionsRequest
 
 _POLL_SECONDS = 0.1
 
@@ -16,17 +14,17 @@ def family_of(archive: Archive, session: SessionRow) -> list[SessionRow]:
     """A session and those it started, which are forgotten with it."""
     family = [session]
     for member in family:
-        family += archive.children(member.key)
+        family += archive.sessions(SessionsRequest(parent=member.key, order="started_at", ascending=True))
     return family
 
 
 def have_forgotten(archive: Archive, keys: Set[str], patience: float) -> None:
-    """Wait until the writer has forgotten the sessions that it was asked to; where there is no writer, be it.
+    """Wait until the requested sessions are forgotten; without another writer, this process becomes the writer.
 
-    Raises ArchiveBusy when it takes longer than so many seconds. The requests stay.
+    Raises ArchiveBusy after `patience` seconds. The requests stay.
     """
     until = time.monotonic() + patience
-    while keys & set(archive.forgetting()):
+    while keys & set(archive.sync_state().forgetting):
         try:
             writer = archive.writer()
         except ArchiveBusy:
@@ -38,6 +36,5 @@ def have_forgotten(archive: Archive, keys: Set[str], patience: float) -> None:
             continue
         try:
             writer.recover()
-            writer.forget_requested()
         finally:
             writer.close()

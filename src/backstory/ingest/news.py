@@ -21,15 +21,18 @@ def has_news(
     extra_roots: Mapping[str, Sequence[str]],
 ) -> bool:
     """Whether a sync would change anything: a transcript is new, changed or gone, or the last sync was cut short."""
-    if archive.sync_state().finished_at is None or not archive.is_whole():
+    state = archive.sync_state()
+    if state.finished_at is None or not state.recovered:
         return True
-    known = archive.stamps()
+    known = {row.path: row for row in archive.files(states=False)}
     for source in sources:
         roots = existing_roots(source, home, environ, extra_roots.get(source.name, ()))
         for seen in (seen for root in roots for seen in walk(source, root)):
             before = known.pop(stored_path(seen.path), None)
-            if before is None or before[1:] != (seen.inode, seen.size, seen.mtime_ns, False):
+            if before is None or before.missing:
+                return True
+            if (before.inode, before.size, before.mtime_ns) != (seen.inode, seen.size, seen.mtime_ns):
                 return True
     # What is left is not there any more, which matters if nobody has noticed.
     names = {source.name for source in sources}
-    return any(stamp.source in names and not stamp.missing for stamp in known.values())
+    return any(row.source in names and not row.missing for row in known.values())

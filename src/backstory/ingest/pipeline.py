@@ -10,15 +10,13 @@ from typing import Any
 
 from msgspec import Struct
 
-from ..archive.base import FileRow, Writer
+from ..archive.base import Batch, FileRow, SessionsRequest, Writer
 from ..model import session_mark
 from ..sources.base import Event, Item, Source, Transcript
 from .families import Families, Watch, settled
 from .reading import Reading
 from .scan import Changed, changed_files, existing_roots, family_order, named, nothing_to_read, stored_path, walk
 from .turns import Added, Assembly
-
-__all__ = ["Ingest", "SyncProgress", "SyncReport"]
 
 _EVENTS_PER_COMMIT = 4_000
 _CHARS_PER_COMMIT = 16 << 20
@@ -72,7 +70,7 @@ class Ingest:
         self._environ = environ
         self._extra_roots = extra_roots or {}
         self._redact = redact
-        self._known = writer.files()
+        self._known = {row.path: row for row in writer.files()}
         self._families = Families(sources, self._known)
         # The sessions that were read too early, with the size of the transcript that showed it, by its path.
         self._again: dict[str, tuple[int, set[str]]] = {}
@@ -87,9 +85,10 @@ class Ingest:
         return existing_roots(source, self._home, self._environ, self._extra_roots.get(source.name, ()))
 
     def forget_requested(self) -> None:
-        """Forget the sessions that somebody asked for, in any process."""
-        if self._writer.forget_requested():
-            self._known = self._writer.files()
+        """Forget the sessions that any process has requested to be forgotten."""
+        if self._writer.sync_state().forgetting:
+            self._writer.recover()
+            self._known = {row.path: row for row in self._writer.files()}
             self._families = Families(self._sources, self._known)
 
     def sync(
@@ -108,12 +107,12 @@ class Ingest:
         self._mark_missing(present)
         state.files_total = len(changes)
         if changes:
-            self._writer.set_sync_state(state)
+            self._writer.write(Batch(sync=state))
 
         def note_progress(now: SyncProgress) -> None:
             if now.files_done >= state.files_done + _FILES_PER_COMMIT:
                 state.files_done = now.files_done
-                self._writer.set_sync_state(state)
+                self._writer.write(Batch(sync=state))
             if progress:
                 progress(now)
 
@@ -121,7 +120,7 @@ class Ingest:
         if not report.skipped:
             state.files_done, state.finished_at = len(changes), _now_ms()
             state.first_finished_at = state.first_finished_at or state.finished_at
-            self._writer.set_sync_state(state)
+            self._writer.write(Batch(sync=state))
         return report
 
     def sync_paths(self, paths: Iterable[Path]) -> SyncReport:
@@ -196,9 +195,9 @@ class Ingest:
 
         A session one of whose transcripts is gone stays as it is: nothing that was read is lost.
         """
-        keys = sorted({key for _, told in self._again.values() for key in told if self._can_be_read(key)})
+        keys = sorted({key for _, found in self._again.values() for key in found if self._can_be_read(key)})
         rows = [row for key in keys for row in self._families.files(key)]
-        self._writer.remove([key for told in keys for key in (told, *self._told_by(told))])
+        self._writer.write(Batch(removed=[each for key in keys for each in (key, *self._described_by(key))]))
         for row in rows:
             del self._known[row.path]
             self._families.drop(row)
@@ -224,12 +223,12 @@ class Ingest:
         files = self._families.files(key)
         return bool(files) and all(not row.missing and os.access(row.path, os.R_OK) for row in files)
 
-    def _told_by(self, key: str) -> Iterator[str]:
-        """The sessions without a transcript of their own, of which that of this session tells."""
-        for child in self._writer.children(key):
-            if not self._families.files(child):
-                yield child
-                yield from self._told_by(child)
+    def _described_by(self, key: str) -> Iterator[str]:
+        """The sessions without a transcript of their own that are part of the transcript of this session."""
+        for child in self._writer.sessions(SessionsRequest(parent=key, empty=True)):
+            if not self._families.files(child.key):
+                yield child.key
+                yield from self._described_by(child.key)
 
     def _read_file(self, change: Changed, run: _Run) -> bool:
         """False if the time was up before its end: it is read on from there."""
@@ -294,7 +293,7 @@ class Ingest:
 
 
 class _Run:
-    """The counts of one pass, for the report and for whoever watches the progress."""
+    """The counts of one pass, for the report and the progress bar."""
 
     def __init__(
         self, changes: list[Changed], progress: Callable[[SyncProgress], None] | None, deadline: float | None
@@ -327,14 +326,14 @@ class _Run:
     def start(self, change: Changed) -> None:
         self._now.current = os.fspath(change.path)
         self._bytes_before = self._now.bytes_done
-        self._tell()
+        self._report()
 
     def wrote(self, events: int, sessions: set[str], offset: int) -> None:
         self._sessions |= sessions
         self._now.events += events
         self._now.bytes_done = min(max(self._now.bytes_done, self._bytes_before + offset), self._now.bytes_total)
         self.report.events, self.report.sessions = self._now.events, len(self._sessions)
-        self._tell()
+        self._report()
 
     def finish(self, change: Changed, errors: int) -> None:
         self._now.files_done += 1
@@ -342,9 +341,9 @@ class _Run:
         self.report.files += 1
         self.report.errors += errors
         self.report.bytes = self._now.bytes_done
-        self._tell()
+        self._report()
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         if self._progress:
             self._progress(self._now)
 

@@ -1,34 +1,28 @@
-"""From items to rows: which turn an event belongs to, when a turn has ended, what a session has become."""
+"""From items to rows: assigns events to turns, ends turns, and keeps turn and session rows up to date."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from msgspec import Struct
 
-from ..archive.base import Batch, EventRow, Place, SessionRow, TurnRow, UsageRow
+from ..archive.base import Batch, EventRow, Part, Reader, SessionRow, TurnRow, UsageRow
 from ..model import MAX_TURNS, EventType, digest, session_mark
 from ..sources.base import About, Event, Item, Transcript, TurnEnd, Usage
 from .about import add_tokens, describe, one_line
-from .exchanges import Exchanges, KnownExchanges
+from .exchanges import Exchanges
 from .modes import wider_mode
 from .revision import close, differs, event_row, follow, revise
-
-__all__ = ["Added", "Assembly"]
 
 _RECENT_TURNS = 16
 
 
-class Known(KnownExchanges, Protocol):
-    """What the archive already has (a part of `archive.base.Writer`)."""
+class _Place(NamedTuple):
+    """The place of an event that is there already."""
 
-    def session(self, key: str) -> SessionRow | None: ...
-    def turn(self, key: str, ordinal: int) -> TurnRow | None: ...
-    def places(self, uids: Sequence[bytes]) -> dict[bytes, Place]: ...
-    def events(self, key: str, turn: int) -> list[EventRow]: ...
-    def forgotten(self, digests: Sequence[bytes]) -> frozenset[bytes]: ...
-    def turn_keys(self, key: str) -> frozenset[str]: ...
+    session: str
+    turn: int
 
 
 class _Open(Struct):
@@ -76,10 +70,10 @@ class Assembly:
     shows where the transcript stands, in another session it is a replay of what belongs there.
     """
 
-    def __init__(self, known: Known) -> None:
+    def __init__(self, known: Reader) -> None:
         self._known = known
         self._open: dict[str, _Open] = {}
-        self._placed: dict[bytes, Place] = {}
+        self._placed: dict[bytes, _Place] = {}
         self._events: dict[bytes, EventRow] = {}
         self._replaced: dict[bytes, EventRow] = {}
         # The events of turns in which something is replaced, by uid, in their order.
@@ -110,7 +104,7 @@ class Assembly:
         return None if session.ordinal == session.row.turn_count else session.ordinal
 
     def add(self, transcript: Transcript, items: Sequence[Item], fallback_ts: int, *, again: bool = False) -> Added:
-        """Take items in their order. `fallback_ts` is the time of an event when nothing told any. `again`: they come
+        """Take items in their order. `fallback_ts` is the time of events that have none. `again`: they come
         from what was read before."""
         self._owners, self._since = set(), None
         if again and self._session(transcript, None).upgrading:
@@ -118,7 +112,8 @@ class Assembly:
         fallback_ts = transcript.begun or fallback_ts
         new = [item.uid for item in items if isinstance(item, Event) and item.uid not in self._placed]
         if new:
-            self._placed.update(self._known.places(new))
+            found = self._known.events(part=Part(uids=tuple(new), texts=False))
+            self._placed.update((event.uid, _Place(event.session, event.turn)) for event in found)
         gone = self._known.forgotten([*new, *(item.key for item in items if isinstance(item, Usage))])
         for item in items:
             session = self._session(transcript, item.session)
@@ -181,7 +176,7 @@ class Assembly:
         session = self._open.get(key)
         if session is None:
             row = self._known.session(key)
-            turn = self._known.turn(key, row.turn_count) if row and row.turn_count else None
+            turn = self._stored_turn(key, row.turn_count) if row and row.turn_count else None
             session = _Open(row or SessionRow(key=key, source=transcript.source), turn, {})
             if turn:
                 session.turns[turn.ordinal] = turn
@@ -239,7 +234,7 @@ class Assembly:
         if event.cwd and event.cwd != row.last_cwd:
             row.cwd, row.last_cwd = row.cwd or event.cwd, event.cwd
         _settle(session)
-        self._placed[event.uid] = Place(row.key, turn.ordinal)
+        self._placed[event.uid] = _Place(row.key, turn.ordinal)
         self.text_chars += len(event.text)
         added = event_row(event, row, turn.ordinal, turn.event_count, ts)
         self._events[event.uid] = added
@@ -295,10 +290,13 @@ class Assembly:
     def _turn(self, session: _Open, ordinal: int) -> TurnRow | None:
         turn = session.turns.get(ordinal)
         if turn is None:
-            turn = self._known.turn(session.row.key, ordinal)
+            turn = self._stored_turn(session.row.key, ordinal)
             if turn is not None:
                 session.turns[ordinal] = turn
         return turn
+
+    def _stored_turn(self, key: str, ordinal: int) -> TurnRow | None:
+        return next(iter(self._known.turns(key, Part(above=ordinal - 1, limit=1))), None)
 
     def _turn_at(self, session: _Open, ts: int) -> int:
         """The turn that began last before a time; 0 before the first one."""
@@ -335,7 +333,7 @@ class Assembly:
         return turn
 
     def _add_usage(self, session: _Open, usage: Usage, fallback_ts: int) -> None:
-        """A message is told in several records, each with its tokens so far: one row for all of them."""
+        """One row for all records of a message, each of which has the tokens so far."""
         row = self._usage.get(usage.key)
         if row is None:
             row = self._usage[usage.key] = UsageRow(

@@ -11,9 +11,10 @@ import pytest
 from history_world import Altered, Call, server, write_world
 from mcp import Client, StdioServerParameters
 
-from backstory.archive.local.archive import LocalArchive
+from backstory.archive.base import Archive
 from backstory.config import Settings
 from backstory.toolsets.base import Toolset
+from backstory.toolsets.history.service import History
 from backstory.toolsets.history.tools import toolset
 
 
@@ -23,19 +24,19 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def archive(home: Path) -> Iterator[LocalArchive]:
+def archive(home: Path) -> Iterator[Archive]:
     archive = write_world(home)
     yield archive
     archive.close()
 
 
 @pytest.fixture(scope="session")
-def history(archive: LocalArchive) -> Toolset:
-    return toolset(archive, Settings())
+def history(archive: Archive) -> Toolset:
+    return toolset(History(archive, Settings()))
 
 
 @pytest.fixture(scope="session")
-def client(archive: LocalArchive, home: Path) -> Iterator[Callable[[str, Any], dict[str, Any]]]:
+def client(archive: Archive, home: Path) -> Iterator[Callable[[str, Any], dict[str, Any]]]:
     """A real client of a real server: `backstory mcp` on stdin and stdout."""
     with (
         anyio.from_thread.start_blocking_portal() as portal,
@@ -80,11 +81,11 @@ def caller(tools: Toolset) -> Callable[[str, Any], dict[str, Any]]:
 
 
 @pytest.fixture
-def altered(archive: LocalArchive) -> Callable[..., Call]:
+def altered(archive: Archive) -> Callable[..., Call]:
     """Calls the tools over an archive that behaves differently in one place."""
 
     def over(settings: Settings | None = None, **methods: Callable[..., Any]) -> Call:
-        send = caller(toolset(Altered(archive, **methods), settings or Settings()))  # type: ignore[arg-type]
+        send = caller(toolset(History(Altered(archive, **methods), settings or Settings())))  # type: ignore[arg-type]
         return lambda tool, /, **given: send(tool, given)
 
     return over

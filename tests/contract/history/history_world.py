@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from backstory.archive import open_engine
 from backstory.archive.base import Archive, Batch, EventRow, SessionRow, SyncState, TurnRow
-from backstory.archive.local.archive import LocalArchive
 from backstory.model import EventType, digest, event_id, session_id, turn_id
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -236,14 +236,14 @@ def _listed() -> list[Batch]:
     return sessions
 
 
-def write_world(home: Path) -> LocalArchive:
-    archive = LocalArchive(home)
+def write_world(home: Path) -> Archive:
+    archive = open_engine("local", home)
     writer = archive.writer()
     writer.recover()
     for batch in batches():
         writer.write(batch)
     writer.flush()
-    writer.set_sync_state(SyncState(started_at=NOON, finished_at=NOON, first_finished_at=NOON))
+    writer.write(Batch(sync=SyncState(started_at=NOON, finished_at=NOON, first_finished_at=NOON)))
     writer.close()
     return archive
 

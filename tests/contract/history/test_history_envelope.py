@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -11,19 +12,24 @@ import msgspec
 import pytest
 from history_world import DAY, MIGRATION, NOON, SCRIPTS, Call, event_of, session_of, turn_of, uid
 
+from backstory.archive import open_engine
 from backstory.archive.base import (
+    Archive,
     ArchiveError,
+    Batch,
     DeadlineExceeded,
+    EventRow,
+    OpenedSession,
     SearchRequest,
     SessionRow,
     SessionsRequest,
     SyncState,
     TurnRow,
 )
-from backstory.archive.local.archive import LocalArchive
 from backstory.config import Settings
-from backstory.model import rfc3339
+from backstory.model import EventRef, EventType, rfc3339
 from backstory.toolsets.base import Toolset, received
+from backstory.toolsets.history.service import History
 
 REQUESTS: dict[str, dict[str, Any]] = {
     "search_sessions": {"query": "migration"},
@@ -77,7 +83,7 @@ class TestEnvelope:
 
     def test_a_failing_archive(self, altered: Callable[..., Call], tool: str) -> None:
         """An internal error, concise, without internals."""
-        methods = dict.fromkeys(("search", "session", "sessions"), boom)
+        methods = dict.fromkeys(("search", "open", "sessions"), boom)
         answer = altered(**methods)(tool, **REQUESTS[tool])
         assert answer["error"]["code"] == "internal_error"
         assert "SELECT" not in str(answer)
@@ -90,7 +96,7 @@ class TestEnvelope:
         def refuse(*_: Any) -> Any:
             raise ArchiveError("the archive was written by a newer Backstory; update this one")
 
-        methods = dict.fromkeys(("search", "session", "sessions"), refuse)
+        methods = dict.fromkeys(("search", "open", "sessions"), refuse)
         error = altered(**methods)(tool, **REQUESTS[tool])["error"]
         assert error["code"] == "internal_error"
         assert "update this one" in error["message"]
@@ -168,7 +174,7 @@ class TestTargets:
         [(0, 750), (100_000, 750), (100_001, 1500), (500_000, 1500), (500_001, 2500), (5_000_000, 2500)],
     )
     def test_search_by_the_number_of_documents(
-        self, archive: LocalArchive, altered: Callable[..., Call], documents: int, target: int
+        self, archive: Archive, altered: Callable[..., Call], documents: int, target: int
     ) -> None:
         """The P95 of the contract's table."""
 
@@ -187,7 +193,10 @@ class TestTargets:
         """Up to a hundred turns, and above."""
         session = SessionRow(key=MIGRATION, source="codex", turn_count=count)
         turns = [TurnRow(session=MIGRATION, ordinal=number + 1) for number in range(count)]
-        call = altered(session=lambda key: session, turns=lambda key, part: turns)
+        opened = OpenedSession(
+            session=session, turns=turns, total=count, previous=None, next=None, parent=None, children=[]
+        )
+        call = altered(open=lambda ref, part: opened)
         answer = call("open", id=session_of(MIGRATION))
         assert answer["performance"]["sla_target_ms"] == target
         assert len(answer["data"]["turns"]) == count
@@ -199,7 +208,7 @@ class TestTargets:
 
 
 class TestDeadlines:
-    def test_search_gives_the_archive_five_seconds(self, archive: LocalArchive, altered: Callable[..., Call]) -> None:
+    def test_search_gives_the_archive_five_seconds(self, archive: Archive, altered: Callable[..., Call]) -> None:
         """The deadline is on the clock the archive reads."""
         given: list[float] = []
 
@@ -253,7 +262,7 @@ class TestDeadlines:
         assert late["performance"]["elapsed_ms"] >= 6000
 
     def test_an_answer_after_the_deadline_is_none(
-        self, archive: LocalArchive, altered: Callable[..., Call], monkeypatch: pytest.MonkeyPatch
+        self, archive: Archive, altered: Callable[..., Call], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Also when the archive itself did not notice."""
         now = time.monotonic()
@@ -336,23 +345,30 @@ class TestWarnings:
 
 
 class TestBrokenRows:
-    def test_an_event_without_its_turn(self, altered: Callable[..., Call]) -> None:
-        """Told, not crashed."""
-        answer = altered(turn=lambda key, ordinal: None)("open", id=event_of(MIGRATION, 1, 1))
-        assert answer["error"]["code"] == "internal_error"
-        assert "doctor" in answer["error"]["message"]
+    def test_an_event_without_its_turn(self, tmp_path: Path) -> None:
+        """It is an internal error with a hint, not a crash."""
+        archive = open_engine("local", tmp_path)
+        event = EventRow(uid=uid(MIGRATION, 1, 1), session="codex/x", turn=1, ordinal=1, type=EventType.SYSTEM, ts=NOON)
+        writer = archive.writer()
+        writer.write(Batch(sessions=[SessionRow(key="codex/x", source="codex", event_count=1)], events=[event]))
+        writer.close()
+        error = History(archive, Settings()).open({"id": event_of(MIGRATION, 1, 1)}).data["error"]
+        archive.close()
+        assert error["code"] == "internal_error"
+        assert "doctor" in error["message"]
 
     @pytest.mark.parametrize(("depth", "shown"), [(60, "core"), (500, "core"), (5000, "Bash(…)")])
     def test_arguments_nested_without_end(
-        self, archive: LocalArchive, altered: Callable[..., Call], depth: int, shown: str
+        self, archive: Archive, altered: Callable[..., Call], depth: int, shown: str
     ) -> None:
         """What few readers of JSON could follow is given as text."""
         deep: Any = "core"
         for _ in range(depth):
             deep = [deep]
-        event = archive.event(uid(SCRIPTS, 3, 2))
-        assert event is not None
+        found = archive.open(EventRef(uid(SCRIPTS, 3, 2)))
+        assert found is not None
+        event = found.event
         event.arguments, event.text = {"deep": deep}, ""
-        content = altered(event=lambda uid: event)("open", id=event_of(SCRIPTS, 3, 2))["data"]["content"]
+        content = altered(open=lambda ref, part: found)("open", id=event_of(SCRIPTS, 3, 2))["data"]["content"]
         assert shown in content["text"]
         assert content["arguments"] == (event.arguments if depth == 60 else content["text"])

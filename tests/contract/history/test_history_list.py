@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 from history_world import DAY, LISTED, MIGRATION, MONITOR, NOON, Call, build, covers, event, session_of
 
-from backstory.archive.base import SyncState
-from backstory.archive.local.archive import LocalArchive
+from backstory.archive import open_engine
+from backstory.archive.base import Batch, SyncState
 from backstory.config import Settings
 from backstory.model import rfc3339
+from backstory.toolsets.history.service import History
 from backstory.toolsets.history.tools import toolset
 
 FIRST = NOON - 60 * DAY
@@ -189,14 +190,14 @@ class TestPages:
 
     def test_sessions_that_arrive_between_two_pages(self, tmp_path: Any) -> None:
         """Neither repeat nor hide another."""
-        archive = LocalArchive(tmp_path / "home")
+        archive = open_engine("local", tmp_path / "home")
         writer = archive.writer()
         writer.recover()
         talk = [[event("user_input", "hello")]]
         for number in range(4):
             writer.write(build(f"codex/{number}", talk, start=NOON + number * 1000))
-        writer.set_sync_state(SyncState(first_finished_at=NOON))
-        tools = {tool.name: tool.handler for tool in toolset(archive, Settings()).tools}
+        writer.write(Batch(sync=SyncState(first_finished_at=NOON)))
+        tools = {tool.name: tool.handler for tool in toolset(History(archive, Settings())).tools}
         first = tools["list_sessions"](window(NOON, NOON + DAY, limit=2)).data
         for number, start in (("new", NOON + 9000), ("between", NOON + 1500), ("old", NOON + 500)):
             writer.write(build(f"codex/{number}", talk, start=start))

@@ -10,12 +10,12 @@ import pytest
 from history_world import MIGRATION, event_of, server, session_of
 from mcp import Client, StdioServerParameters
 
-from backstory.archive.local.archive import LocalArchive
+from backstory.archive.base import Archive
 
 
 @pytest.mark.parametrize("era", ["legacy", "2026-07-28"])
 class TestBothEras:
-    def test_list_search_open(self, archive: LocalArchive, home: Path, era: str) -> None:
+    def test_list_search_open(self, archive: Archive, home: Path, era: str) -> None:
         """The same tools and the same answers over stdio, whichever way the client speaks."""
 
         async def use() -> tuple[Any, Any, Any, Any]:

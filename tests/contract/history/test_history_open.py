@@ -24,9 +24,8 @@ from history_world import (
     uid,
 )
 
-from backstory.archive.base import EventRow, Part
-from backstory.archive.local.archive import LocalArchive
-from backstory.model import EventType
+from backstory.archive.base import Archive, EventRow, OpenedTurn, Part
+from backstory.model import EventRef, EventType, TurnRef
 
 
 def opened(call: Call, id: str, **more: Any) -> dict[str, Any]:
@@ -256,17 +255,20 @@ class TestEvent:
     )
     def test_models(
         self,
-        archive: LocalArchive,
+        archive: Archive,
         altered: Callable[..., Call],
         kind: str,
         recorded: tuple[str | None, str | None],
         shown: tuple[str | None, str | None],
     ) -> None:
         """Who wrote it and who caused it, whatever an older archive has recorded; in the turn's list the writer."""
-        event = archive.event(uid(MIGRATION, 1, 1))
-        assert event is not None
+        found = archive.open(EventRef(uid(MIGRATION, 1, 1))), archive.open(TurnRef(MIGRATION, 1))
+        assert found[0] is not None
+        assert found[1] is not None
+        event = found[0].event
         event.type, (event.model, event.originating_model) = EventType(kind), recorded
-        call = altered(event=lambda uid: event, events=lambda *_: [event])
+        found[1].events = [event]
+        call = altered(open=lambda ref, part: found[isinstance(ref, TurnRef)])
 
         header = call("open", id=event_of(MIGRATION, 1, 1))["data"]["event"]
         (line,) = call("open", id=turn_of(MIGRATION, 1))["data"]["events"]
@@ -432,17 +434,18 @@ class TestPartsOfTheWhole:
         ],
     )
     def test_no_more_is_read_than_shown(
-        self, archive: LocalArchive, altered: Callable[..., Call], request_: dict[str, Any], at_most: int
+        self, archive: Archive, altered: Callable[..., Call], request_: dict[str, Any], at_most: int
     ) -> None:
         """And one more, to know whether there is one: a turn may have a hundred thousand events."""
         read: list[EventRow] = []
 
-        def events(key: str, turn: int, part: Part) -> list[EventRow]:
-            rows = archive.events(key, turn, part)
-            read.extend(rows)
-            return rows
+        def open_(ref: TurnRef, part: Part) -> OpenedTurn | None:
+            found = archive.open(ref, part)
+            assert found is not None
+            read.extend(found.events)
+            return found
 
-        answer = altered(events=events)("open", **request_)
+        answer = altered(open=open_)("open", **request_)
         assert "error" not in answer
         assert 0 < len(read) <= at_most
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from backstory.archive.query import tokens
-from backstory.archive.render import render_call
+from backstory.toolcalls import render_call
 
 
 class TestRenderCall:

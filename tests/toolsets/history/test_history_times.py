@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backstory.model import rfc3339
-from backstory.toolsets.history.times import parse_rfc3339
+from backstory.model import parse_rfc3339, rfc3339
 
 NOON = 1_777_464_000_000
 

@@ -11,6 +11,7 @@ import pytest
 
 from backstory.library import Library
 from backstory.money import Tokens, price
+from tests.archive_world import turn_row
 from tests.traces_world import World, caller
 from tests.transcripts import Transcript, stable_uuid
 
@@ -49,7 +50,7 @@ class TestTurns:
     def test_the_id_is_the_turn(self, world: World) -> None:
         world.sync(Transcript("one").prompt("hello").answer("hi"))
         (trace,) = world.traces()
-        opened = world.library.archive.turn("claude-code/" + stable_uuid("one"), 1)
+        opened = turn_row(world.library.archive, "claude-code/" + stable_uuid("one"), 1)
         assert opened is not None
         assert trace["id"].startswith("turn:")
         span = world.spans(trace)[1]

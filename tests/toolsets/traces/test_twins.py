@@ -397,7 +397,7 @@ class TestForgetting:
         archive = world.library.archive
         archive.forget(key, remember=True, wipe=False)
         writer = archive.writer()
-        writer.forget_requested()
+        writer.recover()
         writer.close()
 
     def test_what_telemetry_told(self, world: TwinWorld) -> None:

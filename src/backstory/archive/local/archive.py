@@ -3,47 +3,170 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import msgspec
 
 from ...config import make_private_folder
-from ...model import session_mark
-from ..base import ArchiveError, Counts, FileRow, Stamp, SyncState
-from .database import connect, is_writable, mark, newest_change, prepare
-from .events import Events
-from .finding import Finding
-from .rows import FILE_COLUMNS, read_file
-from .sessions import Sessions
+from ...model import EVENT_TYPES, EventRef, SessionRef, TurnRef, event_id
+from ...sqlite import Readers, Unusable, connect, is_damage, is_writable, prepare, select_in
+from ..base import (
+    ANY_FOLDER,
+    EVERYTHING,
+    ArchiveError,
+    Counts,
+    Exchange,
+    ExchangesRequest,
+    Found,
+    Hit,
+    OpenedEvent,
+    OpenedSession,
+    OpenedTurn,
+    Part,
+    SearchRequest,
+    SyncState,
+)
+from ..errors import DAMAGED
+from ..query import parse_query
+from .database import MIGRATIONS, progress_of
+from .index import EVENTS, EXCHANGES, Index, explained, turn_number
+from .reading import EVENT, HEADS, SESSION, TURN, Reading, having, of_types
+from .rows import (
+    EVENT_COLUMNS,
+    EXCHANGE_COLUMNS,
+    SESSION_COLUMNS,
+    TURN_COLUMNS,
+    columns,
+    read_event,
+    read_session,
+    read_turn,
+    split,
+)
+from .search import Filters, rank_exchanges, search
 
 if TYPE_CHECKING:
     from .following import Following
     from .spans.store import LocalSpans
     from .writer import LocalWriter
 
-__all__ = ["LocalArchive"]
+# The writer may be rewriting the whole file.
+_FORGET_BUSY_SECONDS = 60.0
 
-# The writer may be writing the whole file anew.
-_REQUEST_PATIENCE_MS = 60_000
+_FILTERS = """
+SELECT (SELECT id FROM session WHERE key = :session) AS session,
+    EXISTS (SELECT 1 FROM turn t JOIN session s ON s.id = t.session WHERE s.key = :session AND t.ordinal = :turn)
+        AS has_turn,
+    (SELECT id FROM source WHERE name = :source) AS source,
+    (SELECT json_group_array(id) FROM project WHERE instr(casefold(path), casefold(:project)) > 0) AS projects
+"""
+_HITS = (
+    f"SELECT e.id, {EVENT}, {TURN}, {SESSION} FROM event e JOIN session s ON s.id = e.session "
+    "JOIN turn t ON t.session = e.session AND t.ordinal = e.turn WHERE e.id IN ({})"
+)
+_EXCHANGES_AT = (
+    f"SELECT {columns('x', EXCHANGE_COLUMNS)}, {SESSION}, x.session FROM json_each(?) place CROSS JOIN exchange x "
+    "ON x.session = place.value >> 20 AND x.number = place.value & 0xFFFFF JOIN session s ON s.id = x.session "
+    "WHERE x.number < s.exchange_count"
+)
+_BESIDE = (
+    "(SELECT b.key FROM session b WHERE b.event_count > 0 AND b.source = s.source AND b.cwd IS s.cwd "
+    "AND (b.started_at, b.public_id) {} (s.started_at, s.public_id) "
+    "ORDER BY b.started_at {order}, b.public_id {order} LIMIT 1)"
+)
+_CHILDREN = (
+    "(SELECT json_group_array(key) FROM (SELECT c.key FROM session c WHERE c.parent = s.key AND c.event_count > 0{} "
+    "ORDER BY c.started_at, c.public_id))"
+)
+_TURN_AT = "EXISTS (SELECT 1 FROM turn b WHERE b.session = t.session AND b.ordinal = t.ordinal {} 1)"
+_EVENT_AT = "(SELECT b.uid FROM event b WHERE b.session = e.session AND b.turn = e.turn AND b.ordinal = e.ordinal {} 1)"
+_END_EVENT = (
+    "(SELECT b.uid FROM event b WHERE b.session = t.session AND b.turn = t.ordinal ORDER BY b.ordinal {} LIMIT 1)"
+)
 
 
-class LocalArchive(Finding, Sessions, Events):
+class _Filters(NamedTuple):
+    session: int | None
+    has_turn: int
+    source: int | None
+    projects: str
+
+
+class _BesideSession(NamedTuple):
+    previous: str | None
+    next: str | None
+    parent: str | None
+    children: str
+    total: int
+
+
+class _BesideTurn(NamedTuple):
+    first: bytes | None
+    last: bytes | None
+    has_previous: int
+    has_next: int
+    total: int
+
+
+class _BesideEvent(NamedTuple):
+    previous: bytes | None
+    next: bytes | None
+    has_previous_turn: int
+    has_next_turn: int
+    children: str
+
+
+_OPEN_SESSION = (
+    f"SELECT {SESSION}, {_BESIDE.format('<', order='DESC')}, {_BESIDE.format('>', order='ASC')}, "
+    f"(SELECT p.key FROM session p WHERE p.key = s.parent), {_CHILDREN.format('')}, {{total}} "
+    "FROM session s WHERE s.key = ?"
+)
+_OPEN_TURN = (
+    f"SELECT {SESSION}, {TURN}, {HEADS}, {_END_EVENT.format('ASC')}, {_END_EVENT.format('DESC')}, "
+    f"{_TURN_AT.format('-')}, {_TURN_AT.format('+')}, {{total}} "
+    "FROM turn t JOIN session s ON s.id = t.session WHERE s.key = ? AND t.ordinal = ?"
+)
+_OPEN_EVENT = (
+    f"SELECT {SESSION}, {TURN}, {EVENT}, {_EVENT_AT.format('-')}, {_EVENT_AT.format('+')}, "
+    f"{_TURN_AT.format('-')}, {_TURN_AT.format('+')}, "
+    + _CHILDREN.format(" AND c.parent_call = json_extract(e.facts, '$.call')")
+    + " FROM event e JOIN session s ON s.id = e.session "
+    "LEFT JOIN turn t ON t.session = e.session AND t.ordinal = e.turn WHERE e.uid = ?"
+)
+
+
+class LocalArchive(Reading):
     """Opens (and creates) the archive below a home folder. A search from a cold process loads nothing but searching."""
 
     def __init__(self, home: Path) -> None:
         self.home = make_private_folder(home)
-        prepare(home / "archive.db")
-        super().__init__(home / "archive.db")
+        self._path = home / "archive.db"
+        try:
+            prepare(self._path, MIGRATIONS)
+        except Unusable as error:
+            raise ArchiveError(str(error)) from None
+        except sqlite3.DatabaseError as error:
+            if not is_damage(error):
+                raise
+            raise ArchiveError(DAMAGED.format(self._path, error)) from error
+        self._readers = Readers(lambda: connect(self._path, writable=False))
+        super().__init__(lambda: self._readers.connection)
+        self._events = Index(home / "index", EVENTS)
+        self._exchanges = Index(home / "index", EXCHANGES)
+
+    def close(self) -> None:
+        if "spans" in self.__dict__:
+            self.spans.close()
+        self._readers.close()
+
+    # Writing
 
     def writer(self) -> LocalWriter:
         from .writer import LocalWriter, take_lock
 
-        if not is_writable(self._path):
-            raise ArchiveError(f"{self.home} cannot be written to: check its permissions")
+        self._check_writable()
         lock = take_lock(self.home)
         try:
             return LocalWriter(self.home, connect(self._path, writable=True), self.following, self._events, lock)
@@ -66,30 +189,199 @@ class LocalArchive(Finding, Sessions, Events):
     def forget(self, key: str, *, remember: bool = True, wipe: bool = True) -> None:
         from .forgetting import request
 
-        if not is_writable(self._path):
-            raise ArchiveError(f"{self.home} cannot be written to: check its permissions")
-        with closing(connect(self._path, writable=True)) as db:
-            db.execute(f"PRAGMA busy_timeout={_REQUEST_PATIENCE_MS}")
-            db.execute("PRAGMA synchronous=FULL")
+        self._check_writable()
+        pragmas = {"synchronous": "FULL"}
+        with closing(connect(self._path, writable=True, busy_seconds=_FORGET_BUSY_SECONDS, pragmas=pragmas)) as db:
             request(db, key, remember=remember, wipe=wipe)
 
-    def forgetting(self) -> list[str]:
-        return [key for (key,) in self._db.execute("SELECT key FROM forget")]
+    def _check_writable(self) -> None:
+        if not is_writable(self._path):
+            raise ArchiveError(f"{self.home} cannot be written to: check its permissions")
 
-    def is_forgotten(self, key: str) -> bool:
-        row = self._db.execute("SELECT 1 FROM forgotten WHERE mark = ?", (mark(session_mark(key)),)).fetchone()
-        return row is not None
+    def _events_between(self, session: int, turn: int, first: int, last: int) -> list[Any]:
+        rows = self._db.execute(
+            f"SELECT s.key, {EVENT} FROM event e JOIN session s ON s.id = e.session "
+            "WHERE e.session = ? AND e.turn = ? AND e.ordinal BETWEEN ? AND ? ORDER BY e.ordinal",
+            (session, turn, first, last),
+        )
+        return [read_event(row[0], row[1:], self._bodies) for row in rows]
 
-    def files(self) -> Iterator[FileRow]:
-        for row in self._db.execute(f"SELECT {', '.join(FILE_COLUMNS)} FROM file ORDER BY path"):
-            yield read_file(row)
+    # Searching: the index gives numbers, the record the rows
 
-    def stamps(self) -> dict[str, Stamp]:
-        rows = self._db.execute("SELECT path, source, inode, size, mtime_ns, missing FROM file")
-        return {
-            path: Stamp(source, inode, size, mtime_ns, bool(missing))
-            for path, source, inode, size, mtime_ns, missing in rows
-        }
+    def search(self, request: SearchRequest) -> Found:
+        query = parse_query(request.query, self._events.analyzer.analyze)
+        snapshot = self._events.searcher()
+        filters, known = self._filters(request)
+        documents = 0 if snapshot is None else snapshot.num_docs
+        if snapshot is None or filters is None:
+            return Found(query=query, hits=[], more=False, documents=documents, known=known)
+        with self._until(request.deadline) as db, explained():
+            matches, more = search(
+                self._events.schema,
+                snapshot,
+                query,
+                filters,
+                request.limit,
+                request.deadline,
+                lambda ids: {
+                    id: event_id(uid) for id, uid in select_in(db, "SELECT id, uid FROM event WHERE id IN ({})", ids)
+                },
+            )
+            hits = self._hits(db, {match.id: match.score for match in matches})
+        return Found(query=query, hits=hits, more=more, documents=documents)
+
+    def _filters(self, request: SearchRequest) -> tuple[Filters | None, bool]:
+        """The request in the numbers of the index, None when nothing can match; and whether its place is known."""
+        types = tuple(kind.code for kind in request.types)
+        plain = Filters(types=types, since=request.since, until=request.until)
+        if request.session is None and request.source is None and request.project is None:
+            return plain, True
+        found = _Filters(
+            *self._db.execute(
+                _FILTERS,
+                {
+                    "session": request.session,
+                    "turn": request.turn,
+                    "source": request.source,
+                    "project": request.project,
+                },
+            ).fetchone()
+        )
+        if request.session is not None and (found.session is None or (request.turn is not None and not found.has_turn)):
+            return None, False
+        projects = tuple(msgspec.json.decode(found.projects))
+        if (request.source is not None and found.source is None) or (request.project is not None and not projects):
+            return None, True
+        in_turn = found.session is not None and request.turn is not None
+        return msgspec.structs.replace(
+            plain,
+            session=None if in_turn else found.session,
+            turn=turn_number(found.session or 0, request.turn or 0) if in_turn else None,
+            projects=projects if request.project is not None else None,
+            source=found.source,
+        ), True
+
+    def _hits(self, db: sqlite3.Connection, scores: dict[int, float]) -> list[Hit]:
+        found = {}
+        for id, *values in select_in(db, _HITS, list(scores)):
+            event, turn, session_values, _ = split(values, EVENT_COLUMNS, TURN_COLUMNS, SESSION_COLUMNS)
+            session = read_session(session_values)
+            found[id] = Hit(
+                score=scores[id],
+                event=read_event(session.key, event, self._bodies),
+                turn=read_turn(session.key, turn),
+                session=session,
+            )
+        return [found[id] for id in scores if id in found]
+
+    def exchanges(self, request: ExchangesRequest) -> list[Exchange]:
+        if request.query is None:
+            return super().exchanges(request)
+        snapshot = self._exchanges.searcher()
+        if snapshot is None:
+            return []
+        query = parse_query(request.query, self._exchanges.analyzer.analyze)
+        db = self._db
+        folders = session = None
+        if request.folders is not None and request.folders is not ANY_FOLDER:
+            names = db.execute("SELECT id, path FROM project").fetchall()
+            folders = tuple(id for id, path in names if request.folders(path))
+        if request.session is not None:
+            row = db.execute("SELECT id FROM session WHERE key = ?", (request.session,)).fetchone()
+            session = row[0] if row else 0
+        limit = snapshot.num_docs if request.limit is None else request.limit
+        with explained():
+            ranked = rank_exchanges(self._exchanges.schema, snapshot, query, folders, session, limit)
+        places = msgspec.json.encode([match.number for match in ranked]).decode()
+        rows = db.execute(_EXCHANGES_AT, (places,)).fetchall()
+        found = {}
+        for row, exchange in zip(rows, self._read_exchanges(rows, request), strict=True):
+            found[turn_number(row[-1], exchange.row.number)] = exchange
+        # An exchange may have been deleted since it was indexed.
+        hits = [(match.score, found[match.number]) for match in ranked if match.number in found]
+        for score, exchange in hits:
+            exchange.score = score
+        return [exchange for _, exchange in hits]
+
+    # Opening: one query for a row and what is beside it, one for what is in it
+
+    @overload
+    def open(self, ref: SessionRef, part: Part = EVERYTHING) -> OpenedSession | None: ...
+    @overload
+    def open(self, ref: TurnRef, part: Part = EVERYTHING) -> OpenedTurn | None: ...
+    @overload
+    def open(self, ref: EventRef, part: Part = EVERYTHING) -> OpenedEvent | None: ...
+    def open(
+        self, ref: SessionRef | TurnRef | EventRef, part: Part = EVERYTHING
+    ) -> OpenedSession | OpenedTurn | OpenedEvent | None:
+        if isinstance(ref, SessionRef):
+            return self._open_session(ref, part)
+        return self._open_turn(ref, part) if isinstance(ref, TurnRef) else self._open_event(ref, part)
+
+    def _open_session(self, ref: SessionRef, part: Part) -> OpenedSession | None:
+        total = "s.turn_count"
+        if len(part.types) < len(EVENT_TYPES):
+            total = f"(SELECT count(*) FROM turn t WHERE t.session = s.id AND {having(part.types)})"
+        row = self._db.execute(_OPEN_SESSION.format(total=total), (ref.key,)).fetchone()
+        if row is None:
+            return None
+        session, rest = split(row, SESSION_COLUMNS)
+        beside = _BesideSession(*rest)
+        return OpenedSession(
+            session=read_session(session),
+            turns=self.turns(ref.key, part),
+            total=beside.total,
+            previous=beside.previous,
+            next=beside.next,
+            parent=beside.parent,
+            children=msgspec.json.decode(beside.children),
+        )
+
+    def _open_turn(self, ref: TurnRef, part: Part) -> OpenedTurn | None:
+        total = "t.event_count"
+        if len(part.types) < len(EVENT_TYPES):
+            total = (
+                "(SELECT count(*) FROM event e WHERE e.session = t.session AND e.turn = t.ordinal "
+                f"AND {of_types(part.types)})"
+            )
+        row = self._db.execute(_OPEN_TURN.format(total=total), (ref.key, ref.ordinal)).fetchone()
+        if row is None:
+            return None
+        session, turn, heads, rest = split(row, SESSION_COLUMNS, TURN_COLUMNS, ("prompt", "response"))
+        beside = _BesideTurn(*rest)
+        return OpenedTurn(
+            session=read_session(session),
+            turn=self._turn(ref.key, (*turn, *heads), part.heads),
+            events=self.events(ref.key, ref.ordinal, part),
+            total=beside.total,
+            first=beside.first,
+            last=beside.last,
+            has_previous=bool(beside.has_previous),
+            has_next=bool(beside.has_next),
+        )
+
+    def _open_event(self, ref: EventRef, part: Part) -> OpenedEvent | None:
+        row = self._db.execute(_OPEN_EVENT, (ref.uid,)).fetchone()
+        if row is None:
+            return None
+        session_values, turn, event_values, rest = split(row, SESSION_COLUMNS, TURN_COLUMNS, EVENT_COLUMNS)
+        if turn[0] is None:
+            raise ArchiveError("the turn of this event is missing; `backstory doctor` may tell why")
+        session, beside = read_session(session_values), _BesideEvent(*rest)
+        event = read_event(session.key, event_values, self._bodies)
+        return OpenedEvent(
+            session=session,
+            turn=read_turn(session.key, turn),
+            event=event,
+            events=[] if part.around is None else self.events(session.key, event.turn, part),
+            previous=beside.previous,
+            next=beside.next,
+            has_previous_turn=bool(beside.has_previous_turn),
+            has_next_turn=bool(beside.has_next_turn),
+            children=msgspec.json.decode(beside.children),
+        )
+
+    # State
 
     def counts(self) -> Counts:
         db = self._db
@@ -100,10 +392,12 @@ class LocalArchive(Finding, Sessions, Events):
             "SELECT count(*), sum(turn_count), sum(event_count) FROM session WHERE event_count > 0"
         ).fetchone()
         by_source = db.execute("SELECT source, count(*) FROM session WHERE event_count > 0 GROUP BY source ORDER BY 1")
+        snapshot = self._events.searcher()
         return Counts(
             sessions=sessions,
             turns=turns or 0,
             events=events or 0,
+            documents=0 if snapshot is None else snapshot.num_docs,
             files=files,
             files_with_errors=broken or 0,
             files_missing=missing or 0,
@@ -112,27 +406,10 @@ class LocalArchive(Finding, Sessions, Events):
         )
 
     def sync_state(self) -> SyncState:
-        row = self._db.execute("SELECT value FROM meta WHERE name = 'sync'").fetchone()
-        state = msgspec.json.decode(row[0], type=SyncState) if row else SyncState()
+        progress = progress_of(self._db)
+        outdated = self._events.outdated or self._exchanges.outdated
+        state = progress.sync
         state.read_only = not is_writable(self._path)
-        state.index_behind = state.first_finished_at is not None and self._index_outdated
+        state.index_behind = state.first_finished_at is not None and outdated
+        state.recovered = progress.recovered and not outdated and (self.home / "traces.db").exists()
         return state
-
-    def is_whole(self) -> bool:
-        row = self._db.execute("SELECT value FROM meta WHERE name = 'followed'").fetchone()
-        if row is None or self._index_outdated or not (self.home / "traces.db").exists():
-            return False
-        event, change, projected = msgspec.json.decode(row[0], type=tuple[int, int, int])
-        last, pending = self._db.execute(
-            "SELECT (SELECT max(id) FROM event), EXISTS (SELECT 1 FROM stale) OR EXISTS (SELECT 1 FROM forget)"
-        ).fetchone()
-        return event >= (last or 0) and min(change, projected) >= newest_change(self._db) and not pending
-
-    @property
-    def _index_outdated(self) -> bool:
-        return self._events.outdated or self._exchanges.outdated
-
-    def close(self) -> None:
-        if "spans" in self.__dict__:
-            self.spans.close()
-        super().close()

@@ -1,4 +1,4 @@
-"""How texts lie in the record: short ones as they are, longer ones compressed, with a dictionary of this archive."""
+"""Texts in the record: short ones as they are, longer ones compressed with a dictionary of this archive."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 
 import zstandard
-
-__all__ = ["Bodies", "train_dictionary"]
 
 _PLAIN_BELOW = 96
 _LEVEL = 3
@@ -26,19 +24,17 @@ class Bodies:
         self._stored_dictionary = stored_dictionary
         # Neither compressors nor decompressors may be used by two threads at once.
         self._local = threading.local()
-        self._load()
-
-    def _load(self) -> None:
-        data = self._stored_dictionary()
-        self._dictionary = zstandard.ZstdCompressionDict(data) if data else None
-        self._local = threading.local()
+        self._dictionary = _dictionary(stored_dictionary())
 
     @property
     def trained(self) -> bool:
         return self._dictionary is not None
 
     def learn(self, dictionary: bytes) -> None:
-        self._dictionary = zstandard.ZstdCompressionDict(dictionary)
+        self._use(dictionary)
+
+    def _use(self, dictionary: bytes | None) -> None:
+        self._dictionary = _dictionary(dictionary)
         self._local = threading.local()
 
     def pack(self, text: str) -> str | bytes | None:
@@ -56,7 +52,7 @@ class Bodies:
         try:
             return self._decompressor.decompress(body).decode()
         except zstandard.ZstdError:
-            self._load()  # the writer has trained a dictionary since this reader looked
+            self._use(self._stored_dictionary())  # the writer has trained one since this reader looked
             return self._decompressor.decompress(body).decode()
 
     @property
@@ -74,8 +70,12 @@ class Bodies:
         return decompressor
 
 
+def _dictionary(data: bytes | None) -> zstandard.ZstdCompressionDict | None:
+    return zstandard.ZstdCompressionDict(data) if data else None
+
+
 def train_dictionary(texts: Iterable[str]) -> bytes | None:
-    """What these texts have in common; None when they are too few or too different to teach anything."""
+    """A compression dictionary for texts like these; None when they are too few or too different."""
     samples = list[bytes | bytearray | memoryview](
         text[:_SAMPLE_CHARS].encode() for text in islice((t for t in texts if len(t) >= _PLAIN_BELOW), _SAMPLES)
     )

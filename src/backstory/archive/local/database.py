@@ -1,31 +1,14 @@
-"""The record: one SQLite file in WAL mode, its tables and their migrations."""
+"""The record: archive.db, its tables and their migrations, and the numbers it gives to rows."""
 
 from __future__ import annotations
 
-import os
 import sqlite3
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
-from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
 
 from ...model import EventType
-from ..base import ArchiveError
-from ..trouble import DAMAGED, is_damage
-
-__all__ = [
-    "SCHEMA_VERSION",
-    "Reader",
-    "connect",
-    "highest",
-    "is_writable",
-    "mark",
-    "migrate",
-    "newest_change",
-    "prepare",
-    "rewrite",
-    "snapshot",
-    "stored_dictionary",
-]
+from ..rows import SyncState
 
 _ANSWER, _CALL = EventType.ASSISTANT_RESPONSE.code, EventType.TOOL_CALL.code
 
@@ -125,7 +108,7 @@ UPDATE file SET size = -1, prefix = x''
 """
 
 # One entry per version: what takes a database from that version to the next. Append only.
-_MIGRATIONS: tuple[str, ...] = (
+MIGRATIONS: tuple[str, ...] = (
     _TABLES,
     # What follows the record only reads it: names are numbered by the writer, with the session.
     """
@@ -156,106 +139,12 @@ _MIGRATIONS: tuple[str, ...] = (
     """,
     _EXCHANGES,
 )
-SCHEMA_VERSION = len(_MIGRATIONS)
-
-
-class Reader:
-    """A connection that ends with the thread that holds it, or when it is closed."""
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self.connection = connection
-
-    def close(self) -> None:
-        self.connection.close()
-
-    __del__ = close
-
-
-def connect(path: Path, *, writable: bool) -> sqlite3.Connection:
-    """A connection in autocommit mode: transactions are begun by hand where they are needed."""
-    if writable:
-        # SQLite gives -wal and -shm the mode of the main file. One that is there is not opened: closing it would take
-        # away every lock that this process has on it, and another one could remove the -wal under its readers.
-        with suppress(FileExistsError):
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-    connection = _open(path, "mode=rw" if writable else "mode=ro")
-    if not writable and not is_writable(path):
-        try:
-            connection.execute("PRAGMA schema_version").fetchone()
-        except sqlite3.OperationalError:
-            # Even reading needs files beside the database, which nobody can make here: so nobody else writes either.
-            connection.close()
-            connection = _open(path, "mode=ro&immutable=1")
-    connection.create_function("casefold", 1, _casefold, deterministic=True)
-    connection.execute("PRAGMA cache_size=-32768")
-    # A large archive is read from the system's cache without copying; the writer's memory stays small.
-    connection.execute(f"PRAGMA mmap_size={1 << 28 if writable else 1 << 31}")
-    if writable:
-        connection.execute("PRAGMA journal_mode=WAL")
-        # In WAL mode NORMAL loses nothing when a process dies; after a power cut the files are read again from the
-        # offsets that survived.
-        connection.execute("PRAGMA synchronous=NORMAL")
-        connection.execute("PRAGMA wal_autocheckpoint=4000")
-        # What is replaced or forgotten does not stay behind in free space.
-        connection.execute("PRAGMA secure_delete=ON")
-    return connection
-
-
-def _open(path: Path, options: str) -> sqlite3.Connection:
-    return sqlite3.connect(
-        f"{path.absolute().as_uri()}?{options}",
-        uri=True,
-        timeout=10,
-        isolation_level=None,
-        check_same_thread=False,
-        cached_statements=256,
-    )
-
-
-def is_writable(path: Path) -> bool:
-    """Whether a database can be written, or made, here."""
-    return os.access(path.parent, os.W_OK) and (not path.exists() or os.access(path, os.W_OK))
-
-
-def prepare(path: Path, migrations: tuple[str, ...] | None = None, *, patience_ms: int = 10_000) -> None:
-    """Bring a database to this version, or wait while another does. One that can only be read must have it already."""
-    migrations = _MIGRATIONS if migrations is None else migrations
-    writable = is_writable(path)
-    if not writable and not path.exists():
-        raise ArchiveError(
-            f"{path.parent} cannot be written to, and there is no {path.name} in it: check its permissions, "
-            "or set BACKSTORY_HOME to another folder"
-        )
-    try:
-        with closing(connect(path, writable=writable)) as connection:
-            connection.execute(f"PRAGMA busy_timeout={patience_ms}")
-            if writable:
-                migrate(connection, migrations)
-            elif version_of(connection, len(migrations)) < len(migrations):
-                raise ArchiveError(
-                    f"{path.parent} is read-only, and {path.name} in it is of an older Backstory: make it writable, "
-                    "so that it can be updated"
-                )
-    except sqlite3.DatabaseError as error:
-        if not is_damage(error):
-            raise
-        raise ArchiveError(DAMAGED.format(path, error)) from error
 
 
 def stored_dictionary(connection: sqlite3.Connection) -> bytes | None:
-    """What texts are compressed with, once there are enough of them to learn from."""
+    """The dictionary that texts are compressed with; None before there are enough of them to train one."""
     row = connection.execute("SELECT value FROM meta WHERE name = 'dictionary'").fetchone()
     return row[0] if row else None
-
-
-@contextmanager
-def snapshot(connection: sqlite3.Connection) -> Iterator[None]:
-    """Several reads of one state of the record, whatever another process commits meanwhile."""
-    connection.execute("BEGIN")
-    try:
-        yield
-    finally:
-        connection.execute("ROLLBACK")
 
 
 def newest_change(connection: sqlite3.Connection) -> int:
@@ -268,7 +157,7 @@ def newest_change(connection: sqlite3.Connection) -> int:
 
 
 def highest(connection: sqlite3.Connection, table: str) -> int:
-    """The highest number that was ever given, also to rows that are gone: none is given twice."""
+    """The highest number ever given in a table, also to rows that were deleted: none is given twice."""
     row = connection.execute(
         f"SELECT max(coalesce((SELECT max(id) FROM {table}), 0), coalesce((SELECT value FROM meta WHERE name = ?), 0))",
         (f"highest {table}",),
@@ -276,46 +165,45 @@ def highest(connection: sqlite3.Connection, table: str) -> int:
     return int(row[0])
 
 
-def rewrite(db: sqlite3.Connection) -> None:
-    """Write a database file anew: what was deleted may have left copies in the free space of its pages."""
-    if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'sqlite_stat4'").fetchone():
-        db.execute("PRAGMA analysis_limit=1000")
-        db.execute("ANALYZE")  # its statistics have samples of what was there
-    db.execute("VACUUM")
-    db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-
-
 def mark(digest: bytes) -> int:
-    """A digest as the number that is kept of it."""
+    """The number that is stored for a digest: its first eight bytes."""
     return int.from_bytes(digest[:8], "big", signed=True)
 
 
-def _casefold(text: str | None) -> str | None:
-    return None if text is None else text.casefold()
+class Followed(NamedTuple):
+    """The last event, change and projected change that index and traces have: `meta.followed`."""
+
+    event: int
+    change: int
+    projected: int
 
 
-def migrate(connection: sqlite3.Connection, migrations: tuple[str, ...] = _MIGRATIONS) -> None:
-    """Bring the tables to this version, each step in a transaction of its own. Several processes may try at once."""
-    newest = len(migrations)
-    while version_of(connection, newest) < newest:
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            version = version_of(connection, newest)
-            if version < newest:
-                for statement in migrations[version].split(";"):
-                    connection.execute(statement)
-                connection.execute(f"PRAGMA user_version={version + 1}")
-            connection.execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            raise
+class Progress(NamedTuple):
+    sync: SyncState
+    recovered: bool
+    """Index and traces have everything, and no request to forget is pending."""
 
 
-def version_of(connection: sqlite3.Connection, newest: int = SCHEMA_VERSION) -> int:
-    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
-    if version > newest:
-        raise ArchiveError(
-            f"the archive was written by a newer Backstory (schema {version}, this one knows {newest}): upgrade"
-        )
-    return version
+_PROGRESS = """
+SELECT (SELECT value FROM meta WHERE name = 'sync'), (SELECT value FROM meta WHERE name = 'followed'),
+    coalesce((SELECT max(id) FROM event), 0), coalesce((SELECT max(change) FROM turn), 0),
+    coalesce((SELECT value FROM meta WHERE name = 'change'), 0), EXISTS (SELECT 1 FROM stale),
+    (SELECT json_group_array(key) FROM forget)
+"""
+_decode_sync = msgspec.json.Decoder(SyncState).decode
+_decode_followed = msgspec.json.Decoder(Followed).decode
+
+
+def progress_of(connection: sqlite3.Connection) -> Progress:
+    sync, followed, event, change, other_change, stale, forgetting = connection.execute(_PROGRESS).fetchone()
+    state = _decode_sync(sync) if sync else SyncState()
+    state.forgetting = tuple(msgspec.json.decode(forgetting))
+    reached = _decode_followed(followed) if followed else None
+    recovered = (
+        reached is not None
+        and reached.event >= event
+        and min(reached.change, reached.projected) >= max(change, other_change)
+        and not stale
+        and not state.forgetting
+    )
+    return Progress(state, recovered)

@@ -21,6 +21,7 @@ __all__ = ["Follower"]
 # Take in what is new; make it searchable; that, and say so; end.
 _FOLLOW, _PUBLISH, _FLUSH, _CLOSE = "follow", "publish", "flush", "close"
 _FLUSHED = "flushed"
+_NICENESS = 10
 # The traces of what was just read take less. If there are many more, because prices have changed or they are all to be
 # made anew, whoever waits for a flush does not wait for those.
 _PROJECT_SECONDS, _LAST_SECONDS = 1.0, 3.0
@@ -89,10 +90,10 @@ class Follower:
 
 def main() -> None:
     """The other end."""
-    from ...priority import INDEXING, give_way
     from .archive import LocalArchive
 
-    give_way(INDEXING)
+    if hasattr(os, "nice"):  # searches go before indexing
+        os.nice(max(_NICENESS - os.nice(0), 0))
     gc.disable()  # nothing here is ever part of a cycle, and looking for some takes a twentieth of the time
     commands: queue.SimpleQueue[str] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(commands,), daemon=True).start()

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ...model import EventType
+from ...sqlite import select_in, snapshot
+from ...toolcalls import render_call
 from ..base import ArchiveError
-from ..render import render_call
 from .bodies import Bodies
-from .connections import select_in
-from .database import newest_change, snapshot, stored_dictionary
-from .documents import EventDocument, ExchangeDocument, turn_number
-from .index import Index, IndexWriter
+from .database import newest_change, stored_dictionary
+from .index import EventDocument, ExchangeDocument, Index, IndexWriter, turn_number
 from .rows import split_uids
 
 if TYPE_CHECKING:

@@ -12,14 +12,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ...model import session_mark
 from .bodies import Bodies, train_dictionary
 from .database import highest, mark, newest_change, stored_dictionary
-from .documents import FIELDS
-from .index import Index, explained
+from .index import FIELDS, Index, explained
 from .rows import split_uids
 
 if TYPE_CHECKING:
     import tantivy
-
-__all__ = ["Request", "clean", "delete_requested", "delete_sessions", "request", "requested", "withdraw"]
 
 _PAGE_ROWS = 1_000
 _MIN_WORD_CHARS = 4

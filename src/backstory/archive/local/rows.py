@@ -1,49 +1,19 @@
-"""Rows of the record as the archive's structs, and back."""
+"""Rows of the record as the archive's structs, and back. Values are bound by name."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from ...model import EVENT_TYPES, UID_BYTES, EventType, session_id
+from ...toolcalls import render_call
 from ..base import EventRow, ExchangeRow, FileRow, SessionRow, TurnRow, UsageRow
-from ..render import render_call
 from .bodies import Bodies
 
-__all__ = [
-    "EVENT_COLUMNS",
-    "EXCHANGE_COLUMNS",
-    "FILE_COLUMNS",
-    "INSERT_EVENT",
-    "REPLACE_EVENT",
-    "SESSION_COLUMNS",
-    "TURN_COLUMNS",
-    "UPSERT_EXCHANGE",
-    "UPSERT_FILE",
-    "UPSERT_SESSION",
-    "UPSERT_TURN",
-    "UPSERT_USAGE",
-    "USAGE_COLUMNS",
-    "event_values",
-    "exchange_values",
-    "file_values",
-    "read_event",
-    "read_exchange",
-    "read_file",
-    "read_session",
-    "read_text",
-    "read_turn",
-    "read_usage",
-    "session_values",
-    "split_uids",
-    "turn_values",
-    "usage_values",
-]
-
-Values = tuple[Any, ...]
+Values = dict[str, Any]
 
 SESSION_COLUMNS = (
     "key", "source", "title", "title_rank", "summary", "slug", "folder", "cwd", "last_cwd", "branch", "version",
@@ -53,9 +23,6 @@ SESSION_COLUMNS = (
 TURN_COLUMNS = (
     "ordinal", "turn_key", "started_at", "updated_at", "event_count", "prompt", "terminal", "terminal_type",
     "candidate", "last_answer", "tools", "types", "started_work",
-)  # fmt: skip
-EVENT_COLUMNS = (
-    "uid", "turn", "ordinal", "type", "ts", "tool", "model", "originating_model", "usage", "body", "facts",
 )  # fmt: skip
 EXCHANGE_COLUMNS = ("number", "ts", "user", "user_text", "said")
 USAGE_COLUMNS = (
@@ -68,31 +35,62 @@ FILE_COLUMNS = (
 )  # fmt: skip
 
 
-def _upsert(table: str, columns: Sequence[str], key: Sequence[str]) -> str:
-    names = ", ".join(columns)
-    marks = ", ".join("?" * len(columns))
-    updates = ", ".join(f"{name} = excluded.{name}" for name in columns if name not in key)
-    return f"INSERT INTO {table} ({names}) VALUES ({marks}) ON CONFLICT ({', '.join(key)}) DO UPDATE SET {updates}"
+class EventValues(NamedTuple):
+    """The columns of an event, as they are selected."""
+
+    uid: bytes
+    turn: int
+    ordinal: int
+    type: int
+    ts: int
+    tool: str | None
+    model: str | None
+    originating_model: str | None
+    usage: bytes | None
+    facts: str | None
+    body: str | bytes | None
+
+
+EVENT_COLUMNS = EventValues._fields
+
+
+def columns(alias: str, names: Iterable[str]) -> str:
+    return ", ".join(f"{alias}.{name}" for name in names)
+
+
+def split(values: Sequence[Any], *groups: Sequence[str]) -> list[Sequence[Any]]:
+    """The values of a row by groups of columns, and after those the rest."""
+    parts, start = [], 0
+    for group in groups:
+        parts.append(values[start : start + len(group)])
+        start += len(group)
+    return [*parts, values[start:]]
+
+
+def _insert(table: str, names: Sequence[str]) -> str:
+    return f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join(f':{name}' for name in names)})"
+
+
+def _upsert(table: str, names: Sequence[str], key: Sequence[str]) -> str:
+    updates = ", ".join(f"{name} = excluded.{name}" for name in names if name not in key)
+    return f"{_insert(table, names)} ON CONFLICT ({', '.join(key)}) DO UPDATE SET {updates}"
 
 
 UPSERT_SESSION = _upsert("session", ("id", "public_id", *SESSION_COLUMNS), ("key",))
 UPSERT_TURN = _upsert("turn", ("session", "change", *TURN_COLUMNS), ("session", "ordinal"))
 UPSERT_EXCHANGE = _upsert("exchange", ("session", "change", *EXCHANGE_COLUMNS), ("session", "number"))
 UPSERT_FILE = _upsert("file", FILE_COLUMNS, ("path",))
-INSERT_EVENT = (
-    "INSERT INTO event (id, uid, session, turn, ordinal, type, ts, project, tool, model, originating_model, usage, "
-    "body, facts) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-)
+INSERT_EVENT = _insert("event", ("id", "session", "project", *EVENT_COLUMNS))
 REPLACE_EVENT = (
-    "UPDATE event SET id = ?1, type = ?6, ts = ?7, project = coalesce(?8, project), tool = ?9, model = ?10, "
-    "originating_model = ?11, usage = ?12, body = ?13, facts = ?14 WHERE uid = ?2"
+    "UPDATE event SET id = :id, project = coalesce(:project, project), "
+    + ", ".join(f"{name} = :{name}" for name in EVENT_COLUMNS if name not in ("uid", "turn", "ordinal"))
+    + " WHERE uid = :uid"
 )
-_GROWING = tuple(name for name in USAGE_COLUMNS if name.endswith("_tokens"))
 UPSERT_USAGE = (
-    f"INSERT INTO usage (key, session, {', '.join(USAGE_COLUMNS[1:])}) VALUES (?{', ?' * len(USAGE_COLUMNS)}) "
-    f"ON CONFLICT (key) DO UPDATE SET {', '.join(f'{name} = max({name}, excluded.{name})' for name in _GROWING)}, "
-    "cost = coalesce(excluded.cost, cost), stop_reason = coalesce(excluded.stop_reason, stop_reason), "
-    "model = coalesce(excluded.model, model), request = coalesce(excluded.request, request)"
+    _insert("usage", ("session", *USAGE_COLUMNS))
+    + " ON CONFLICT (key) DO UPDATE SET "
+    + ", ".join(f"{name} = max({name}, excluded.{name})" for name in USAGE_COLUMNS if name.endswith("_tokens"))
+    + "".join(f", {name} = coalesce(excluded.{name}, {name})" for name in ("cost", "stop_reason", "model", "request"))
 )
 
 _encode = msgspec.json.Encoder().encode
@@ -100,7 +98,7 @@ _decode = msgspec.json.Decoder().decode
 
 
 class _Facts(msgspec.Struct, omit_defaults=True):
-    """What few events have; kept as one small JSON text."""
+    """Fields that few events have; kept as one small JSON text."""
 
     call: str | None = None
     exit: int | None = None
@@ -112,8 +110,8 @@ _NO_FACTS = _Facts()
 _decode_facts = msgspec.json.Decoder(_Facts).decode
 
 
-def session_values(row: SessionRow) -> Values:
-    return (session_id(row.key), *(getattr(row, name) for name in SESSION_COLUMNS))
+def session_values(id: int, row: SessionRow) -> Values:
+    return {"id": id, "public_id": session_id(row.key), **msgspec.structs.asdict(row)}
 
 
 def read_session(values: Sequence[Any]) -> SessionRow:
@@ -123,19 +121,19 @@ def read_session(values: Sequence[Any]) -> SessionRow:
 
 
 def turn_values(session: int, change: int, row: TurnRow) -> Values:
-    return (
-        session, change, row.ordinal, row.turn_key, row.started_at, row.updated_at, row.event_count, row.prompt,
-        row.terminal, None if row.terminal_type is None else row.terminal_type.code, row.candidate, row.last_answer,
-        _encode(row.tools).decode(), "".join(str(kind.code) for kind in row.types),
-        int(row.started_work),
-    )  # fmt: skip
+    values = {name: getattr(row, name) for name in TURN_COLUMNS}
+    values["terminal_type"] = None if row.terminal_type is None else row.terminal_type.code
+    values["tools"] = _encode(row.tools).decode()
+    values["types"] = "".join(str(kind.code) for kind in row.types)
+    return {**values, "session": session, "change": change}
 
 
 def read_turn(session: str, values: Sequence[Any]) -> TurnRow:
-    row = TurnRow(session=session, **dict(zip(TURN_COLUMNS, values, strict=True)))
-    row.terminal_type = None if values[7] is None else EVENT_TYPES[values[7]]
-    row.tools = _read_tools(values[10])
-    row.types = _read_types(values[11])
+    given = dict(zip(TURN_COLUMNS, values, strict=True))
+    row = TurnRow(session=session, **given)
+    row.terminal_type = None if given["terminal_type"] is None else EVENT_TYPES[given["terminal_type"]]
+    row.tools = _read_tools(given["tools"])
+    row.types = _read_types(given["types"])
     row.started_work = bool(row.started_work)
     return row
 
@@ -161,35 +159,62 @@ def event_values(id: int, session: int, project: int | None, row: EventRow, bodi
     facts = None
     if row.call_id is not None or row.exit_code is not None or row.failed is not None or row.extra:
         facts = _encode(_Facts(row.call_id, row.exit_code, row.failed, row.extra)).decode()
-    return (
-        id, row.uid, session, row.turn, row.ordinal, row.type.code, row.ts, project, row.tool, row.model,
-        row.originating_model, row.usage_key, body, facts,
-    )  # fmt: skip
+    return {
+        "id": id,
+        "session": session,
+        "project": project,
+        "uid": row.uid,
+        "turn": row.turn,
+        "ordinal": row.ordinal,
+        "type": row.type.code,
+        "ts": row.ts,
+        "tool": row.tool,
+        "model": row.model,
+        "originating_model": row.originating_model,
+        "usage": row.usage_key,
+        "facts": facts,
+        "body": body,
+    }
 
 
 def read_event(session: str, values: Sequence[Any], bodies: Bodies) -> EventRow:
-    uid, turn, ordinal, type_code, ts, tool, model, originating_model, usage, body, facts_text = values
-    facts = _decode_facts(facts_text) if facts_text else _NO_FACTS
-    kind = EVENT_TYPES[type_code]
-    text, arguments = bodies.unpack(body), None
+    stored = EventValues(*values)
+    facts = _decode_facts(stored.facts) if stored.facts else _NO_FACTS
+    kind = EVENT_TYPES[stored.type]
+    text, arguments = bodies.unpack(stored.body), None
     if kind is EventType.TOOL_CALL:
         arguments = _decode(text) if text else None
-        text = render_call(tool, arguments)
+        text = render_call(stored.tool, arguments)
     return EventRow(
-        uid=uid, session=session, turn=turn, ordinal=ordinal, type=kind, ts=ts, text=text, tool=tool,
-        call_id=facts.call, model=model, originating_model=originating_model, arguments=arguments,
-        exit_code=facts.exit, failed=facts.failed, usage_key=usage, extra=facts.extra,
-    )  # fmt: skip
-
-
-def read_text(kind: EventType, tool: str | None, body: str | bytes | None, bodies: Bodies) -> str:
-    text = bodies.unpack(body)
-    return render_call(tool, _decode(text) if text else None) if kind is EventType.TOOL_CALL else text
+        uid=stored.uid,
+        session=session,
+        turn=stored.turn,
+        ordinal=stored.ordinal,
+        type=kind,
+        ts=stored.ts,
+        text=text,
+        tool=stored.tool,
+        call_id=facts.call,
+        model=stored.model,
+        originating_model=stored.originating_model,
+        arguments=arguments,
+        exit_code=facts.exit,
+        failed=facts.failed,
+        usage_key=stored.usage,
+        extra=facts.extra,
+    )
 
 
 def exchange_values(session: int, change: int, row: ExchangeRow, bodies: Bodies) -> Values:
-    text = None if row.user_text is None else bodies.pack(row.user_text)
-    return (session, change, row.number, row.ts, row.user, text, bytes(row.said))
+    return {
+        "session": session,
+        "change": change,
+        "number": row.number,
+        "ts": row.ts,
+        "user": row.user,
+        "user_text": None if row.user_text is None else bodies.pack(row.user_text),
+        "said": bytes(row.said),
+    }
 
 
 def read_exchange(session: str, values: Sequence[Any], bodies: Bodies) -> ExchangeRow:
@@ -199,12 +224,12 @@ def read_exchange(session: str, values: Sequence[Any], bodies: Bodies) -> Exchan
     return row
 
 
-def split_uids(said: bytes) -> list[bytes]:
-    return [said[start : start + UID_BYTES] for start in range(0, len(said), UID_BYTES)]
+def split_uids(said: bytes | bytearray) -> list[bytes]:
+    return [bytes(said[start : start + UID_BYTES]) for start in range(0, len(said), UID_BYTES)]
 
 
 def usage_values(session: int, row: UsageRow) -> Values:
-    return (row.key, session, *(getattr(row, name) for name in USAGE_COLUMNS[1:]))
+    return {**msgspec.structs.asdict(row), "session": session}
 
 
 def read_usage(session: str, values: Sequence[Any]) -> UsageRow:
@@ -212,15 +237,12 @@ def read_usage(session: str, values: Sequence[Any]) -> UsageRow:
 
 
 def file_values(row: FileRow) -> Values:
-    state = None if row.state is None else _encode(row.state).decode()
-    return (
-        row.path, row.source, row.session, row.inode, row.size, row.mtime_ns, row.offset, row.prefix, state,
-        row.errors, row.last_error, int(row.missing),
-    )  # fmt: skip
+    return {**msgspec.structs.asdict(row), "state": None if row.state is None else _encode(row.state).decode()}
 
 
 def read_file(values: Sequence[Any]) -> FileRow:
-    row = FileRow(**dict(zip(FILE_COLUMNS, values, strict=True)))
-    row.state = None if values[8] is None else _decode(values[8])
+    given = dict(zip(FILE_COLUMNS, values, strict=True))
+    row = FileRow(**given)
+    row.state = None if given["state"] is None else _decode(given["state"])
     row.missing = bool(row.missing)
     return row

@@ -7,51 +7,31 @@ import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from ...model import MAX_TURNS, session_mark
-from ..base import (
-    ArchiveBusy,
-    ArchiveError,
-    Batch,
-    EventRow,
-    ExchangeRow,
-    FileRow,
-    Place,
-    SessionRow,
-    SyncState,
-    TurnRow,
-)
+from ...sqlite import rewrite, transaction
+from ..base import ArchiveBusy, ArchiveError, Batch, EventRow, SyncState
 from .bodies import Bodies, train_dictionary
-from .connections import select_in
-from .database import highest, mark, newest_change, rewrite, stored_dictionary
+from .database import Followed, highest, mark, newest_change, progress_of, stored_dictionary
 from .follower import Follower
 from .following import Following
 from .forgetting import clean, delete_requested, delete_sessions, requested, withdraw
 from .index import Index
+from .reading import Reading
 from .rows import (
-    EVENT_COLUMNS,
-    EXCHANGE_COLUMNS,
-    FILE_COLUMNS,
     INSERT_EVENT,
     REPLACE_EVENT,
-    SESSION_COLUMNS,
-    TURN_COLUMNS,
     UPSERT_EXCHANGE,
     UPSERT_FILE,
     UPSERT_SESSION,
     UPSERT_TURN,
     UPSERT_USAGE,
+    Values,
     event_values,
     exchange_values,
     file_values,
-    read_event,
-    read_exchange,
-    read_file,
-    read_session,
-    read_turn,
     session_values,
     turn_values,
     usage_values,
@@ -59,8 +39,6 @@ from .rows import (
 
 if TYPE_CHECKING:
     import filelock
-
-__all__ = ["LocalWriter", "take_lock"]
 
 _log = logging.getLogger(__name__)
 
@@ -80,7 +58,6 @@ def take_lock(home: Path) -> filelock.BaseFileLock:
     return lock
 
 
-_SELECT_PLACES = "SELECT e.uid, s.key, e.turn FROM event e JOIN session s ON s.id = e.session WHERE e.uid IN ({})"
 _DELETE_EXCHANGES = "DELETE FROM exchange WHERE session = ? AND number >= ?"
 _MARK_STALE = "INSERT INTO stale (session, turn, event) SELECT session, turn, id FROM event WHERE uid = ?"
 # Traces show usage: the turn that has it, wherever the call was told again, has changed.
@@ -92,7 +69,7 @@ _TOUCH_TURN = (
 _PROJECT_SECONDS = 3.0
 
 
-class LocalWriter:
+class LocalWriter(Reading):
     """Holds the writer lock until it is closed."""
 
     def __init__(
@@ -103,11 +80,10 @@ class LocalWriter:
         events: Index,
         lock: filelock.BaseFileLock,
     ) -> None:
+        super().__init__(lambda: connection)
         self._home = home
-        self._db = connection
         self._lock = lock
         self._events = events
-        self._bodies = Bodies(lambda: stored_dictionary(connection))
         self._session_ids: dict[str, int] = {}
         self._numbers: dict[tuple[str, str], int] = {}
         self._next_event = 1 + highest(connection, "event")
@@ -118,63 +94,15 @@ class LocalWriter:
         self._following = follow(connection)
         self._follower: Follower | None = None
 
-    # Reading what is there, inside the writer's own view
-
-    def files(self) -> dict[str, FileRow]:
-        rows = self._db.execute(f"SELECT {', '.join(FILE_COLUMNS)} FROM file")
-        return {row[0]: read_file(row) for row in rows}
-
-    def session(self, key: str) -> SessionRow | None:
-        row = self._db.execute(f"SELECT {', '.join(SESSION_COLUMNS)} FROM session WHERE key = ?", (key,)).fetchone()
-        return read_session(row) if row else None
-
-    def turn(self, key: str, ordinal: int) -> TurnRow | None:
-        session = self._session_id(key)
-        row = self._db.execute(
-            f"SELECT {', '.join(TURN_COLUMNS)} FROM turn WHERE session = ? AND ordinal = ?", (session, ordinal)
-        ).fetchone()
-        return read_turn(key, row) if row else None
-
-    def places(self, uids: Sequence[bytes]) -> dict[bytes, Place]:
-        rows = select_in(self._db, _SELECT_PLACES, uids)
-        return {uid: Place(key, turn) for uid, key, turn in rows}
-
-    def events(self, key: str, turn: int) -> list[EventRow]:
-        rows = self._db.execute(
-            f"SELECT {', '.join(EVENT_COLUMNS)} FROM event WHERE session = ? AND turn = ? ORDER BY ordinal",
-            (self._session_id(key), turn),
-        )
-        return [read_event(key, row, self._bodies) for row in rows]
-
-    def exchanges(self, key: str, number: int | None = None) -> list[ExchangeRow]:
-        first, last = (0, MAX_TURNS) if number is None else (number, number)
-        rows = self._db.execute(
-            f"SELECT {', '.join(EXCHANGE_COLUMNS)} FROM exchange WHERE session = ? AND number BETWEEN ? AND ?",
-            (self._session_id(key), first, last),
-        )
-        return [read_exchange(key, row, self._bodies) for row in rows]
-
-    def turn_keys(self, key: str) -> frozenset[str]:
-        rows = self._db.execute(
-            "SELECT turn_key FROM turn WHERE session = ? AND turn_key IS NOT NULL", (self._session_id(key),)
-        )
-        gone = self._db.execute("SELECT turn_key FROM forgotten_turn WHERE session = ?", (mark(session_mark(key)),))
-        return frozenset(turn_key for (turn_key,) in (*rows, *gone))
-
-    def children(self, key: str) -> list[str]:
-        return [child for (child,) in self._db.execute("SELECT key FROM session WHERE parent = ?", (key,))]
+    # Reading: rows as the writer's connection has them
 
     def forgotten(self, digests: Sequence[bytes]) -> frozenset[bytes]:
         if self._forgets is None:
             self._forgets = bool(self._scalar("SELECT EXISTS (SELECT 1 FROM forgotten)"))
-        if not self._forgets or not digests:
-            return frozenset()
-        marks = {mark(digest): digest for digest in digests}
-        rows = self._db.execute(
-            "SELECT mark FROM forgotten WHERE mark IN (SELECT value FROM json_each(?))",
-            (msgspec.json.encode(list(marks)).decode(),),
-        )
-        return frozenset(marks[number] for (number,) in rows)
+        return super().forgotten(digests) if self._forgets else frozenset()
+
+    def sync_state(self) -> SyncState:
+        return progress_of(self._db).sync
 
     # Writing
 
@@ -184,30 +112,27 @@ class LocalWriter:
             new_dictionary = train_dictionary(event.text for event in batch.events)
         first_event = self._next_event
         try:
-            with self._transaction(durable=bool(batch.replaced)):
+            with self._transaction(durable=bool(batch.replaced or batch.removed)):
+                if batch.removed:
+                    self._remove(batch.removed)
                 if new_dictionary:
                     self._db.execute("INSERT INTO meta (name, value) VALUES ('dictionary', ?)", (new_dictionary,))
                     self._bodies.learn(new_dictionary)
                 self._write_rows(batch)
         except BaseException:
-            self._forget_uncommitted(first_event)
+            self._reset(first_event)
             raise
         if self._follower is not None:
             self._follower.follow()
 
     @contextmanager
     def _transaction(self, *, durable: bool) -> Iterator[None]:
-        """`durable`: the index deletes documents on the strength of it, so a power cut must not undo it."""
+        """`durable`: the index deletes documents because of it, so a power cut must not undo it."""
         if durable:
             self._db.execute("PRAGMA synchronous=FULL")
-        self._db.execute("BEGIN IMMEDIATE")
         try:
-            yield
-            self._db.execute("COMMIT")
-        except BaseException:
-            if self._db.in_transaction:  # a full disk has rolled it back already
-                self._db.execute("ROLLBACK")
-            raise
+            with transaction(self._db):
+                yield
         finally:
             if durable:
                 self._db.execute("PRAGMA synchronous=NORMAL")
@@ -218,7 +143,7 @@ class LocalWriter:
             self._number("source", "name", session.source)
             if session.folder:
                 self._number("project", "path", session.folder)
-        sessions = [(self._session_number(row.key), *session_values(row)) for row in batch.sessions]
+        sessions = [session_values(self._session_number(row.key), row) for row in batch.sessions]
         db.executemany(UPSERT_SESSION, sessions)
         db.executemany(_MARK_STALE, [(row.uid,) for row in batch.replaced])
         db.executemany(REPLACE_EVENT, self._numbered(batch.replaced))
@@ -235,8 +160,19 @@ class LocalWriter:
         db.executemany(_TOUCH_TURN, [(self._change, key) for key in touched])
         db.executemany(UPSERT_FILE, [file_values(row) for row in batch.files])
         db.executemany("INSERT OR IGNORE INTO forgotten (mark) VALUES (?)", [(mark(d),) for d in batch.forgotten])
+        if batch.sync is not None:
+            # The other fields are computed when the state is read.
+            stored = msgspec.structs.replace(
+                batch.sync, index_behind=False, read_only=False, recovered=True, forgetting=()
+            )
+            self._set_meta("sync", msgspec.json.encode(stored).decode())
 
-    def _numbered(self, events: Sequence[EventRow]) -> list[tuple[Any, ...]]:
+    def _remove(self, keys: Sequence[str]) -> None:
+        delete_sessions(self._db, keys)
+        self._change = newest_change(self._db)
+        self._reset(self._next_event)
+
+    def _numbered(self, events: Sequence[EventRow]) -> list[Values]:
         values = []
         for row in events:
             project = self._number("project", "path", row.cwd) if row.cwd else None
@@ -253,14 +189,15 @@ class LocalWriter:
             if count and self._db.execute(_DELETE_EXCHANGES, (session, count)).rowcount:
                 self._db.execute("INSERT INTO stale (session, turn, event) VALUES (?, 0, 0)", (session,))
 
-    def _forget_uncommitted(self, next_event: int) -> None:
+    def _reset(self, next_event: int) -> None:
+        """Drop what was cached of rows that were rolled back or deleted."""
         self._next_event = next_event
         self._highest_session = highest(self._db, "session")
         self._session_ids.clear()
         self._numbers.clear()
         self._bodies = Bodies(lambda: stored_dictionary(self._db))
 
-    # What follows from the record
+    # Index and traces, which follow from the record
 
     @contextmanager
     def bulk(self, size: int) -> Iterator[None]:
@@ -282,11 +219,11 @@ class LocalWriter:
             self._end_follower()
         self._flush_alone()
 
-    def _flush_alone(self) -> bool:
-        last, behind = self._scalar("SELECT max(id) FROM stale"), self._following.flush()
+    def _flush_alone(self) -> None:
+        last = self._scalar("SELECT max(id) FROM stale")
+        self._following.flush()
         self._drop_stale(last)
         self._following.project(_PROJECT_SECONDS)
-        return behind
 
     def _drop_stale(self, last: int) -> None:
         """The index has deleted the documents up to this entry. A session's traces go here; what fails is tried again
@@ -308,59 +245,41 @@ class LocalWriter:
             self._follower = None
             self._following = self._follow(self._db)
 
-    def recover(self) -> bool:
-        behind = self._flush_alone()
+    def recover(self, *, reindex: bool = False) -> None:
+        self._flush_alone()
+        if reindex:
+            self._following.rebuild()
+        self._forget_requested()
         self._note_whole()
-        return behind
 
     def _note_whole(self) -> None:
-        """By this readers know that there is nothing to recover: up to here all can be found and has its traces."""
-        reached = (self._next_event - 1, self._change, self._following.projected)
+        """Record how far index and traces have followed: by this readers see that there is nothing to recover."""
+        reached = Followed(self._next_event - 1, self._change, self._following.projected)
         self._set_meta("followed", msgspec.json.encode(reached).decode())
 
-    def rebuild_index(self) -> int:
-        return self._following.rebuild()
-
-    def remove(self, keys: Sequence[str]) -> None:
-        if not keys:
-            return
-        with self._transaction(durable=True):
-            delete_sessions(self._db, keys)
-        self._change = newest_change(self._db)
-        self._forget_uncommitted(self._next_event)
-
-    def forget_requested(self) -> bool:
+    def _forget_requested(self) -> None:
         requests = requested(self._db)
         if not requests:
-            return False
+            return
         with self._transaction(durable=True):
             delete_requested(self._db, requests, self._events)
         self._change = newest_change(self._db)
-        self._forget_uncommitted(self._next_event)
+        self._reset(self._next_event)
         self._forgets = None
-        self.flush()
+        self._flush_alone()
         if any(request.wipe for request in requests):
             self._wipe()
         withdraw(self._db, requests)
-        self._note_whole()
-        return True
 
     def _wipe(self) -> None:
         clean(self._db, requested(self._db))
-        self._forget_uncommitted(self._next_event)
-        self.rebuild_index()
+        self._reset(self._next_event)
+        self._following.rebuild()
         try:
             rewrite(self._db)
             self._following.rewrite_traces()
         except (ArchiveError, sqlite3.DatabaseError) as error:
-            _log.warning("what was forgotten may still lie in free space of the archive's files: %s", error)
-
-    def sync_state(self) -> SyncState:
-        row = self._db.execute("SELECT value FROM meta WHERE name = 'sync'").fetchone()
-        return msgspec.json.decode(row[0], type=SyncState) if row else SyncState()
-
-    def set_sync_state(self, state: SyncState) -> None:
-        self._set_meta("sync", msgspec.json.encode(state).decode())
+            _log.warning("forgotten text may still be in free space of the archive's files: %s", error)
 
     def close(self) -> None:
         with ExitStack() as parts:

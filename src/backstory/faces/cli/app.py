@@ -139,7 +139,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def _explain(error: Exception) -> str:
     """What happened, in one line."""
-    from ...archive.trouble import explain
+    from ...archive.errors import explain
     from ...config import ConfigError
 
     if isinstance(error, click.ClickException):

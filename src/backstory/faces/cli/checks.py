@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from ... import __version__
 from ...archive.base import ArchiveError, Counts, FileRow, SearchRequest, SyncState
-from ...archive.trouble import explain
+from ...archive.errors import explain
 from ...ingest.scan import UNREADABLE, stored_path, walk
 from ...library import Library
 from ...model import DEFAULT_TYPES

@@ -21,8 +21,6 @@ __all__ = ["find_id", "handle", "unknown"]
 
 _TURN = re.compile(r"(.+):([1-9]\d{0,6})")
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-([0-9a-f])[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
-_EVER = 1 << 53
-_ALL = 1 << 31
 
 
 def handle(full_id: str) -> str:
@@ -63,13 +61,16 @@ def _fitting(archive: Archive, given: str) -> list[str]:
     fitting: list[str] = []
     if not all(parts):
         return fitting
-    for session in archive.sessions(SessionsRequest(start=-_EVER, end=_EVER, limit=_ALL)):
+    found = archive.sessions(SessionsRequest(prefix=parts[0]))
+    if len(parts) > 1:
+        found += archive.sessions(SessionsRequest(prefix=parts[1], source=parts[0]))
+    for session in found:
         source, *native = session.key.split("/")
         if given in (session.key, "/".join(native)):
             return [session.key]
         if _fits(parts, native) or (parts[0] == source and _fits(parts[1:], native)):
             fitting.append(session.key)
-    return sorted(fitting)
+    return sorted(set(fitting))
 
 
 def _fits(parts: list[str], native: list[str]) -> bool:

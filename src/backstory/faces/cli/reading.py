@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ...archive.render import main_argument, without_preamble
 from ...model import EventType, parse_time
+from ...toolcalls import main_argument, without_preamble
 from .handles import handle
 from .output import hint, warn
 from .render import (

@@ -25,12 +25,11 @@ def sync(as_json: bool) -> int:
     import msgspec
 
     from ... import open_archive
-    from ...priority import READING, give_way
     from .output import hint, print_json
     from .words import duration, megabytes, plural
 
-    give_way(READING)
     library = open_archive()
+    library.give_way()
     report = _sync(library)
     if as_json:
         print_json({"by_another_process": report is None, **(msgspec.to_builtins(report) if report else {})})

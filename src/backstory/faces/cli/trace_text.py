@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from ...archive.render import main_argument
+from ...toolcalls import main_argument
 from .handles import handle
 from .output import hint, warn
 from .render import Console, Part, Plain, facts, headline, moment, put, put_facts, stdout_console

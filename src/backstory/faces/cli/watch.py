@@ -27,7 +27,6 @@ def watch(as_json: bool, beside: bool) -> int:
     `backstory mcp` and `backstory serve` do the same while they run. With --json the totals are printed at the end.
     """
     from ... import open_archive
-    from ...priority import READING, give_way
     from .output import hint, print_json
     from .words import plural
 
@@ -45,7 +44,7 @@ def watch(as_json: bool, beside: bool) -> int:
     hint("watching; stop with Ctrl-C")
     started = time.monotonic()
     if beside:
-        give_way(READING)
+        library.give_way()
     _run_until_told(library, changed, until_input_ends=beside)
     library.close()
     if as_json:

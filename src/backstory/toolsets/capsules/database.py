@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
-from ...archive.trouble import explain, is_damage
+from ...archive.errors import explain
 from ...config import make_private_folder
+from ...sqlite import is_damage
 
 __all__ = ["Database", "DatabaseTooNew", "check_database", "database_trouble"]
 

@@ -10,16 +10,12 @@ from typing import Any
 
 from msgspec import Struct
 
+from ...archive.query import separate
 from .capsule import Capsule
 from .reader import TEXT, WHOLE, Filters, decode
 
 __all__ = ["Hit", "Hits", "indexed", "search"]
 
-# Scripts that put no space between words: each character is a word of its own, and a word is a phrase of them.
-_UNSPACED = (
-    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
-    "\U00020000-\U0003ffff]"
-)
 _TERM = re.compile(r'"([^"]*)"|(\S+)')
 # The index keeps letters and digits only. In names like these the rest is what matters.
 _SYMBOLIC = re.compile(r"\w+(\+\+|#)")
@@ -47,7 +43,7 @@ class Hits(Struct, frozen=True):
 
 def indexed(capsule: Capsule) -> list[str]:
     """What the index is given: name, title, tags, text. The same capsule must always give the same."""
-    return [_spaced(part) for part in (capsule.name or "", capsule.title or "", " ".join(capsule.tags), capsule.text)]
+    return [separate(part) for part in (capsule.name or "", capsule.title or "", " ".join(capsule.tags), capsule.text)]
 
 
 def search(connection: sqlite3.Connection, query: str, filters: Filters, limit: int, offset: int) -> Hits:
@@ -82,7 +78,7 @@ def _attempts(terms: list[str]) -> Iterator[tuple[str, list[str]]]:
     """Match expressions from strict to lax, each with the terms that must be there to the letter."""
     if not terms:
         return
-    phrases = ['"' + _spaced(term).replace('"', '""') + '"' for term in terms]
+    phrases = ['"' + separate(term).replace('"', '""') + '"' for term in terms]
     beginnings = [f"{phrase}*" for phrase in phrases]
     literals = [term for term in terms if _SYMBOLIC.fullmatch(term)]
     yield " AND ".join(phrases), literals
@@ -132,7 +128,3 @@ def _places(text: str, term: str) -> Iterator[int]:
     while at >= 0:
         yield at
         at = text.find(term, at + 1)
-
-
-def _spaced(text: str) -> str:
-    return text if text.isascii() else re.sub(_UNSPACED, r" \g<0> ", text)

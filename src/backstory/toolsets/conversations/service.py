@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import fnmatch
+import re
 from typing import Any, overload
 
-from ...archive.base import Archive, EventRow, Exchange, ExchangeHit, ExchangesRequest, SessionRow
+import msgspec
+
+from ...archive.base import (
+    ANY_FOLDER,
+    Archive,
+    EventRow,
+    Exchange,
+    ExchangesRequest,
+    Folders,
+    SessionRow,
+    SessionsRequest,
+)
 from ...model import EventType, rfc3339
 from ...redact import Mode, egress, egress_value
-from .calls import summarise
-from .projects import Projects
 from .types import (
     Conversation,
     ConversationPage,
@@ -22,9 +33,19 @@ from .types import (
     TurnArguments,
 )
 
-__all__ = ["Conversations", "Refused"]
-
 _SOURCE = "claude-code"
+_WILDCARD = re.compile(r"[*?\[]")
+# Tool -> the fields of its summary, and the arguments they are taken from. Other tools have their name alone.
+_SUMMARY_FIELDS = {
+    "Read": {"file": "file_path"},
+    "Write": {"file": "file_path"},
+    "Edit": {"file": "file_path"},
+    "Bash": {"command": "command"},
+    "Grep": {"pattern": "pattern"},
+    "Glob": {"pattern": "pattern"},
+    "Task": {"type": "subagent_type", "description": "description"},
+}
+_COMMAND_CHARS = 200
 _SNIPPET_CHARS = 300
 _SUMMARY_CHARS = 200
 # A turn can have hundreds of answers; the first few are enough for a snippet, nearly always.
@@ -34,7 +55,32 @@ _SECRET_CHARS = 16_384
 
 
 class Refused(ValueError):
-    """A request that has no answer; the message is what the caller is told."""
+    """A request that has no answer; the message is for the caller."""
+
+
+class Projects:
+    """A glob pattern over the names of Claude Code's project folders."""
+
+    def __init__(self, pattern: str = "*") -> None:
+        self.pattern = pattern
+        self._prefix = _WILDCARD.split(pattern, maxsplit=1)[0]
+
+    def matches(self, folder: str) -> bool:
+        return fnmatch.fnmatchcase(folder, self.pattern)
+
+    def name(self, folder: str) -> str:
+        """The folder without the fixed beginning of the pattern: `-home-me-sites-blog` is `blog` under
+        `-home-me-sites*`."""
+        if not self._prefix:
+            return folder
+        return folder.removeprefix(self._prefix).lstrip("-") or folder
+
+    def having(self, part: str | None) -> Folders:
+        """Selects the folders that match the pattern and, if given, whose name contains the part, in any case."""
+        if self.pattern == "*" and not part:
+            return ANY_FOLDER
+        folded = (part or "").casefold()
+        return lambda folder: self.matches(folder) and folded in self.name(folder).casefold()
 
 
 class Conversations:
@@ -48,18 +94,20 @@ class Conversations:
     def search(self, request: SearchArguments) -> SearchResults:
         if not request.query.strip():
             raise Refused("query must not be empty")
-        hits = self._archive.search_exchanges(
+        hits = self._archive.exchanges(
             ExchangesRequest(
                 query=request.query,
                 limit=request.limit,
                 folders=self._projects.having(request.project),
                 session=None if request.session_id is None else _key(request.session_id),
+                events=_FIRST_EVENTS,
             )
         )
-        return SearchResults([result for hit in hits if (result := self._result(hit))])
+        return SearchResults([self._result(hit) for hit in hits])
 
     def browse(self, request: ListArguments) -> ConversationPage:
-        sessions = self._archive.conversations(_SOURCE, self._projects.having(request.project), request.limit)
+        folders = self._projects.having(request.project)
+        sessions = self._archive.sessions(SessionsRequest(source=_SOURCE, folders=folders, limit=request.limit))
         return ConversationPage([self._conversation(session) for session in sessions])
 
     def _conversation(self, session: SessionRow) -> Conversation:
@@ -76,20 +124,23 @@ class Conversations:
         )
 
     def _beginning(self, session: SessionRow) -> str:
-        """How a session without a summary began. Only what stands before all user records has no user text."""
-        exchanges = self._archive.exchanges(session.key, limit=2, events=0)
+        """The first user text, for a session without a summary. Only what is before all user records has none."""
+        exchanges = self._archive.exchanges(ExchangesRequest(session=session.key, limit=2, events=0))
         texts = [exchange.user_text for exchange in exchanges if exchange.user_text is not None]
         return self._head(texts[0], _SUMMARY_CHARS) if texts else ""
 
     def read_turn(self, request: TurnArguments) -> Turn:
         session = self._session(request.session_id)
-        exchanges = self._archive.exchanges(session.key, request.turn_number, 1) if request.turn_number >= 0 else []
-        if not exchanges:
+        exchange = self._exchange(session.key, request.turn_number) if request.turn_number >= 0 else None
+        if exchange is None:
             raise Refused(f"Turn {request.turn_number} out of range (session has {session.exchange_count} turns)")
-        return self._turn(session, exchanges[0])
+        return self._turn(session, exchange)
 
     def read(self, request: ReadArguments) -> ConversationPart:
         session = self._session(request.session_id)
+        exchanges = self._archive.exchanges(
+            ExchangesRequest(session=session.key, first=request.offset, limit=request.limit)
+        )
         return ConversationPart(
             session_id=self._id(session),
             project=self._project(session),
@@ -98,10 +149,7 @@ class Conversations:
             total_turns=session.exchange_count,
             offset=request.offset,
             limit=request.limit,
-            turns=[
-                self._turn(session, exchange)
-                for exchange in self._archive.exchanges(session.key, request.offset, request.limit)
-            ],
+            turns=[self._turn(session, exchange) for exchange in exchanges],
         )
 
     def _session(self, native_id: str) -> SessionRow:
@@ -112,40 +160,52 @@ class Conversations:
             raise Refused(f"Unknown session_id: {native_id}")
         return session
 
-    def _result(self, hit: ExchangeHit) -> SearchResult | None:
-        exchange = self._exchange(hit, _FIRST_EVENTS)
-        if exchange is None:  # deleted since it was found
-            return None
+    def _result(self, hit: Exchange) -> SearchResult:
+        number, exchange = hit.row.number, hit
         snippet = self._head(_said(exchange), _SNIPPET_CHARS)
         if len(snippet) < _SNIPPET_CHARS:
             if len(exchange.said) == _FIRST_EVENTS:
-                exchange = self._exchange(hit, None) or exchange
+                exchange = self._exchange(hit.session.key, number) or exchange
             tools = sorted({event.tool or "" for event in exchange.said if event.type is EventType.TOOL_CALL})
             snippet = self._head(f"{_said(exchange)}\ntools: {' '.join(tools)}", _SNIPPET_CHARS)
         return SearchResult(
             session_id=self._id(hit.session),
             project=self._project(hit.session),
-            turn_number=hit.number,
+            turn_number=number,
             score=round(hit.score, 4),
             snippet=snippet,
-            timestamp=rfc3339(exchange.ts),
+            timestamp=rfc3339(exchange.row.ts),
         )
 
-    def _exchange(self, hit: ExchangeHit, events: int | None) -> Exchange | None:
-        return next(iter(self._archive.exchanges(hit.session.key, hit.number, 1, events)), None)
+    def _exchange(self, key: str, number: int) -> Exchange | None:
+        request = ExchangesRequest(session=key, first=number, limit=1)
+        return next(iter(self._archive.exchanges(request)), None)
 
     def _turn(self, session: SessionRow, exchange: Exchange) -> Turn:
         return Turn(
             session_id=self._id(session),
-            turn_number=exchange.number,
-            timestamp=rfc3339(exchange.ts),
+            turn_number=exchange.row.number,
+            timestamp=rfc3339(exchange.row.ts),
             user_text=self._out(exchange.user_text or ""),
             assistant_text=self._out(_answers(exchange)),
             tools_used=[self._call(event) for event in exchange.said if event.type is EventType.TOOL_CALL],
         )
 
     def _call(self, call: EventRow) -> dict[str, Any]:
-        summary: dict[str, Any] = egress_value(summarise(call, self._head), self._redact)
+        summary: dict[str, Any] = egress_value(self._summary(call), self._redact)
+        return summary
+
+    def _summary(self, call: EventRow) -> dict[str, Any]:
+        """The tool, and the arguments that identify the call; a missing argument is null."""
+        tool = call.tool or ""
+        given = call.arguments if isinstance(call.arguments, dict) else {}
+        summary: dict[str, Any] = {"tool": tool}
+        for name, argument in _SUMMARY_FIELDS.get(tool, {}).items():
+            summary[name] = _argument(given.get(argument))
+        if tool == "Write":
+            summary["chars"] = len(_argument(given.get("content")) or "")
+        if tool == "Bash" and summary["command"] is not None:
+            summary["command"] = self._head(summary["command"], _COMMAND_CHARS)
         return summary
 
     def _id(self, session: SessionRow) -> str:
@@ -176,9 +236,14 @@ def _key(native_id: str) -> str:
 
 
 def _said(exchange: Exchange) -> str:
-    """What a turn is searched by, but for its tools."""
+    """The text that a turn is searched by, without its tools."""
     return f"{exchange.user_text or ''}\n{_answers(exchange)}"
 
 
 def _answers(exchange: Exchange) -> str:
     return "\n".join(event.text for event in exchange.said if event.type is not EventType.TOOL_CALL)
+
+
+def _argument(value: object) -> str | None:
+    """An argument as text: agents sometimes pass other values, which are shown as JSON."""
+    return value if value is None or isinstance(value, str) else msgspec.json.encode(value).decode()

@@ -20,8 +20,7 @@ from ..base import (
     input_schema,
     output_schema,
 )
-from .projects import Projects
-from .service import Conversations, Refused
+from .service import Conversations, Projects, Refused
 from .types import (
     ConversationPage,
     ConversationPart,
@@ -33,8 +32,6 @@ from .types import (
     Turn,
     TurnArguments,
 )
-
-__all__ = ["toolset"]
 
 Request = TypeVar("Request")
 

@@ -11,12 +11,10 @@ from typing import Any
 import msgspec
 
 from ...archive.base import DeadlineExceeded
-from ...archive.trouble import explain
+from ...archive.errors import explain
 from ...redact import count_redacted
 from ..base import Arguments, Reply, excerpt, received_at
 from .types import CallContent, Envelope, ErrorBody, ErrorCode, ErrorEnvelope, EventView, Performance
-
-__all__ = ["Call", "Refusal", "handle"]
 
 _log = logging.getLogger(__name__)
 _MAX_REASON_BYTES = 1024

@@ -10,21 +10,16 @@ from msgspec import UNSET, UnsetType
 
 from ...archive.base import (
     Archive,
-    ArchiveError,
-    EventRow,
     Part,
     SearchRequest,
-    SessionRow,
     SessionsRequest,
     SyncState,
-    TurnRow,
 )
 from ...config import Settings
 from ...model import EVENT_TYPES, EventRef, EventType, Ref, SessionRef, TurnRef, event_id, session_id, turn_id
 from ..base import Arguments, Reply
-from .cursor import make_cursor
 from .envelope import Call, Refusal, handle
-from .rules import OpenQuestion, SearchQuestion, read_list, read_open, read_search
+from .rules import OpenQuestion, make_cursor, read_list, read_open, read_search
 from .snippet import HEAD_CHARS
 from .types import (
     CapsuleLink,
@@ -42,17 +37,15 @@ from .types import (
 )
 from .views import Views
 
-__all__ = ["CapsulesOf", "History"]
-
 
 class _Ordered(Protocol):
     ordinal: int
 
 
 Row = TypeVar("Row", bound=_Ordered)
-# The capsules that say they came out of a session, given its key. Capsules are another toolset: who puts the two
-# together knows both.
 CapsulesOf = Callable[[str], Sequence[CapsuleLink]]
+"""Gives the capsules that name a session as their source, by its key. Capsules are another toolset; the library joins
+the two."""
 
 SEARCH_SECONDS = 5.0
 LIST_SECONDS = 2.0
@@ -64,7 +57,7 @@ MANY_TURNS = 100
 class History:
     """Answers from an archive. Takes arguments as they came, never raises."""
 
-    def __init__(self, archive: Archive, settings: Settings, capsules_of: CapsulesOf) -> None:
+    def __init__(self, archive: Archive, settings: Settings, capsules_of: CapsulesOf = lambda _: ()) -> None:
         self._archive = archive
         self._capsules_of = capsules_of
         self._views = Views(settings.redact)
@@ -81,25 +74,25 @@ class History:
 
     def read_turn(self, ref: TurnRef, types: Sequence[EventType]) -> list[ReadEvent]:
         """The events of a turn with their whole content; none if there is no such turn."""
-        turn = self._archive.turn(ref.key, ref.ordinal)
-        if turn is None:
+        found = self._archive.open(ref, Part(types=tuple(types)))
+        if found is None:
             return []
-        rows = self._archive.events(ref.key, ref.ordinal, Part(types=tuple(types)))
-        return [ReadEvent(self._views.event_header(row, turn), self._views.content(row), row.call_id) for row in rows]
+        views, turn = self._views, found.turn
+        return [ReadEvent(views.event_header(row, turn), views.content(row), row.call_id) for row in found.events]
 
     # search_sessions
 
     def _search(self, call: Call) -> Reply:
         question = read_search(call)
         self._warn(call, searching=True)
-        session, turn = self._scope(question)
+        scope = question.scope
         found = self._archive.search(
             SearchRequest(
                 query=question.request.query,
                 types=question.types,
                 limit=question.n_hits,
-                session=session,
-                turn=turn,
+                session=None if scope is None else scope.key,
+                turn=scope.ordinal if isinstance(scope, TurnRef) else None,
                 project=question.project,
                 source=question.source,
                 since=question.since,
@@ -107,26 +100,15 @@ class History:
                 deadline=call.deadline(SEARCH_SECONDS),
             )
         )
-        if question.scope is None:
+        if scope is not None and not found.known:
+            raise Refusal("not_found", f"{_kind(scope)} not found", field="within_id", id=str(scope))
+        if scope is None:
             call.sla_target_ms = 750 if found.documents <= 100_000 else 1500 if found.documents <= 500_000 else 2500
         hits = self._views.hits(found.hits, found.query)
         if not hits:
             self._warn_of_source(call, question.source)
         call.check_deadline()
         return call.answer(question.request, SearchData(len(hits), question.n_hits, found.more, hits))
-
-    def _scope(self, question: SearchQuestion) -> tuple[str | None, int | None]:
-        scope = question.scope
-        if scope is None:
-            return None, None
-        row = (
-            self._archive.session(scope.key)
-            if isinstance(scope, SessionRef)
-            else self._archive.turn(scope.key, scope.ordinal)
-        )
-        if row is None:
-            raise Refusal("not_found", f"{_kind(scope)} not found", field="within_id", id=str(scope))
-        return scope.key, None if isinstance(scope, SessionRef) else scope.ordinal
 
     # list_sessions
 
@@ -176,128 +158,80 @@ class History:
         return call.answer(question.request, view)
 
     def _open_session(self, call: Call, ref: SessionRef, question: OpenQuestion) -> SessionView | None:
-        session = self._archive.session(ref.key)
-        if session is None:
+        found = self._archive.open(ref, _part(question))
+        if found is None:
             return None
-        if session.turn_count > MANY_TURNS:
+        if found.session.turn_count > MANY_TURNS:
             call.sla_target_ms = 1500
-        around = self._anchor(question, ref.key, None)
-        shown, cursor = _part(question, around, partial(self._archive.turns, ref.key))
-        heads = self._views.heads(self._archive.turn_heads(shown, HEAD_CHARS))
-        previous, following = self._archive.neighbours(session)
+        self._check_anchor(question, found.turns)
+        shown, cursor = _page(question, found.turns)
+        heads = self._views.heads(shown)
         return SessionView(
-            self._views.session_head(session),
+            self._views.session_head(found.session),
             [self._views.turn_line(row, heads) for row in shown],
-            SessionRefs(*(None if key is None else session_id(key) for key in (previous, following))),
-            links=self._links(session.parent, self._archive.children(ref.key), self._capsules_of(ref.key)),
-            page=Page(len(shown), self._total_turns(session, question), cursor) if question.partial else UNSET,
+            SessionRefs(*(None if key is None else session_id(key) for key in (found.previous, found.next))),
+            links=self._links(found.parent, found.children, self._capsules_of(ref.key)),
+            page=Page(len(shown), found.total, cursor) if question.partial else UNSET,
         )
 
-    def _total_turns(self, session: SessionRow, question: OpenQuestion) -> int:
-        types = question.types
-        return session.turn_count if types is None else self._archive.count_turns(session.key, types)
-
     def _open_turn(self, ref: TurnRef, question: OpenQuestion) -> TurnView | None:
-        turn = self._archive.turn(ref.key, ref.ordinal)
-        if turn is None:
+        found = self._archive.open(ref, _part(question))
+        if found is None:
             return None
-        session = self._session_of(turn)
-        around = self._anchor(question, ref.key, ref.ordinal)
-        shown, cursor = _part(question, around, partial(self._archive.events, ref.key, ref.ordinal))
-        heads = self._views.heads(self._archive.turn_heads([turn], HEAD_CHARS))
-        first, last = self._archive.end_events(ref.key, ref.ordinal)
+        self._check_anchor(question, found.events)
+        turn, (shown, cursor) = found.turn, _page(question, found.events)
         return TurnView(
             self._views.turn_head(turn),
-            self._views.session_name(session),
-            self._views.turn_summary(turn, heads),
+            self._views.session_name(found.session),
+            self._views.turn_summary(turn, self._views.heads([turn])),
             self._views.event_lines(shown, turn),
             TurnRefs(
                 session_id(ref.key),
-                self._turn_beside(turn, -1),
-                self._turn_beside(turn, 1),
-                None if first is None else event_id(first),
-                None if last is None else event_id(last),
+                turn_id(ref.key, ref.ordinal - 1) if found.has_previous else None,
+                turn_id(ref.key, ref.ordinal + 1) if found.has_next else None,
+                None if found.first is None else event_id(found.first),
+                None if found.last is None else event_id(found.last),
             ),
-            page=Page(len(shown), self._total_events(turn, question), cursor) if question.partial else UNSET,
+            page=Page(len(shown), found.total, cursor) if question.partial else UNSET,
         )
 
-    def _total_events(self, turn: TurnRow, question: OpenQuestion) -> int:
-        types = question.types
-        if types is None or set(turn.types) <= set(types):
-            return turn.event_count
-        return self._archive.count_events(turn.session, turn.ordinal, types)
-
     def _open_event(self, ref: EventRef, question: OpenQuestion) -> EventView | None:
-        event = self._archive.event(ref.uid)
-        if event is None:
+        found = self._archive.open(ref, _part(question))
+        if found is None:
             return None
-        turn = self._archive.turn(event.session, event.turn)
-        if turn is None:
-            raise ArchiveError("the turn of this event is missing; `backstory doctor` may tell why")
-        session = self._session_of(turn)
-        previous, following = self._archive.neighbour_events(event)
-        around: list[EventRow] | UnsetType = UNSET
-        if question.before is not None:
-            around, _ = _part(question, event.ordinal, partial(self._archive.events, event.session, event.turn))
-        started = []
-        if event.call_id is not None:
-            started = [row for row in self._archive.children(event.session) if row.parent_call == event.call_id]
+        event, turn = found.event, found.turn
         return EventView(
             self._views.event_header(event, turn),
             self._views.content(event),
-            self._views.session_name(session),
+            self._views.session_name(found.session),
             self._views.turn_name(turn),
             EventRefs(
                 session_id(event.session),
                 turn_id(event.session, event.turn),
-                None if previous is None else event_id(previous),
-                None if following is None else event_id(following),
-                self._turn_beside(turn, -1),
-                self._turn_beside(turn, 1),
+                None if found.previous is None else event_id(found.previous),
+                None if found.next is None else event_id(found.next),
+                turn_id(event.session, event.turn - 1) if found.has_previous_turn else None,
+                turn_id(event.session, event.turn + 1) if found.has_next_turn else None,
             ),
-            events=UNSET if around is UNSET else self._views.event_lines(around, turn),
-            links=self._links(None, started),
+            events=UNSET if question.before is None else self._views.event_lines(found.events, turn),
+            links=self._links(None, found.children),
         )
 
-    def _session_of(self, turn: TurnRow) -> SessionRow:
-        session = self._archive.session(turn.session)
-        if session is None:
-            raise ArchiveError("the session of this turn is missing; `backstory doctor` may tell why")
-        return session
-
-    def _turn_beside(self, turn: TurnRow, step: int) -> str | None:
-        ordinal = turn.ordinal + step
-        exists = ordinal > 0 and self._archive.turn(turn.session, ordinal) is not None
-        return turn_id(turn.session, ordinal) if exists else None
-
     def _links(
-        self, parent: str | None, children: Sequence[SessionRow], capsules: Sequence[CapsuleLink] = ()
+        self, parent: str | None, children: Sequence[str], capsules: Sequence[CapsuleLink] = ()
     ) -> Links | UnsetType:
-        """Only to what can be opened: the transcript of a parent may never have been there."""
-        parent_id = session_id(parent) if parent is not None and self._archive.session(parent) is not None else None
-        child_ids = [session_id(row.key) for row in children]
+        parent_id = None if parent is None else session_id(parent)
         notes = self._views.capsule_links(capsules)
-        return Links(parent_id, child_ids, notes) if parent_id or child_ids or notes else UNSET
+        return Links(parent_id, [session_id(key) for key in children], notes) if parent or children or notes else UNSET
 
-    def _anchor(self, question: OpenQuestion, key: str, turn: int | None) -> int | None:
-        """The ordinal of what `around` names, among the turns of a session or the events of a turn."""
+    def _check_anchor(self, question: OpenQuestion, shown: Sequence[object]) -> None:
+        """Refuse an `around` that is not in what was opened: else it would be among the rows."""
         around = question.around
-        if around is None:
-            return None
-        if isinstance(around, EventRef):
-            event = self._archive.event(around.uid)
-            place = None if event is None else (event.session, event.turn)
-            ordinal = None if event is None else event.ordinal if turn is not None else event.turn
-        else:
-            assert isinstance(around, TurnRef)
-            row = self._archive.turn(around.key, around.ordinal)
-            place = None if row is None else (row.session, row.ordinal)
-            ordinal = None if row is None else row.ordinal
-        if place is None:
+        if around is None or shown:
+            return
+        if self._archive.open(around) is None:
             raise Refusal("not_found", f"{_kind(around)} not found", field="around", id=str(around))
-        if place[0] != key or (turn is not None and place[1] != turn):
-            raise Refusal("invalid_request", "around is not part of what id opens", field="around")
-        return ordinal
+        raise Refusal("invalid_request", "around is not part of what id opens", field="around")
 
     # Warnings
 
@@ -333,17 +267,27 @@ def _kind(ref: Ref) -> str:
     return "session" if isinstance(ref, SessionRef) else "turn" if isinstance(ref, TurnRef) else "event"
 
 
-def _part(
-    question: OpenQuestion, around: int | None, read: Callable[[Part], list[Row]]
-) -> tuple[list[Row], str | None]:
-    """What was asked for: all rows, or those of some types, around one, or on a page, with the cursor of the next."""
+def _part(question: OpenQuestion) -> Part:
+    """The rows that were asked for: all, those of some types, around one, or on a page, and one more."""
     types = EVENT_TYPES if question.types is None else question.types
-    if around is not None:
-        earlier = read(Part(types=types, below=around, limit=question.before, last=True))
-        later = read(Part(types=types, above=around, limit=question.after))
-        return [*earlier, *read(Part(above=around - 1, below=around + 1)), *later], None
+    anchor = question.ref if isinstance(question.ref, EventRef) else question.around
+    if anchor is not None and question.before is not None and question.after is not None:
+        around = anchor.uid if isinstance(anchor, EventRef) else _ordinal_in(question.ref, anchor)
+        return Part(types=types, around=around, before=question.before, after=question.after, heads=HEAD_CHARS)
     if question.limit is None:
-        return read(Part(types=types)), None
-    rows = read(Part(types=types, above=question.beyond, limit=question.limit + 1))
+        return Part(types=types, heads=HEAD_CHARS)
+    return Part(types=types, above=question.beyond, limit=question.limit + 1, heads=HEAD_CHARS)
+
+
+def _ordinal_in(opened: Ref, around: Ref) -> int:
+    """The ordinal of a turn in the session that is opened; 0, which no turn has, for one of another session."""
+    inside = isinstance(around, TurnRef) and isinstance(opened, SessionRef) and around.key == opened.key
+    return around.ordinal if inside and isinstance(around, TurnRef) else 0
+
+
+def _page(question: OpenQuestion, rows: list[Row]) -> tuple[list[Row], str | None]:
+    """The rows of a page, and the cursor of the next one."""
+    if question.limit is None or len(rows) <= question.limit:
+        return rows, None
     shown = rows[: question.limit]
-    return shown, make_cursor((shown[-1].ordinal, ""), *question.identity) if len(rows) > len(shown) else None
+    return shown, make_cursor((shown[-1].ordinal, ""), *question.identity)

@@ -9,8 +9,6 @@ from ...archive.query import Query, tokens
 from ...redact import reaches_on
 from .types import Excerpt
 
-__all__ = ["HEAD_CHARS", "MAX_CHARS", "EgressAll", "heads", "snippets"]
-
 EgressAll = Callable[[Sequence[str]], list[str]]
 """Makes texts fit to be shown."""
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from ...archive.base import Archive
-from ...config import Settings
 from ..base import Tool, Toolset, input_schema, output_schema
-from .requests import ListSessions, Open, SearchSessions
-from .service import CapsulesOf, History
-from .types import Envelope, ErrorEnvelope, EventView, ListingData, SearchData, SessionView, TurnView
-
-__all__ = ["toolset"]
+from .service import History
+from .types import (
+    Envelope,
+    ErrorEnvelope,
+    EventView,
+    ListingData,
+    ListSessions,
+    Open,
+    SearchData,
+    SearchSessions,
+    SessionView,
+    TurnView,
+)
 
 INSTRUCTIONS = """\
 History: every past session of the agents here. Search it before redoing work, when the user refers to something \
@@ -38,8 +44,7 @@ ENVELOPE = {
 }
 
 
-def toolset(archive: Archive, settings: Settings, capsules_of: CapsulesOf = lambda _: ()) -> Toolset:
-    history = History(archive, settings, capsules_of)
+def toolset(history: History) -> Toolset:
     return Toolset(
         name="history",
         instructions=INSTRUCTIONS,

@@ -10,9 +10,9 @@ from msgspec import UNSET
 
 from ...archive.base import EventRow, Hit, SessionRow, TurnRow
 from ...archive.query import Query
-from ...archive.render import render_call, without_preamble
 from ...model import EventType, event_id, rfc3339, session_id, turn_id
 from ...redact import Mode, egress, egress_all, egress_value
+from ...toolcalls import render_call, without_preamble
 from .snippet import heads, snippets
 from .types import (
     CallContent,
@@ -40,10 +40,8 @@ from .types import (
     TurnSummary,
 )
 
-__all__ = ["Heads", "Views"]
-
 Heads = Mapping[bytes, Excerpt]
-"""How events' texts begin."""
+"""The beginnings of events' texts, by uid."""
 
 UNTITLED = "Untitled session"
 # Nobody nests arguments this deep, and not every reader of JSON could follow.
@@ -160,9 +158,15 @@ class Views:
 
     # Events
 
-    def heads(self, texts: Mapping[bytes, tuple[str, bool]]) -> Heads:
-        """How the texts of events begin, given their first characters and whether there is more."""
-        return dict(zip(texts, heads(list(texts.values()), self._egress_all), strict=True))
+    def heads(self, turns: Sequence[TurnRow]) -> Heads:
+        """The beginnings of the prompts and responses of turns, by their uids."""
+        given = {
+            uid: (head.text, head.more)
+            for turn in turns
+            for uid, head in ((turn.prompt, turn.prompt_head), (turn.response, turn.response_head))
+            if uid is not None and head is not None
+        }
+        return dict(zip(given, heads(list(given.values()), self._egress_all), strict=True))
 
     def hits(self, hits: Sequence[Hit], query: Query) -> list[SearchHit]:
         titles = self._titles([hit.session for hit in hits])

@@ -12,7 +12,7 @@ import msgspec
 
 from ...archive.base import Archive
 from ...config import make_private_folder
-from ...model import digest
+from ...model import digest, session_mark
 from ...otelfiles import FOLDER, Line, file_name
 from .messages import Said
 
@@ -61,7 +61,7 @@ class Sessions:
         agent = agent_of(service)
         if agent is not None:
             key = f"{agent}/{native}"
-            if self._archive.session(key) is not None or self._archive.is_forgotten(key):
+            if self._archive.session(key) is not None or self._archive.forgotten([session_mark(key)]):
                 return TelemetrySession(key, native, False)
         return TelemetrySession(f"{_OWN}/{native}", native, len(file_name(native)) <= _MAX_NAME_CHARS)
 
@@ -86,7 +86,7 @@ class Sessions:
 
     def append(self, session: TelemetrySession, lines: list[Line]) -> None:
         """Whole lines in one write: other processes may append to the same file."""
-        if self._archive.is_forgotten(session.key):
+        if self._archive.forgotten([session_mark(session.key)]):
             return
         lines = self._news(session, lines)
         data = b"".join(msgspec.json.encode(line) + b"\n" for line in lines)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
-from ...base import ArchiveError
-from ...trouble import DAMAGED_TRACES, is_damage
-from ..database import connect
-from ..database import prepare as prepare_database
+from ....sqlite import Unusable, connect, is_damage
+from ....sqlite import prepare as prepare_database
+from ...errors import DAMAGED_TRACES, ArchiveError
 from .columns import add_functions
 
 __all__ = ["open_database", "prepare"]
@@ -177,11 +176,13 @@ _MIGRATIONS: tuple[str, ...] = (_TABLES, _FEWER_PAGES, _CALLS, _TWINS, _FORGOTTE
 def prepare(path: Path) -> None:
     try:
         # Another process may be at it, and a million spans take half a minute.
-        prepare_database(path, _MIGRATIONS, patience_ms=120_000)
-    except ArchiveError as error:
-        if isinstance(error.__cause__, sqlite3.DatabaseError) and is_damage(error.__cause__):
-            raise ArchiveError(DAMAGED_TRACES.format(path, error.__cause__)) from None
-        raise
+        prepare_database(path, _MIGRATIONS, busy_seconds=120)
+    except Unusable as error:
+        raise ArchiveError(str(error)) from None
+    except sqlite3.DatabaseError as error:
+        if not is_damage(error):
+            raise
+        raise ArchiveError(DAMAGED_TRACES.format(path, error)) from None
 
 
 def open_database(path: Path, *, writable: bool) -> sqlite3.Connection:

@@ -18,8 +18,8 @@ from msgspec.json import encode
 
 from ....model import EventType, digest, session_id, turn_id
 from ....money import price_list
+from ....sqlite import snapshot
 from ...spans import SPAN_TYPES, Origin
-from ..database import snapshot
 from .turn import Piece, Turn, Unpack, call_of, cost_of, read_turn_spans
 from .twins import scope_of
 

@@ -9,11 +9,12 @@ from contextlib import closing, contextmanager
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeVar
-from weakref import WeakSet
 
 import msgspec
 
+from ....sqlite import Readers, is_damage, rewrite
 from ...base import ArchiveError, EventRow
+from ...errors import DAMAGED_TRACES, explain
 from ...spans import (
     Found,
     Origin,
@@ -27,9 +28,7 @@ from ...spans import (
     UsageTotal,
     Window,
 )
-from ...trouble import DAMAGED_TRACES, explain, is_damage
 from ..bodies import Bodies
-from ..database import Reader, rewrite
 from .conditions import Term, paths_of, span_sort, span_term, trace_sort, trace_term
 from .database import open_database, prepare
 from .rows import SPAN_SELECT, TRACE_COLUMNS, read_span, read_trace
@@ -64,8 +63,7 @@ class LocalSpans:
         self._path = home / "traces.db"
         self._read_events = read_events
         self._bodies = Bodies(lambda: None)
-        self._local = threading.local()
-        self._readers: WeakSet[Reader] = WeakSet()
+        self._readers = Readers(lambda: open_database(self._path, writable=False), self._prepare)
         self._preparing = threading.Lock()
         self._prepared: _File | None = None
         self._writing = threading.Lock()
@@ -163,8 +161,7 @@ class LocalSpans:
             return tool_uses(db, window)
 
     def close(self) -> None:
-        for reader in list(self._readers):
-            reader.close()
+        self._readers.close()
         self._close_writer()
 
     def _close_writer(self) -> None:
@@ -211,12 +208,7 @@ class LocalSpans:
 
     @property
     def _db(self) -> sqlite3.Connection:
-        file = self._prepare()
-        opened: tuple[_File, Reader] | None = getattr(self._local, "opened", None)
-        if opened is None or opened[0] != file:
-            opened = self._local.opened = file, Reader(open_database(self._path, writable=False))
-            self._readers.add(opened[1])
-        return opened[1].connection
+        return self._readers.connection
 
     def _prepare(self) -> _File:
         """Bring the file to this version, unless that was done; gives which one it is."""

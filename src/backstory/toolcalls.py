@@ -1,4 +1,4 @@
-"""Tool calls and responses as text: how a call that was recorded as data reads, and where an output begins."""
+"""Tool calls and responses as text: for the index, for answers and for people."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import re
 from typing import Any
 
 import msgspec
-
-__all__ = ["main_argument", "render_call", "without_preamble"]
 
 # Nobody nests arguments deeper; what does is left to the encoder, which needs less of the stack.
 _MAX_DEPTH = 64
@@ -36,7 +34,7 @@ _PREAMBLE = re.compile(
 
 
 def without_preamble(text: str) -> str:
-    """A tool's output without the lines its client put before it; the text as it is where there are none."""
+    """A tool's output without the lines that its client puts before it."""
     preamble = _PREAMBLE.match(text)
     return text[preamble.end() :] if preamble and preamble.end() < len(text) else text
 
@@ -58,7 +56,7 @@ def render_call(tool: str | None, arguments: Any) -> str:
 
 
 def main_argument(arguments: Any) -> str | None:
-    """The argument that tells what a call did (its command, file, pattern, query ...), on one line; None: none does."""
+    """The most telling argument of a call (its command, file, pattern, query ...), on one line; None without any."""
     if isinstance(arguments, str):
         return " ".join(arguments.split()) or None
     if not isinstance(arguments, dict):

@@ -12,11 +12,12 @@ from typing import ClassVar
 import msgspec
 import pytest
 
+from backstory.archive.errors import explain
 from backstory.archive.local import archive as local_archive
 from backstory.archive.spans import SpanRow
-from backstory.archive.trouble import FULL_DISK, explain
 from backstory.faces.cli.app import run
 from backstory.library import TOOLSETS, Library
+from backstory.sqlite import FULL_DISK
 from tests.transcripts import Transcript
 
 
@@ -99,7 +100,7 @@ class TestDamagedArchive:
         def fail(*_: object) -> None:
             sqlite3.connect(tmp_path / "garbage.db").execute("SELECT * FROM event")
 
-        monkeypatch.setattr(local_archive.LocalArchive, "search", fail)
+        monkeypatch.setattr(library.archive, "search", fail)
         assert message(library).startswith(
             "search_sessions failed: archive.db is damaged (file is not a database): move"
         )
