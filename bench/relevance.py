@@ -1,13 +1,13 @@
 """Relevance of search: `python -m bench.relevance` asks for sessions that are known to hold the answer.
 
-The questions are made from the transcripts themselves, so that the set grows with the corpus and nothing is tuned to one
-list: subjects of commits that a session made, a first prompt with words dropped and reordered, an error message with its
-numbers changed, a file by the tail of its path, and the known items of the corpus. A question counts as answered by the
-session it was made from, or by any other session that holds the same thing (the same commit, error or path).
+The questions are made from the transcripts, so that the set grows with the corpus and nothing is tuned to one list:
+subjects of commits that a session made, a first prompt with words dropped and reordered, an error message with its
+numbers changed, a file by the tail of its path, and the known items of the corpus. A question is answered by the
+session it was made from, and by any other one that holds the same commit, prompt, error or path.
 
-The table shows, per kind of question, the share of questions whose session is the first, among the first 5, 10 and 50
-different sessions of the answer, the mean reciprocal rank and nDCG@10. `--ablate` repeats it with each part of the ranking
-switched off.
+The table shows, per kind of question, the share of questions whose session is the first, and among the first 5, 10 and
+50 different sessions of the answer, the mean reciprocal rank and nDCG@10. `--ablate` repeats it with each part of the
+ranking switched off.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from backstory.archive import ranking
 from backstory.library import Library
@@ -37,8 +38,21 @@ CORPUS = Path(__file__).parents[2] / "shared" / "corpus"
 _HITS = 50
 _SEED = 7
 _MAX_PER_KIND = 150
+_ABLATIONS: dict[str, dict[str, Any]] = {
+    "weights by type": {"types": dict.fromkeys(EVENT_TYPES, 1.0)},
+    "error messages": {"output_in_errors": ranking.WEIGHTS.types[EventType.TOOL_RESPONSE], "number": 1.0},
+    "other events of the session": {"events": 1},
+    "turns": {"turn": 0.0},
+    "titles": {"title": 0.0},
+    "stems": {"stem": 0.0},
+    "neighbouring words": {"adjacent": 0.0},
+    "room for other sessions": {"repeated": 1.0},
+    "age": {"recent": ((1, 1.0),)},
+}
 _EVER = (rfc3339(978_307_200_000), rfc3339(4_102_444_799_000))
-_COMMIT = re.compile(r"""git\s+commit\b[^\n]*?-m\s+(?:"([^"$`\\\n]{12,120})|'([^'\n]{12,120})|"\$\(cat <<'?EOF'?\n([^\n]{12,120}))""")
+_COMMIT = re.compile(
+    r"""git\s+commit\b[^\n]*?-m\s+(?:"([^"$`\\\n]{12,120})|'([^'\n]{12,120})|"\$\(cat <<'?EOF'?\n([^\n]{12,120}))"""
+)
 _ERROR = re.compile(r"^.*?\b(?:\w*Error|\w*Exception|error|fatal|FAIL(?:ED)?|panic)\b.{15,160}$", re.MULTILINE)
 _NUMBER = re.compile(r"\d+")
 _PATH = re.compile(r"(?:/[\w.-]+){3,}\.\w{1,5}\b")
@@ -107,7 +121,9 @@ def questions(sessions: Sequence[Seen], known_items: Path) -> list[Question]:
         *_shared("commit subject", sessions, lambda seen: seen.commits, lambda subject: subject),
         *_prompts(sessions, chance),
         *_shared("error, other numbers", sessions, lambda seen: seen.errors, lambda line: _renumber(line, chance)),
-        *_shared("path by its tail", sessions, lambda seen: seen.paths, lambda path: "/".join(PurePosixPath(path).parts[-2:])),
+        *_shared(
+            "path by its tail", sessions, lambda seen: seen.paths, lambda path: "/".join(PurePosixPath(path).parts[-2:])
+        ),
     ]
     by_kind: dict[str, list[Question]] = defaultdict(list)
     for question in made:
@@ -238,10 +254,18 @@ def main() -> int:
             if options.misses:
                 _show_misses(asked, table)
             if options.ablate:
-                for name in ranking.PARTS:
-                    with ranking.without(name):
-                        show(f"without {name}", {"all": evaluate(library, asked)["all"]})
+                show("with a part of the ranking switched off", _ablations(library, asked))
     return 0
+
+
+def _ablations(library: Library, asked: Sequence[Question]) -> dict[str, Scores]:
+    whole = ranking.WEIGHTS
+    table = {}
+    for name, change in _ABLATIONS.items():
+        ranking.WEIGHTS = replace(whole, **change)
+        table[f"without {name}"] = evaluate(library, asked)["all"]
+    ranking.WEIGHTS = whole
+    return table
 
 
 def _show_misses(asked: Sequence[Question], table: dict[str, Scores]) -> None:

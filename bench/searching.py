@@ -9,10 +9,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from backstory.priority import READING, give_way
+
 from backstory.archive import open_engine
 from backstory.library import Library
 from backstory.model import rfc3339, session_id, turn_id
-from backstory.priority import READING, give_way
 from bench.archives import (
     LONG_SESSION,
     SESSION_EVENTS,

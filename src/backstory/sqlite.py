@@ -181,7 +181,7 @@ def _migrate(connection: sqlite3.Connection, name: str, migrations: Sequence[str
         with transaction(connection):
             version = version_of(connection, name, newest)
             if version < newest:
-                for statement in migrations[version].split(";"):
+                for statement in _statements(migrations[version]):
                     connection.execute(statement)
                 connection.execute(f"PRAGMA user_version={version + 1}")
 
@@ -326,3 +326,14 @@ def _code(error: sqlite3.Error) -> int:
 
 def _casefold(text: str | None) -> str | None:
     return None if text is None else text.casefold()
+
+
+def _statements(script: str) -> Iterator[str]:
+    """The statements of a script; `executescript` would end the transaction."""
+    statement = ""
+    for part in script.split(";"):
+        statement += f"{part};"
+        if sqlite3.complete_statement(statement):
+            if statement.strip(" \n;"):
+                yield statement
+            statement = ""

@@ -87,7 +87,12 @@ class TestError:
 
     @pytest.mark.parametrize(
         "text",
-        ["what was the error with the build?", "why did the migration fail", "handle errors of the parser", "src/error.py"],
+        [
+            "what was the error with the build?",
+            "why did the migration fail",
+            "handle errors of the parser",
+            "src/error.py",
+        ],
     )
     def test_question(self, text: str) -> None:
         assert not read_hints(text, NOW).is_error

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
+from functools import cache
 
 from msgspec import Struct
 
@@ -45,14 +46,13 @@ _MARKS = re.compile(r"""[:=(){}\[\]<>'"`/\\]|\d""")
 
 
 def _is_error(text: str) -> bool:
-    """True for a message as a program prints it: a word for failure, and marks or numbers that few type in a question."""
+    """True for a message as a program prints it: a word for failure, and marks or numbers."""
     long_enough = len(text.split()) >= _MIN_ERROR_WORDS
     return bool(long_enough and _ERROR.search(text) and _MARKS.search(text) and not text.rstrip().endswith("?"))
 
 
-
 _Span = Callable[[datetime, int], tuple[datetime, datetime]]
-"""From midnight of today and the number in the phrase (1 if there is none) to the first moment and the end of a period."""
+"""From midnight of today and the number in the phrase (1 if it has none) to the beginning and the end of a period."""
 
 
 def _days(first: int, last: int) -> _Span:
@@ -79,7 +79,7 @@ def _months(back: int) -> _Span:
 
 
 def _ago(unit: int, slack: int) -> _Span:
-    """"3 days ago" means that day, "2 weeks ago" that week, give or take."""
+    """ "3 days ago" means that day, "2 weeks ago" that week, give or take."""
 
     def span(today: datetime, count: int) -> tuple[datetime, datetime]:
         middle = today - min(count, 1000) * unit * _DAY
@@ -102,40 +102,75 @@ def _weekday(day: int) -> _Span:
     return span
 
 
-_WEEKDAYS = (
-    ("monday", "montag", "lundi", "lunes"),
-    ("tuesday", "dienstag", "mardi", "martes"),
-    ("wednesday", "mittwoch", "mercredi", "miércoles"),
-    ("thursday", "donnerstag", "jeudi", "jueves"),
-    ("friday", "freitag", "vendredi", "viernes"),
-    ("saturday", "samstag", "samedi", "sábado"),
-    ("sunday", "sonntag", "dimanche", "domingo"),
+_WEEKDAYS = tuple(
+    enumerate(
+        (
+            ("monday", "montag", "lundi", "lunes"),
+            ("tuesday", "dienstag", "mardi", "martes"),
+            ("wednesday", "mittwoch", "mercredi", "miércoles"),
+            ("thursday", "donnerstag", "jeudi", "jueves"),
+            ("friday", "freitag", "vendredi", "viernes"),
+            ("saturday", "samstag", "samedi", "sábado"),
+            ("sunday", "sonntag", "dimanche", "domingo"),
+        )
+    )
 )
 # The longer phrase first: "day before yesterday" is not yesterday.
-_PHRASES: tuple[tuple[str, _Span], ...] = (
-    (r"\b(?:the )?day before yesterday\b|\bvorgestern\b|\bavant-hier\b|\banteayer\b|一昨日|前天", _days(2, 2)),
-    (r"\byesterday\b|\blast night\b|\bgestern\b|\bayer\b|昨日|昨天", _days(1, 1)),
-    (r"\btoday\b|\bthis morning\b|\bheute\b|\baujourd'hui\b|\bhoy\b|今日|今天", _days(0, 0)),
-    (r"\b(?:the )?last (\d+) days\b|\b(?:die )?letzten (\d+) tage\b", _past(1)),
-    (r"\b(?:the )?last (\d+) weeks\b|\b(?:die )?letzten (\d+) wochen\b", _past(7)),
-    (r"\b(\d+|a) days? ago\b|\bvor (\d+|einem) tag(?:en)?\b|\bil y a (\d+) jours?\b|\bhace (\d+) días?\b|(\d+)日前|(\d+)天前",
-     _ago(1, 0)),
-    (r"\b(\d+|a) weeks? ago\b|\bvor (\d+|einer) wochen?\b|\bil y a (\d+) semaines?\b|\bhace (\d+) semanas?\b", _ago(7, 4)),
-    (r"\b(\d+|a) months? ago\b|\bvor (\d+|einem) monat(?:en)?\b|\bil y a (\d+) mois\b|\bhace (\d+) mes(?:es)?\b", _ago(30, 16)),
-    (r"\blast week\b|\b(?:letzte|vorige) woche\b|\b(?:la )?semaine dernière\b|\b(?:la )?semana pasada\b|先週|上周|上星期", _weeks(1)),
-    (r"\bthis week\b|\bdiese woche\b|\bcette semaine\b|\besta semana\b|今週|本周|这周", _weeks(0)),
-    (r"\blast month\b|\b(?:letzten|vorigen) monat\b|\b(?:le )?mois dernier\b|\b(?:el )?mes pasado\b|先月|上个月", _months(1)),
-    (r"\bthis month\b|\bdiesen monat\b|\bce mois\b|\beste mes\b|今月|本月|这个月", _months(0)),
-    *((rf"\b(?:(?:on|last|am|letzten|le|el) )?(?:{'|'.join(names)})\b", _weekday(day)) for day, names in enumerate(_WEEKDAYS)),
-)  # fmt: skip
+_PHRASES: tuple[tuple[tuple[str, ...], _Span], ...] = (
+    ((r"(?:the )?day before yesterday", "vorgestern", "avant-hier", "anteayer", "一昨日", "前天"), _days(2, 2)),
+    (("yesterday", "last night", "gestern", "ayer", "昨日", "昨天"), _days(1, 1)),
+    (("today", "this morning", "heute", "aujourd'hui", "hoy", "今日", "今天"), _days(0, 0)),
+    ((r"(?:the )?last (\d+) days", r"(?:die )?letzten (\d+) tage"), _past(1)),
+    ((r"(?:the )?last (\d+) weeks", r"(?:die )?letzten (\d+) wochen"), _past(7)),
+    (
+        (
+            r"(\d+|a) days? ago",
+            r"vor (\d+|einem) tag(?:en)?",
+            r"il y a (\d+) jours?",
+            r"hace (\d+) días?",
+            r"(\d+)日前",
+            r"(\d+)天前",
+        ),
+        _ago(1, 0),
+    ),
+    (
+        (r"(\d+|a) weeks? ago", r"vor (\d+|einer) wochen?", r"il y a (\d+) semaines?", r"hace (\d+) semanas?"),
+        _ago(7, 4),
+    ),
+    (
+        (r"(\d+|a) months? ago", r"vor (\d+|einem) monat(?:en)?", r"il y a (\d+) mois", r"hace (\d+) mes(?:es)?"),
+        _ago(30, 16),
+    ),
+    (
+        ("last week", "(?:letzte|vorige) woche", "semaine dernière", "semana pasada", "先週", "上周", "上星期"),
+        _weeks(1),
+    ),
+    (("this week", "diese woche", "cette semaine", "esta semana", "今週", "本周", "这周"), _weeks(0)),
+    (("last month", "(?:letzten|vorigen) monat", "mois dernier", "mes pasado", "先月", "上个月"), _months(1)),
+    (("this month", "diesen monat", "ce mois", "este mes", "今月", "本月", "这个月"), _months(0)),
+    *(
+        (tuple(f"(?:(?:on|last|am|letzten|le|el) )?{name}" for name in names), _weekday(day))
+        for day, names in _WEEKDAYS
+    ),
+)
 
 
 def _periods(text: str, now: datetime) -> Iterator[tuple[datetime, datetime, str]]:
     today = now.replace(hour=0, minute=0, second=0, microsecond=0)
-    for phrase, span in _PHRASES:
-        if match := re.search(phrase, text, re.IGNORECASE):
+    for pattern, span in _patterns():
+        if match := pattern.search(text):
             number = next((group for group in match.groups() if group), "1")
             yield *span(today, int(number) if number.isdigit() else 1), match[0]
+
+
+@cache
+def _patterns() -> list[tuple[re.Pattern[str], _Span]]:
+    return [(re.compile("|".join(map(_bounded, phrases)), re.IGNORECASE), span) for phrases, span in _PHRASES]
+
+
+def _bounded(phrase: str) -> str:
+    """Between the ends of words, in scripts that have them."""
+    return rf"\b{phrase}\b" if phrase[-1].isascii() else phrase
 
 
 def _ms(moment: datetime) -> int:

@@ -3,9 +3,9 @@
 An engine gives the candidates of a question with their BM25 scores, over all event types, and the scores of matching
 session titles. Tool calls and titles are evidence for their session even where they are not returned themselves.
 
-The weights come from known items over held-out transcripts (share of questions whose session is first, where the answer is
-quoted nowhere verbatim): plain BM25 .56, tool output at 0.4 .63, five events of a session instead of one .66, stems .68, turn
-and title .68 (and 2 points more among the first ten). `make eval` measures each part.
+The weights come from known items over held-out transcripts, where the answer is quoted nowhere verbatim. The share of
+questions whose session is first: plain BM25 .56, tool output at 0.4 .63, five events of a session instead of one .66,
+stems .68, turn and title .68 (and 2 points more among the first ten). `make eval` measures each part.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from ..model import EVENT_TYPES, EventType
+from ..model import EventType
 
 _HOUR_MS = 3_600_000
 
@@ -211,7 +211,3 @@ def _factor(candidate: Candidate, context: Context, weights: Weights) -> float:
         factor *= weights.period
     age = context.now - candidate.ts
     return factor * next((share for hours, share in weights.recent if 0 <= age < hours * _HOUR_MS), 1.0)
-
-
-EVERY_TYPE = dict.fromkeys(EVENT_TYPES, 1.0)
-"""Weights that make no difference between types, for comparison."""
