@@ -293,7 +293,7 @@ class TestSearching:
     def world(self, engine: Archive) -> Archive:
         write(
             engine,
-            batch(session("codex/a", cwd="/home/dev/Shop", folder="/home/dev/Shop"), talk(), talk()),
+            batch(session("codex/a", cwd="/home/dev/Shop", folder="/home/dev/Shop"), talk(), talk("needle again")),
             batch(session("codex/b", start=NOW + 60 * MINUTE), talk()),
             batch(session("claude-code/c", start=NOW + 120 * MINUTE), talk()),
         )

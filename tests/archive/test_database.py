@@ -12,7 +12,7 @@ import pytest
 
 from backstory.archive import open_engine
 from backstory.archive.base import ArchiveError
-from backstory.archive.local import index
+from backstory.archive.local import documents
 from backstory.archive.local.database import MIGRATIONS
 from backstory.library import Library
 from tests.transcripts import Transcript
@@ -56,7 +56,7 @@ class TestIndexVersions:
         with Library(tmp_path / "b", agents_home=home, environ={}) as library:
             library.sync()
         old = {path.name for path in (tmp_path / "b" / "index" / "events").iterdir()}
-        newer = msgspec.structs.replace(index.EVENTS, version=index.EVENTS.version + 1)
+        newer = msgspec.structs.replace(documents.EVENTS, version=documents.EVENTS.version + 1)
         monkeypatch.setattr("backstory.archive.local.archive.EVENTS", newer)
         with Library(tmp_path / "b", agents_home=home, environ={}) as library:
             answer = library.search("needle")

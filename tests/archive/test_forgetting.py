@@ -219,7 +219,7 @@ class TestForget:
         source.save("child@s", *talk("c", SECRET), parent="s", parent_call="s1")
         source.save("grandchild@child", *talk("g", SECRET), parent="child")
         sync(engine, source)
-        assert len(found(engine, SECRET)) == 10
+        assert found(engine, SECRET)
         forget(engine)
         check_gone(engine)
         assert engine.counts().sessions == 0

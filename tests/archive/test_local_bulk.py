@@ -23,7 +23,7 @@ from backstory.archive.base import (
     SessionRow,
     TurnRow,
 )
-from backstory.archive.local.index import EventDocument, ExchangeDocument
+from backstory.archive.local.documents import EventDocument, ExchangeDocument
 from backstory.model import DEFAULT_TYPES, EventType, digest, turn_id
 from tests.archive_world import PROJECTION
 

@@ -37,7 +37,7 @@ def statements(library: Library, tool: str, **arguments: Any) -> list[str]:
     finally:
         connection.set_trace_callback(None)
     assert "error" not in answer
-    return seen
+    return [statement for statement in seen if not statement.startswith("--")]  # a virtual table's own ones
 
 
 class TestStatements:
@@ -57,7 +57,7 @@ class TestStatements:
 
     def test_search_sessions(self, library: Library) -> None:
         hit = library.search("answer")["data"]["results"][0]["open"]
-        assert len(statements(library, "search_sessions", query="question")) <= 3
+        assert len(statements(library, "search_sessions", query="question")) <= 4  # one asks for the ids of equals
         assert len(statements(library, "search_sessions", query="answer 3", within_id=hit["turn_id"])) <= 3
         assert len(statements(library, "search_sessions", query="question", source="claude-code", project="home")) <= 4
 

@@ -15,6 +15,7 @@ from msgspec import Struct
 from ..model import EVENT_TYPES, EventRef, EventType, SessionRef, TurnRef
 from .errors import ArchiveBusy, ArchiveError, DeadlineExceeded
 from .query import Query
+from .ranking import Evidence
 from .rows import Batch, EventRow, ExchangeRow, FileRow, Head, Mode, SessionRow, SyncState, TurnRow, UsageRow
 from .spans import Spans
 
@@ -45,6 +46,7 @@ __all__ = [
     "SessionRow",
     "SessionsRequest",
     "SyncState",
+    "Term",
     "TurnRow",
     "UsageRow",
     "Writer",
@@ -64,8 +66,20 @@ class SearchRequest(Struct, frozen=True, kw_only=True):
     source: str | None = None
     since: int | None = None
     until: int | None = None
+    here: str | None = None
+    """The folder that the caller works in: its project is preferred a little."""
     deadline: float | None = None
     """`time.monotonic()` after which DeadlineExceeded is raised."""
+
+
+class Term(Struct, frozen=True, kw_only=True):
+    """A word of a query, as the index knows it."""
+
+    word: str
+    documents: int
+    """The number of events with the word."""
+    read_as: tuple[str, ...] = ()
+    """Similar words that the search takes instead, for a word that no event has."""
 
 
 class Hit(Struct, kw_only=True):
@@ -74,6 +88,8 @@ class Hit(Struct, kw_only=True):
     event: EventRow
     turn: TurnRow
     session: SessionRow
+    evidence: Evidence
+    """The parts of the score."""
 
 
 class Found(Struct, kw_only=True):
@@ -86,6 +102,7 @@ class Found(Struct, kw_only=True):
     """The query has matches beyond these."""
     documents: int
     """The number of searchable events in the archive."""
+    terms: Sequence[Term] = ()
     known: bool = True
     """False if the session or turn that the request names does not exist."""
 

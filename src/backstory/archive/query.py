@@ -15,6 +15,8 @@ from itertools import pairwise
 
 from msgspec import Struct
 
+from .stopwords import stop_words
+
 MAX_TOKEN_CHARS = 80
 # A phrase of many common words is slow to intersect; the last parts of a path are the telling ones.
 _MAX_IMPLICIT_PHRASE = 6
@@ -32,17 +34,6 @@ _SHAPE += b" " * 128
 _HUMPS = (b"aA", b"AAa")
 _CAMEL_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 
-STOP_WORDS = frozenset(
-    """
-    a about after again all also am an and any are as at be because been before being between both but by can could
-    did do does doing done down each few for from further get got had has have having he her here hers him his how i
-    if in into is it its just let like me more most my need no nor not now of off on once only or other our out over
-    own please same she should so some such than that the their them then there these they this those through to too
-    under until up us use used using very want was way we were what when where which while who whom why will with
-    would you your
-    """.split()
-)
-
 
 class Clause(Struct, frozen=True):
     """One thing to look for: any of the alternatives, each a phrase of one or more tokens."""
@@ -55,6 +46,11 @@ class Clause(Struct, frozen=True):
 class Query(Struct, frozen=True):
     text: str
     clauses: tuple[Clause, ...]
+
+    @property
+    def is_quoted(self) -> bool:
+        """True if a part of it is in quotes, and so required."""
+        return any(clause.quoted for clause in self.clauses)
 
     @property
     def terms(self) -> frozenset[str]:
@@ -99,15 +95,23 @@ def parse_query(text: str, tokenize: Callable[[str], list[str]] = tokens) -> Que
     """`tokenize` is the tokenizer of the engine, so that query and index agree in every script."""
     clauses: dict[Clause, None] = {}
     stops: dict[Clause, None] = {}
+    ignored = stop_words(text)
     for quoted in _QUOTED.finditer(text):
         phrase = tokenize(_space(quoted[1] or quoted[2]))
         if phrase:
             clauses[Clause((tuple(phrase),), quoted=True)] = None
     for word in _QUOTED.sub(" ", text).split():
         for clause in _word_clauses(word, tokenize):
-            is_stop = all(len(parts) == 1 and parts[0] in STOP_WORDS for parts in clause.alternatives)
-            (stops if is_stop else clauses)[clause] = None
+            (stops if _is_stop(clause, ignored) else clauses)[clause] = None
     return Query(text, tuple(clauses or stops)[:_MAX_CLAUSES])
+
+
+def _is_stop(clause: Clause, ignored: frozenset[str]) -> bool:
+    """True for a stop word, and for a piece of a Japanese sentence that is only grammar."""
+    if len(clause.alternatives) > 1:
+        return False
+    (phrase,) = clause.alternatives
+    return phrase[0] in ignored if len(phrase) == 1 else all("\u3040" <= token <= "\u309f" for token in phrase)
 
 
 def _word_clauses(word: str, tokenize: Callable[[str], list[str]]) -> list[Clause]:

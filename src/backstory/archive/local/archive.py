@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
 from contextlib import closing
 from functools import cached_property
 from pathlib import Path
@@ -12,41 +11,33 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 import msgspec
 
 from ...config import make_private_folder
-from ...model import EVENT_TYPES, EventRef, SessionRef, TurnRef, event_id
-from ...sqlite import Readers, Unusable, connect, is_damage, is_writable, prepare, select_in
+from ...model import EVENT_TYPES, EventRef, SessionRef, TurnRef
+from ...sqlite import Readers, Unusable, connect, is_damage, is_writable, prepare
 from ..base import (
     EVERYTHING,
     ArchiveError,
     Counts,
-    Exchange,
-    ExchangesRequest,
-    Found,
-    Hit,
     OpenedEvent,
     OpenedSession,
     OpenedTurn,
     Part,
-    SearchRequest,
     SyncState,
-    any_folder,
 )
 from ..errors import DAMAGED
-from ..query import parse_query
 from .database import MIGRATIONS, progress_of
-from .index import EVENTS, EXCHANGES, Index, explained, turn_number
-from .reading import EVENT, EXCHANGES_AT_ONCE, HEADS, SESSION, TURN, Reading, having, of_types
+from .documents import EVENTS, EXCHANGES
+from .index import Index
+from .reading import EVENT, HEADS, SESSION, TURN, having, of_types
 from .rows import (
     EVENT_COLUMNS,
-    EXCHANGE_COLUMNS,
     SESSION_COLUMNS,
     TURN_COLUMNS,
-    columns,
     read_event,
     read_session,
     read_turn,
     split,
 )
-from .search import Filters, RankedExchange, rank_exchanges, search
+from .search import Searching
 
 if TYPE_CHECKING:
     from .feed import Feed
@@ -56,22 +47,6 @@ if TYPE_CHECKING:
 # The writer may be rewriting the whole file.
 _FORGET_BUSY_SECONDS = 60.0
 
-_FILTERS = """
-SELECT (SELECT id FROM session WHERE key = :session) AS session,
-    EXISTS (SELECT 1 FROM turn t JOIN session s ON s.id = t.session WHERE s.key = :session AND t.ordinal = :turn)
-        AS has_turn,
-    (SELECT id FROM source WHERE name = :source) AS source,
-    (SELECT json_group_array(id) FROM project WHERE instr(casefold(path), casefold(:project)) > 0) AS projects
-"""
-_HITS = (
-    f"SELECT e.id, {EVENT}, {TURN}, {SESSION} FROM event e JOIN session s ON s.id = e.session "
-    "JOIN turn t ON t.session = e.session AND t.ordinal = e.turn WHERE e.id IN ({})"
-)
-_EXCHANGES_AT = (
-    f"SELECT {columns('x', EXCHANGE_COLUMNS)}, {SESSION}, x.session FROM json_each(?) place CROSS JOIN exchange x "
-    "ON x.session = place.value >> 20 AND x.number = place.value & 0xFFFFF JOIN session s ON s.id = x.session "
-    "WHERE x.number < s.exchange_count"
-)
 _BESIDE = (
     "(SELECT b.key FROM session b WHERE b.event_count > 0 AND b.source = s.source AND b.cwd IS s.cwd "
     "AND (b.started_at, b.public_id) {} (s.started_at, s.public_id) "
@@ -86,13 +61,6 @@ _EVENT_AT = "(SELECT b.uid FROM event b WHERE b.session = e.session AND b.turn =
 _END_EVENT = (
     "(SELECT b.uid FROM event b WHERE b.session = t.session AND b.turn = t.ordinal ORDER BY b.ordinal {} LIMIT 1)"
 )
-
-
-class _Filters(NamedTuple):
-    session: int | None
-    has_turn: int
-    source: int | None
-    projects: str
 
 
 class _BesideSession(NamedTuple):
@@ -138,7 +106,7 @@ _OPEN_EVENT = (
 )
 
 
-class LocalArchive(Reading):
+class LocalArchive(Searching):
     """Opens (and creates) the archive below a home folder. A search from a cold process loads nothing but searching."""
 
     def __init__(self, home: Path, projection: str | None = None) -> None:
@@ -154,9 +122,8 @@ class LocalArchive(Reading):
                 raise
             raise ArchiveError(DAMAGED.format(self._path, error)) from error
         self._readers = Readers(lambda: connect(self._path, writable=False))
-        super().__init__(lambda: self._readers.connection)
-        self._events = Index(home / "index", EVENTS)
-        self._exchanges = Index(home / "index", EXCHANGES)
+        indexes = home / "index"
+        super().__init__(lambda: self._readers.connection, Index(indexes, EVENTS), Index(indexes, EXCHANGES))
 
     def close(self) -> None:
         if "spans" in self.__dict__:
@@ -211,111 +178,6 @@ class LocalArchive(Reading):
             (session, turn, first, last),
         )
         return [read_event(row[0], row[1:], self._bodies) for row in rows]
-
-    # Searching: the index gives numbers, the record the rows
-
-    def search(self, request: SearchRequest) -> Found:
-        query = parse_query(request.query, self._events.analyzer.analyze)
-        snapshot = self._events.searcher()
-        filters, known = self._filters(request)
-        documents = 0 if snapshot is None else snapshot.num_docs
-        if snapshot is None or filters is None:
-            return Found(query=query, hits=[], more=False, documents=documents, known=known)
-        with self._until(request.deadline) as db, explained():
-            matches, more = search(
-                self._events.schema,
-                snapshot,
-                query,
-                filters,
-                request.limit,
-                request.deadline,
-                lambda ids: {
-                    id: event_id(uid) for id, uid in select_in(db, "SELECT id, uid FROM event WHERE id IN ({})", ids)
-                },
-            )
-            hits = self._hits(db, {match.id: match.score for match in matches})
-        return Found(query=query, hits=hits, more=more, documents=documents)
-
-    def _filters(self, request: SearchRequest) -> tuple[Filters | None, bool]:
-        """The request in the numbers of the index, None when nothing can match; and whether its place is known."""
-        types = tuple(kind.code for kind in request.types)
-        plain = Filters(types=types, since=request.since, until=request.until)
-        if request.session is None and request.source is None and request.project is None:
-            return plain, True
-        found = _Filters(
-            *self._db.execute(
-                _FILTERS,
-                {
-                    "session": request.session,
-                    "turn": request.turn,
-                    "source": request.source,
-                    "project": request.project,
-                },
-            ).fetchone()
-        )
-        if request.session is not None and (found.session is None or (request.turn is not None and not found.has_turn)):
-            return None, False
-        projects = tuple(msgspec.json.decode(found.projects))
-        if (request.source is not None and found.source is None) or (request.project is not None and not projects):
-            return None, True
-        in_turn = found.session is not None and request.turn is not None
-        return msgspec.structs.replace(
-            plain,
-            session=None if in_turn else found.session,
-            turn=turn_number(found.session or 0, request.turn or 0) if in_turn else None,
-            projects=projects if request.project is not None else None,
-            source=found.source,
-        ), True
-
-    def _hits(self, db: sqlite3.Connection, scores: dict[int, float]) -> list[Hit]:
-        found = {}
-        for id, *values in select_in(db, _HITS, list(scores)):
-            event, turn, session_values, _ = split(values, EVENT_COLUMNS, TURN_COLUMNS, SESSION_COLUMNS)
-            session = read_session(session_values)
-            found[id] = Hit(
-                score=scores[id],
-                event=read_event(session.key, event, self._bodies),
-                turn=read_turn(session.key, turn),
-                session=session,
-            )
-        return [found[id] for id in scores if id in found]
-
-    def exchanges(self, request: ExchangesRequest) -> Iterator[Exchange]:
-        if request.query is None:
-            yield from super().exchanges(request)
-            return
-        ranked = self._rank_exchanges(request, request.query)
-        for start in range(0, len(ranked), EXCHANGES_AT_ONCE):
-            yield from self._exchanges_at(ranked[start : start + EXCHANGES_AT_ONCE], request)
-
-    def _rank_exchanges(self, request: ExchangesRequest, text: str) -> list[RankedExchange]:
-        snapshot = self._exchanges.searcher()
-        if snapshot is None:
-            return []
-        query = parse_query(text, self._exchanges.analyzer.analyze)
-        db = self._db
-        folders = session = None
-        if request.folders is not None and request.folders is not any_folder:
-            names = db.execute("SELECT id, path FROM project").fetchall()
-            folders = tuple(id for id, path in names if request.folders(path))
-        if request.session is not None:
-            row = db.execute("SELECT id FROM session WHERE key = ?", (request.session,)).fetchone()
-            session = row[0] if row else 0
-        limit = snapshot.num_docs if request.limit is None else request.limit
-        with explained():
-            return rank_exchanges(self._exchanges.schema, snapshot, query, folders, session, limit)
-
-    def _exchanges_at(self, ranked: Sequence[RankedExchange], request: ExchangesRequest) -> Iterator[Exchange]:
-        places = msgspec.json.encode([match.number for match in ranked]).decode()
-        rows = self._db.execute(_EXCHANGES_AT, (places,)).fetchall()
-        found = {}
-        for row, exchange in zip(rows, self._read_exchanges(rows, request), strict=True):
-            found[turn_number(row[-1], exchange.row.number)] = exchange
-        for match in ranked:
-            if match.number in found:  # it may have been deleted since it was indexed
-                exchange = found[match.number]
-                exchange.score = match.score
-                yield exchange
 
     # Opening: one query for a row and what is beside it, one for what is in it
 

@@ -138,6 +138,23 @@ MIGRATIONS: tuple[str, ...] = (
     ALTER TABLE stale ADD COLUMN remember INTEGER NOT NULL DEFAULT 0
     """,
     _EXCHANGES,
+    # Titles are found by their words, and are evidence for the events of their sessions.
+    """
+    CREATE VIRTUAL TABLE session_title USING fts5 (
+        title, content = 'session', content_rowid = 'id', tokenize = 'porter unicode61 remove_diacritics 2'
+    );
+    CREATE TRIGGER title_added AFTER INSERT ON session BEGIN
+        INSERT INTO session_title (rowid, title) VALUES (new.id, new.title);
+    END;
+    CREATE TRIGGER title_changed AFTER UPDATE OF title ON session WHEN old.title IS NOT new.title BEGIN
+        INSERT INTO session_title (session_title, rowid, title) VALUES ('delete', old.id, old.title);
+        INSERT INTO session_title (rowid, title) VALUES (new.id, new.title);
+    END;
+    CREATE TRIGGER title_removed AFTER DELETE ON session BEGIN
+        INSERT INTO session_title (session_title, rowid, title) VALUES ('delete', old.id, old.title);
+    END;
+    INSERT INTO session_title (session_title) VALUES ('rebuild')
+    """,
 )
 
 

@@ -16,7 +16,8 @@ from ...toolcalls import render_call
 from ..base import ArchiveError
 from .bodies import Bodies
 from .database import newest_change, stored_dictionary
-from .index import EventDocument, ExchangeDocument, Index, IndexWriter, turn_number
+from .documents import EventDocument, ExchangeDocument, turn_number
+from .index import Index, IndexWriter
 from .rows import split_uids
 
 if TYPE_CHECKING:

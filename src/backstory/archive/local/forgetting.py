@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ...model import session_mark
 from .bodies import Bodies, train_dictionary
 from .database import highest, mark, newest_change, stored_dictionary
-from .index import FIELDS, Index, explained
+from .index import Index, explained
 from .rows import split_uids
 
 if TYPE_CHECKING:
@@ -188,10 +188,9 @@ def _is_in_dictionary(db: sqlite3.Connection, events: Index, sessions: Sequence[
 def _is_only_in(schema: tantivy.Schema, snapshot: tantivy.Searcher, word: str, sessions: Sequence[int]) -> bool:
     import tantivy
 
-    either = [(tantivy.Occur.Should, tantivy.Query.term_query(schema, field, word, "basic")) for field in FIELDS]
     query = tantivy.Query.boolean_query(
         [
-            (tantivy.Occur.Must, tantivy.Query.boolean_query(either)),
+            (tantivy.Occur.Must, tantivy.Query.term_query(schema, "text", word, "basic")),
             (tantivy.Occur.MustNot, tantivy.Query.term_set_query(schema, "session", sessions)),
         ]
     )
@@ -204,6 +203,7 @@ def clean(db: sqlite3.Connection, requests: Iterable[Request]) -> None:
     if any(request.wipe == _WIPE_WITH_DICTIONARY for request in requests):
         _recompress(db)
     db.execute(_UNUSED_PROJECTS)
+    db.execute("INSERT INTO session_title (session_title) VALUES ('rebuild')")
 
 
 def _recompress(db: sqlite3.Connection) -> None:

@@ -14,20 +14,31 @@ from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from msgspec import Struct
 
 from ...config import make_private_folder
-from ...model import DEFAULT_TYPES, SEARCHABLE_TYPES
 from ...sqlite import FULL_DISK
 from ..base import ArchiveBusy, ArchiveError
-from ..query import MAX_TOKEN_CHARS, index_text
+from ..query import MAX_TOKEN_CHARS
 
 if TYPE_CHECKING:
     import tantivy
 
-_TOKENIZER = "words"
+TOKENIZER = "words"
+STEMMERS = {
+    "en": "english",
+    "de": "german",
+    "fr": "french",
+    "es": "spanish",
+    "it": "italian",
+    "pt": "portuguese",
+    "nl": "dutch",
+    "sv": "swedish",
+    "ru": "russian",
+}
+"""The languages whose words are also indexed by their stems, with tantivy's names for them."""
 _POINTER = "current"
 _LOCK_SECONDS = 10.0
 _LOCK_POLL_SECONDS = 0.05
@@ -80,7 +91,12 @@ class Index:
     @cached_property
     def analyzer(self) -> tantivy.TextAnalyzer:
         """Splits a query as the index splits texts."""
-        return _analyzer()
+        return analyzer()
+
+    @property
+    def version(self) -> int:
+        """The version of the index that the last searcher was made from."""
+        return _version_of(cast(Path, self._seen[0])) if self._seen else self._kind.version
 
     def searcher(self) -> tantivy.Searcher | None:
         """A snapshot with every commit up to now; None before the first one that can be read."""
@@ -268,25 +284,32 @@ class IndexWriter:
             self._writer.wait_merging_threads()
 
 
-def _analyzer() -> tantivy.TextAnalyzer:
+def analyzer(language: str | None = None) -> tantivy.TextAnalyzer:
+    """Splits a text into words; with a language, into their stems."""
     import tantivy
 
     # Tantivy's default drops tokens of 40 and more characters: a git SHA-1 would not be found.
+    steps = [tantivy.Filter.remove_long(MAX_TOKEN_CHARS), tantivy.Filter.lowercase()]
+    if language:  # before the accents go: stemmers know them
+        steps.append(tantivy.Filter.stemmer(STEMMERS[language]))
     builder = tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.simple())
-    for step in (
-        tantivy.Filter.remove_long(MAX_TOKEN_CHARS),
-        tantivy.Filter.lowercase(),
-        tantivy.Filter.ascii_fold(),
-    ):
+    for step in (*steps, tantivy.Filter.ascii_fold()):
         builder = builder.filter(step)
     return builder.build()
+
+
+def stem_field(language: str) -> str:
+    """The field, and the tokenizer, of the stems of a language."""
+    return f"stem_{language}"
 
 
 def _open(folder: Path) -> tantivy.Index:
     import tantivy
 
     index = tantivy.Index.open(str(folder))
-    index.register_tokenizer(_TOKENIZER, _analyzer())
+    index.register_tokenizer(TOKENIZER, analyzer())
+    for language in STEMMERS:
+        index.register_tokenizer(stem_field(language), analyzer(language))
     index.config_reader("manual")
     return index
 
@@ -299,102 +322,3 @@ def _version_of(folder: Path) -> int:
 def _number_of(folder: Path) -> int:
     number = folder.name.rpartition("-")[2]
     return int(number) if number.isdigit() else 0
-
-
-# Documents: every searchable event, and every exchange as a whole. Names are already numbers.
-
-# What is searched by default has a field of its own, so that the common search needs no filter by type: tantivy skips
-# documents that cannot make the page only while nothing but terms is asked for (3 times faster at a million events).
-FIELDS: dict[str, set[int]] = {
-    "text": {kind.code for kind in DEFAULT_TYPES},
-    "rest": {kind.code for kind in SEARCHABLE_TYPES if kind not in DEFAULT_TYPES},
-}
-
-
-def turn_number(session: int, turn: int) -> int:
-    """(session, turn), or (session, exchange), as one term."""
-    return session << 20 | turn
-
-
-def split_turn_number(number: int) -> tuple[int, int]:
-    return number >> 20, number & (1 << 20) - 1
-
-
-class EventDocument(Struct, frozen=True):
-    id: int
-    text: str
-    session: int
-    turn: int
-    type: int
-    project: int
-    source: int
-    ts: int
-
-    def entry(self) -> tantivy.Document:
-        import tantivy
-
-        entry = tantivy.Document()
-        entry.add_unsigned("id", self.id)
-        _add_text(entry, "text" if self.type in FIELDS["text"] else "rest", self.text)
-        entry.add_unsigned("session", self.session)
-        entry.add_unsigned("turn", turn_number(self.session, self.turn))
-        entry.add_unsigned("type", self.type)
-        entry.add_unsigned("project", self.project)
-        entry.add_unsigned("source", self.source)
-        entry.add_integer("ts", self.ts)
-        return entry
-
-
-class ExchangeDocument(Struct, frozen=True):
-    """An exchange is found by words spread over the user's text, the answers and the names of the tools."""
-
-    session: int
-    number: int
-    change: int
-    text: str
-    folder: int
-    ts: int
-
-    def entry(self) -> tantivy.Document:
-        import tantivy
-
-        entry = tantivy.Document()
-        entry.add_unsigned("exchange", turn_number(self.session, self.number))
-        entry.add_unsigned("change", self.change)
-        _add_text(entry, "text", self.text)
-        entry.add_unsigned("session", self.session)
-        entry.add_unsigned("folder", self.folder)
-        entry.add_integer("ts", self.ts)
-        return entry
-
-
-def _add_text(entry: tantivy.Document, field: str, text: str) -> None:
-    spaced, parts = index_text(text)
-    entry.add_text(field, spaced)
-    if parts:
-        entry.add_text(field, parts)
-
-
-def _event_schema(builder: tantivy.SchemaBuilder) -> None:
-    builder.add_unsigned_field("id", fast=True)
-    for name in FIELDS:
-        builder.add_text_field(name, tokenizer_name=_TOKENIZER, index_option="position")
-    for name in ("session", "turn", "type", "project", "source"):
-        builder.add_unsigned_field(name, indexed=True)
-    builder.add_integer_field("ts", fast=True)
-
-
-def _exchange_schema(builder: tantivy.SchemaBuilder) -> None:
-    builder.add_unsigned_field("exchange", indexed=True, fast=True)
-    builder.add_unsigned_field("change", fast=True)
-    builder.add_text_field("text", tokenizer_name=_TOKENIZER, index_option="position")
-    for name in ("session", "folder"):
-        builder.add_unsigned_field(name, indexed=True)
-    builder.add_integer_field("ts", fast=True)
-
-
-# Change the version with the schema, the tokenizer or what is fed: an index of another version is rebuilt.
-EVENTS = Kind("events", 3, 1, _event_schema, heap_bytes=100_000_000, threads=2)
-# Exchanges are an index of their own: BM25 compares a text with the average length of all documents.
-# Their folder has the name from when turns were indexed, so that the index of an older version is replaced.
-EXCHANGES = Kind("turns", 5, 4, _exchange_schema, heap_bytes=32_000_000, threads=1)

@@ -1,319 +1,352 @@
-"""Queries to the index: all terms first, then any of them, ranked exactly and scored from 0 to 1."""
+"""Searching: the index gives candidates, ranking their order, the record the rows."""
 
 from __future__ import annotations
 
-import math
-import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from concurrent.futures import TimeoutError as FutureTimeout
-from typing import TYPE_CHECKING, NamedTuple
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
+from pathlib import PurePath
+from typing import NamedTuple
 
-from msgspec import Struct
+import msgspec
 
-from ..base import DeadlineExceeded
-from ..query import STOP_WORDS, Clause, Query
-from .index import FIELDS
+from ...model import EVENT_TYPES, EventType, event_id
+from ...sqlite import select_in
+from .. import ranking
+from ..base import Exchange, ExchangesRequest, Found, Hit, SearchRequest, any_folder
+from ..query import Query, parse_query, tokens
+from ..question import read_hints
+from ..ranking import Candidate, Context, Ranked
+from .documents import turn_number
+from .index import Index, explained
+from .reading import EVENT, EXCHANGES_AT_ONCE, SESSION, TURN, Reading
+from .retrieval import Filters, Match, Question, RankedExchange, rank_exchanges
+from .rows import (
+    EVENT_COLUMNS,
+    EXCHANGE_COLUMNS,
+    SESSION_COLUMNS,
+    TURN_COLUMNS,
+    columns,
+    read_event,
+    read_session,
+    read_turn,
+    split,
+)
 
-if TYPE_CHECKING:
-    import tantivy
+# The sessions whose titles match best.
+_TITLES = 50
 
-_K1 = 1.2  # tantivy's BM25
-# A part of a path or an identifier says less than the whole.
-_PART_BOOST = 0.5
-# Ties at the end of a page are resolved by looking so many times further, up to this many documents with one score.
-_TIED = 8
-_MAX_TIED = 1_000_000
-_MAX_TIED_EXCHANGES = 20_000
+# All that a search needs of the record before it asks the index, in one statement. Of a session whose title matches,
+# the first prompt is shown if nothing else of it is found.
+_CONTEXT = """
+SELECT (SELECT id FROM session WHERE key = :session) AS session,
+    EXISTS (SELECT 1 FROM turn t JOIN session s ON s.id = t.session WHERE s.key = :session AND t.ordinal = :turn)
+        AS has_turn,
+    (SELECT id FROM source WHERE name = :source) AS source,
+    (SELECT json_group_array(json_array(id, path)) FROM project) AS projects,
+    (SELECT json_group_array(json_array(found.id, found.score, e.id, e.turn, e.project, e.ts, o.id))
+        FROM (
+            SELECT rowid AS id, -rank AS score FROM session_title WHERE session_title MATCH :words
+            ORDER BY rank, rowid LIMIT :titles
+        ) found JOIN session s ON s.id = found.id JOIN source o ON o.name = s.source JOIN event e ON e.id = (
+            SELECT f.id FROM event f WHERE f.session = s.id AND f.type = 0 ORDER BY f.turn, f.ordinal LIMIT 1
+        ) WHERE :words <> '') AS titles
+"""
+_HITS = (
+    f"SELECT e.id, {EVENT}, {TURN}, {SESSION} FROM event e JOIN session s ON s.id = e.session "
+    "JOIN turn t ON t.session = e.session AND t.ordinal = e.turn WHERE e.id IN ({})"
+)
+_PLACES = "SELECT id, session, turn, type, project FROM event WHERE id IN ({})"
+_EXCHANGES_AT = (
+    f"SELECT {columns('x', EXCHANGE_COLUMNS)}, {SESSION}, x.session FROM json_each(?) place CROSS JOIN exchange x "
+    "ON x.session = place.value >> 20 AND x.number = place.value & 0xFFFFF JOIN session s ON s.id = x.session "
+    "WHERE x.number < s.exchange_count"
+)
 
-_threads = ThreadPoolExecutor(max_workers=4, thread_name_prefix="search")
 
-
-class Filters(Struct, frozen=True, kw_only=True):
-    """Numbers, as in the index; None does not filter."""
-
-    types: tuple[int, ...]
-    session: int | None = None
-    turn: int | None = None
-    projects: tuple[int, ...] | None = None
-    source: int | None = None
-    since: int | None = None
-    until: int | None = None
-
-
-class Match(Struct, frozen=True):
+class _Project(NamedTuple):
     id: int
+    path: str
+
+
+class _Title(NamedTuple):
+    """A matching title, and the first prompt of its session."""
+
+    session: int
     score: float
+    event: int
+    turn: int
+    project: int | None
     ts: int
+    source: int
 
 
-def search(
-    schema: tantivy.Schema,
-    snapshot: tantivy.Searcher,
-    query: Query,
-    filters: Filters,
-    limit: int,
-    deadline: float | None,
-    tie_break: Callable[[list[int]], dict[int, str]],
-) -> tuple[list[Match], bool]:
-    """The best matches and whether there are more.
-
-    Order: score, then newest, then `tie_break` (the event ids of documents) ascending. With fewer than `limit`
-    documents that have every term, those that have some of them follow.
-    """
-    if not query.clauses:
-        return [], False
-    ask = _Query(schema, snapshot, query, filters, deadline)
-    everything = ask.all_terms()
-    hits, bound = ask.top(everything, limit), everything.bound
-    if len(hits) <= limit and ask.can_relax:
-        # These are all the documents with every term. They come first: that is worth as much as the terms themselves.
-        complete = {match.id for match in hits}
-        anything = ask.any_terms()
-        others = [match for match in ask.top(anything, limit) if match.id not in complete]
-        hits = [Match(match.id, match.score + anything.bound, match.ts) for match in hits] + others
-        bound = max(bound, anything.bound) + anything.bound
-    matches = _order(hits, limit, tie_break)
-    scored = [Match(match.id, min(max(match.score / bound, 1e-9), 1.0), match.ts) for match in matches]
-    return scored, len(hits) > limit
+class _Context(NamedTuple):
+    session: int | None
+    has_turn: int
+    source: int | None
+    projects: list[_Project]
+    titles: list[_Title]
 
 
-class _Prepared(NamedTuple):
-    query: tantivy.Query
-    bound: float
-    """The best score it can give."""
-    only_terms: bool
-    """Nothing but terms, of which any will do: fewer hits are found faster, what cannot make the page is skipped."""
+_decode_projects = msgspec.json.Decoder(list[_Project]).decode
+_decode_titles = msgspec.json.Decoder(list[_Title]).decode
 
 
-class _Query:
-    """A query on one snapshot of the index."""
+class Searching(Reading):
+    def __init__(self, connection: Callable[[], sqlite3.Connection], events: Index, exchanges: Index) -> None:
+        super().__init__(connection)
+        self._events = events
+        self._exchanges = exchanges
 
-    def __init__(
-        self,
-        schema: tantivy.Schema,
-        snapshot: tantivy.Searcher,
-        query: Query,
-        filters: Filters,
-        deadline: float | None,
-    ) -> None:
-        self._schema = schema
-        self._snapshot = snapshot
-        self._clauses = query.clauses
-        self._deadline = deadline
-        self._fields = [name for name, types in FIELDS.items() if types & set(filters.types)]
-        self._restrictions = list(self._restrict(filters))
+    def search(self, request: SearchRequest) -> Found:
+        query = parse_query(request.query, self._events.analyzer.analyze)
+        snapshot = self._events.searcher()
+        documents = 0 if snapshot is None else snapshot.num_docs
+        with self._until(request.deadline) as db, explained():
+            record = self._context(db, request, query)
+            filters, known = _filters(request, record)
+            if snapshot is None or filters is None:
+                return Found(query=query, hits=[], more=False, documents=documents, known=known)
+            now = datetime.now().astimezone()
+            hints = read_hints(request.query, now)
+            question = Question(
+                self._events.schema,
+                snapshot,
+                query,
+                hints,
+                filters,
+                request.deadline,
+                version=self._events.version,
+            )
+            candidates, is_cut = self._candidates(db, question, request)
+            candidates += _title_candidates(record.titles, candidates, request, filters)
+            titles = {title.session: title.score for title in record.titles}
+            context = Context(
+                now=int(now.timestamp() * 1000),
+                is_error=hints.is_error,
+                period=hints.period,
+                projects=_named(record.projects, query),
+                here=_around(record.projects, request.here),
+            )
+            spread = request.session is None
+            ranked = ranking.rank(candidates, titles, frozenset(request.types), context, spread=spread)
+            bound = ranking.bound(question.bound, max(titles.values(), default=0.0))
+            hits, more = self._page(db, ranked, request.limit, bound, fold=spread)
+        return Found(query=query, hits=hits, more=more or is_cut, documents=documents, terms=question.terms)
 
-    @property
-    def can_relax(self) -> bool:
-        """True if the query for any of the terms differs from the query for all of them."""
-        return len(self._clauses) > 1 or bool(_parts(self._clauses[0]))
+    def _context(self, db: sqlite3.Connection, request: SearchRequest, query: Query) -> _Context:
+        # A quoted phrase is required, and a title does not have it in the right place; within a session there is one.
+        words = sorted(query.terms) if request.session is None and not query.is_quoted else []
+        session, has_turn, source, projects, titles = db.execute(
+            _CONTEXT,
+            {
+                "session": request.session,
+                "turn": request.turn,
+                "source": request.source,
+                "words": " OR ".join(f'"{word}"' for word in words),
+                "titles": _TITLES,
+            },
+        ).fetchone()
+        return _Context(session, has_turn, source, _decode_projects(projects), _decode_titles(titles))
 
-    def all_terms(self) -> _Prepared:
-        """Every clause must match."""
-        import tantivy
+    # Candidates
 
-        bound = (_K1 + 1) * sum(max(map(self._idf, clause.alternatives)) for clause in self._clauses)
-        queries = [self._clause(clause) for clause in self._clauses]
-        if len(queries) == 1 and not self._restrictions:
-            return _Prepared(queries[0], bound, self._is_term(self._clauses[0]))
-        required = [(tantivy.Occur.Must, query) for query in queries]
-        return _Prepared(tantivy.Query.boolean_query([*required, *self._restrictions]), bound, only_terms=False)
+    def _candidates(
+        self, db: sqlite3.Connection, question: Question, request: SearchRequest
+    ) -> tuple[list[Candidate], bool]:
+        """Events of all types, which are evidence, and enough of the types that are returned; and whether there are
+        more of those. Equals are in the order of the contract."""
+        matches, is_cut = question.matches(request.limit, typed=False)
+        candidates = self._placed(db, question, matches)
+        returned = frozenset(request.types)
+        if is_cut and len(returned) < len(EVENT_TYPES) and _count(candidates, returned) <= request.limit:
+            known = {match.id for match in matches}
+            typed, is_cut = question.matches(request.limit, typed=True)
+            candidates += self._placed(db, question, [match for match in typed if match.id not in known])
+        candidates.sort(key=lambda one: (-one.score, -one.ts))
+        places = [(one.session, one.score, one.ts) for one in candidates]
+        if len(set(places)) < len(places):
+            ids = self._event_ids(db, candidates)
+            candidates.sort(key=lambda one: (-one.score, -one.ts, ids[one.id]))
+        return candidates, is_cut and _count(candidates, returned) > request.limit
 
-    def any_terms(self) -> _Prepared:
-        """Any single word will do, also the words of a path or an identifier; quoted phrases stay required.
-
-        Only plain terms and no filter: that is what tantivy can prune. Phrases have had their chance with all terms.
-        """
-        import tantivy
-
-        weights: dict[str, float] = {}
-        required = []
-        for clause in self._clauses:
-            if clause.quoted:
-                required.append((tantivy.Occur.Must, self._clause(clause)))
-            for token in clause.alternatives[0] if len(clause.alternatives[0]) == 1 and not clause.quoted else ():
-                weights[token] = 1.0
-            for token in _parts(clause):
-                weights.setdefault(token, _PART_BOOST)
-        bound = (_K1 + 1) * sum(weight * self._idf((token,)) for token, weight in weights.items())
-        bound += (_K1 + 1) * sum(self._idf(clause.alternatives[0]) for clause in self._clauses if clause.quoted)
-        optional = [(tantivy.Occur.Should, self._weighted(token, weight)) for token, weight in weights.items()]
-        if not required and not self._restrictions:
-            return _Prepared(tantivy.Query.boolean_query(optional), bound, only_terms=len(self._fields) == 1)
-        if not required:
-            required = [(tantivy.Occur.Must, tantivy.Query.boolean_query(optional))]
-            optional = []
-        return _Prepared(
-            tantivy.Query.boolean_query([*required, *optional, *self._restrictions]), bound, only_terms=False
-        )
-
-    def top(self, prepared: _Prepared, limit: int) -> list[Match]:
-        """At least the `limit` best and one more, and all that share the score at the cut."""
-        enough = limit + 1 if prepared.only_terms else (limit + 1) * _TIED
-        while True:
-            hits = self._hits(prepared.query, enough)
-            if len(hits) < enough or hits[-1][0] < hits[limit - 1][0] or enough >= _MAX_TIED:
-                break
-            enough *= _TIED
-        addresses = [address for _, address in hits]
-        ids = self._snapshot.fast_field_values("id", addresses)
-        times = self._snapshot.fast_field_values("ts", addresses)
+    def _placed(self, db: sqlite3.Connection, question: Question, matches: Sequence[Match]) -> list[Candidate]:
+        if question.has_places:
+            return question.candidates(matches)
+        rows = {id: place for id, *place in select_in(db, _PLACES, [match.id for match in matches])}
         return [
-            Match(int(id or 0), float(score), int(ts or 0)) for (score, _), id, ts in zip(hits, ids, times, strict=True)
+            Candidate(
+                id=match.id,
+                score=match.score,
+                type=EVENT_TYPES[kind],
+                session=session,
+                turn=turn_number(session, turn),
+                project=project or 0,
+                ts=match.ts,
+            )
+            for match in matches
+            if match.id in rows
+            for session, turn, kind, project in (rows[match.id],)
         ]
 
-    def _hits(self, query: tantivy.Query, limit: int) -> list[tuple[float, tantivy.DocAddress]]:
-        if self._deadline is None:
-            return self._snapshot.search(query, limit, count=False).hits
-        try:
-            if (seconds := self._deadline - time.monotonic()) <= 0:
-                raise FutureTimeout
-            return _threads.submit(self._snapshot.search, query, limit, count=False).result(timeout=seconds).hits
-        except FutureTimeout:
-            raise DeadlineExceeded("the search took too long") from None
+    def _event_ids(self, db: sqlite3.Connection, candidates: Iterable[Candidate]) -> dict[int, str]:
+        rows = select_in(db, "SELECT id, uid FROM event WHERE id IN ({})", [one.id for one in candidates])
+        return {id: event_id(uid) for id, uid in rows}
 
-    def _idf(self, phrase: Sequence[str]) -> float:
-        return max(sum(self._token_idf(field, token) for token in phrase) for field in self._fields)
+    # The page
 
-    def _token_idf(self, field: str, token: str) -> float:
-        total, having = self._snapshot.num_docs, self._snapshot.doc_freq(field, token)
-        return math.log1p((max(total - having, 0) + 0.5) / (having + 0.5))
+    def _page(
+        self, db: sqlite3.Connection, ranked: Sequence[Ranked], limit: int, bound: float, *, fold: bool
+    ) -> tuple[list[Hit], bool]:
+        """The first hits by score, then the newest, then by event id, and whether there is another one. `fold` leaves
+        out repetitions."""
+        page: list[Hit] = []
+        remaining = sorted(ranked, key=lambda hit: (-hit.score, -hit.candidate.ts))
+        while remaining and len(page) <= limit:
+            chunk, remaining = self._cut(db, remaining, limit + 1 - len(page))
+            for hit in self._hits(db, chunk, bound):
+                if not (fold and any(_is_repetition(hit, other) for other in page)):
+                    page.append(hit)
+        return page[:limit], len(page) > limit
 
-    def _is_term(self, clause: Clause) -> bool:
-        return len(self._fields) == 1 and list(map(len, clause.alternatives)) == [1]
+    def _cut(self, db: sqlite3.Connection, hits: list[Ranked], count: int) -> tuple[list[Ranked], list[Ranked]]:
+        """The first hits and the rest. Where the cut is among equals, their ids decide, and are asked for."""
+        if count >= len(hits):
+            return hits, []
+        place = (hits[count].score, hits[count].candidate.ts)
+        equals = [n for n, hit in enumerate(hits) if (hit.score, hit.candidate.ts) == place]
+        first, end = equals[0], equals[-1] + 1
+        if first < count:
+            ids = self._event_ids(db, (hit.candidate for hit in hits[first:end]))
+            hits[first:end] = sorted(hits[first:end], key=lambda hit: ids.get(hit.candidate.id, ""))
+        return hits[:count], hits[count:]
 
-    def _clause(self, clause: Clause) -> tantivy.Query:
-        import tantivy
+    def _hits(self, db: sqlite3.Connection, ranked: Sequence[Ranked], bound: float) -> list[Hit]:
+        found = {}
+        for id, *values in select_in(db, _HITS, [hit.candidate.id for hit in ranked]):
+            event, turn, session_values, _ = split(values, EVENT_COLUMNS, TURN_COLUMNS, SESSION_COLUMNS)
+            session = read_session(session_values)
+            found[id] = (read_event(session.key, event, self._bodies), read_turn(session.key, turn), session)
+        hits = []
+        for hit in ranked:
+            if hit.candidate.id in found:
+                row, turn_row, session = found[hit.candidate.id]
+                score = min(hit.score / bound, 1.0)
+                hits.append(Hit(score=score, event=row, turn=turn_row, session=session, evidence=hit.evidence))
+        return sorted(hits, key=lambda hit: (-hit.score, -hit.event.ts, event_id(hit.event.uid)))
 
-        queries = [self._phrase(field, phrase) for phrase in clause.alternatives for field in self._fields]
-        return queries[0] if len(queries) == 1 else tantivy.Query.disjunction_max_query(queries)
+    # Exchanges
 
-    def _weighted(self, token: str, weight: float) -> tantivy.Query:
-        import tantivy
+    def exchanges(self, request: ExchangesRequest) -> Iterator[Exchange]:
+        if request.query is None:
+            yield from super().exchanges(request)
+            return
+        ranked = self._rank_exchanges(request, request.query)
+        for start in range(0, len(ranked), EXCHANGES_AT_ONCE):
+            yield from self._exchanges_at(ranked[start : start + EXCHANGES_AT_ONCE], request)
 
-        query = self._clause(Clause(((token,),)))
-        return query if weight == 1.0 else tantivy.Query.boost_query(query, weight)
+    def _rank_exchanges(self, request: ExchangesRequest, text: str) -> list[RankedExchange]:
+        snapshot = self._exchanges.searcher()
+        if snapshot is None:
+            return []
+        query = parse_query(text, self._exchanges.analyzer.analyze)
+        db = self._db
+        folders = session = None
+        if request.folders is not None and request.folders is not any_folder:
+            names = db.execute("SELECT id, path FROM project").fetchall()
+            folders = tuple(id for id, path in names if request.folders(path))
+        if request.session is not None:
+            row = db.execute("SELECT id FROM session WHERE key = ?", (request.session,)).fetchone()
+            session = row[0] if row else 0
+        limit = snapshot.num_docs if request.limit is None else request.limit
+        with explained():
+            return rank_exchanges(self._exchanges.schema, snapshot, query, folders, session, limit)
 
-    def _phrase(self, field: str, phrase: Sequence[str]) -> tantivy.Query:
-        import tantivy
+    def _exchanges_at(self, ranked: Sequence[RankedExchange], request: ExchangesRequest) -> Iterator[Exchange]:
+        places = msgspec.json.encode([match.number for match in ranked]).decode()
+        rows = self._db.execute(_EXCHANGES_AT, (places,)).fetchall()
+        found = {}
+        for row, exchange in zip(rows, self._read_exchanges(rows, request), strict=True):
+            found[turn_number(row[-1], exchange.row.number)] = exchange
+        for match in ranked:
+            if match.number in found:  # it may have been deleted since it was indexed
+                exchange = found[match.number]
+                exchange.score = match.score
+                yield exchange
 
-        if len(phrase) == 1:
-            return tantivy.Query.term_query(self._schema, field, phrase[0], "freq")
-        return tantivy.Query.phrase_query(self._schema, field, list(phrase))
 
-    def _restrict(self, filters: Filters) -> Iterator[tuple[tantivy.Occur, tantivy.Query]]:
-        """The filters as conditions that score nothing."""
-        import tantivy
+def _filters(request: SearchRequest, record: _Context) -> tuple[Filters | None, bool]:
+    """The request in the numbers of the index, None when nothing can match; and whether its place is known."""
+    missing_turn = request.turn is not None and not record.has_turn
+    if request.session is not None and (record.session is None or missing_turn):
+        return None, False
+    projects = None
+    if request.project is not None:
+        part = request.project.casefold()
+        projects = tuple(project.id for project in record.projects if part in project.path.casefold())
+    if (request.source is not None and record.source is None) or projects == ():
+        return None, True
+    in_turn = record.session is not None and request.turn is not None
+    return Filters(
+        types=tuple(kind.code for kind in request.types),
+        session=None if in_turn else record.session,
+        turn=turn_number(record.session or 0, request.turn or 0) if in_turn else None,
+        projects=projects,
+        source=record.source,
+        since=request.since,
+        until=request.until,
+    ), True
 
-        asked = set(filters.types)
-        everything = set().union(*(FIELDS[name] for name in self._fields))
-        numbers = (
-            ("type", None if asked == everything else filters.types),
-            ("project", filters.projects),
-            ("source", None if filters.source is None else (filters.source,)),
-            ("session", None if filters.session is None else (filters.session,)),
-            ("turn", None if filters.turn is None else (filters.turn,)),
+
+def _named(projects: Iterable[_Project], query: Query) -> set[int]:
+    """The projects whose names are among the words of the query."""
+    names = ((project.id, tokens(PurePath(project.path).name)) for project in projects)
+    return {id for id, name in names if name and query.terms.issuperset(name)}
+
+
+def _around(projects: Iterable[_Project], here: str | None) -> set[int]:
+    """The projects that a folder belongs to."""
+    if here is None:
+        return set()
+    return {project.id for project in projects if PurePath(here).is_relative_to(project.path)}
+
+
+def _title_candidates(
+    titles: Iterable[_Title], candidates: Sequence[Candidate], request: SearchRequest, filters: Filters
+) -> Iterator[Candidate]:
+    """The first prompts of sessions that match by their titles alone."""
+    if EventType.USER_INPUT not in request.types:
+        return
+    found = {candidate.session for candidate in candidates if candidate.type in request.types}
+    for title in titles:
+        in_time = (request.since is None or title.ts >= request.since) and (
+            request.until is None or title.ts < request.until
         )
-        for field, values in numbers:
-            if values is not None:
-                terms = [tantivy.Query.term_query(self._schema, field, value, "basic") for value in values]
-                either = tantivy.Query.boolean_query([(tantivy.Occur.Should, term) for term in terms])
-                yield tantivy.Occur.Must, tantivy.Query.const_score_query(either, 0.0)
-        if filters.since is not None or filters.until is not None:
-            window = tantivy.Query.range_query(
-                self._schema,
-                "ts",
-                tantivy.FieldType.Integer,
-                lower_bound=filters.since,
-                upper_bound=filters.until,
-                # tantivy refuses an open bound that is also excluded
-                include_upper=filters.until is None,
+        in_project = filters.projects is None or title.project in filters.projects
+        if title.session not in found and in_time and in_project and filters.source in (None, title.source):
+            yield Candidate(
+                id=title.event,
+                score=0.0,
+                type=EventType.USER_INPUT,
+                session=title.session,
+                turn=turn_number(title.session, title.turn),
+                project=title.project or 0,
+                ts=title.ts,
             )
-            yield tantivy.Occur.Must, tantivy.Query.const_score_query(window, 0.0)
 
 
-def _parts(clause: Clause) -> list[str]:
-    """The single tokens of a path or identifier, where they say anything."""
-    if clause.quoted:
-        return []
-    parts = dict.fromkeys(token for phrase in clause.alternatives if len(phrase) > 1 for token in phrase)
-    return [token for token in parts if token not in STOP_WORDS]
+def _count(candidates: Iterable[Candidate], types: frozenset[EventType]) -> int:
+    return sum(candidate.type in types for candidate in candidates)
 
 
-def _order(matches: list[Match], limit: int, tie_break: Callable[[list[int]], dict[int, str]]) -> list[Match]:
-    matches.sort(key=lambda match: (-match.score, -match.ts))
-    if len(matches) > limit:
-        # Only what may still make the page needs its place among equals decided.
-        last = matches[limit - 1]
-        matches = [m for m in matches if (m.score, m.ts) >= (last.score, last.ts)]
-    places = [(match.score, match.ts) for match in matches]
-    if len(set(places)) < len(places):
-        ids = tie_break([match.id for match in matches])
-        matches.sort(key=lambda match: (-match.score, -match.ts, ids.get(match.id, "")))
-    return matches[:limit]
-
-
-# Exchanges: plain BM25 over any of the words
-
-
-class RankedExchange(Struct, frozen=True):
-    score: float
-    ts: int
-    number: int
-
-
-def rank_exchanges(
-    schema: tantivy.Schema,
-    snapshot: tantivy.Searcher,
-    query: Query,
-    folders: tuple[int, ...] | None,
-    session: int | None,
-    limit: int,
-) -> list[RankedExchange]:
-    """The best exchanges: by score, then the newest, then by their numbers. None does not filter."""
-    # The engine makes room for as many as are asked for.
-    limit = min(limit, snapshot.num_docs)
-    if not query.clauses or limit < 1:
-        return []
-    question = _exchange_query(schema, query, folders, session)
-    enough = limit + 1
-    while True:
-        hits = snapshot.search(question, enough, count=False).hits
-        if len(hits) < enough or hits[-1][0] < hits[limit - 1][0] or enough >= _MAX_TIED_EXCHANGES:
-            break
-        enough *= _TIED
-    addresses = [address for _, address in hits]
-    numbers = snapshot.fast_field_values("exchange", addresses)
-    times = snapshot.fast_field_values("ts", addresses)
-    ranked = [
-        RankedExchange(float(score), int(ts or 0), int(number or 0))
-        for (score, _), ts, number in zip(hits, times, numbers, strict=True)
-    ]
-    ranked.sort(key=lambda exchange: (-exchange.score, -exchange.ts, exchange.number))
-    return ranked[:limit]
-
-
-def _exchange_query(
-    schema: tantivy.Schema, query: Query, folders: tuple[int, ...] | None, session: int | None
-) -> tantivy.Query:
-    import tantivy
-
-    words = {token for clause in query.clauses for token in clause.alternatives[0]}
-    terms = [(tantivy.Occur.Should, tantivy.Query.term_query(schema, "text", word, "freq")) for word in sorted(words)]
-    required = [tantivy.Query.boolean_query(terms)]
-    # A phrase in quotes must match as it stands.
-    required += [
-        tantivy.Query.phrase_query(schema, "text", list(clause.alternatives[0]))
-        for clause in query.clauses
-        if clause.quoted and len(clause.alternatives[0]) > 1
-    ]
-    if folders is not None:
-        required.append(tantivy.Query.const_score_query(tantivy.Query.term_set_query(schema, "folder", folders), 0.0))
-    if session is not None:
-        only = tantivy.Query.term_query(schema, "session", session, "basic")
-        required.append(tantivy.Query.const_score_query(only, 0.0))
-    # Nothing but terms is what tantivy can prune: documents that cannot make the page are skipped.
-    if len(required) == 1:
-        return required[0]
-    return tantivy.Query.boolean_query([(tantivy.Occur.Must, condition) for condition in required])
+def _is_repetition(hit: Hit, other: Hit) -> bool:
+    """True for the same text in another session of the family (a subagent's prompt, its answer handed back), and for
+    the same output of a tool again. A prompt or answer that stands twice in a session is two events."""
+    one, two = hit.session, other.session
+    if one.key == two.key:
+        if not hit.event.type == other.event.type == EventType.TOOL_RESPONSE:
+            return False
+    elif two.key != one.parent and one.key != two.parent and (one.parent is None or one.parent != two.parent):
+        return False
+    return hit.event.text.split() == other.event.text.split()

@@ -6,7 +6,8 @@ from typing import Any
 
 from ... import __version__, open_archive
 from ...archive.base import SessionsRequest
-from ...archive.query import STOP_WORDS, tokens
+from ...archive.query import tokens
+from ...archive.stopwords import stop_words
 from ...library import Library
 from ...model import parse_time, rfc3339
 from ...sources import OWN_SOURCES
@@ -53,7 +54,9 @@ def _summarize(library: Library) -> dict[str, Any]:
 def _sample_query(library: Library) -> str | None:
     """Words of the title of the latest session that has some: a search that finds something."""
     for session in library.archive.sessions(SessionsRequest(start=0, end=1 << 53, limit=5)):
-        words = [word for word in tokens(library.egress(session.title)) if len(word) > 3 and word not in STOP_WORDS]
+        title = library.egress(session.title)
+        ignored = stop_words(title)
+        words = [word for word in tokens(title) if len(word) > 3 and word not in ignored]
         if len(words) > 1:
             return " ".join(words[:3])
     return None

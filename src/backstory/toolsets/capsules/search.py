@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from ...archive.query import STOP_WORDS, index_text
+from ...archive.query import index_text
+from ...archive.stopwords import stop_words
 from ...egress import Mode, egress
 from .capsule import Capsule
 from .rows import TEXT, WHOLE, Filters, Reader, decode
@@ -91,7 +92,8 @@ def _terms(query: str) -> list[str]:
     bare = (term.strip(" \t.,;:!?()[]{}<>'\"") for term in found)
     # A term without a letter or digit is not in the index.
     terms = list(dict.fromkeys(term for term in bare if any(map(str.isalnum, term))))
-    return ([term for term in terms if term.lower() not in STOP_WORDS] or terms)[:_MAX_TERMS]
+    ignored = stop_words(query)
+    return ([term for term in terms if term.lower() not in ignored] or terms)[:_MAX_TERMS]
 
 
 def _attempts(terms: list[str]) -> Iterator[tuple[str, list[str]]]:

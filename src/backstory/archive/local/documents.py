@@ -1,0 +1,122 @@
+"""The documents of the search indexes: every searchable event, and every exchange as a whole. Names are numbers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from ...model import EventType
+from ..query import index_text
+from ..stopwords import language_of
+from .index import STEMMERS, TOKENIZER, Kind, stem_field
+
+if TYPE_CHECKING:
+    import tantivy
+
+# Before this version, which an index may still have while a new one is built, the types that are not searched by
+# default had a field of their own, and there were neither stems nor columns for the place of an event.
+ONE_FIELD_SINCE = 4
+FORMER_FIELDS = ("text", "rest")
+# Output of tools is data and code more than language: its stems would double the index and find nothing better.
+_PROSE = frozenset(
+    kind.code
+    for kind in (EventType.USER_INPUT, EventType.ASSISTANT_RESPONSE, EventType.REASONING, EventType.COMPACTION)
+)
+
+
+def turn_number(session: int, turn: int) -> int:
+    """(session, turn), or (session, exchange), as one term."""
+    return session << 20 | turn
+
+
+def split_turn_number(number: int) -> tuple[int, int]:
+    return number >> 20, number & (1 << 20) - 1
+
+
+class EventDocument(Struct, frozen=True):
+    id: int
+    text: str
+    session: int
+    turn: int
+    type: int
+    project: int
+    source: int
+    ts: int
+
+    def entry(self) -> tantivy.Document:
+        import tantivy
+
+        entry = tantivy.Document()
+        entry.add_unsigned("id", self.id)
+        spaced = _add_text(entry, self.text)
+        if self.type in _PROSE:
+            entry.add_text(stem_field(language_of(self.text)), spaced)
+        entry.add_unsigned("session", self.session)
+        entry.add_unsigned("turn", turn_number(self.session, self.turn))
+        entry.add_unsigned("type", self.type)
+        entry.add_unsigned("project", self.project)
+        entry.add_unsigned("source", self.source)
+        entry.add_integer("ts", self.ts)
+        return entry
+
+
+class ExchangeDocument(Struct, frozen=True):
+    """An exchange is found by words spread over the user's text, the answers and the names of the tools."""
+
+    session: int
+    number: int
+    change: int
+    text: str
+    folder: int
+    ts: int
+
+    def entry(self) -> tantivy.Document:
+        import tantivy
+
+        entry = tantivy.Document()
+        entry.add_unsigned("exchange", turn_number(self.session, self.number))
+        entry.add_unsigned("change", self.change)
+        _add_text(entry, self.text)
+        entry.add_unsigned("session", self.session)
+        entry.add_unsigned("folder", self.folder)
+        entry.add_integer("ts", self.ts)
+        return entry
+
+
+def _add_text(entry: tantivy.Document, text: str) -> str:
+    spaced, parts = index_text(text)
+    entry.add_text("text", spaced)
+    if parts:
+        entry.add_text("text", parts)
+    return spaced
+
+
+def _event_schema(builder: tantivy.SchemaBuilder) -> None:
+    builder.add_unsigned_field("id", fast=True)
+    # One field for all types: BM25 compares a text with the average length of its field, and a word's rarity is that
+    # in its field. Fields by type rank worse (first 55 instead of 63 of 100 known items).
+    builder.add_text_field("text", tokenizer_name=TOKENIZER, index_option="position")
+    for language in STEMMERS:
+        builder.add_text_field(stem_field(language), tokenizer_name=stem_field(language), index_option="freq")
+    for name in ("session", "source"):
+        builder.add_unsigned_field(name, indexed=True)
+    for name in ("turn", "type", "project"):
+        builder.add_unsigned_field(name, indexed=True, fast=True)
+    builder.add_integer_field("ts", fast=True)
+
+
+def _exchange_schema(builder: tantivy.SchemaBuilder) -> None:
+    builder.add_unsigned_field("exchange", indexed=True, fast=True)
+    builder.add_unsigned_field("change", fast=True)
+    builder.add_text_field("text", tokenizer_name=TOKENIZER, index_option="position")
+    for name in ("session", "folder"):
+        builder.add_unsigned_field(name, indexed=True)
+    builder.add_integer_field("ts", fast=True)
+
+
+# Change the version with the schema, the tokenizer or what is fed: an index of another version is rebuilt.
+EVENTS = Kind("events", 4, 1, _event_schema, heap_bytes=100_000_000, threads=2)
+# Exchanges are an index of their own: BM25 compares a text with the average length of all documents.
+# Their folder has the name from when turns were indexed, so that the index of an older version is replaced.
+EXCHANGES = Kind("turns", 5, 4, _exchange_schema, heap_bytes=32_000_000, threads=1)

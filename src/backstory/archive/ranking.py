@@ -1,0 +1,213 @@
+"""Ranking: the weights of the evidence for an event, and how they add up to one score. The same for every engine.
+
+An engine gives the candidates of a question with their BM25 scores, over all event types, and the scores of matching
+session titles. Tool calls and titles are evidence for their session even where they are not returned themselves.
+
+The weights come from known items over held-out transcripts, where the answer is quoted nowhere verbatim. The share of
+questions whose session is first: plain BM25 .56, tool output at 0.4 .63, five events of a session instead of one .66,
+stems .68, turn and title .68 (and 2 points more among the first ten). `make eval` measures each part.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from msgspec import Struct
+
+from ..model import EventType
+
+_HOUR_MS = 3_600_000
+
+
+class Weights(Struct, frozen=True, kw_only=True):
+    types: Mapping[EventType, float]
+    output_in_errors: float
+    """Of tool responses, where the question is an error message: there they are the answer, elsewhere they mostly quote
+    words (listings, logs)."""
+    following: float
+    """Of a session's second best event relative to its best, of the third relative to the second, and so on."""
+    events: int
+    """The events of a session, or of a turn, that count."""
+    turn: float
+    title: float
+    repeated: float
+    """For each further hit of the same session: it lets other sessions onto the page."""
+    stem: float
+    """Of a word that matches by its stem only; an exact match has both."""
+    adjacent: float
+    """Of two words of the question that stand side by side in the text, too."""
+    part: float
+    """Of a part of a path or an identifier; the whole counts 1."""
+    number: float
+    """Of a number in an error message: it is seldom the same twice."""
+    project: float
+    """Factor for the project that the question names; `here` for the one the caller works in."""
+    here: float
+    period: float
+    """Factor for the time that the question names ("yesterday", "last week")."""
+    recent: tuple[tuple[int, float], ...]
+    """Factors by age in hours. Steps, so that events of about the same age with equal evidence tie exactly."""
+
+
+WEIGHTS = Weights(
+    types={
+        EventType.USER_INPUT: 1.2,
+        EventType.ASSISTANT_RESPONSE: 1.0,
+        EventType.REASONING: 1.0,
+        EventType.TOOL_CALL: 1.0,
+        EventType.TOOL_RESPONSE: 0.4,
+        EventType.COMPACTION: 0.6,
+        EventType.SYSTEM: 0.3,
+        EventType.RUNTIME: 0.3,
+        EventType.UNKNOWN: 0.0,
+    },
+    output_in_errors=1.0,
+    following=0.5,
+    events=5,
+    turn=0.3,
+    title=0.2,
+    repeated=0.75,
+    stem=0.3,
+    adjacent=0.5,
+    part=0.5,
+    number=0.3,
+    project=1.3,
+    here=1.1,
+    period=1.5,
+    recent=((24, 1.06), (24 * 7, 1.04), (24 * 30, 1.02)),
+)
+
+
+class Candidate(Struct, frozen=True, kw_only=True):
+    """An event that matches the question."""
+
+    id: int
+    score: float
+    """BM25, as the engine computes it; 0 for an event that stands for the title of its session."""
+    type: EventType
+    session: int
+    turn: int
+    """The number of the turn, unique over all sessions."""
+    project: int
+    ts: int
+
+
+class Context(Struct, frozen=True, kw_only=True):
+    """What is known of the question and of the one who asks, beside its words."""
+
+    now: int
+    is_error: bool = False
+    period: tuple[int, int] | None = None
+    projects: Collection[int] = ()
+    """The projects that the question names."""
+    here: Collection[int] = ()
+
+
+class Evidence(Struct, frozen=True, kw_only=True):
+    """The parts of a score, before it is divided by the bound of the question."""
+
+    event: float
+    session: float
+    turn: float
+    title: float
+    factor: float
+    """Of project, time and age."""
+    repeated: float
+    """Below 1 for a further hit of the same session."""
+
+
+class Ranked(Struct, frozen=True):
+    candidate: Candidate
+    score: float
+    evidence: Evidence
+
+
+def rank(
+    candidates: Sequence[Candidate],
+    titles: Mapping[int, float],
+    returned: Collection[EventType],
+    context: Context,
+    *,
+    spread: bool,
+    weights: Weights | None = None,
+) -> list[Ranked]:
+    """The candidates of the returned types, best first, equals in the order they came in.
+
+    `spread` lets other sessions come between the hits of one; it makes no sense within a session.
+    """
+    weights = weights or WEIGHTS
+    sessions: dict[int, list[tuple[float, Candidate]]] = defaultdict(list)
+    for candidate in candidates:
+        sessions[candidate.session].append((candidate.score * _weight(candidate.type, context, weights), candidate))
+    ranked = []
+    for session, events in sessions.items():
+        events.sort(key=lambda pair: -pair[0])
+        ranked += _rank_session(events, titles.get(session, 0.0), returned, context, spread, weights)
+    ranked.sort(key=lambda hit: -hit.score)
+    return ranked
+
+
+def _rank_session(
+    events: Sequence[tuple[float, Candidate]],
+    title: float,
+    returned: Collection[EventType],
+    context: Context,
+    spread: bool,
+    weights: Weights,
+) -> Iterable[Ranked]:
+    """The best returned event has all the evidence of its session, the others as much less as they match less."""
+    hits = [(own, candidate) for own, candidate in events if candidate.type in returned]
+    if not hits:
+        return
+    turns: dict[int, list[float]] = defaultdict(list)
+    for own, candidate in events:
+        turns[candidate.turn].append(own)
+    session = _sum([own for own, _ in events], weights)
+    turn = weights.turn * max(_sum(scores, weights) for scores in turns.values())
+    total = session + turn + weights.title * title
+    best = hits[0][0]
+    for place, (own, candidate) in enumerate(hits):
+        factor = _factor(candidate, context, weights)
+        repeated = weights.repeated**place if spread else 1.0
+        share = own / best if best else 1.0
+        evidence = Evidence(
+            event=own,
+            session=session - events[0][0],
+            turn=turn,
+            title=weights.title * title,
+            factor=factor,
+            repeated=repeated,
+        )
+        yield Ranked(candidate, total * share * factor * repeated, evidence)
+
+
+def bound(best: float, titles: float, weights: Weights | None = None) -> float:
+    """The highest score that a question can reach, given the highest BM25 score of an event and of a title."""
+    weights = weights or WEIGHTS
+    top = max(*weights.types.values(), weights.output_in_errors) * best
+    factor = weights.project * weights.here * weights.period * weights.recent[0][1]
+    return (_sum([top] * weights.events, weights) * (1 + weights.turn) + weights.title * titles) * factor
+
+
+def _sum(scores: Iterable[float], weights: Weights) -> float:
+    best = sorted(scores, reverse=True)[: weights.events]
+    return sum(score * weights.following**place for place, score in enumerate(best))
+
+
+def _weight(kind: EventType, context: Context, weights: Weights) -> float:
+    if context.is_error and kind is EventType.TOOL_RESPONSE:
+        return weights.output_in_errors
+    return weights.types[kind]
+
+
+def _factor(candidate: Candidate, context: Context, weights: Weights) -> float:
+    factor = 1.0
+    if candidate.project in context.projects:
+        factor *= weights.project
+    if candidate.project in context.here:
+        factor *= weights.here
+    if context.period is not None and context.period[0] <= candidate.ts < context.period[1]:
+        factor *= weights.period
+    age = context.now - candidate.ts
+    return factor * next((share for hours, share in weights.recent if 0 <= age < hours * _HOUR_MS), 1.0)
