@@ -337,14 +337,3 @@ def _code(error: sqlite3.Error) -> int:
 
 def _casefold(text: str | None) -> str | None:
     return None if text is None else text.casefold()
-
-
-def _statements(script: str) -> Iterator[str]:
-    """The statements of a script; `executescript` would end the transaction."""
-    statement = ""
-    for part in script.split(";"):
-        statement += f"{part};"
-        if sqlite3.complete_statement(statement):
-            if statement.strip(" \n;"):
-                yield statement
-            statement = ""

@@ -140,7 +140,7 @@ def rank(
     sessions: dict[int, list[tuple[float, Candidate]]] = defaultdict(list)
     for candidate in candidates:
         sessions[candidate.session].append((candidate.score * _weight(candidate.type, context, weights), candidate))
-    ranked = []
+    ranked: list[Ranked] = []
     for session, events in sessions.items():
         events.sort(key=lambda pair: -pair[0])
         ranked += _rank_session(events, titles.get(session, 0.0), returned, context, spread, weights)
