@@ -11,7 +11,7 @@ from backstory.archive.base import Archive, ExchangesRequest, SearchRequest
 from backstory.archive.spans import TraceQuery
 from backstory.ingest.pipeline import Ingest
 from backstory.model import SEARCHABLE_TYPES, EventType, digest
-from backstory.sources.base import About, Event, Item, Lookup, Parser, Transcript, TurnEnd, Usage
+from backstory.sources.base import About, Event, Item, Lookup, Parser, Source, Transcript, TurnEnd, Usage
 
 START = 1_780_000_000_000
 _KINDS = {
@@ -29,7 +29,7 @@ def uid(id: str) -> bytes:
     return digest("record", id)
 
 
-class Rewriting:
+class Rewriting(Source):
     """Keeps a session in one JSON file, a list of records, and writes it anew whenever something changes."""
 
     name = "claude-code"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -9,14 +10,18 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from backstory.archive.base import EventRow, SearchRequest
+from backstory.archive.base import EventRow, FileRow, SearchRequest
 from backstory.ingest.pipeline import SyncReport
+from backstory.ingest.reading import Reading
+from backstory.ingest.scan import Changed, changed_files, named
 from backstory.library import Library
 from backstory.model import DEFAULT_TYPES, EventType, session_id
-from backstory.sources import opencode
+from backstory.sources import load_sources, opencode
+from backstory.sources.base import Event
 from tests.ingest.opencode_writer import OpenCode
 
 _PATIENCE = 30
@@ -359,3 +364,34 @@ class TestLive:
         finally:
             stop.set()
             watcher.join()
+
+
+class TestRewrittenFiles:
+    """Documents that are written anew with each message."""
+
+    def test_records_that_did_not_change_give_their_prompts_alone(self, tmp_path: Path) -> None:
+        """A prompt shows where the rest belongs; the events of unchanged records are not compared again."""
+        path = tmp_path / "one.json"
+        (source,) = load_sources(["continue"])
+        history = [_entry("user", "hello"), _entry("assistant", "hi"), _entry("user", "and?")]
+        known: dict[str, FileRow] = {}
+
+        def read() -> list[str]:
+            path.write_text(json.dumps({"sessionId": "one", "history": history}))
+            (change,) = changed_files(source, named(source, [path]), known)
+            assert isinstance(change, Changed)
+            reading = Reading(change, lambda session: frozenset())
+            items = [item for step in reading.steps() for item in step]
+            row = reading.checkpoint(finished=True)
+            known[row.path] = row
+            return [item.text for item in items if isinstance(item, Event)]
+
+        assert read() == ["hello", "hi", "and?"]
+        history.append(_entry("assistant", "more"))
+        assert read() == ["hello", "and?", "more"]
+        history[1] = _entry("assistant", "hi again")
+        assert read() == ["hello", "hi again", "and?"]
+
+
+def _entry(role: str, text: str) -> dict[str, Any]:
+    return {"message": {"role": role, "content": text}}

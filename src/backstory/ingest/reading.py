@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 
 from ..archive.base import FileRow
-from ..sources.base import Item, Lookup, Parser, Stored
+from ..model import digest
+from ..sources.base import Event, Item, Lookup, Parser, Stored, Usage
 from .families import Standing
 from .lines import BrokenLine, decode_line, lines
 from .scan import Changed, is_append, open_transcript, prefix_digest, stored_path
@@ -17,6 +18,8 @@ from .unknown import Kinds
 _ITEMS_PER_STEP = 1_000
 # Rows may be committed a moment after the time that they bear.
 _OVERLAP_MS = 2_000
+_MARKS = "records"
+_MARK_CHARS = 12
 
 
 class Reading:
@@ -35,6 +38,8 @@ class Reading:
         self._incremental = False
         self.interrupted = False
         """Reading stopped for a reason that may pass: what is left is read when it has."""
+        self._marks: list[str] = []
+        """What the records of a transcript that is rewritten were, by a short digest of each."""
         self._compressed = change.path.suffix == ".zst"
         self.standing = Standing.of(change.transcript)
         """What is kept with the state of the parser."""
@@ -84,6 +89,8 @@ class Reading:
         if self._parser is not None:
             state = self._parser.state() if self._incremental else None
             row.state = self._unknown.keep(self.standing.join(state))
+            if self._marks and not self.errors:
+                row.state[_MARKS] = "".join(self._marks)
         if not self._compressed and row.offset:
             try:
                 with open_transcript(self.change.path) as stream:
@@ -134,15 +141,26 @@ class Reading:
         return parser
 
     def _all_records(self, records: Iterable[Any]) -> Iterator[list[Item]]:
+        """Of a record that is as it was when it was last read, only the prompt, which shows where the others belong,
+        and the tokens, which may be in another record."""
         parser = self._parser = self.change.source.parser(self.change.transcript, None, self._lookup)
+        known, marks = self._known_marks(), list[str]()
         step: list[Item] = []
-        for record in records:
-            step += self._parse(parser, record)
+        for number, record in enumerate(records):
+            items = self._parse(parser, record)
+            if self.change.store is None:
+                marks.append(digest(str(number), msgspec.json.encode(record).decode()).hex()[:_MARK_CHARS])
+            step += filter(_shows_place, items) if marks and marks[-1] in known else items
             if len(step) >= _ITEMS_PER_STEP:
                 yield step
                 step = []
+        self._marks = marks
         step += parser.finish()
         yield step
+
+    def _known_marks(self) -> frozenset[str]:
+        kept = ((self.change.before.state if self.change.before else None) or {}).get(_MARKS, "")
+        return frozenset(kept[start : start + _MARK_CHARS] for start in range(0, len(kept), _MARK_CHARS))
 
     def _decode(self, line: bytes) -> list[Any]:
         try:
@@ -165,3 +183,7 @@ class Reading:
         self.errors += 1
         self._row.errors += 1
         self._row.last_error = message[:500]
+
+
+def _shows_place(item: Item) -> bool:
+    return isinstance(item, Usage) or (isinstance(item, Event) and item.starts_turn)
