@@ -17,4 +17,11 @@ def open_archive(home: str | os.PathLike[str] | None = None) -> Library:
     """The archive below `home` (by default `BACKSTORY_HOME` or `~/.backstory`), made when it is not there yet."""
     from .library import Library
 
-    return Library(None if home is None else Path(home))
+    return Library(None if home is None else Path(home), here=_here())
+
+
+def _here() -> Path | None:
+    try:
+        return Path.cwd()
+    except OSError:  # it was deleted
+        return None

@@ -60,7 +60,8 @@ class Location(Struct, frozen=True, kw_only=True):
 
 
 class Library:
-    """`home` is Backstory's own folder; agents' folders are found under `agents_home` and their own variables."""
+    """`home` is Backstory's own folder; agents' folders are found under `agents_home` and their own variables. Search
+    prefers the project that the folder `here` belongs to a little."""
 
     def __init__(
         self,
@@ -68,11 +69,13 @@ class Library:
         *,
         agents_home: Path | None = None,
         environ: Mapping[str, str] = os.environ,
+        here: Path | None = None,
     ) -> None:
         self.home = make_private_folder(home if home is not None else home_folder(environ))
         self.settings: Settings = load_settings(self.home, environ)
         self.agents_home = agents_home or Path.home()
         self._environ = environ
+        self._here = here
         self._toolsets: dict[tuple[str, str], Toolset] = {}
         self._watching_since = -math.inf
 
@@ -355,12 +358,13 @@ class Library:
 
     # The history tools, without the schemas of any
 
-    def search(self, query: str, **options: Any) -> dict[str, Any]:
+    def search(self, query: str, *, explain: bool = False, **options: Any) -> dict[str, Any]:
         """The answer of `search_sessions`, with matching capsules beside it: `source="capsules"` gives only those.
 
-        Filters that capsules do not have (a session, event types, a project, another source) leave them out.
+        Filters that capsules do not have (a session, event types, a project, another source) leave them out. `explain`
+        adds to the data how the words were read, and for each hit the words and the evidence that made its score.
         """
-        answer = self._history.search_sessions({"query": query, **options}).data
+        answer = self._history.search_sessions({"query": query, **options}, explain=explain).data
         if "error" not in answer:
             if options.get("source") == _CAPSULES:
                 answer["warnings"] = []  # all of them are about sessions
@@ -435,7 +439,7 @@ class Library:
     def _history(self) -> History:
         from .toolsets.history.service import History
 
-        return History(self.archive, self.settings, self._capsules_of)
+        return History(self.archive, self.settings, self._capsules_of, here=self._here)
 
     def close(self) -> None:
         if "archive" in self.__dict__:

@@ -9,12 +9,14 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import tantivy
 
 from backstory.archive import open_engine
 from backstory.archive.base import ArchiveError
 from backstory.archive.local import documents
 from backstory.archive.local.database import MIGRATIONS
 from backstory.library import Library
+from backstory.model import DEFAULT_TYPES, EVENT_TYPES
 from tests.transcripts import Transcript
 
 
@@ -69,6 +71,25 @@ class TestIndexVersions:
         new = {path.name for path in (tmp_path / "b" / "index" / "events").iterdir()}
         assert new & old == {"current"}
 
+    def test_before_one_field(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The index of the version with a field for each group of types is searched until it is rebuilt."""
+        home = tmp_path / "home"
+        Transcript("one").prompt("find the needle").call("Bash", {"command": "needle"}, "").answer("a needle").write(
+            home
+        )
+        with monkeypatch.context() as former:
+            kind = msgspec.structs.replace(documents.EVENTS, version=3, build_schema=_former_schema)
+            former.setattr("backstory.archive.local.archive.EVENTS", kind)
+            former.setattr(documents.EventDocument, "entry", _former_entry)
+            with Library(tmp_path / "b", agents_home=home, environ={}) as library:
+                library.sync()
+        with Library(tmp_path / "b", agents_home=home, environ={}) as library:
+            assert len(library.search("needles find needle")["data"]["results"]) == 2
+            assert len(library.search("needle", event_types=["tool_call"])["data"]["results"]) == 1
+            library.sync()
+            assert len(library.search("needles find needle")["data"]["results"]) == 2
+            assert library.archive.sync_state().index_behind is False
+
     def test_a_reader_follows_a_swap(self, tmp_path: Path) -> None:
         home = tmp_path / "home"
         Transcript("one").prompt("needle").write(home)
@@ -81,3 +102,22 @@ class TestIndexVersions:
                 other.sync()
             assert reader.search("needle")["data"]["results"]
             assert reader.search("haystack")["data"]["results"]
+
+
+def _former_schema(builder: tantivy.SchemaBuilder) -> None:
+    builder.add_unsigned_field("id", fast=True)
+    for name in documents.FORMER_FIELDS:
+        builder.add_text_field(name, tokenizer_name="words", index_option="position")
+    for name in ("session", "turn", "type", "project", "source"):
+        builder.add_unsigned_field(name, indexed=True)
+    builder.add_integer_field("ts", fast=True)
+
+
+def _former_entry(document: documents.EventDocument) -> tantivy.Document:
+    entry = tantivy.Document()
+    entry.add_text("text" if EVENT_TYPES[document.type] in DEFAULT_TYPES else "rest", document.text)
+    entry.add_unsigned("turn", documents.turn_number(document.session, document.turn))
+    for name in ("id", "session", "type", "project", "source"):
+        entry.add_unsigned(name, getattr(document, name))
+    entry.add_integer("ts", document.ts)
+    return entry

@@ -6,7 +6,7 @@ all. `archive/local` is SQLite and tantivy; `tests/archive/test_conformance.py` 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Literal, Protocol, overload
 
@@ -66,6 +66,8 @@ class SearchRequest(Struct, frozen=True, kw_only=True):
     source: str | None = None
     since: int | None = None
     until: int | None = None
+    explain: bool = False
+    """Fill `Hit.matched`."""
     here: str | None = None
     """The folder that the caller works in: its project is preferred a little."""
     deadline: float | None = None
@@ -90,6 +92,8 @@ class Hit(Struct, kw_only=True):
     session: SessionRow
     evidence: Evidence
     """The parts of the score."""
+    matched: Mapping[str, list[str]] = {}
+    """The words of the query that it matches, by field: `text`, `stem` or `title`."""
 
 
 class Found(Struct, kw_only=True):

@@ -182,11 +182,17 @@ def _rank_session(
         yield Ranked(candidate, total * share * factor * repeated, evidence)
 
 
-def bound(best: float, titles: float, weights: Weights | None = None) -> float:
+def bound(best: float, titles: float, context: Context, weights: Weights | None = None) -> float:
     """The highest score that a question can reach, given the highest BM25 score of an event and of a title."""
     weights = weights or WEIGHTS
-    top = max(*weights.types.values(), weights.output_in_errors) * best
-    factor = weights.project * weights.here * weights.period * weights.recent[0][1]
+    top = max(_weight(kind, context, weights) for kind in EventType) * best
+    factor = weights.recent[0][1]
+    for applies, share in (
+        (context.projects, weights.project),
+        (context.here, weights.here),
+        (context.period, weights.period),
+    ):
+        factor *= share if applies else 1.0
     return (_sum([top] * weights.events, weights) * (1 + weights.turn) + weights.title * titles) * factor
 
 

@@ -17,7 +17,7 @@ from msgspec import Struct
 from ...model import EVENT_TYPES
 from .. import ranking
 from ..base import DeadlineExceeded, Term
-from ..query import Clause, Query
+from ..query import Clause, Query, index_text
 from ..question import Hints
 from ..ranking import Candidate
 from ..stopwords import STOP_WORDS
@@ -132,6 +132,26 @@ class Question:
             )
             for match, turn, kind, project in zip(matches, *columns, strict=True)
         ]
+
+    def matched(self, text: str, title: str) -> dict[str, list[str]]:
+        """The words of the query that a text and a title have, by field."""
+        words = [word for term in self.terms for word in (term.word, *term.read_as)]
+        split = analyzer()
+        tokens, named = (set(split.analyze(" ".join(index_text(part)))) for part in (text, title))
+        stems = {
+            field: set(_stemmer(field.removeprefix("stem_")).analyze(text))
+            for word in words
+            for field, _ in self._stems(word)
+        }
+        return {
+            "text": [word for word in words if word in tokens],
+            "stem": [
+                word
+                for word in words
+                if word not in tokens and any(stem in stems[field] for field, stem in self._stems(word))
+            ],
+            "title": [word for word in words if word in named],
+        }
 
     def _term(self, token: str) -> Term:
         documents = max(self._documents(field, token) for field in self._fields)

@@ -131,8 +131,11 @@ class Searching(Reading):
             )
             spread = request.session is None
             ranked = ranking.rank(candidates, titles, frozenset(request.types), context, spread=spread)
-            bound = ranking.bound(question.bound, max(titles.values(), default=0.0))
+            bound = ranking.bound(question.bound, max(titles.values(), default=0.0), context)
             hits, more = self._page(db, ranked, request.limit, bound, fold=spread)
+            if request.explain:
+                for hit in hits:
+                    hit.matched = question.matched(hit.event.text, hit.session.title)
         return Found(query=query, hits=hits, more=more or is_cut, documents=documents, terms=question.terms)
 
     def _context(self, db: sqlite3.Connection, request: SearchRequest, query: Query) -> _Context:
@@ -306,10 +309,11 @@ def _named(projects: Iterable[_Project], query: Query) -> set[int]:
 
 
 def _around(projects: Iterable[_Project], here: str | None) -> set[int]:
-    """The projects that a folder belongs to."""
+    """The project that a folder belongs to: of several the innermost."""
     if here is None:
         return set()
-    return {project.id for project in projects if PurePath(here).is_relative_to(project.path)}
+    holding = [project for project in projects if PurePath(here).is_relative_to(project.path)]
+    return {max(holding, key=lambda project: len(project.path)).id} if holding else set()
 
 
 def _title_candidates(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -72,6 +72,7 @@ _HITS_PER_SESSION = 3
 @source_option
 @since_option
 @until_option
+@click.option("--explain", is_flag=True, help="Show the words and the evidence that made each score.")
 @json_option
 def search(
     words: tuple[str, ...],
@@ -82,6 +83,7 @@ def search(
     source: str | None,
     since: int | None,
     until: int | None,
+    explain: bool,
     as_json: bool,
 ) -> int:
     """Find what was said or done, in any session of any agent, and in capsules.
@@ -108,9 +110,9 @@ def search(
     }
     given = {name: value for name, value in options.items() if value is not None}
     phrases, plain = " ".join(map(_as_phrase, words)), " ".join(words)
-    answer = library.search(phrases, **given)
+    answer = library.search(phrases, explain=explain, **given)
     if phrases != plain and _is_empty(answer):
-        answer = library.search(plain, **given)
+        answer = library.search(plain, explain=explain, **given)
         if not _is_empty(answer):
             answer["warnings"].append("Nothing has the exact phrase; these results have its words.")
     if as_json:
@@ -205,8 +207,10 @@ def _show_hits(library: Library, answer: dict[str, Any]) -> None:
     warn(answer["warnings"])
     if not data["results"]:
         hint("No matches. Try fewer or other words, or --type tool_call to look into commands.")
+        _explain_words(data.get("explanation"))
         return
     console = stdout_console()
+    explained = {hit["id"]: hit for hit in data["explanation"]["hits"]} if "explanation" in data else {}
     for number, hits in enumerate(_by_session(_without_repeats(data["results"])), 1):
         session = hits[0]["session"]
         headline(console, session["title"], number=number)
@@ -216,13 +220,37 @@ def _show_hits(library: Library, answer: dict[str, Any]) -> None:
             put(console, speaker(event["type"]), "  ", *highlight(hit["snippet"]["text"], query), indent=4)
             also = f"the same text in {plural(hit['repeats'], 'more hit')}" if hit["repeats"] else None
             put_facts(console, handle(hit["turn"]["id"]), moment(event["timestamp"]), event["id"], also, indent=4)
+            if explained:
+                put_facts(console, *_explain_hit(hit["score"], explained[hit["id"]]), indent=4)
         if len(hits) > _HITS_PER_SESSION:
             more = f"{len(hits) - _HITS_PER_SESSION} more in this session: --within {handle(session['id'])}"
             put_facts(console, more, indent=4)
         _put_resume(console, library, session, indent=4)
         console.print()
+    _explain_words(data.get("explanation"))
     more_hits = f" · more: -n {min(50, data['limit'] * 2)}" if data["truncated"] and data["limit"] < 50 else ""
     hint(f"{answer['performance']['elapsed_ms']} ms{more_hits} · read one: backstory open {data['results'][0]['id']}")
+
+
+def _explain_hit(score: float, hit: dict[str, Any]) -> Iterator[str]:
+    """The words and the evidence behind a score."""
+    for field, words in hit["matched"].items():
+        if words:
+            yield f"{field}: {', '.join(words)}"
+    parts = " + ".join(f"{name} {hit[name]:.1f}" for name in ("event", "session", "turn", "title") if hit[name])
+    factors = "".join(f" × {hit[name]:.2f}" for name in ("factor", "repeated") if hit[name] != 1)
+    yield f"score {score:.3f} from ({parts}){factors}"
+
+
+def _explain_words(explanation: dict[str, Any] | None) -> None:
+    if explanation is None:
+        return
+    console = stdout_console()
+    put(console, f"Searched {plural(explanation['searched_events'], 'event')} for:")
+    for word in explanation["words"]:
+        known = f"in {plural(word['events'], 'event')}" if word["events"] else "in no event"
+        instead = f"read as {', '.join(word['read_as'])}" if word["read_as"] else None
+        put_facts(console, word["word"], known, instead, indent=2)
 
 
 def _show_sessions(library: Library, answer: dict[str, Any]) -> None:

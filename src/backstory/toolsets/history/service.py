@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Protocol, TypeVar
 
 from msgspec import UNSET, UnsetType
@@ -25,6 +26,7 @@ from .types import (
     CapsuleLink,
     EventRefs,
     EventView,
+    ExplainedData,
     Links,
     ListingData,
     Page,
@@ -57,14 +59,23 @@ MANY_TURNS = 100
 class History:
     """Answers from an archive. Takes raw arguments, never raises."""
 
-    def __init__(self, archive: Archive, settings: Settings, capsules_of: CapsulesOf = lambda _: ()) -> None:
+    def __init__(
+        self,
+        archive: Archive,
+        settings: Settings,
+        capsules_of: CapsulesOf = lambda _: (),
+        *,
+        here: Path | None = None,
+    ) -> None:
         self._archive = archive
+        self._here = here
         self._capsules_of = capsules_of
         self._views = Views(settings.redact)
         self._handle = partial(handle, mode=settings.redact)
 
-    def search_sessions(self, arguments: Arguments) -> Reply:
-        return self._handle("search_sessions", arguments, 750, self._search)
+    def search_sessions(self, arguments: Arguments, *, explain: bool = False) -> Reply:
+        """`explain` adds an explanation to the data, which the contract does not have."""
+        return self._handle("search_sessions", arguments, 750, partial(self._search, explain=explain))
 
     def list_sessions(self, arguments: Arguments) -> Reply:
         return self._handle("list_sessions", arguments, 300, self._list)
@@ -82,7 +93,7 @@ class History:
 
     # search_sessions
 
-    def _search(self, call: Call) -> Reply:
+    def _search(self, call: Call, *, explain: bool) -> Reply:
         question = read_search(call)
         self._warn(call, searching=True)
         scope = question.scope
@@ -97,6 +108,8 @@ class History:
                 source=question.source,
                 since=question.since,
                 until=question.until,
+                here=None if self._here is None else str(self._here),
+                explain=explain,
                 deadline=call.deadline(SEARCH_SECONDS),
             )
         )
@@ -108,6 +121,10 @@ class History:
         if not hits:
             self._warn_of_source(call, question.source)
         call.check_deadline()
+        if explain:
+            explanation = self._views.explanation(found)
+            data = ExplainedData(len(hits), question.n_hits, found.more, hits, explanation)
+            return call.answer(question.request, data)
         return call.answer(question.request, SearchData(len(hits), question.n_hits, found.more, hits))
 
     # list_sessions

@@ -169,11 +169,45 @@ class SearchHit(Struct, frozen=True):
     open: HitIds
 
 
+class WordExplained(Struct, frozen=True):
+    """A word of the query: the events that have it, and the similar words that were taken where none has."""
+
+    word: str
+    events: int
+    read_as: tuple[str, ...]
+
+
+class HitExplained(Struct, frozen=True, kw_only=True):
+    """The words that a hit matches, by field, and the parts of its score: the sum of event, session, turn and title,
+    times the factors. The response divides it by the highest score that the query can reach."""
+
+    id: str
+    matched: dict[str, list[str]]
+    event: float
+    session: float
+    turn: float
+    title: float
+    factor: float
+    """For the project and time that the query names, the caller's project, and recent work."""
+    repeated: float
+    """Below 1 for a further hit of the same session."""
+
+
+class Explanation(Struct, frozen=True):
+    searched_events: int
+    words: list[WordExplained]
+    hits: list[HitExplained]
+
+
 class SearchData(Struct, frozen=True):
     result_count: int
     limit: int
     truncated: bool
     results: list[SearchHit]
+
+
+class ExplainedData(SearchData, frozen=True):
+    explanation: Explanation
 
 
 # list_sessions.

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import UNSET
 
-from ...archive.base import EventRow, Hit, SessionRow, TurnRow
+from ...archive.base import EventRow, Found, Hit, SessionRow, TurnRow
 from ...archive.query import Query
 from ...egress import Mode, egress
 from ...model import EventType, event_id, rfc3339, session_id, turn_id
@@ -20,7 +20,9 @@ from .types import (
     EventHeader,
     EventLine,
     Excerpt,
+    Explanation,
     HitEvent,
+    HitExplained,
     HitIds,
     HitSession,
     HitTurn,
@@ -38,6 +40,7 @@ from .types import (
     TurnLine,
     TurnName,
     TurnSummary,
+    WordExplained,
 )
 
 Heads = Mapping[bytes, Excerpt]
@@ -165,6 +168,23 @@ class Views:
             if uid is not None and head is not None
         }
         return dict(zip(given, heads(list(given.values()), self._egress), strict=True))
+
+    def explanation(self, found: Found) -> Explanation:
+        words = [WordExplained(term.word, term.documents, term.read_as) for term in found.terms]
+        hits = [
+            HitExplained(
+                id=event_id(hit.event.uid),
+                matched=dict(hit.matched),
+                event=hit.evidence.event,
+                session=hit.evidence.session,
+                turn=hit.evidence.turn,
+                title=hit.evidence.title,
+                factor=hit.evidence.factor,
+                repeated=hit.evidence.repeated,
+            )
+            for hit in found.hits
+        ]
+        return Explanation(found.documents, words, hits)
 
     def hits(self, hits: Sequence[Hit], query: Query) -> list[SearchHit]:
         titles = self._titles([hit.session for hit in hits])

@@ -1,0 +1,225 @@
+"""The order of plain cases: which session a question finds first."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from backstory.archive.base import Archive, Batch, EventRow, Hit, SearchRequest, SessionRow, TurnRow
+from backstory.model import DEFAULT_TYPES, EventType, digest
+
+PROMPT, ANSWER, CALL, OUTPUT = (
+    EventType.USER_INPUT,
+    EventType.ASSISTANT_RESPONSE,
+    EventType.TOOL_CALL,
+    EventType.TOOL_RESPONSE,
+)
+OLD = 1_700_000_000_000
+DAY = 86_400_000
+Said = tuple[EventType, str]
+Add = Callable[..., None]
+Ask = Callable[..., list[Hit]]
+
+
+@pytest.fixture
+def add(engine: Archive) -> Add:
+    """Adds a session of one turn."""
+
+    def add(name: str, *said: Said, title: str = "", cwd: str = "/home/ada/shop", ts: int = OLD, **about: str) -> None:
+        key = f"codex/{name}"
+        events = [
+            EventRow(
+                uid=digest(key, str(ordinal)),
+                session=key,
+                turn=1,
+                ordinal=ordinal,
+                type=kind,
+                ts=ts + ordinal,
+                text="" if kind is CALL else text,
+                tool="Bash" if kind is CALL else None,
+                arguments={"command": text} if kind is CALL else None,
+                cwd=cwd,
+            )
+            for ordinal, (kind, text) in enumerate(said, 1)
+        ]
+        session = SessionRow(
+            key=key,
+            source="codex",
+            title=title or name,
+            cwd=cwd,
+            started_at=ts,
+            updated_at=ts,
+            turn_count=1,
+            event_count=len(events),
+            **about,  # type: ignore[arg-type]
+        )
+        writer = engine.writer()
+        writer.recover()
+        turn = TurnRow(session=key, ordinal=1, event_count=len(events), started_at=ts)
+        writer.write(Batch(sessions=[session], turns=[turn], events=events))
+        writer.close()
+
+    return add
+
+
+@pytest.fixture
+def ask(engine: Archive) -> Ask:
+    def ask(query: str, **options: object) -> list[Hit]:
+        request = SearchRequest(query=query, **{"types": DEFAULT_TYPES, **options})  # type: ignore[arg-type]
+        return engine.search(request).hits
+
+    return ask
+
+
+def sessions(hits: list[Hit]) -> list[str]:
+    return list(dict.fromkeys(hit.session.key.removeprefix("codex/") for hit in hits))
+
+
+class TestTypes:
+    """What people and agents say weighs more than what tools print."""
+
+    def test_a_prompt_before_output_that_quotes_it(self, add: Add, ask: Ask) -> None:
+        add("asked", (PROMPT, "rotate the signing keys of the gateway"))
+        add("listed", (OUTPUT, "a1b2c3d rotate the signing keys of the gateway"))
+        assert sessions(ask("rotate signing keys gateway")) == ["asked", "listed"]
+
+    def test_an_error_message_is_found_in_output(self, add: Add, ask: Ask) -> None:
+        """Its numbers differ from run to run."""
+        add("failed", (PROMPT, "run it"), (OUTPUT, "ConnectionError: pool 17 timed out after 3000 ms (host db-2)"))
+        add("talked", (PROMPT, "what is a pool and how long is 4512 ms on a host"))
+        assert sessions(ask("ConnectionError: pool 4 timed out after 4512 ms (host db-9)"))[0] == "failed"
+
+    def test_calls_are_evidence(self, add: Add, ask: Ask) -> None:
+        """They are not returned, but bring up their session."""
+        add("mentioned", (PROMPT, "should we deploy the gateway"), (ANSWER, "not today"))
+        add("did", (PROMPT, "deploy the gateway"), (CALL, "kubectl rollout restart gateway deploy"), (ANSWER, "done"))
+        hits = ask("deploy gateway")
+        assert sessions(hits)[0] == "did"
+        assert all(hit.event.type in DEFAULT_TYPES for hit in hits)
+
+
+class TestSessions:
+    """A session that is about the question comes before one that mentions it."""
+
+    def test_several_events_add_up(self, add: Add, ask: Ask) -> None:
+        add("once", (PROMPT, "the retry budget"), (ANSWER, "changed the colour of the button instead"))
+        add("often", (PROMPT, "the retry budget"), (ANSWER, "the retry budget is spent"), (ANSWER, "retry budget set"))
+        assert sessions(ask("retry budget"))[0] == "often"
+
+    def test_title(self, add: Add, ask: Ask) -> None:
+        """Words that only the title has find the session, by its first prompt."""
+        add("named", (PROMPT, "please begin"), (ANSWER, "all right"), title="Migrate invoices to Postgres")
+        (hit,) = ask("invoices postgres")
+        assert (hit.session.key, hit.event.text) == ("codex/named", "please begin")
+
+    def test_a_title_does_not_pass_filters(self, add: Add, ask: Ask) -> None:
+        add("named", (PROMPT, "please begin"), title="Migrate invoices to Postgres", cwd="/home/ada/shop")
+        assert ask("invoices postgres", project="garden") == []
+        assert ask("invoices postgres", source="aider") == []
+        assert ask("invoices postgres", since=OLD + DAY) == []
+        assert ask("invoices postgres", types=(OUTPUT,)) == []
+        assert ask('"invoices postgres"') == []
+
+    def test_no_session_takes_the_whole_page(self, add: Add, ask: Ask) -> None:
+        add("loud", *[(ANSWER, f"the cache is stale again, attempt {n}") for n in range(30)])
+        add("quiet", (ANSWER, "somewhere the cache had something stale about it, in a long sentence"))
+        assert set(sessions(ask("cache stale", limit=10))) == {"loud", "quiet"}
+        assert len(ask("cache stale", limit=10, session="codex/loud")) == 10
+
+
+class TestRepetitions:
+    """The same text once."""
+
+    def test_in_a_subagent(self, add: Add, ask: Ask) -> None:
+        add("parent", (PROMPT, "audit it"), (ANSWER, "The audit found a race in the scheduler."))
+        add("child", (ANSWER, "The audit found  a race in the scheduler."), parent="codex/parent")
+        add("other", (ANSWER, "The audit found a race in the scheduler."))
+        assert len(ask("audit race scheduler")) == 2 + 1  # the prompt, the finding of the family, that of another one
+
+    def test_repeated_output(self, add: Add, ask: Ask) -> None:
+        add("looped", *[(OUTPUT, "waiting for the lock file")] * 5)
+        assert len(ask("lock file")) == 1
+        assert len(ask("lock file", session="codex/looped")) == 5
+
+    def test_more_is_exact(self, engine: Archive, add: Add) -> None:
+        """Repetitions that are left out are not more hits."""
+        add("looped", *[(OUTPUT, "waiting for the lock file")] * 5)
+        request = SearchRequest(query="lock file", types=DEFAULT_TYPES, limit=1)
+        assert not engine.search(request).more
+
+
+class TestWords:
+    """Words as people type them."""
+
+    @pytest.mark.parametrize(
+        ("query", "text"),
+        [
+            ("why did the migrations fail", "the migration failed because of a lock"),
+            ("caching of thumbnails", "we cached each thumbnail"),
+            ("warum wurden die Tabellen gelöscht", "die Tabelle wurde beim Aufräumen gelöscht"),
+            ("pourquoi les tables ont été supprimées", "la table a été supprimée par erreur"),
+            ("デプロイはなぜ失敗したのか", "デプロイが失敗した原因は権限です"),
+            ("kuberntes rollout", "the kubernetes rollout"),
+            ("recieve webhook", "receive a webhook"),
+        ],
+    )
+    def test_found_first(self, add: Add, ask: Ask, query: str, text: str) -> None:
+        """By stem, in other languages, and with one typing error."""
+        add("noise", (PROMPT, "why did we do this and what was that about, in the end, with all of them?"))
+        add("right", (ANSWER, text))
+        assert sessions(ask(query))[:1] == ["right"]
+
+    def test_exact_words_win(self, add: Add, ask: Ask) -> None:
+        add("stem", (ANSWER, "the parser parses things that were parsed"))
+        add("exact", (ANSWER, "the parser has a bug in parsing of things"))
+        assert sessions(ask("parsing"))[0] == "exact"
+
+    def test_all_words_before_some(self, add: Add, ask: Ask) -> None:
+        add("some", (ANSWER, "schema schema schema schema"))
+        add("all", (ANSWER, "a migration of the schema"))
+        assert sessions(ask("schema migration"))[0] == "all"
+
+
+class TestPreferences:
+    """Time, project and age decide between equals, and never bury a clear match."""
+
+    def test_time(self, add: Add, ask: Ask) -> None:
+        now = int(time.time() * 1000)
+        add("older", (PROMPT, "fix the login form"), ts=now - 40 * DAY)
+        add("newer", (PROMPT, "fix the login form"), ts=now - DAY)
+        add("clear", (PROMPT, "fix the checkout total"), ts=now - 40 * DAY)
+        assert sessions(ask("login form of yesterday"))[0] == "newer"
+        assert sessions(ask("login form"))[0] == "newer"
+        assert sessions(ask("checkout total of yesterday"))[0] == "clear"
+
+    def test_named_project(self, add: Add, ask: Ask) -> None:
+        add("api", (PROMPT, "fix the login form"), cwd="/home/ada/api")
+        add("web", (PROMPT, "fix the login form"), cwd="/home/ada/web", ts=OLD + 1)
+        assert sessions(ask("login form in the api repo"))[0] == "api"
+        assert sessions(ask("login form in the web repo"))[0] == "web"
+
+    def test_project_of_the_caller(self, add: Add, ask: Ask) -> None:
+        add("here", (PROMPT, "fix the login form"), cwd="/home/ada/api")
+        add("there", (PROMPT, "fix the login form"), cwd="/home/ada/web", ts=OLD + 1)
+        assert sessions(ask("login form"))[0] == "there"
+        assert sessions(ask("login form", here="/home/ada/api/src"))[0] == "here"
+
+
+class TestExplain:
+    """A search can say how it came to its scores."""
+
+    def test_words_and_evidence(self, engine: Archive, add: Add) -> None:
+        add("one", (PROMPT, "migrate the invoices"), (ANSWER, "invoices migrated"), title="Invoices")
+        found = engine.search(SearchRequest(query="invioces migration", types=DEFAULT_TYPES, explain=True))
+        assert [(term.word, term.documents, term.read_as) for term in found.terms] == [
+            ("invioces", 0, ("invoices",)),
+            ("migration", 0, ()),
+        ]
+        best = found.hits[0]
+        assert best.matched["text"] == ["invoices"]
+        assert best.matched["stem"] == ["migration"]
+        assert best.matched["title"] == ["invoices"]
+        assert best.evidence.event > 0
+        assert best.evidence.session > 0
