@@ -35,7 +35,13 @@ def install(program: Program, *, update: bool = False) -> None:
         if not _node().exists():
             (FOLDER / "node").mkdir(exist_ok=True)
             _npm(FOLDER / "node", _NODE)
-        _npm(folder, *(f"{name}@latest" for name in names.split()))
+        main, *others = names.split()
+        try:
+            _npm(folder, f"{main}@latest", *others)
+        except NotInstalled:
+            if not program.older:
+                raise
+            _npm(folder, f"{main}@{program.older}", *others)
     else:
         python = shutil.which("python3.12") or sys.executable
         if not (folder / "bin/python").exists():

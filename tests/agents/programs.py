@@ -13,8 +13,8 @@ _OPENAI_KEY = "tests"
 
 @dataclass(frozen=True)
 class Program:
-    """An agent as a package. In configurations, `<url>` stands for the address of the model service and `<home>` for the
-    home of the agent; `PROMPT` in a command is a prompt."""
+    """An agent as a package. In configurations, `<url>` stands for the address of the model service and `<home>` for
+    the home of the agent; `PROMPT` in a command is a prompt."""
 
     source: str
     package: str
@@ -28,6 +28,8 @@ class Program:
     files: Mapping[str, str] = field(default_factory=dict)
     prepare: tuple[str, ...] = ()
     """A command that configures it."""
+    older: str = ""
+    """A version to take where the newest one cannot be installed."""
     lacks: Mapping[str, str] = field(default_factory=dict)
     """What it does not record, with the reason."""
     seconds: float = 180
@@ -239,6 +241,7 @@ models:
         ("--provider", "tests", "--model", MODEL, "--continue", "-p", PROMPT),
         environ={"PI_OFFLINE": "1", "PI_TELEMETRY": "0", "PI_SKIP_VERSION_CHECK": "1"},
         files={".pi/agent/models.json": _MODELS_OF_PI},
+        older="0.87.1",
     ),
     Program(
         "grok-build",
@@ -302,6 +305,7 @@ enabled = false
         ("--model", f"tests/{MODEL}", "--smol", f"tests/{MODEL}", "--continue", "-p", PROMPT),
         environ={"PI_OFFLINE": "1"},
         files={".omp/agent/models.yml": _MODELS_OF_PI},
+        older="18.2.3",
     ),
     Program(
         "openclaw",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 PROMPTS = {
@@ -26,15 +27,15 @@ _NOTE_TEXT = "a note of the scripted model\n"
 _PATCH = f"*** Begin Patch\n*** Add File: {NOTE}\n+{_NOTE_TEXT}*** End Patch\n"
 _TASK = re.compile(r"\bTASK-(\d)\b")
 # The names that agents give to their tools, the preferred one first.
-_SHELLS = (
-    """bash shell shell_command local_shell exec_command run_shell_command run_commands execute_command execute_bash
+_SHELLS = """
+    bash shell shell_command local_shell exec_command run_shell_command run_commands execute_command execute_bash
     terminal run_terminal_cmd run_terminal_command run_command launch-process command developer__shell execute exec
-    process""".split()
-)
-_WRITERS = (
-    """write write_file writefile write_to_file create create_file save-file save apply_patch str_replace_editor
-    str_replace_based_edit_tool file_editor editor developer__text_editor text_editor edit edit_file""".split()
-)
+    process
+    """.split()
+_WRITERS = """
+    write write_file writefile write_to_file create create_file save-file save apply_patch str_replace_editor
+    str_replace_based_edit_tool file_editor editor developer__text_editor text_editor edit edit_file
+    """.split()
 # Given in a call although the schema does not require them.
 _USEFUL = {"command", "cmd", "commands", "content", "file_text", "path", "file_path", "filepath", "description"}
 
@@ -109,8 +110,10 @@ def _choose(request: Request, cwd: str) -> Answer:
     if not prompts or not request.tools:
         return Answer(text=TITLE)
     at, task = prompts[-1]
+    if any(said.by == "assistant" and answer_of(task) in said.text for said in request.said):
+        return Answer(text=TITLE)  # a request about the conversation, such as for a summary
     after = [said.by for said in request.said[at:]]
-    done = sum(1 for before, now in zip(after, after[1:], strict=False) if now == "call" and before != "call")
+    done = sum(1 for before, now in pairwise(after) if now == "call" and before != "call")
     if done < len(STEPS[task]) and (call := _call(request.tools, STEPS[task][done], cwd)):
         return Answer(task, f"THOUGHT-{task} A tool is needed.", f"Working on TASK-{task}, step {done + 1}.", [call])
     return Answer(task, f"THOUGHT-{task} The tools have answered.", answer_of(task))

@@ -104,7 +104,10 @@ class Run:
         usage = [row for turn in self.turns for row in turn.usage]
         have = sum(row.input_tokens for row in usage), sum(row.output_tokens for row in usage)
         totals = {
-            (sum(each["fresh"] + each["cached"] for each in some), sum(each["output"] + each["thinking"] for each in some))
+            (
+                sum(each["fresh"] + each["cached"] for each in some),
+                sum(each["output"] + each["thinking"] for each in some),
+            )
             for some in (answers, [each for each in answers if each["task"]])
         }
         return "" if have in totals else f"{have} instead of {sorted(totals)}"

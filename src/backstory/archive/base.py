@@ -62,7 +62,7 @@ class SearchRequest(Struct, frozen=True, kw_only=True):
     turn: int | None = None
     """With `session`: only this turn."""
     project: str | None = None
-    """Part of a project's path, in any case."""
+    """Part of a project's path or identity, in any case."""
     source: str | None = None
     since: int | None = None
     until: int | None = None
@@ -162,7 +162,7 @@ class SessionsRequest(Struct, frozen=True, kw_only=True):
     """Only sessions with activity between these times."""
     mode: Mode | None = None
     project: str | None = None
-    """Part of the working directory, in any case."""
+    """Part of the working directory or of the identity of the project, in any case."""
     source: str | None = None
     empty: bool = False
     """Also sessions without events."""

@@ -26,6 +26,8 @@ class SessionRow(Struct, kw_only=True):
     cwd: str | None = None
     """The first working directory, which is the project of the session; `last_cwd` is the latest."""
     last_cwd: str | None = None
+    project: str | None = None
+    """The identity of the repository that it is about, the same for clones and worktrees; None if there is none."""
     branch: str | None = None
     version: str | None = None
     parent: str | None = None
@@ -175,6 +177,8 @@ class SyncState(Struct, kw_only=True, omit_defaults=True):
     files_done: int = 0
     first_finished_at: int | None = None
     """The time at which the archive was complete for the first time; None before that."""
+    has_projects: bool = False
+    """The folders of sessions that were read before sessions had projects were looked at."""
     index_behind: bool = False
     read_only: bool = False
     """The archive can be read but not written: it stays as it is."""
@@ -199,4 +203,7 @@ class Batch(Struct, kw_only=True):
     files: list[FileRow] = []
     forgotten: list[bytes] = []
     """Digests to be recognised as forgotten from now on."""
+    projects: dict[str, str] = {}
+    """Folders, each with the identity of its repository. Sessions in them that have none, or one that is not the
+    address of a remote, get it."""
     sync: SyncState | None = None

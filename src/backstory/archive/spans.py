@@ -161,6 +161,8 @@ class Window(Struct, frozen=True, kw_only=True):
     until: int | None = None
     project: str | None = None
     """Part of a project's path, in any case."""
+    folders: tuple[str, ...] = ()
+    """With `project`: also the projects at these paths."""
     source: str | None = None
 
 

@@ -14,6 +14,7 @@ from ..archive.base import Batch, FileRow, SessionsRequest, Writer
 from ..model import session_mark
 from ..sources.base import Event, Item, Source, Transcript
 from .families import Families, Watch, settled
+from .projects import Projects
 from .reading import Reading
 from .scan import (
     Changed,
@@ -86,6 +87,7 @@ class Ingest:
         # The sessions that were read too early, with the size of the transcript that showed it, by its path.
         self._again: dict[str, tuple[int, set[str]]] = {}
         self._assembly = Assembly(writer)
+        self._projects = Projects(writer, home)
         self._files: list[FileRow] = []
         # The stores that this pass has listed, by path.
         self._listed: dict[str, Listed] = {}
@@ -134,6 +136,9 @@ class Ingest:
 
         report = self._read(changes, note_progress, deadline)
         if not report.skipped:
+            if not state.has_projects:
+                self._writer.write(self._projects.of_folders(self._writer.sessions(SessionsRequest(empty=True))))
+                state.has_projects = True
             state.files_done, state.finished_at = len(changes), _now_ms()
             state.first_finished_at = state.first_finished_at or state.finished_at
             self._writer.write(Batch(sync=state))
@@ -310,6 +315,7 @@ class Ingest:
         if reading is not None:
             self._note(reading.checkpoint())
         batch = self._assembly.take()
+        self._projects.complete(batch)
         batch.files, self._files = self._files, []
         if batch.sessions or batch.events or batch.files or batch.usage:
             self._writer.write(batch)

@@ -15,18 +15,15 @@ from configparser import ConfigParser
 from configparser import Error as ConfigParserError
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import urlsplit
+
+from ..sources.remotes import remote_address
 
 _MOST_BYTES = 256 << 10
-_MOST_CHARS = 300
 _GIT_SECONDS = 2.0
 _ROOT_CHARS = 12
 # Clones of clones by path: remotes that are folders are followed so far.
 _MOST_CLONES = 4
-_SCP_LIKE = re.compile(r"(?:[^@/]*@)?([^:/@]+):(?!//)(.+)")
-_ADDRESS = re.compile(r"[\w.-]+(?:/[\w.~+-]+)+")
 _COMMIT = re.compile(r"[0-9a-f]{40,64}")
-_REMOTE = re.compile(r'remote "(.*)"')
 _SAFE_GIT = ("git", "-c", "protocol.allow=never", "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false")
 
 
@@ -35,27 +32,6 @@ class Repository(NamedTuple):
 
     tree: Path
     common: Path
-
-
-def remote_identity(url: str | None) -> str | None:
-    """The identity that the URL of a remote stands for; None for a folder and for what is no URL."""
-    if not url or len(url) > _MOST_CHARS:
-        return None
-    url = url.strip()
-    scp_like = _SCP_LIKE.fullmatch(url)
-    if "://" in url:
-        try:
-            parts = urlsplit(url)
-            host, path = parts.hostname or "", parts.path
-        except ValueError:
-            return None
-    elif scp_like and len(scp_like[1]) > 1:  # not `C:\folder`
-        host, path = scp_like[1], scp_like[2]
-    else:
-        return None
-    path = path.strip("/").removesuffix(".git").rstrip("/")
-    address = f"{host}/{path}".lower()
-    return address if host and _ADDRESS.fullmatch(address) else None
 
 
 def is_by_remote(identity: str | None) -> bool:
@@ -77,7 +53,7 @@ def find_repository(folder: Path, home: Path) -> Repository | None:
 def repository_identity(repository: Repository, *, clones: int = _MOST_CLONES) -> str | None:
     """The identity of a repository on this machine."""
     for url in _remotes(repository.common / "config"):
-        if (identity := remote_identity(url)) is not None:
+        if (identity := remote_address(url)) is not None:
             return identity
         origin = _local_origin(repository, url)
         if origin is not None and clones:
@@ -106,9 +82,9 @@ def _remotes(config: Path) -> Iterator[str]:
         parser.read_string(re.sub(r"^[ \t]+", "", _read(config) or "", flags=re.MULTILINE))
     except ConfigParserError:
         return
-    found = {name[1]: section for section in parser.sections() if (name := _REMOTE.fullmatch(section))}
-    for name in sorted(found, key=lambda name: (name != "origin", name)):
-        if url := parser.get(found[name], "url", fallback=None):
+    remotes = [section for section in parser.sections() if section.startswith('remote "')]
+    for remote in sorted(remotes, key=lambda section: (section != 'remote "origin"', section)):
+        if url := parser.get(remote, "url", fallback=None):
             yield url.strip().strip('"')
 
 

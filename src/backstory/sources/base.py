@@ -122,6 +122,8 @@ class About(Struct, kw_only=True):
     slug: str | None = None
     cwd: str | None = None
     branch: str | None = None
+    remote: str | None = None
+    """The address of the remote of the git repository (`remotes.remote_address`)."""
     version: str | None = None
     parent: str | None = None
     parent_call: str | None = None

@@ -16,6 +16,7 @@ from .base import About, Item, Lookup, Parser, Source, Transcript, TurnEnd
 from .blocks import Blocks
 from .decoding import decode_or_none, read_document, read_or_none
 from .fields import Payload, mapping_of, text_of
+from .remotes import remote_address
 from .stateless import Stateless, Writer, exit_code_in
 
 _CONVERSATIONS = ("api_conversation_history.json", "claude_messages.json")
@@ -118,6 +119,7 @@ def _about_session(session: Payload) -> Iterator[Item]:
         title_rank=2,
         cwd=text_of(session, "cwd", "workspace_root"),
         branch=text_of(mapping_of(metadata, "git"), "branch"),
+        remote=remote_address(mapping_of(metadata, "git").get("url")),
         version=text_of(mapping_of(metadata, "sessionHistoryOrigin"), "version"),
         parent=text_of(session, "parent_session_id"),
     )

@@ -17,6 +17,7 @@ from .content import exit_code_in, inside, raw_text, readable, split_reminders
 from .fields import Payload, integer, mapping_of, text_of
 from .messages import read_completion
 from .parsing import Memory, RecordParser, begun_at, head_records, read_json, restored, tokens_of, version_of, with_news
+from .remotes import remote_address
 
 _UPDATES, _HISTORY, _SUMMARY = "updates.jsonl", "chat_history.jsonl", "summary.json"
 _EXIT = re.compile(r"^exit: (\d{1,5})$", re.MULTILINE)
@@ -109,10 +110,12 @@ class GrokParser(RecordParser[GrokMemory]):
         summary = read_json(path)
         self.memory.model = self.memory.model or text_of(summary, "current_model_id")
         parent, forked_from = _origin(summary)
+        remotes = summary.get("git_remotes")
         title = text_of(summary, "generated_title")
         self.note(
             cwd=text_of(mapping_of(summary, "info"), "cwd"),
             branch=text_of(summary, "head_branch"),
+            remote=next(filter(None, map(remote_address, remotes if isinstance(remotes, list) else ())), None),
             title=title or text_of(summary, "session_summary"),
             title_rank=2 if title else 1,
             parent=parent,

@@ -155,6 +155,11 @@ MIGRATIONS: tuple[str, ...] = (
     END;
     INSERT INTO session_title (session_title) VALUES ('rebuild')
     """,
+    # The identity of the repository of a session, and of the folders that events are in.
+    """
+    ALTER TABLE session ADD COLUMN project TEXT;
+    ALTER TABLE project ADD COLUMN identity TEXT
+    """,
 )
 
 

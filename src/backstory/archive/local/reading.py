@@ -307,7 +307,8 @@ def _session_conditions(request: SessionsRequest) -> tuple[list[str], dict[str, 
         "end": "s.started_at < :end",
         "mode": "s.mode = :mode",
         "source": "s.source = :source",
-        "project": "instr(casefold(s.cwd), casefold(:project)) > 0",
+        "project": "(instr(casefold(s.cwd), casefold(:project)) > 0"
+        " OR instr(casefold(s.project), casefold(:project)) > 0)",
         "parent": "s.parent = :parent",
     }
     parameters = {name: value for name, value in parameters.items() if value is not None}

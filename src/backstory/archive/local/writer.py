@@ -65,6 +65,9 @@ _TOUCH_TURN = (
     "UPDATE turn SET change = ?1 FROM usage u WHERE u.key = ?2 AND turn.session = u.session "
     "AND turn.ordinal = max(u.turn, 1) AND turn.change < ?1"
 )
+_IDENTIFY_FOLDER = "UPDATE project SET identity = ?1 WHERE id = ?2 AND identity IS NOT ?1"
+# An identity with `@` is of a repository that had no remote.
+_IDENTIFY_SESSIONS = "UPDATE session SET project = ? WHERE cwd = ? AND (project IS NULL OR instr(project, '@') > 0)"
 # A flush projects traces for so many seconds; the next one does the rest.
 _PROJECT_SECONDS = 3.0
 
@@ -147,6 +150,7 @@ class LocalWriter(Reading):
                 self._number("project", "path", session.folder)
         sessions = [session_values(self._session_number(row.key), row) for row in batch.sessions]
         db.executemany(UPSERT_SESSION, sessions)
+        self._write_projects(batch)
         db.executemany(_MARK_STALE, [(row.uid,) for row in batch.replaced])
         db.executemany(REPLACE_EVENT, self._numbered(batch.replaced))
         db.executemany(INSERT_EVENT, self._numbered(batch.events))
@@ -170,6 +174,13 @@ class LocalWriter(Reading):
                 batch.sync, index_behind=False, read_only=False, recovered=True, forgetting=()
             )
             self._set_meta("sync", msgspec.json.encode(stored).decode())
+
+    def _write_projects(self, batch: Batch) -> None:
+        told = {row.cwd: row.project for row in batch.sessions if row.cwd and row.project}
+        for folder, identity in {**told, **batch.projects}.items():
+            number = self._number("project", "path", folder)
+            self._db.execute(_IDENTIFY_FOLDER, (identity, number))
+        self._db.executemany(_IDENTIFY_SESSIONS, [(name, folder) for folder, name in batch.projects.items()])
 
     def _remove(self, keys: Sequence[str]) -> None:
         delete_sessions(self._db, keys)

@@ -41,18 +41,22 @@ def usage(by: Any, since: int | None, until: int | None, project: str | None, so
     if since is None and until is None:
         since = int(time.time() * 1000) - _DEFAULT_WINDOW_MS
     library = up_to_date(as_json=as_json)
-    window = Window(since=since, until=until, project=project, source=source)
-
-    def branch_of(key: str) -> str | None:
-        session = library.archive.session(key)
-        return session.branch if session else None
-
-    report = library.egress(usage_report(library.archive.spans, window, by, branch_of))
+    folders = _folders(library, project) if project else ()
+    window = Window(since=since, until=until, project=project, folders=folders, source=source)
+    report = library.egress(usage_report(library.archive.spans, window, by, library.archive.session))
     if as_json:
         print_json(report)
     else:
         _show(library, report)
     return 0
+
+
+def _folders(library: Library, project: str) -> tuple[str, ...]:
+    """The folders of the sessions that belong to a project, by its path or by its repository."""
+    from ...archive.base import SessionsRequest
+
+    sessions = library.archive.sessions(SessionsRequest(project=project))
+    return tuple(sorted({session.cwd for session in sessions if session.cwd}))
 
 
 def _show(library: Library, report: Report) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from ...model import EventType, digest
 from ..base import About, Event, Item, TurnEnd, Usage
 from ..fields import Payload, integer, mapping_of, text_of
+from ..remotes import remote_address
 from .messages import answer
 from .outputs import as_json
 from .session import CLOSING, Session
@@ -45,6 +46,7 @@ def session_meta(session: Session, payload: Payload) -> list[Item]:
         *session.about(
             cwd=text_of(payload, "cwd"),
             branch=text_of(mapping_of(payload, "git"), "branch"),
+            remote=remote_address(mapping_of(payload, "git").get("repository_url")),
             version=text_of(payload, "cli_version"),
             parent=parent,
             forked_from=forked_from,

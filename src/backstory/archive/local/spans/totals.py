@@ -5,6 +5,8 @@ from __future__ import annotations
 import sqlite3
 from typing import Any
 
+import msgspec
+
 from ...spans import SPAN_TYPES, STATUSES, SpanStats, StatsGroup, UsageDetail, UsageTotal, Window
 from .calls import REPORTS_USAGE, count_once
 
@@ -170,6 +172,6 @@ def _where(window: Window) -> tuple[str, list[Any]]:
         conditions.append("t.source = ?")
         parameters.append(window.source)
     if window.project is not None:
-        conditions.append("holds(t.project, ?)")
-        parameters.append(window.project.casefold())
+        conditions.append("(holds(t.project, ?) OR t.project IN (SELECT value FROM json_each(?)))")
+        parameters += [window.project.casefold(), msgspec.json.encode(window.folders).decode()]
     return " AND ".join(conditions), parameters
