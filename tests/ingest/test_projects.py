@@ -174,8 +174,11 @@ class TestRemotes:
 
     @pytest.mark.parametrize(
         "url",
-        ["", None, 7, "/srv/git/demo.git", "../demo", "C:\\code\\demo", "file:///srv/demo", "https://", "https://host"]
-        + ["https://[::1/acme/demo", "https://example.com/a b", "https://example.com/\x1b[31m/x", "x" * 400],
+        [
+            *("", None, 7, "/srv/git/demo.git", "../demo", "C:\\code\\demo", "file:///srv/demo", "https://"),
+            *("https://host", "https://[::1/acme/demo", "https://example.com/a b", "https://example.com/\x1b[31m/x"),
+            "https://example.com/" + "x" * 400,
+        ],
     )
     def test_folders_and_garbage_are_none(self, url: object) -> None:
         assert remote_address(url) is None
