@@ -275,6 +275,8 @@ class TestTrouble:
             agent.database.execute(
                 "INSERT INTO part VALUES (?, 'msg_0001', 'ses_1', 1, 1, ?)", (f"prt_{number}", value)
             )
+        agent.database.execute("INSERT INTO session VALUES ('odd', 7, 8, x'ff', NULL, 'noon', 'late')")
+        agent.database.execute("INSERT INTO event_sequence VALUES ('odd', 'many')")
         agent.prompt("ses_1", 9000, "still here")
         machine.library.sync()
         texts = [text for turn in machine.texts() for text in turn]

@@ -93,7 +93,7 @@ class _Conversation:
         if "session" in record:
             session = record["session"]
             parent = text_of(session, "parent_session_id")
-            yield About(title=text_of(session, "title"), title_rank=2, cwd=record["folder"], parent=parent)
+            yield About(title=text_of(session, "title"), title_rank=2, cwd=text_of(record, "folder"), parent=parent)
         elif "totals" in record:
             yield from self._totals(record["totals"], parse_time(record["begun"]))
         else:

@@ -41,11 +41,12 @@ class Stateless:
 class Writer:
     """Makes the items of one record. All have its identity, its time and its model, and events have `replaces`."""
 
-    def __init__(self, *identity: str, ts: int | None = None, model: str | None = None, cwd: str | None = None) -> None:
+    def __init__(self, *identity: str, ts: Any = None, model: Any = None, cwd: Any = None) -> None:
+        """Values of another type than the expected one count as missing, as in `fields`."""
         self._identity = identity
-        self.ts = ts
-        self.model = model
-        self._cwd = cwd
+        self.ts: int | None = integer(ts)
+        self.model: str | None = model if isinstance(model, str) else None
+        self._cwd: str | None = cwd if isinstance(cwd, str) else None
         self.usage_key: bytes | None = None
 
     def uid(self, *part: str) -> bytes:
@@ -53,6 +54,8 @@ class Writer:
 
     def event(self, part: str, kind: EventType, text: str = "", **fields: Any) -> Event:
         """An event of the record; `part` is its name within the record."""
+        if not isinstance(text, str):
+            raise ValueError(f"a text that is {type(text).__name__}")
         fields["ts"] = fields.get("ts") or self.ts
         fields.setdefault("cwd", self._cwd)
         if kind in _BY_MODEL:
