@@ -30,9 +30,7 @@ class FactoryDroid(Source):
         session = text_of(records[0], "id") or path.stem
         parent = text_of(records[0], "callingSessionId", "parentSessionId")
         begun = begun_at(records, "timestamp")
-        return Transcript(
-            source=self.name, path=path, session=session, parent=parent, begun=begun, folder=path.parent.name
-        )
+        return Transcript(source=self.name, path=path, session=session, parent=parent, begun=begun)
 
     def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
         return DroidParser(transcript, restored(Memory, state))

@@ -32,7 +32,7 @@ class IFlow(Source):
         if session is None:
             return None
         begun = begun_at(records, "timestamp")
-        return Transcript(source=self.name, path=path, session=session, begun=begun, folder=path.parent.name)
+        return Transcript(source=self.name, path=path, session=session, begun=begun)
 
     def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
         return EnvelopeParser(transcript, restored(Memory, state))

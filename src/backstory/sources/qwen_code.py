@@ -45,7 +45,6 @@ class QwenCode(Source):
             session=session,
             parent=parent,
             begun=begun_at(records, "timestamp"),
-            folder=None if parent else path.parent.parent.name,
         )
 
     def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:

@@ -48,7 +48,6 @@ class Cursor(Source):
             session=path.stem,
             parent=None if parent == _FOLDER else parent,
             begun=begun_at(records, "timestamp"),
-            folder=None if parent else _project(path),
         )
 
     def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
@@ -68,11 +67,6 @@ class Cursor(Source):
 
     def resume(self, session: str) -> tuple[str, ...] | None:
         return ("cursor-agent", f"--resume={session}")
-
-
-def _project(path: Path) -> str | None:
-    parts = path.parts
-    return parts[parts.index(_FOLDER) - 1] if parts.index(_FOLDER) else None
 
 
 class CursorMemory(Memory):
