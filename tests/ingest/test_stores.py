@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -357,15 +357,47 @@ class TestLive:
         watcher = threading.Thread(target=machine.library.watch, args=(stop, on_change))
         watcher.start()
         try:
-            until = time.monotonic() + _PATIENCE
-            while not machine.texts() and time.monotonic() < until:
-                time.sleep(0.02)
+            _wait_for(lambda: bool(machine.texts()))
             agent.prompt("ses_1", 2, "while it is watched")
             assert read.wait(_PATIENCE)
             assert machine.texts()[-1] == ["while it is watched"]
         finally:
             stop.set()
             watcher.join()
+
+    def test_a_new_file_of_a_folder_that_is_one_session(self, machine: Machine) -> None:
+        """An event that OpenHands writes as a file of its own is read with the folder it belongs to."""
+        folder = machine.home / ".openhands" / "conversations" / "abc"
+        (folder / "events").mkdir(parents=True)
+        (folder / "base_state.json").write_text("{}")
+
+        def say(number: int, text: str) -> None:
+            message = {"role": "user", "content": [{"type": "text", "text": text}]}
+            event = {"id": f"e{number}", "kind": "MessageEvent", "source": "user", "llm_message": message}
+            (folder / "events" / f"event-{number:05}-e.json").write_text(json.dumps(event))
+
+        def turns() -> int:
+            return len(machine.library.archive.turns("openhands/abc"))
+
+        say(0, "hello")
+        stop = threading.Event()
+        watcher = threading.Thread(target=machine.library.watch, args=(stop,))
+        watcher.start()
+        try:
+            for number in (1, 2):
+                _wait_for(lambda number=number: turns() == number)  # type: ignore[misc]
+                say(number, "go on")
+            _wait_for(lambda: turns() == 3)
+        finally:
+            stop.set()
+            watcher.join()
+
+
+def _wait_for(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + _PATIENCE
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.02)
 
 
 class TestRewrittenFiles:
