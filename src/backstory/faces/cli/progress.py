@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Progress", "up_to_date", "where_agents_are"]
 
+_ROOTS_SHOWN = 5
+
 
 def up_to_date(*, as_json: bool = False) -> Library:
     """The archive, with what is new. The first time a person asks, everything is read, however long it takes."""
@@ -53,9 +55,13 @@ def where_agents_are(library: Library) -> str:
     """The message for a machine without any session: where was looked, and what to do."""
     from .words import home_path
 
-    folders = ", ".join(home_path(root) for root in library.expected_roots())
+    roots = library.expected_roots()
+    folders = ", ".join(home_path(root) for root in roots[:_ROOTS_SHOWN])
+    more = (
+        f" and {len(roots) - _ROOTS_SHOWN} other places (backstory sources --all)" if len(roots) > _ROOTS_SHOWN else ""
+    )
     return (
-        f"No sessions of coding agents were found. Looked in: {folders}.\n"
+        f"No sessions of coding agents were found. Looked in: {folders}{more}.\n"
         "Use an agent once and try again; if its folder is elsewhere, name it under extra_roots in "
         f"{home_path(str(library.home / 'config.toml'))}."
     )
