@@ -82,6 +82,38 @@ class TestWhatChanged:
         assert machine.texts() == [["question 0 of ses_1", "answer 1"], ["and then?"]]
         assert machine.library.sync().files == 0
 
+    def test_a_version_that_counts_no_changes(self, machine: Machine) -> None:
+        """The number of parts and the time of the session show what is new."""
+        agent = OpenCode(machine.path, counts=False)
+        talk(agent, "ses_1")
+        machine.library.sync()
+        agent.prompt("ses_1", 2, "and then?")
+        agent.answer("ses_1", 3, "Noth", to=2, done=False)
+        machine.library.sync()
+        agent.answer("ses_1", 3, "Nothing.", to=2)
+        machine.library.sync()
+        agent.close()
+        assert machine.texts() == [["question 0 of ses_1", "answer 1"], ["and then?", "Nothing."]]
+
+    def test_a_tree_of_files(self, machine: Machine) -> None:
+        """A new file in the tree that came before the database is read with its message and the prompt of its turn."""
+        storage = machine.path.parent / "storage"
+
+        def write(path: str, **value: Any) -> None:
+            (storage / path).parent.mkdir(parents=True, exist_ok=True)
+            (storage / path).write_text(json.dumps(value))
+
+        write("session/p/ses_1.json", id="ses_1", directory="/home/ann/demo")
+        write("message/ses_1/msg_1.json", role="user", time={"created": 1767323045000})
+        write("part/msg_1/prt_1.json", type="text", text="list it")
+        machine.library.sync()
+        write("message/ses_1/msg_2.json", role="assistant", parentID="msg_1", time={"created": 1767323046000})
+        write("part/msg_2/prt_2.json", type="text", text="It is")
+        machine.library.sync()
+        write("part/msg_2/prt_2.json", type="text", text="It is empty.")
+        assert machine.library.sync().files == 1
+        assert machine.texts() == [["list it", "It is empty."]]
+
     def test_only_sessions_that_changed_are_read(self, machine: Machine, agent: OpenCode) -> None:
         """Of many sessions, the one with a new message is read."""
         for number in range(5):
