@@ -182,11 +182,13 @@ def existing_roots(source: Source, home: Path, environ: Mapping[str, str], extra
     roots: list[Path] = []
     for root in sorted({*source.roots(home, environ), *(Path(path).expanduser() for path in extra)}):
         try:
+            mode = root.stat().st_mode  # most agents are not there: that takes a look each, no more
             real = root.resolve()
-            if (real.is_dir() or real.is_file()) and not any(real.is_relative_to(other) for other in roots):
-                roots.append(real)
         except OSError:
             continue
+        is_root = stat.S_ISDIR(mode) or stat.S_ISREG(mode)
+        if is_root and not any(real.is_relative_to(other) for other in roots):
+            roots.append(real)
     return roots
 
 
