@@ -16,11 +16,15 @@ _OF_TOOL = (EventType.TOOL_CALL, EventType.TOOL_RESPONSE)
 
 # "Command exited with code 3", "Exit code: 3", "exit_code=3", "<return-code>3".
 _EXIT_CODE = re.compile(r"(?:exit(?:ed with)?[ _]code|return-code>)[^\w-]{0,3}(-?\d{1,10})\b", re.IGNORECASE)
+_COMMANDS = re.compile(r"bash|shell|command|terminal|exec|process|^run", re.IGNORECASE)
 _NEAR_END = 400
 
 
-def exit_code_in(text: str) -> int | None:
-    """The exit code in the text of a tool's result, at its beginning or end, of an agent that has it nowhere else."""
+def exit_code_in(text: str, tool: str | None) -> int | None:
+    """The exit code in the text of a result, at its beginning or end, of an agent that has it nowhere else. Only tools
+    that run commands have one: what another tool read may speak of exit codes, too."""
+    if tool is None or not _COMMANDS.search(tool):
+        return None
     found = _EXIT_CODE.search(text[:_NEAR_END]) or _EXIT_CODE.search(text[-_NEAR_END:])
     return int(found[1]) if found else None
 
