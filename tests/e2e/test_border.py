@@ -164,7 +164,17 @@ TOOLS: dict[str, Calls] = {
     "session_get_message": lambda ids: [{"session_id": ids["live"], "entry_id": ids["entry"]}],
     "session_append": lambda ids: [{"session_id": ids["live"], "message": _message(HOSTILE)}],
 }
-SILENT = {"moss.export", "moss.import", "moss.delete", "moss.restore", "moss.purge", "moss.update", "session_append"}
+SILENT = {
+    "moss.export",
+    "moss.import",
+    "moss.delete",
+    "moss.restore",
+    "moss.purge",
+    "moss.update",
+    "moss.store",
+    "moss.append",
+    "session_append",
+}
 
 
 def every_tool(library: Library) -> list[Tool]:
@@ -234,6 +244,8 @@ COMMANDS: dict[str, Lines] = {
         [ids["session"], "--full"],
     ],
     "sessions": lambda ids: [["--since", "2001-01-01"]],
+    "sources": lambda ids: [[], ["--all"]],
+    "import": lambda ids: [["/nowhere/conversations.json"], [ids["file"]]],
     "traces": lambda ids: [[]],
     "traces list": lambda ids: [[]],
     "traces search": lambda ids: [[], ["--spans"]],
