@@ -18,7 +18,6 @@ import anyio
 import click
 import httpx
 import pytest
-from backstory.toolsets.live.portal import Portal
 from mcp import Client
 from starlette.routing import Route, WebSocketRoute
 
@@ -27,6 +26,7 @@ from backstory.faces.cli.app import run as run_program
 from backstory.faces.http.app import create_app
 from backstory.library import TOOLSETS, Library
 from backstory.toolsets.base import Tool
+from backstory.toolsets.live.access import Portal
 from tests.capsule_world import capsule_text
 from tests.e2e.served import Served, eventually, run
 from tests.faces.direct import direct
@@ -164,7 +164,17 @@ TOOLS: dict[str, Calls] = {
     "session_get_message": lambda ids: [{"session_id": ids["live"], "entry_id": ids["entry"]}],
     "session_append": lambda ids: [{"session_id": ids["live"], "message": _message(HOSTILE)}],
 }
-SILENT = {"moss.export", "moss.import", "moss.delete", "moss.restore", "moss.purge", "moss.update", "session_append"}
+SILENT = {
+    "moss.export",
+    "moss.import",
+    "moss.delete",
+    "moss.restore",
+    "moss.purge",
+    "moss.update",
+    "moss.store",
+    "moss.append",
+    "session_append",
+}
 
 
 def every_tool(library: Library) -> list[Tool]:
@@ -234,6 +244,8 @@ COMMANDS: dict[str, Lines] = {
         [ids["session"], "--full"],
     ],
     "sessions": lambda ids: [["--since", "2001-01-01"]],
+    "sources": lambda ids: [[], ["--all"]],
+    "import": lambda ids: [["/nowhere/conversations.json"], [ids["file"]]],
     "traces": lambda ids: [[]],
     "traces list": lambda ids: [[]],
     "traces search": lambda ids: [[], ["--spans"]],

@@ -30,7 +30,9 @@ def write(home: Path, name: str, word: str, turns: int = 5) -> Transcript:
     transcript = Transcript(name)
     for number in range(turns):
         transcript.prompt(f"question {number} about {word}")
-        transcript.call("Bash", {"command": f"grep {word}"}, f"{word} output " * 20).answer(f"{word} answer {number}")
+        transcript.call("Bash", {"command": f"grep {word}"}, f"{word} output {number} " * 20).answer(
+            f"{word} answer {number}"
+        )
     transcript.write(home)
     return transcript
 

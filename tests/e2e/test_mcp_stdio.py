@@ -143,7 +143,7 @@ class TestEras:
 
         async def use(client: Client) -> Any:
             tools = [tool.name for tool in (await client.list_tools()).tools]
-            found = await hits_soon(client, "termites a day")
+            found = await hits_soon(client, '"20,000 a day"')
             opened = await client.call_tool("open", {"id": found[0]["open"]["event_id"]})
             refused = await client.call_tool("open", {"id": "nonsense"})
             return tools, opened, refused

@@ -25,7 +25,8 @@ CREATE TABLE event_sequence (aggregate_id text PRIMARY KEY, seq integer NOT NULL
 class OpenCode:
     """Holds its connection open, as the agent does: new rows are in the write-ahead log."""
 
-    def __init__(self, path: Path, *, mode: str = "wal") -> None:
+    def __init__(self, path: Path, *, mode: str = "wal", counts: bool = True) -> None:
+        """`counts`: as newer versions, which count the changes of a session."""
         path.parent.mkdir(parents=True, exist_ok=True)
         is_new = not path.exists()
         self.path = path
@@ -33,6 +34,9 @@ class OpenCode:
         self.database.execute(f"PRAGMA journal_mode = {mode}")
         if is_new:
             self.database.executescript(SCHEMA)
+        if not counts:
+            self.database.execute("DROP TABLE event_sequence")
+        self._counts = counts
 
     def session(self, session: str, title: str = "") -> None:
         now = _now()
@@ -60,9 +64,9 @@ class OpenCode:
         self._changed(session)
 
     def _changed(self, session: str) -> None:
-        self.database.execute(
-            "INSERT INTO event_sequence VALUES (?, 1) ON CONFLICT DO UPDATE SET seq = seq + 1", (session,)
-        )
+        if self._counts:
+            count = "INSERT INTO event_sequence VALUES (?, 1) ON CONFLICT DO UPDATE SET seq = seq + 1"
+            self.database.execute(count, (session,))
         self.database.execute("UPDATE session SET time_updated = ? WHERE id = ?", (_now(), session))
 
     def _write(self, table: str, **row: Any) -> None:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +81,38 @@ class TestWhatChanged:
         machine.library.sync()
         assert machine.texts() == [["question 0 of ses_1", "answer 1"], ["and then?"]]
         assert machine.library.sync().files == 0
+
+    def test_a_version_that_counts_no_changes(self, machine: Machine) -> None:
+        """The number of parts and the time of the session show what is new."""
+        agent = OpenCode(machine.path, counts=False)
+        talk(agent, "ses_1")
+        machine.library.sync()
+        agent.prompt("ses_1", 2, "and then?")
+        agent.answer("ses_1", 3, "Noth", to=2, done=False)
+        machine.library.sync()
+        agent.answer("ses_1", 3, "Nothing.", to=2)
+        machine.library.sync()
+        agent.close()
+        assert machine.texts() == [["question 0 of ses_1", "answer 1"], ["and then?", "Nothing."]]
+
+    def test_a_tree_of_files(self, machine: Machine) -> None:
+        """A new file in the tree that came before the database is read with its message and the prompt of its turn."""
+        storage = machine.path.parent / "storage"
+
+        def write(path: str, **value: Any) -> None:
+            (storage / path).parent.mkdir(parents=True, exist_ok=True)
+            (storage / path).write_text(json.dumps(value))
+
+        write("session/p/ses_1.json", id="ses_1", directory="/home/ann/demo")
+        write("message/ses_1/msg_1.json", role="user", time={"created": 1767323045000})
+        write("part/msg_1/prt_1.json", type="text", text="list it")
+        machine.library.sync()
+        write("message/ses_1/msg_2.json", role="assistant", parentID="msg_1", time={"created": 1767323046000})
+        write("part/msg_2/prt_2.json", type="text", text="It is")
+        machine.library.sync()
+        write("part/msg_2/prt_2.json", type="text", text="It is empty.")
+        assert machine.library.sync().files == 1
+        assert machine.texts() == [["list it", "It is empty."]]
 
     def test_only_sessions_that_changed_are_read(self, machine: Machine, agent: OpenCode) -> None:
         """Of many sessions, the one with a new message is read."""
@@ -275,6 +307,8 @@ class TestTrouble:
             agent.database.execute(
                 "INSERT INTO part VALUES (?, 'msg_0001', 'ses_1', 1, 1, ?)", (f"prt_{number}", value)
             )
+        agent.database.execute("INSERT INTO session VALUES ('odd', 7, 8, x'ff', NULL, 'noon', 'late')")
+        agent.database.execute("INSERT INTO event_sequence VALUES ('odd', 'many')")
         agent.prompt("ses_1", 9000, "still here")
         machine.library.sync()
         texts = [text for turn in machine.texts() for text in turn]
@@ -355,15 +389,47 @@ class TestLive:
         watcher = threading.Thread(target=machine.library.watch, args=(stop, on_change))
         watcher.start()
         try:
-            until = time.monotonic() + _PATIENCE
-            while not machine.texts() and time.monotonic() < until:
-                time.sleep(0.02)
+            _wait_for(lambda: bool(machine.texts()))
             agent.prompt("ses_1", 2, "while it is watched")
             assert read.wait(_PATIENCE)
             assert machine.texts()[-1] == ["while it is watched"]
         finally:
             stop.set()
             watcher.join()
+
+    def test_a_new_file_of_a_folder_that_is_one_session(self, machine: Machine) -> None:
+        """An event that OpenHands writes as a file of its own is read with the folder it belongs to."""
+        folder = machine.home / ".openhands" / "conversations" / "abc"
+        (folder / "events").mkdir(parents=True)
+        (folder / "base_state.json").write_text("{}")
+
+        def say(number: int, text: str) -> None:
+            message = {"role": "user", "content": [{"type": "text", "text": text}]}
+            event = {"id": f"e{number}", "kind": "MessageEvent", "source": "user", "llm_message": message}
+            (folder / "events" / f"event-{number:05}-e.json").write_text(json.dumps(event))
+
+        def turns() -> int:
+            return len(machine.library.archive.turns("openhands/abc"))
+
+        say(0, "hello")
+        stop = threading.Event()
+        watcher = threading.Thread(target=machine.library.watch, args=(stop,))
+        watcher.start()
+        try:
+            for number in (1, 2):
+                _wait_for(lambda number=number: turns() == number)  # type: ignore[misc]
+                say(number, "go on")
+            _wait_for(lambda: turns() == 3)
+        finally:
+            stop.set()
+            watcher.join()
+
+
+def _wait_for(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + _PATIENCE
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.02)
 
 
 class TestRewrittenFiles:

@@ -14,6 +14,7 @@ from pathlib import Path
 from backstory.archive.base import EventRow, SessionsRequest
 from backstory.library import Library
 from backstory.model import rfc3339
+from tests.archive_world import usage_of
 
 STORES = Path(__file__).parent / "stores"
 AGENTS = sorted(path.name for path in STORES.iterdir())
@@ -70,7 +71,7 @@ class Home:
             for turn in archive.turns(session.key):
                 lines.append(f"  turn {turn.ordinal} {'completed' if turn.completed else 'open'}")
                 lines += (f"    {_event(event)}" for event in archive.events(session.key, turn.ordinal))
-            for usage in sorted(archive.usage(session.key), key=lambda usage: (usage.turn, usage.input_tokens)):
+            for usage in sorted(usage_of(archive, session.key), key=lambda usage: (usage.turn, usage.input_tokens)):
                 tokens = {
                     name: value
                     for name in usage.__struct_fields__

@@ -19,6 +19,7 @@ import pytest
 from backstory.archive.base import EventRow, SessionRow, SessionsRequest, TurnRow
 from backstory.library import Library
 from backstory.model import EventType
+from tests.archive_world import usage_of
 
 pytestmark = pytest.mark.corpus
 
@@ -188,7 +189,7 @@ class TestRecording:
         """They agree with a straightforward count."""
         archive = recording.library.archive
         sessions = archive.sessions(SessionsRequest(start=0, end=1 << 50, limit=100))
-        usage = [row for session in sessions for row in archive.usage(session.key)]
+        usage = [row for session in sessions for row in usage_of(archive, session.key)]
         counted = (sum(row.input_tokens for row in usage), sum(row.output_tokens for row in usage))
         assert counted == recording.recorded.tokens(recording.home)
 
@@ -217,7 +218,10 @@ class TestAider:
             sessions = library.archive.sessions(SessionsRequest(start=0, end=1 << 50, limit=9, ascending=True))
             assert [session.title[:6] for session in sessions] == ["TASK-1", "TASK-2"]
             assert all(session.completed for session in sessions)
-            assert [row.output_tokens for session in sessions for row in library.archive.usage(session.key)] == [93, 93]
+            assert [row.output_tokens for session in sessions for row in usage_of(library.archive, session.key)] == [
+                93,
+                93,
+            ]
 
 
 SAMPLES = {

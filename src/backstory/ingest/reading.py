@@ -9,7 +9,7 @@ import msgspec
 
 from ..archive.base import FileRow
 from ..model import digest
-from ..sources.base import Event, Item, Lookup, Parser, Stored, Usage
+from ..sources.base import About, Event, Item, Lookup, Parser, Stored, Usage
 from .families import Standing
 from .lines import BrokenLine, decode_line, lines
 from .scan import Changed, is_append, open_transcript, prefix_digest, stored_path
@@ -141,8 +141,8 @@ class Reading:
         return parser
 
     def _all_records(self, records: Iterable[Any]) -> Iterator[list[Item]]:
-        """Of a record that is as it was when it was last read, only the prompt, which shows where the others belong,
-        and the tokens, which may be in another record."""
+        """The items of all records. Of a record that is as it was when it was last read, the events are left out, but
+        for the prompt, which shows the turn that the next ones belong to."""
         parser = self._parser = self.change.source.parser(self.change.transcript, None, self._lookup)
         known, marks = self._known_marks(), list[str]()
         step: list[Item] = []
@@ -150,7 +150,7 @@ class Reading:
             items = self._parse(parser, record)
             if self.change.store is None:
                 marks.append(digest(str(number), msgspec.json.encode(record).decode()).hex()[:_MARK_CHARS])
-            step += filter(_shows_place, items) if marks and marks[-1] in known else items
+            step += filter(_needed_again, items) if marks and marks[-1] in known else items
             if len(step) >= _ITEMS_PER_STEP:
                 yield step
                 step = []
@@ -185,5 +185,5 @@ class Reading:
         self._row.last_error = message[:500]
 
 
-def _shows_place(item: Item) -> bool:
-    return isinstance(item, Usage) or (isinstance(item, Event) and item.starts_turn)
+def _needed_again(item: Item) -> bool:
+    return isinstance(item, About | Usage) or (isinstance(item, Event) and item.starts_turn)

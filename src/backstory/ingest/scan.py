@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from ..archive.base import Archive, FileRow
 from ..sources.base import Source, Stored, Transcript
+from ..sources.fields import integer
 
 HEAD_BYTES = 65_536
 UNREADABLE = "cannot be read"
@@ -125,12 +126,15 @@ def _changed_sessions(
         path = session_path(seen.path, stored.session)
         paths.append(stored_path(path))
         before = known.get(paths[-1])
-        size, mtime_ns = stored.version & _MAX_INT64, max(stored.updated, 0) * 1_000_000 & _MAX_INT64
+        # A column may hold a value of any type.
+        size = max(integer(stored.version) or 0, 0)
+        mtime_ns = max(integer(stored.updated) or 0, 0) * 1_000_000 & _MAX_INT64
+        parent = stored.parent if isinstance(stored.parent, str) else None
         if before is not None and (before.size, before.mtime_ns) == (size, mtime_ns):
             continue
         yield Changed(
             source=source,
-            transcript=Transcript(source=source.name, path=path, session=stored.session, parent=stored.parent),
+            transcript=Transcript(source=source.name, path=path, session=stored.session, parent=parent),
             path=path,
             before=before,
             inode=0,
@@ -178,11 +182,13 @@ def existing_roots(source: Source, home: Path, environ: Mapping[str, str], extra
     roots: list[Path] = []
     for root in sorted({*source.roots(home, environ), *(Path(path).expanduser() for path in extra)}):
         try:
+            mode = root.stat().st_mode  # most agents are not there: that takes a look each, no more
             real = root.resolve()
-            if (real.is_dir() or real.is_file()) and not any(real.is_relative_to(other) for other in roots):
-                roots.append(real)
         except OSError:
             continue
+        is_root = stat.S_ISDIR(mode) or stat.S_ISREG(mode)
+        if is_root and not any(real.is_relative_to(other) for other in roots):
+            roots.append(real)
     return roots
 
 

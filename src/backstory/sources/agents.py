@@ -85,14 +85,13 @@ def expand_root(root: str, home: Path, environ: Mapping[str, str]) -> list[Path]
     def value(found: re.Match[str]) -> str:
         return environ.get(found[1]) or found[2] or "unset"  # which makes it no absolute path
 
-    path = Path(_VARIABLE.sub(value, root))
-    if path.parts[:1] == ("~",):
-        path = home.joinpath(*path.parts[1:])
+    text = _VARIABLE.sub(value, root) if "$" in root else root
+    path = home / text[2:] if text.startswith("~/") else Path(text)
     if not path.is_absolute():
         return []
-    fixed = next((number for number, part in enumerate(path.parts) if "*" in part), None)
-    if fixed is None:
+    if "*" not in text:
         return [path]
+    fixed = next(number for number, part in enumerate(path.parts) if "*" in part)
     return sorted(Path(*path.parts[:fixed]).glob("/".join(path.parts[fixed:])))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..model import EventType, parse_time
 from .base import About, Item, Lookup, Parser, Source, Stored, Transcript
-from .fields import Payload
+from .fields import Payload, text_of
 from .stateless import Stateless, Writer
 
 _NAME = ".aider.chat.history.md"
@@ -91,7 +91,7 @@ class _Run:
     def items(self, record: Payload) -> Iterator[Item]:
         if "cwd" in record:
             self._begun = record["begun"]
-            yield About(cwd=record["cwd"])
+            yield About(cwd=text_of(record, "cwd"))
             return
         text, index = record["text"], record["index"]
         write = Writer("aider", self._session, str(index), ts=self._begun, model=self._model)

@@ -102,7 +102,8 @@ class _Thread:
         text = text or (encode(result) if result else "")
         error = text_of(mapping_of(run, "error"), "message") or text_of(run, "error") or ""
         exit_code = integer(mapping_of(result).get("exitCode"))
-        exit_code = exit_code_in(error) if exit_code is None and error else exit_code
+        tool = self._tools.get(call_id)
+        exit_code = exit_code_in(error, tool) if exit_code is None else exit_code
         failed = run.get("status") in _FAILED or bool(exit_code)
         text = "\n".join(filter(None, (text, error)))
-        return write.result(part, self._tools.get(call_id), call_id, text, exit_code=exit_code, failed=failed)
+        return write.result(part, tool, call_id, text, exit_code=exit_code, failed=failed)

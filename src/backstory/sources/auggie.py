@@ -96,12 +96,12 @@ class _Session:
 
     def _result(self, write: Writer, part: str, node: Payload) -> Item:
         call_id, text = text_of(node, "tool_use_id") or "", text_of(node, "content") or ""
-        exit_code = exit_code_in(text)
+        tool = self._tools.get(call_id)
+        exit_code = exit_code_in(text, tool)
         failed = node.get("is_error") is True or bool(exit_code)
         start, duration = parse_time(node.get("start_time_ms")), integer(node.get("duration_ms"))
         ts = start + duration if start and duration is not None else None
         extra = {"duration_ms": duration} if duration is not None else None
-        tool = self._tools.get(call_id)
         return write.result(part, tool, call_id, text, ts=ts, exit_code=exit_code, failed=failed, extra=extra)
 
     def _response(self, write: Writer, exchange: Payload, nodes: list[Payload], *, completed: bool) -> Iterator[Item]:

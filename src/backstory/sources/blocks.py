@@ -76,7 +76,7 @@ class Blocks:
         else:
             text = content if isinstance(content, str) else ""
         tool = text_of(block, "name") or self._tools.get(call_id)
-        exit_code = exit_code_in(text)
+        exit_code = exit_code_in(text, tool)
         return write.result(part, tool, call_id, text, exit_code=exit_code, failed=bool(failed) or bool(exit_code))
 
 

@@ -249,7 +249,7 @@ def _texts(write: Writer, part: str, text: str) -> Iterator[Item]:
         yield write.prompt(part, wrapped[2])
     elif result := _TEXT_RESULT.match(text):
         output = text[result.end() :]
-        exit_code = exit_code_in(output)
+        exit_code = exit_code_in(output, result[1])
         if result[1] != _COMPLETION:  # which was the answer, not a call
             yield write.result(part, result[1], None, output, exit_code=exit_code, failed=bool(exit_code))
         if typed := _FEEDBACK.search(output):

@@ -115,7 +115,7 @@ class _Session:
                 output = state.get("output")
                 texts = [text_of(part, "content") or "" for part in output] if isinstance(output, list) else []
                 result = "\n".join(texts)
-                exit_code = exit_code_in(result)
+                exit_code = exit_code_in(result, tool)
                 failed = state["status"] != "done" or bool(exit_code)
                 yield write.result(f"result {number}", tool, call_id, result, exit_code=exit_code, failed=failed)
 

@@ -181,8 +181,8 @@ def _tool(write: Writer, part: str, invocation: Payload, calls: dict[str, Payloa
     text = _result_text(results.get(call_id)) or _result_text(details.get("output"))
     text = text or _markdown({"value": invocation.get("pastTenseMessage")})
     exit_code = integer(mapping_of(specific, "terminalCommandState").get("exitCode"))
-    if exit_code is None and specific.get("kind") == "terminal":
-        exit_code = exit_code_in(text)
+    if exit_code is None:
+        exit_code = exit_code_in(text, tool)
     failed = details.get("isError") is True or bool(exit_code)
     yield write.result(f"result {part}", tool, call_id, text, exit_code=exit_code, failed=failed)
 

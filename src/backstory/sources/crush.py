@@ -93,7 +93,7 @@ class _Conversation:
         if "session" in record:
             session = record["session"]
             parent = text_of(session, "parent_session_id")
-            yield About(title=text_of(session, "title"), title_rank=2, cwd=record["folder"], parent=parent)
+            yield About(title=text_of(session, "title"), title_rank=2, cwd=text_of(record, "folder"), parent=parent)
         elif "totals" in record:
             yield from self._totals(record["totals"], parse_time(record["begun"]))
         else:
@@ -154,6 +154,6 @@ class _Conversation:
     def _result(self, write: Writer, part: str, data: Payload) -> Item:
         call_id, text = text_of(data, "tool_call_id") or "", text_of(data, "content") or ""
         tool = text_of(data, "name") or self._tools.get(call_id)
-        exit_code = exit_code_in(text) if tool == "bash" else None
+        exit_code = exit_code_in(text, tool)
         failed = data.get("is_error") is True or bool(exit_code)
         return write.result(part, tool, call_id, text, exit_code=exit_code, failed=failed)

@@ -159,10 +159,11 @@ class _Conversation:
         content = data.get("content")
         texts = [_result_text(mapping_of(entry)) for entry in content] if isinstance(content, list) else []
         text = "\n".join(texts)
-        exit_code = exit_code_in(text)
+        tool = self._tools.get(call_id)
+        exit_code = exit_code_in(text, tool)
         status = str(data.get("status", "success")).lower()
         failed = status != "success" or bool(exit_code)
-        return write.result(part, self._tools.get(call_id), call_id, text, exit_code=exit_code, failed=failed)
+        return write.result(part, tool, call_id, text, exit_code=exit_code, failed=failed)
 
     # The database
 

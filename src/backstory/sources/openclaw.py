@@ -40,7 +40,7 @@ def _sessions(path: Path) -> Iterator[Stored]:
         created = "SELECT created_at FROM transcript_events WHERE session_id = ? AND seq = ?"
         for row in database.execute(latest).fetchall():
             updated = database.execute(created, (row["session_id"], row["seq"])).fetchone()[0]
-            yield Stored(session=row["session_id"], updated=updated, version=row["seq"])
+            yield Stored(session=str(row["session_id"]), updated=updated, version=row["seq"])
 
 
 def _changes(path: Path, session: str, since: Stored | None) -> Iterator[Any]:

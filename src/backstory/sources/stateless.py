@@ -16,11 +16,15 @@ _OF_TOOL = (EventType.TOOL_CALL, EventType.TOOL_RESPONSE)
 
 # "Command exited with code 3", "Exit code: 3", "exit_code=3", "<return-code>3".
 _EXIT_CODE = re.compile(r"(?:exit(?:ed with)?[ _]code|return-code>)[^\w-]{0,3}(-?\d{1,10})\b", re.IGNORECASE)
+_COMMANDS = re.compile(r"bash|shell|command|terminal|exec|process|^run", re.IGNORECASE)
 _NEAR_END = 400
 
 
-def exit_code_in(text: str) -> int | None:
-    """The exit code in the text of a tool's result, at its beginning or end, of an agent that has it nowhere else."""
+def exit_code_in(text: str, tool: str | None) -> int | None:
+    """The exit code in the text of a result, at its beginning or end, of an agent that has it nowhere else. Only tools
+    that run commands have one: what another tool read may speak of exit codes, too."""
+    if tool is None or not _COMMANDS.search(tool):
+        return None
     found = _EXIT_CODE.search(text[:_NEAR_END]) or _EXIT_CODE.search(text[-_NEAR_END:])
     return int(found[1]) if found else None
 
@@ -41,11 +45,12 @@ class Stateless:
 class Writer:
     """Makes the items of one record. All have its identity, its time and its model, and events have `replaces`."""
 
-    def __init__(self, *identity: str, ts: int | None = None, model: str | None = None, cwd: str | None = None) -> None:
+    def __init__(self, *identity: str, ts: Any = None, model: Any = None, cwd: Any = None) -> None:
+        """Values of another type than the expected one count as missing, as in `fields`."""
         self._identity = identity
-        self.ts = ts
-        self.model = model
-        self._cwd = cwd
+        self.ts: int | None = integer(ts)
+        self.model: str | None = model if isinstance(model, str) else None
+        self._cwd: str | None = cwd if isinstance(cwd, str) else None
         self.usage_key: bytes | None = None
 
     def uid(self, *part: str) -> bytes:
@@ -53,6 +58,8 @@ class Writer:
 
     def event(self, part: str, kind: EventType, text: str = "", **fields: Any) -> Event:
         """An event of the record; `part` is its name within the record."""
+        if not isinstance(text, str):
+            raise ValueError(f"a text that is {type(text).__name__}")
         fields["ts"] = fields.get("ts") or self.ts
         fields.setdefault("cwd", self._cwd)
         if kind in _BY_MODEL:

@@ -44,7 +44,7 @@ class Windsurf(Source):
 def _sessions(path: Path) -> Iterator[Stored]:
     """The value has neither times nor counters: a digest of a chat shows that it changed."""
     for identity, tab in _tabs(path):
-        version = int.from_bytes(digest(encode(tab))[:7], "big")
+        version = int.from_bytes(digest(encode(tab))[:6], "big")
         yield Stored(session=identity, updated=parse_time(tab.get("lastSendTime")) or 0, version=version)
 
 

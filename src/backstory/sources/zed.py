@@ -160,6 +160,6 @@ def _result(write: Writer, part: str, tool: str | None, call_id: str | None, res
     content = result.get("content")
     texts = [text_of(entry, "Text") or "" for entry in content] if isinstance(content, list) else []
     text = "\n".join(texts) or text_of(mapping_of(content), "Text") or (content if isinstance(content, str) else "")
-    exit_code = exit_code_in(text)
+    exit_code = exit_code_in(text, tool)
     failed = result.get("is_error") is True or bool(exit_code)
     return write.result(f"result {part}", tool, call_id, text, exit_code=exit_code, failed=failed)

@@ -21,6 +21,7 @@ _ADD = "Another agent, or a folder of one that is not found by itself: docs/sour
 def sources(as_json: bool, everything: bool) -> int:
     """Show every agent that can be read: where it was found, its sessions, and what could not be understood."""
     from ... import open_archive
+    from ...sources import OWN_SOURCES
     from .output import hint, print_json
 
     with open_archive() as library:
@@ -31,7 +32,7 @@ def sources(as_json: bool, everything: bool) -> int:
     found = [row for row in rows if row["found"] or row["sessions"]]
     for row in found:
         _show(row)
-    missing = [row for row in rows if row not in found]
+    missing = [row for row in rows if row not in found and row["source"] not in OWN_SOURCES]
     if everything:
         for row in missing:
             _show(row)

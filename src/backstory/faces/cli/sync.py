@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 _GRACE_SECONDS = 1.5
 _POLL_SECONDS = 0.2
 
+_ROOTS_SHOWN = 5
+
 
 @click.command()
 @json_option
@@ -191,7 +193,10 @@ def _first_sync(library: Library) -> None:
 
 def where_agents_are(library: Library) -> str:
     """The message for a machine without sessions: the folders that were searched, and the next step."""
-    folders = ", ".join(home_path(root) for root in library.expected_roots())
+    roots = library.expected_roots()
+    folders = ", ".join(home_path(root) for root in roots[:_ROOTS_SHOWN])
+    if len(roots) > _ROOTS_SHOWN:
+        folders += f" and {len(roots) - _ROOTS_SHOWN} other places (backstory sources --all)"
     return (
         f"No sessions of coding agents were found. Looked in: {folders}.\n"
         "Use an agent once and try again; if its folder is elsewhere, name it under extra_roots in "

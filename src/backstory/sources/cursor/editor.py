@@ -125,7 +125,7 @@ def _tool(write: Writer, call: Payload) -> Iterator[Item]:
     text = "\n".join(filter(None, (text, message)))
     exit_code = integer(mapping_of(result).get("exitCodeV2", mapping_of(result).get("exitCode")))
     if exit_code is None and status == "error":
-        exit_code = exit_code_in(f"{text_of(error, 'clientVisibleErrorMessage') or ''} {text}")
+        exit_code = exit_code_in(f"{text_of(error, 'clientVisibleErrorMessage') or ''} {text}", tool)
     failed = status != "completed" or bool(exit_code)
     yield write.result("result", tool, call_id, text, exit_code=exit_code, failed=failed)
 
