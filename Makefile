@@ -55,8 +55,9 @@ test-slow: $(READY) ## load, crash and scale tests, and all property tests with 
 	npm install --prefix .agents --no-audit --no-fund --silent
 	touch $@
 
-test-agents: $(READY) .agents/.ready ## MCP clients from npm; needs node and, the first time, the network
-	$(BIN)/python -m pytest -m agents
+test-agents: $(READY) .agents/.ready ## the newest agents and MCP clients from npm and PyPI, run offline
+	$(BIN)/python -m tests.agents.install --update
+	$(BIN)/python -m pytest -m agents -rs
 
 docs: $(DOCS_READY) ## the documentation as a site in build/site; fails on a broken link
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

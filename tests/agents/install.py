@@ -43,9 +43,8 @@ def install(program: Program, *, update: bool = False) -> None:
                 raise
             _npm(folder, f"{main}@{program.older}", *others)
     else:
-        python = shutil.which("python3.12") or sys.executable
         if not (folder / "bin/python").exists():
-            _run([python, "-m", "venv", str(folder)])
+            _run([_python(), "-m", "venv", str(folder)])
         _run([str(folder / "bin/python"), "-m", "pip", "install", "--quiet", "--upgrade", *names.split()])
     if not executable(program).exists():
         raise NotInstalled(f"the package {program.name} has no {program.program}")
@@ -76,6 +75,13 @@ def shown(program: Program) -> list[Path]:
     if program.package.startswith("pypi:"):
         folders.append(Path(os.path.realpath(FOLDER / program.source / "bin/python")).parents[1])
     return folders
+
+
+def _python() -> str:
+    """A Python that most agents take: 3.12, or else this one. A name on the path may be that of a version manager."""
+    found = shutil.which("python3.12")
+    is_there = found and subprocess.run([found, "-c", ""], capture_output=True, check=False).returncode == 0
+    return found if found and is_there else sys.executable
 
 
 def _node() -> Path:

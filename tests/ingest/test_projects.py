@@ -18,7 +18,7 @@ from backstory.ingest.repository import find_repository, repository_identity
 from backstory.library import Library
 from backstory.model import DEFAULT_TYPES
 from backstory.sources.remotes import remote_address
-from backstory.toolsets.traces.usage import usage_report
+from backstory.toolsets.traces.usage import folders_of, usage_report
 from tests.sources.codex_rollout import SESSION, Rollout
 from tests.transcripts import Transcript
 
@@ -254,7 +254,7 @@ class TestFilters:
 
     def test_usage_of_a_repository(self, read: World) -> None:
         archive = read.library.archive
-        window = Window(project="acme", folders=(str(read.code / "one"), str(read.code / "two/src")))
+        window = Window(project="acme", folders=folders_of(archive, "acme"))
         assert usage_report(archive.spans, window, "project", archive.session).total.calls == 2
 
     def test_another_clone_is_preferred_like_the_own_folder(self, read: World) -> None:

@@ -36,12 +36,12 @@ def usage(by: Any, since: int | None, until: int | None, project: str | None, so
     first call on, the unit of some subscriptions. With --by tool, a model call counts for the tools it called.
     """
     from ...archive.spans import Window
-    from ...toolsets.traces.usage import usage_report
+    from ...toolsets.traces.usage import folders_of, usage_report
 
     if since is None and until is None:
         since = int(time.time() * 1000) - _DEFAULT_WINDOW_MS
     library = up_to_date(as_json=as_json)
-    folders = _folders(library, project) if project else ()
+    folders = folders_of(library.archive, project)
     window = Window(since=since, until=until, project=project, folders=folders, source=source)
     report = library.egress(usage_report(library.archive.spans, window, by, library.archive.session))
     if as_json:
@@ -49,14 +49,6 @@ def usage(by: Any, since: int | None, until: int | None, project: str | None, so
     else:
         _show(library, report)
     return 0
-
-
-def _folders(library: Library, project: str) -> tuple[str, ...]:
-    """The folders of the sessions that belong to a project, by its path or by its repository."""
-    from ...archive.base import SessionsRequest
-
-    sessions = library.archive.sessions(SessionsRequest(project=project))
-    return tuple(sorted({session.cwd for session in sessions if session.cwd}))
 
 
 def _show(library: Library, report: Report) -> None:

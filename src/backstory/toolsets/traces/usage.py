@@ -8,7 +8,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from ...archive.rows import SessionRow
+from ...archive.base import Archive, SessionRow, SessionsRequest
 from ...archive.spans import Spans, SpanStats, UsageDetail, UsageTotal, Window
 from ...prices import Tokens, price
 
@@ -87,6 +87,14 @@ class Report(Struct, kw_only=True):
     tools: list[ToolUse] = []
     """Instead of lines, when the report is by tool."""
     total: Line
+
+
+def folders_of(archive: Archive, project: str | None) -> tuple[str, ...]:
+    """The folders of the sessions that belong to a project, by a part of its path or of its identity."""
+    if project is None:
+        return ()
+    sessions = archive.sessions(SessionsRequest(project=project))
+    return tuple(sorted({session.cwd for session in sessions if session.cwd}))
 
 
 def usage_report(spans: Spans, window: Window, by: Group, session_of: SessionOf) -> Report:
