@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.routing import BaseRoute
 
-from . import search, session
+from . import capsules, live, machine, search, session, traces, usage
 from .site import Site
 
 
@@ -14,4 +14,9 @@ def page_routes(site: Site) -> list[BaseRoute]:
         *site.common_routes(),
         *search.routes(site),
         *session.routes(site),
+        *traces.routes(site),
+        *usage.routes(site),
+        *live.routes(site),
+        *capsules.routes(site),
+        *machine.routes(site),
     ]

@@ -16,8 +16,8 @@ from urllib.parse import urlencode, urlsplit
 import jinja2
 from markupsafe import Markup, escape
 
-from ...model import parse_time
-from ..cli.words import ago, duration, plural
+from ...model import parse_time, rfc3339
+from ..cli.words import ago, duration, megabytes, plural
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -42,6 +42,7 @@ def make_environment(**names: Any) -> jinja2.Environment:
     environment.globals.update(names, address=address)
     filters: dict[str, Callable[..., Any]] = {
         "ago": _ago,
+        "bytes": megabytes,
         "clock": _clock,
         "code": code,
         "day": _day,
@@ -51,6 +52,7 @@ def make_environment(**names: Any) -> jinja2.Environment:
         "money": money,
         "number": lambda count: f"{count:,}",
         "plural": plural,
+        "rfc3339": rfc3339,
         "short_number": short_number,
         "when": _when,
     }

@@ -10,7 +10,7 @@ import hashlib
 import hmac
 import logging
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlencode
@@ -75,6 +75,13 @@ class Asset(Struct, frozen=True):
     media_type: str
 
 
+class Upload(Struct, frozen=True):
+    """A form with a file."""
+
+    fields: dict[str, str]
+    content: bytes
+
+
 class Site:
     def __init__(self, library: Library) -> None:
         self.library = library
@@ -125,8 +132,16 @@ class Site:
         if isinstance(data, Response):
             return data
         if part in parts and part is not None:
-            return self._html(request, self._block(request, template, part, data))
-        return self._html(request, self.render(request, template, data=data))
+            return self.block(request, template, part, data)
+        return self.respond(request, template, data)
+
+    def respond(self, request: Request, template: str, data: Any, status: int = 200) -> Response:
+        """A page with this data, for routes that are not one of `page`."""
+        return self._html(request, self.render(request, template, data=data), status)
+
+    def block(self, request: Request, template: str, name: str, data: Any) -> Response:
+        """One block of a template."""
+        return self._html(request, self._block(request, template, name, data))
 
     def render(self, request: HTTPConnection, template: str, **values: Any) -> str:
         return self._templates.get_template(template).render(self._context(request), **values)
@@ -167,11 +182,21 @@ class Site:
     async def form(self, request: Request) -> dict[str, str]:
         """The fields of a form of ours. One without `form_token`, which only our pages know, is refused."""
         fields = await read_form(request)
+        self._check_form(fields)
+        return fields
+
+    async def upload(self, request: Request, limit: int) -> Upload:
+        """The fields of a form of ours that was sent with one file."""
+        body = await read_body(request, limit)
+        upload = await read_upload(request, body)
+        self._check_form(upload.fields)
+        return upload
+
+    def _check_form(self, fields: dict[str, str]) -> None:
         if not hmac.compare_digest(fields.pop("form_token", "").encode(), self._form_token.encode()):
             raise HTTPException(
                 403, "This form is not from a page of this server, or the server was started anew. Reload the page."
             )
-        return fields
 
     # Assets
 
@@ -235,6 +260,26 @@ async def read_form(request: Request) -> dict[str, str]:
         return dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=100))
     except ValueError:
         raise HTTPException(400, "The form cannot be read.") from None
+
+
+async def read_upload(request: Request, body: bytes) -> Upload:
+    """The fields and the file `file` of a form of the type multipart/form-data."""
+    from starlette.datastructures import UploadFile
+    from starlette.formparsers import MultiPartException, MultiPartParser
+
+    async def stream() -> AsyncGenerator[bytes, None]:
+        yield body
+
+    try:
+        form = await MultiPartParser(request.headers, stream(), max_files=1, max_fields=20).parse()
+    except MultiPartException as error:
+        raise HTTPException(400, f"The form cannot be read: {error.message}") from None
+    try:
+        file = form.get("file")
+        content = await file.read() if isinstance(file, UploadFile) else b""
+        return Upload({name: value for name, value in form.items() if isinstance(value, str)}, content)
+    finally:
+        await form.close()
 
 
 def own_path(address: str) -> str:
