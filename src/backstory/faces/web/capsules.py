@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+import msgspec
 from msgspec import Struct
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -17,6 +18,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from ...config import make_private_folder
+from ...toolsets.capsules.answers import Item, Summary, Version
 from ...toolsets.capsules.redaction import secret_warnings
 from ...toolsets.capsules.sections import PURPOSES, missing_sections
 from .site import Nav, Site
@@ -66,6 +68,14 @@ class Workspace(Struct, kw_only=True):
     chosen: bool
 
 
+class Entry(Summary, frozen=True, kw_only=True, omit_defaults=True):
+    """A capsule of the list."""
+
+    address: str
+    snippet: str | None = None
+    """The place in its text that a search found."""
+
+
 class CapsuleList(Struct, kw_only=True):
     """The data of `/capsules`."""
 
@@ -74,7 +84,7 @@ class CapsuleList(Struct, kw_only=True):
     deleted: bool
     """Deleted capsules are listed too."""
     workspaces: list[Workspace]
-    items: list[dict[str, Any]]
+    items: list[Entry]
     total: int
     offset: int
     next_offset: int | None
@@ -86,14 +96,14 @@ class CapsulePage(Struct, kw_only=True):
     """The data of `/capsules/<workspace>/<name>`."""
 
     address: str
-    capsule: dict[str, Any]
-    versions: list[dict[str, Any]]
+    capsule: Item
+    """Without its text."""
+    versions: list[Version]
     version: int
     """The version that is shown."""
     text: str
     diff: list[Line] | None = None
     """The changes of the version to the one before, if `?version=` asks for one."""
-    notice: str | None = None
 
 
 class EditPage(Struct, kw_only=True):
@@ -338,15 +348,13 @@ def read_list(
         answer = call(library, tool, {**given, **more})
     except Refused as refused:
         raise HTTPException(refused.status, refused.message) from None
-    for item in answer["items"]:
-        item["address"] = address_of(item)
     pagination = answer["pagination"]
     return CapsuleList(
         query=library.egress(query),
         workspace=library.egress(workspace),
         deleted=deleted,
         workspaces=_workspaces(library, workspace, deleted),
-        items=answer["items"],
+        items=[msgspec.convert({**item, "address": address_of(item)}, Entry) for item in answer["items"]],
         total=pagination["total"],
         offset=skip,
         next_offset=skip + len(answer["items"]) if pagination["has_more"] else None,
@@ -367,10 +375,14 @@ def read_capsule(library: Library, path: str, version: int | None = None) -> Cap
     history = call(library, "moss.history", {"id": item["id"], "include_deleted": True})
     text = item.pop("capsule_text")
     page = CapsulePage(
-        address=address_of(item), capsule=item, versions=history["items"], version=item["version"], text=text
+        address=address_of(item),
+        capsule=msgspec.convert(item, Item),
+        versions=msgspec.convert(history["items"], list[Version]),
+        version=item["version"],
+        text=text,
     )
     if version is not None:
-        numbers = [entry["version"] for entry in page.versions]
+        numbers = [entry.version for entry in page.versions]
         if version not in numbers:
             raise HTTPException(404, f"There is no version {version} of this capsule.")
         older = max((number for number in numbers if number < version), default=None)

@@ -13,11 +13,11 @@ from datetime import date, timedelta
 from msgspec import Struct
 
 WIDTH, HEIGHT = 1000.0, 100.0
-CELL, GAP = 12, 3
+CELL, GAP = 11, 2
 STEP = CELL + GAP
 _LEVELS = 4
 _MOST_LABELS = 7
-_GUTTER = 32
+_GUTTER = 28
 _HEAD = 18
 WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 

@@ -24,9 +24,11 @@ let critical = false;
 
 function took(ms) {
   if (ms < 1000) return `${ms} ms`;
-  if (ms < 60_000) return `${(ms / 1000).toFixed(1)} s`;
-  if (ms < 3_600_000) return `${Math.floor(ms / 60_000)} min ${Math.round((ms % 60_000) / 1000)} s`;
-  return `${Math.floor(ms / 3_600_000)} h ${Math.round((ms % 3_600_000) / 60_000)} min`;
+  if (ms < 60_000) return `${Number((ms / 1000).toFixed(1))} s`;
+  const seconds = Math.round(ms / 1000);
+  const units = [[Math.floor(seconds / 3600), "h"], [Math.floor(seconds / 60) % 60, "min"], [seconds % 60, "s"]];
+  const parts = units.slice(seconds < 3600 ? 1 : 0).slice(0, 2);
+  return parts.filter(([count]) => count).map(([count, unit]) => `${count} ${unit}`).join(" ");
 }
 
 function short(count) {
@@ -116,7 +118,7 @@ function draw(place) {
   } else {
     made.append(cell("", bar(row)));
   }
-  const time = row.type === "EVENT" ? "" : row.end === null ? "running" : took(row.end - row.start);
+  const time = row.type === "EVENT" ? "" : row.end === null ? "pending" : took(row.end - row.start);
   const last = cell("number", time);
   if (row.status === "error") last.prepend(element("span", "problem", "error "));
   made.append(last);
