@@ -180,8 +180,9 @@ const STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 15e3, 3e4
 function drawAxis() {
   if (!axis) return;
   const size = to - from;
-  const step = STEPS.find((each) => size <= each * 7) ?? size;
   const svg = axis.querySelector("svg");
+  const most = Math.max(2, svg.clientWidth / 75);
+  const step = STEPS.find((each) => size <= each * most) ?? size;
   const names = axis.querySelector(".axis-names");
   svg.replaceChildren();
   names.replaceChildren();
@@ -192,7 +193,7 @@ function drawAxis() {
     line.setAttribute("class", "tick");
     line.setAttribute("vector-effect", "non-scaling-stroke");
     svg.append(line);
-    if (at > 960) continue;
+    if (at > 900) continue;
     const text = element("span", "placed", tick ? took(tick) : "0");
     text.style.insetInlineStart = `${at / 10}%`;
     names.append(text);
@@ -344,7 +345,7 @@ grid.addEventListener("keydown", (event) => {
   if (press(event.key)) event.preventDefault(), event.stopPropagation();
 });
 grid.addEventListener("scroll", render, { passive: true });
-new ResizeObserver(render).observe(grid);
+new ResizeObserver(() => (drawAxis(), render())).observe(grid);
 
 async function start() {
   const answer = await fetch(`${trace}.json`);
@@ -355,7 +356,6 @@ async function start() {
   spans.querySelector(".span-rows").replaceWith(grid);
   spans.querySelector(".pages")?.remove();
   controls.hidden = false;
-  drawAxis();
   arrange();
   const wanted = rows.findIndex((row) => row.id === location.hash.slice(1));
   if (wanted >= 0) select(wanted);
