@@ -20,7 +20,7 @@ from ...toolsets.traces.filters import SPAN_FIELDS, TRACE_FIELDS
 from ...toolsets.traces.outline import Outline, OutlineRow, read_outline, span_number
 from ...toolsets.traces.types import Span
 from ...toolsets.traces.views import span_view
-from ..cli.words import duration
+from ..cli.words import duration, parse_moment
 from .lines import session_url
 from .rendering import money, short_number
 from .site import Nav, Site
@@ -280,6 +280,8 @@ def _filters(page: TraceList) -> list[dict[str, Any]]:
             value = _typed(path, page.given[field.name])
             if field.name == "slower" and isinstance(value, float):
                 value *= 1000
+            elif field.name == "since" and (moment := parse_moment(page.given["since"])) is not None:
+                value = moment
             filters.append({"field": path, "operator": field.operator, "value": value})
     for own in page.conditions:
         filters.append({"field": own.field, "operator": own.operator, "value": _typed(own.field, own.value)})

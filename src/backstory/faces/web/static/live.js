@@ -5,6 +5,7 @@ import { say } from "./app.js";
 const cards = document.getElementById("live-sessions");
 const follow = document.getElementById("follow");
 const tail = document.getElementById("tail");
+const events = tail?.querySelector("ol");
 const news = document.getElementById("news");
 const state = document.getElementById("live-state");
 const session = follow ? `session=${encodeURIComponent(follow.dataset.session)}&` : "";
@@ -32,11 +33,11 @@ function toEnd() {
 function grow(html) {
   const fresh = document.createElement("ol");
   fresh.innerHTML = html;
-  const known = new Set([...tail.children].map((entry) => entry.dataset.event));
+  const known = new Set([...events.children].map((entry) => entry.dataset.event));
   const added = [...fresh.children].filter((entry) => !known.has(entry.dataset.event));
   if (!added.length) return;
   const follows = atEnd();
-  tail.append(...added);
+  events.append(...added);
   if (follows) return toEnd();
   waiting += added.length;
   news.textContent = waiting === 1 ? "1 new event ↓" : `${waiting} new events ↓`;
