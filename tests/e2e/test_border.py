@@ -18,6 +18,7 @@ import anyio
 import click
 import httpx
 import pytest
+from backstory.toolsets.live.portal import Portal
 from mcp import Client
 from starlette.routing import Route, WebSocketRoute
 
@@ -26,7 +27,6 @@ from backstory.faces.cli.app import run as run_program
 from backstory.faces.http.app import create_app
 from backstory.library import TOOLSETS, Library
 from backstory.toolsets.base import Tool
-from backstory.toolsets.live.portal import Portal
 from tests.capsule_world import capsule_text
 from tests.e2e.served import Served, eventually, run
 from tests.faces.direct import direct

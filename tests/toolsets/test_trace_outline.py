@@ -54,7 +54,12 @@ class TestOutline:
     def test_the_critical_path_is_what_the_trace_waited_for(self, archive: Archive) -> None:
         """Of two that ran side by side only the one that ended last."""
         rows = rows_of(
-            archive, span(1, None, 0, 100), span(2, 1, 10, 40), span(3, 1, 10, 50), span(4, 1, 50, 100), span(5, 4, 60, 90)
+            archive,
+            span(1, None, 0, 100),
+            span(2, 1, 10, 40),
+            span(3, 1, 10, 50),
+            span(4, 1, 50, 100),
+            span(5, 4, 60, 90),
         )
         assert {row.name for row in rows if row.critical} == {"s1", "s3", "s4", "s5"}
 

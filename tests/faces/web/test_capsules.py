@@ -154,7 +154,9 @@ class TestWriting:
         library.call("moss.store", {"capsule_text": f"{TEXT}\n{secret}", "name": "secret", "mode": "replace"})
         shown = client.get("/capsules/default/secret/edit").text
         assert secret not in shown
-        answer = client.post("/capsules/default/secret/edit", data=form(client, text=f"{TEXT}\n[redacted:github-token]"))
+        answer = client.post(
+            "/capsules/default/secret/edit", data=form(client, text=f"{TEXT}\n[redacted:github-token]")
+        )
         assert answer.status_code == 400
         assert "would lose the secret" in answer.text
 

@@ -52,7 +52,10 @@ class TestMachine:
 
     def test_settings_say_what_was_changed_and_hide_secrets(self, tmp_path: Path) -> None:
         adapter = {"name": "bridge", "config": {"url": "ws://x", "token": "hunter2"}}
-        environ = {"BACKSTORY_CATCH_UP_SECONDS": "5", "BACKSTORY_LIVE": msgspec.json.encode({"adapter": adapter}).decode()}
+        environ = {
+            "BACKSTORY_CATCH_UP_SECONDS": "5",
+            "BACKSTORY_LIVE": msgspec.json.encode({"adapter": adapter}).decode(),
+        }
         with Library(tmp_path / "home", agents_home=tmp_path, environ=environ) as library:
             settings = {setting.name: setting for setting in read_machine(library).settings}
         assert not settings["catch_up_seconds"].is_default
@@ -83,7 +86,9 @@ class TestMachinePage:
             assert violations(page) == []
             set_progress(alone, SyncState(started_at=1, files_total=40, files_done=30))
             page.locator("progress[value='30']").wait_for()
-            set_progress(alone, SyncState(started_at=1, finished_at=2, first_finished_at=2, files_total=40, files_done=40))
+            set_progress(
+                alone, SyncState(started_at=1, finished_at=2, first_finished_at=2, files_total=40, files_done=40)
+            )
             page.get_by_role("progressbar").wait_for(state="detached")
         finally:
             server.stop()

@@ -7,6 +7,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -166,7 +167,9 @@ class _Pages:
     def capsule(self, request: Request) -> CapsulePage:
         version = request.query_params.get("version", "")
         return read_capsule(
-            self._library, request.path_params["path"], int(version) if version.isdecimal() and len(version) < 9 else None
+            self._library,
+            request.path_params["path"],
+            int(version) if version.isdecimal() and len(version) < 9 else None,
         )
 
     async def download(self, request: Request) -> Response:
@@ -364,7 +367,9 @@ def read_list(
 def _workspaces(library: Library, chosen: str | None, deleted: bool) -> list[Workspace]:
     """The workspaces with the number of their capsules, the last used first."""
     found: dict[str, Workspace] = {}
-    for item in library.call("moss.inventory", {"limit": _MOST_WORKSPACES, "include_deleted": deleted}).get("items", ()):
+    for item in library.call("moss.inventory", {"limit": _MOST_WORKSPACES, "include_deleted": deleted}).get(
+        "items", ()
+    ):
         name = item["workspace"]
         found.setdefault(name, Workspace(name=name, count=0, chosen=name == chosen)).count += 1
     return list(found.values())
@@ -440,13 +445,14 @@ def _revert(library: Library, id: str, version: str) -> None:
 def _file_in(library: Library, content: bytes) -> Iterator[str]:
     """The content as a file that the import tool may read."""
     folder = make_private_folder(library.home / "exports")
-    handle, path = tempfile.mkstemp(".jsonl", "import-", folder)
+    handle, name = tempfile.mkstemp(".jsonl", "import-", folder)
+    path = Path(name)
     try:
-        with open(handle, "wb") as file:
+        with os.fdopen(handle, "wb") as file:
             file.write(content)
-        yield path
+        yield name
     finally:
-        os.unlink(path)
+        path.unlink()
 
 
 def _imported(answer: dict[str, Any]) -> str:

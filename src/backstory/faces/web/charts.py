@@ -130,9 +130,7 @@ def week_hours(values: Sequence[Sequence[float]], titles: Sequence[Sequence[str]
 
 
 def _shape(x: float, y: float, width: float, height: float, kind: str, title: str = "") -> Shape:
-    return Shape(
-        x=round(x, 2), y=round(y, 2), width=round(width, 2), height=round(height, 2), kind=kind, title=title
-    )
+    return Shape(x=round(x, 2), y=round(y, 2), width=round(width, 2), height=round(height, 2), kind=kind, title=title)
 
 
 def _cell(x: float, y: float, level: int, title: str) -> Shape:

@@ -82,7 +82,11 @@ def _settings(settings: Settings) -> list[Setting]:
     defaults = dict(_leaves(msgspec.to_builtins(Settings())))
     found = dict(_leaves(msgspec.to_builtins(settings)))
     return [
-        Setting(name=name, value=msgspec.json.encode(value).decode(), is_default=name in defaults and defaults[name] == value)
+        Setting(
+            name=name,
+            value=msgspec.json.encode(value).decode(),
+            is_default=name in defaults and defaults[name] == value,
+        )
         for name, value in found.items()
     ]
 

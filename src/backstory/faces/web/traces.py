@@ -273,7 +273,7 @@ def _conditions(query: QueryParams) -> list[Condition]:
 
 
 def _filters(page: TraceList) -> list[dict[str, Any]]:
-    filters = []
+    filters: list[dict[str, Any]] = []
     for field in FIELDS:
         path = field.of_traces if page.of == "traces" else field.of_spans
         if field.name in page.given and path is not None:
@@ -283,9 +283,8 @@ def _filters(page: TraceList) -> list[dict[str, Any]]:
             elif field.name == "since" and (moment := parse_moment(page.given["since"])) is not None:
                 value = moment
             filters.append({"field": path, "operator": field.operator, "value": value})
-    for own in page.conditions:
-        filters.append({"field": own.field, "operator": own.operator, "value": _typed(own.field, own.value)})
-    return filters
+    own = ((each.field, each.operator, each.value) for each in page.conditions)
+    return [*filters, *({"field": path, "operator": op, "value": _typed(path, value)} for path, op, value in own)]
 
 
 def _typed(path: str, text: str) -> str | float | bool:

@@ -334,4 +334,3 @@ def _hours(totals: Iterable[UsageTotal]) -> list[list[int]]:
         start = time.localtime(entry.start / 1000)
         hours[start.tm_wday][start.tm_hour] += entry.calls
     return hours
-
