@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from ...archive.base import OpenedSession
 from ...model import SessionRef, parse_id, turn_id
 from ..markdown import to_markdown
 from .items import IN_FILE
 from .lines import session_lines
-from .parts import whole_session
+from .parts import Conversation
 from .rendering import make_environment
 
 if TYPE_CHECKING:
@@ -27,35 +28,31 @@ _STYLESHEET = Path(__file__).with_name("static") / "backstory.css"
 def export(library: Library, id: str, format: Format) -> Iterator[str]:
     """The file in pieces. Raises LookupError for an id that is not that of a session in the archive."""
     ref = parse_id(id)
-    row = library.archive.session(ref.key) if isinstance(ref, SessionRef) else None
-    if row is None:
+    opened = library.archive.open(ref) if isinstance(ref, SessionRef) else None
+    if opened is None:
         raise LookupError(f"no session {id} is in the archive")
     if format == "md":
         return iter([to_markdown(library, library.open(id), full=True)])
-    return _html(library, row.key) if format == "html" else _json_lines(library, row.key)
+    return _html(library, opened) if format == "html" else _json_lines(library, opened)
 
 
-def _html(library: Library, key: str) -> Iterator[str]:
-    row = library.archive.session(key)
-    assert row is not None
-    (session,) = session_lines(library, [row])
+def _html(library: Library, opened: OpenedSession) -> Iterator[str]:
+    (session,) = session_lines(library, [opened.session])
     template = make_environment(asset=str).get_template("export.html")
     return template.generate(
         session=session,
-        turns=whole_session(library, key, IN_FILE),
+        turns=Conversation(library, opened, IN_FILE).whole(),
         stylesheet=_STYLESHEET.read_text("utf-8"),
         version=version("backstory"),
     )
 
 
-def _json_lines(library: Library, key: str) -> Iterator[str]:
+def _json_lines(library: Library, opened: OpenedSession) -> Iterator[str]:
     """The session on the first line, then its events in order."""
-    row = library.archive.session(key)
-    assert row is not None
-    (session,) = session_lines(library, [row])
+    (session,) = session_lines(library, [opened.session])
     yield _line({"kind": "session", **msgspec.to_builtins(session)})
-    for turn in library.archive.turns(key):
-        for event in library.read_turn(turn_id(key, turn.ordinal)):
+    for turn in opened.turns:
+        for event in library.read_turn(turn_id(turn.session, turn.ordinal)):
             yield _line({"kind": "event", **msgspec.to_builtins(event)})
 
 

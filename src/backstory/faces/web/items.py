@@ -43,13 +43,21 @@ class Limits(Struct, frozen=True):
     lines: int
 
 
-ON_PAGE = Limits(text=24_000, output=4_000, argument=2_000, lines=400)
+ON_PAGE = Limits(text=20_000, output=4_000, argument=2_000, lines=400)
 IN_FILE = Limits(text=_READ_CHARS, output=_READ_CHARS, argument=_READ_CHARS, lines=20_000)
 
 
 class Argument(Struct, frozen=True):
     name: str
     value: str
+
+
+class Child(Struct, frozen=True):
+    """A session that a tool call started, with the beginnings of its prompt and its answer."""
+
+    session: SessionLine
+    prompt: str
+    answer: str
 
 
 class ToolUse(Struct, frozen=True, kw_only=True):
@@ -69,7 +77,7 @@ class ToolUse(Struct, frozen=True, kw_only=True):
     exit_code: int | None
     failed: bool
     duration_ms: int | None
-    children: list[SessionLine] = []
+    children: list[Child] = []
     """The sessions that the call started."""
 
 
@@ -97,7 +105,7 @@ class _Shown(Struct, frozen=True):
 
 
 def read_items(
-    library: Library, rows: Sequence[EventRow], limits: Limits, children: Mapping[str, Sequence[SessionLine]] = {}
+    library: Library, rows: Sequence[EventRow], limits: Limits, children: Mapping[str, Sequence[Child]] = {}
 ) -> list[Item]:
     """The items of events of one turn, in order. `children` are the sessions that calls started, by call id."""
     values = [[_readable(row), row.tool or "", row.model or "", row.arguments] for row in rows]
@@ -119,9 +127,7 @@ def _readable(row: EventRow) -> str:
     return text if len(text) <= _READ_CHARS else text[:_READ_CHARS].rsplit(None, 1)[0]
 
 
-def _item(
-    shown: _Shown, response: _Shown | None, limits: Limits, children: Mapping[str, Sequence[SessionLine]]
-) -> Item:
+def _item(shown: _Shown, response: _Shown | None, limits: Limits, children: Mapping[str, Sequence[Child]]) -> Item:
     row = shown.row
     kind = _kind(row)
     images = (row.extra or {}).get("images")
@@ -152,7 +158,7 @@ def _kind(row: EventRow) -> ItemKind:
     return kind
 
 
-def _tool_use(call: _Shown | None, response: _Shown | None, limits: Limits, children: Sequence[SessionLine]) -> ToolUse:
+def _tool_use(call: _Shown | None, response: _Shown | None, limits: Limits, children: Sequence[Child]) -> ToolUse:
     arguments = call.arguments if call is not None else None
     output = response.text if response is not None else None
     is_long = response is not None and len(response.row.text) > _READ_CHARS

@@ -30,8 +30,9 @@ from ...model import (
 from ...toolsets.history.views import Views
 from ..cli.output import resume_command
 from .export import MEDIA_TYPES, Format, export
+from .items import ON_PAGE
 from .lines import KINDS, SessionLine, session_lines, session_url
-from .parts import PART_EVENTS, Place, ShownTurn, read_part, started_by_calls
+from .parts import HEAD_CHARS, PART_EVENTS, Conversation, Place, ShownTurn
 from .rendering import address
 from .search import marker
 from .site import Site
@@ -40,8 +41,9 @@ if TYPE_CHECKING:
     from ...library import Library
 
 _SECONDS = 5.0
-_HEAD_CHARS = 400
 _RAIL_CHARS = 120
+# Events before one that is asked for, far within its turn.
+_BEFORE = 6
 _FOUND = 50
 _AT = re.compile(r"([1-9]\d{0,6})(?:\.([1-9]\d{0,8}))?")
 
@@ -191,12 +193,12 @@ def _file(library: Library, id: str, format: Format) -> Response:
 def session_page(library: Library, id: str, given: Any) -> SessionPage:
     ref = parse_id(id)
     assert isinstance(ref, SessionRef)
-    opened = library.archive.open(ref, Part(heads=_HEAD_CHARS))
+    opened = library.archive.open(ref, Part(heads=HEAD_CHARS))
     if opened is None:
         raise HTTPException(404, "The archive has no such session. It may have been forgotten, or not been read yet.")
     traces = _traces(library, ref.key)
-    start = _start(given.get("at"), opened.turns)
-    turns, end = read_part(library, ref.key, opened.turns, start, children=started_by_calls(library, opened))
+    start, reach = _start(given.get("at"), opened.turns)
+    turns, end = Conversation(library, opened, ON_PAGE).part(start, reach)
     location = library.locate(id)
     find = (given.get("find") or "").strip()
     costs = [trace.cost for trace in traces.values() if trace.cost is not None]
@@ -222,16 +224,17 @@ def _part_url(id: str, place: Place) -> str:
     return session_url(id, at=str(place), event=anchor)
 
 
-def _start(text: str | None, turns: Sequence[TurnRow]) -> Place:
-    """The place to begin at. A place within a turn that fits into a part begins with the turn."""
+def _start(text: str | None, turns: Sequence[TurnRow]) -> tuple[Place, int]:
+    """The place to begin at, and the event of that turn that is asked for: 0 for the first. An event begins with its
+    turn if it is near the beginning."""
     match = _AT.fullmatch(text or "")
     turn = next((turn for turn in turns if match and turn.ordinal == int(match[1])), None)
     if match is None or turn is None:
-        return Place(turns[0].ordinal if turns else 1)
-    event = int(match[2] or 1)
+        return Place(turns[0].ordinal if turns else 1), 0
+    event = min(int(match[2] or 1), turn.event_count)
     if event <= PART_EVENTS:
-        return Place(turn.ordinal)
-    return Place(turn.ordinal, max(min(event, turn.event_count) - PART_EVENTS // 4, 1))
+        return Place(turn.ordinal), event
+    return Place(turn.ordinal, event - _BEFORE), event
 
 
 def _earlier(id: str, turns: Sequence[TurnRow], start: Place) -> str | None:

@@ -72,7 +72,8 @@ function reveal(id) {
 function openHash() {
   const id = decodeURIComponent(location.hash.slice(1));
   if (!id || reveal(id) || !id.startsWith("event:")) return;
-  location.replace(`/s/${id}`); // the server knows its part
+  // The server knows its part; once, or a part without it would be asked for again and again.
+  if (!page.searchParams.has("at")) location.replace(`/s/${id}`);
 }
 addEventListener("hashchange", openHash);
 openHash();
@@ -102,7 +103,7 @@ turns.addEventListener("toggle", async (event) => {
   try {
     const content = await part(url, "turns");
     for (const link of content.querySelectorAll(".continue")) link.remove();
-    inside.append(content);
+    inside.querySelector(".beginning").replaceWith(content);
   } catch {
     say("The conversation could not be loaded");
   }
