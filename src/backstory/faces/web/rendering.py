@@ -27,7 +27,6 @@ _TEMPLATES = Path(__file__).with_name("templates")
 _HIGHLIGHTED_CHARS = 40_000
 _MARKDOWN_CHARS = 100_000
 _KEPT_CHARS = 10_000
-_SAFE_SCHEMES = ("http", "https", "mailto")
 
 
 def make_environment(**names: Any) -> jinja2.Environment:
@@ -165,8 +164,8 @@ def _is_safe_link(url: str) -> bool:
         parts = urlsplit(url)
     except ValueError:
         return False
-    # Without a scheme it would lead to a path of this server.
-    return parts.scheme.lower() in _SAFE_SCHEMES
+    # Without a scheme and a host it would lead to a path of this server.
+    return parts.scheme == "mailto" or (parts.scheme in ("http", "https") and bool(parts.netloc))
 
 
 def code(text: str, name: str = "") -> Markup:
