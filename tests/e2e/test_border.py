@@ -27,6 +27,7 @@ from backstory.faces.cli.app import run as run_program
 from backstory.faces.http.app import create_app
 from backstory.library import TOOLSETS, Library
 from backstory.toolsets.base import Tool
+from backstory.toolsets.live.access import Portal
 from tests.capsule_world import capsule_text
 from tests.e2e.served import Served, eventually, run
 from tests.faces.direct import direct
@@ -164,7 +165,19 @@ TOOLS: dict[str, Calls] = {
     "session_get_message": lambda ids: [{"session_id": ids["live"], "entry_id": ids["entry"]}],
     "session_append": lambda ids: [{"session_id": ids["live"], "message": _message(HOSTILE)}],
 }
-SILENT = {"moss.export", "moss.import", "moss.delete", "moss.restore", "moss.purge", "moss.update", "session_append"}
+SILENT = {
+    *(
+        "moss.store",
+        "moss.append",
+        "moss.update",
+        "moss.delete",
+        "moss.restore",
+        "moss.purge",
+        "moss.export",
+        "moss.import",
+    ),
+    "session_append",
+}
 
 
 def every_tool(library: Library) -> list[Tool]:
@@ -233,6 +246,11 @@ COMMANDS: dict[str, Lines] = {
         *([id, "--md"] for id in (ids["session"], ids["turn"], ids["events"][0])),
         [ids["session"], "--full"],
     ],
+    "export": lambda ids: [
+        [ids["session"], f"--{format}", "--output", target]
+        for format in ("html", "md", "jsonl")
+        for target in ("-", str(Path(ids["file"]).with_name(f"export.{format}")))
+    ],
     "sessions": lambda ids: [["--since", "2001-01-01"]],
     "traces": lambda ids: [[]],
     "traces list": lambda ids: [[]],
@@ -246,12 +264,15 @@ COMMANDS: dict[str, Lines] = {
     "sync": lambda ids: [[]],
     "watch": lambda ids: [["--beside"]],
     "mcp": lambda ids: [["--json"], ["--tools", HOSTILE]],
+    "ui": lambda ids: [["--print"]],
     "serve": lambda ids: [["--host", HOSTILE], ["--token", HOSTILE]],
     "tools": lambda ids: [[], ["--cost"]],
     "call": lambda ids: [["open", json.dumps({"id": ids["session"]})], [HOSTILE, "{}"], ["open", HOSTILE]],
     "live": lambda ids: [[]],
     "live worker": lambda ids: [["--url", HOSTILE]],
     "doctor": lambda ids: [[]],
+    "sources": lambda ids: [[]],
+    "import": lambda ids: [[HOSTILE]],
     "forget": lambda ids: [["--dry-run", ids["session"]], ["--dry-run", f"session:{HOSTILE}"]],
     "reindex": lambda ids: [[]],
     "help": lambda ids: [["search"]],
@@ -273,6 +294,9 @@ COMMANDS: dict[str, Lines] = {
     "capsule import": lambda ids: [[HOSTILE]],
     "capsule purge": lambda ids: [[]],
 }
+
+
+SILENT_COMMANDS = ("traces", "watch", "serve", "live worker", "capsule", "capsule import", "import")
 
 
 def every_command(group: click.Group, prefix: str = "") -> Iterator[str]:
@@ -312,7 +336,7 @@ class TestCommands:
                 shown += out
         run_program([*name, f"--{HOSTILE}", HOSTILE])
         check("".join(capfd.readouterr()))
-        assert shown or command in ("traces", "watch", "serve", "live worker", "capsule", "capsule import"), err
+        assert shown or command in SILENT_COMMANDS, err
 
 
 # Route -> what a request to it gives. Programs keep their own data behind EXACT ones, and get it back as they sent it.
@@ -353,8 +377,47 @@ def _get(path: str) -> Routes:
     return lambda server, ids: iter([httpx.get(f"{server.url}{path}")])
 
 
+def _search_page(path: str) -> Routes:
+    def requests(server: Served, ids: dict[str, Any]) -> Iterator[httpx.Response]:
+        for query in ({}, {"q": "platypus"}, {"q": "platypus", "type": "tool_call"}, {"q": HOSTILE, "branch": HOSTILE}):
+            yield httpx.get(f"{server.url}{path}", params=query, timeout=30)
+
+    return requests
+
+
+def _session_page(suffix: str) -> Routes:
+    def requests(server: Served, ids: dict[str, Any]) -> Iterator[httpx.Response]:
+        for id in (ids["session"], ids["turn"], ids["native"], quote(HOSTILE, safe="")):
+            address = f"{server.url}/s/{id}{suffix}"
+            yield httpx.get(address, params={"find": "platypus"}, follow_redirects=True, timeout=30)
+
+    return requests
+
+
+def _event_texts(server: Served, ids: dict[str, Any]) -> Iterator[httpx.Response]:
+    for event in (*ids["events"], quote(HOSTILE, safe="")):
+        yield httpx.get(f"{server.url}/s/{ids['session']}/{event}.txt")
+
+
+def _forms(path: str) -> Routes:
+    def requests(server: Served, ids: dict[str, Any]) -> Iterator[httpx.Response]:
+        yield httpx.post(f"{server.url}{path}", data={"theme": HOSTILE, "token": HOSTILE, "back": f"/?q={HOSTILE}"})
+
+    return requests
+
+
 ROUTES: dict[str, Routes] = {
-    "/": _get("/"),
+    "/": _search_page("/"),
+    "/.json": _search_page("/.json"),
+    "/s/{id}": _session_page(""),
+    "/s/{id}.json": _session_page(".json"),
+    "/s/{id}.html": _session_page(".html"),
+    "/s/{id}.md": _session_page(".md"),
+    "/s/{id}.jsonl": _session_page(".jsonl"),
+    "/s/{id}/{event}.txt": _event_texts,
+    "/static/{version}/{name}": _get("/static/1/app.js"),
+    "/theme": _forms("/theme"),
+    "/token": _forms("/token"),
     "/healthz": _get("/healthz"),
     "/api/tools": _get("/api/tools"),
     "/api/tools/{name}": _tools,
@@ -386,8 +449,12 @@ class TestRoutes:
     @pytest.mark.parametrize("path", ROUTES)
     def test_responses(self, world: World, server: Served, path: str) -> None:
         for response in ROUTES[path](server, world.ids):
-            data = response.json() if "json" in response.headers.get("content-type", "") else response.text
+            data = response.json() if response.headers.get("content-type") == "application/json" else response.text
             check(without_request(data) if isinstance(data, dict) else data)
+
+    def test_exported_files(self, world: World) -> None:
+        for path in world.home.rglob("export.*"):
+            check(path.read_text("utf-8"))
 
     def test_paths_that_are_not_there(self, server: Served) -> None:
         for method in ("GET", "POST", "DELETE"):

@@ -76,5 +76,5 @@ def session_lines(library: Library, rows: Sequence[SessionRow]) -> list[SessionL
 
 def session_url(id: str, *, at: str = "", find: str = "", event: str = "") -> str:
     """The page of a session; `at` is a place in it (`3` or `3.12`: turn and event), `event` the id to jump to."""
-    url = address(f"/s/{quote(id)}", [("at", at), ("find", find)])
+    url = address(f"/s/{quote(id, safe=':')}", [("at", at), ("find", find)])
     return f"{url}#{event}" if event else url

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 _TEMPLATES = Path(__file__).with_name("templates")
 # Longer code is shown as it is: a lexer may take seconds for a minified file.
 _HIGHLIGHTED_CHARS = 40_000
-_MARKDOWN_CHARS = 400_000
-_SAFE_SCHEMES = ("http", "https", "mailto")
+_MARKDOWN_CHARS = 100_000
+_KEPT_CHARS = 10_000
 
 
 def make_environment(**names: Any) -> jinja2.Environment:
@@ -125,7 +125,12 @@ def marked(text: str, places: Iterable[Sequence[int]]) -> Markup:
 def markdown(text: str) -> Markup:
     """Markdown of a transcript: HTML in it is shown as text, links lead to the web or nowhere, nothing is loaded."""
     if len(text) > _MARKDOWN_CHARS:
-        return Markup('<pre class="plain">{}</pre>').format(text)
+        return Markup('<pre class="plain" tabindex="0">{}</pre>').format(text)
+    return _rendered(text) if len(text) <= _KEPT_CHARS else Markup(_markdown().render(text))
+
+
+@lru_cache(maxsize=512)  # a person goes back and forth between the same pages
+def _rendered(text: str) -> Markup:
     return Markup(_markdown().render(text))
 
 
@@ -161,8 +166,8 @@ def _is_safe_link(url: str) -> bool:
         parts = urlsplit(url)
     except ValueError:
         return False
-    # Without a scheme it would lead to a path of this server.
-    return parts.scheme.lower() in _SAFE_SCHEMES
+    # Without a scheme and a host it would lead to a path of this server.
+    return parts.scheme == "mailto" or (parts.scheme in ("http", "https") and bool(parts.netloc))
 
 
 def code(text: str, name: str = "") -> Markup:

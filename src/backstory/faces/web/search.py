@@ -6,6 +6,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from ...library import Library
 
 _SECONDS = 5.0
-_HITS = 100
+_HITS = 60
 # Model, branch and failure are no fields of the index: they select among so many of the best matches.
 _SELECTED_HITS = 400
 _GROUPS = 20
@@ -126,7 +127,7 @@ class SearchPage(Struct, frozen=True, kw_only=True):
     recent: list[SessionLine] = []
     projects: list[Project] = []
     sessions: int = 0
-    """Sessions in the archive, where nothing is searched for."""
+    """Sessions with matches; where nothing is searched for, in the archive."""
     elapsed_ms: float = 0.0
 
 
@@ -149,17 +150,18 @@ def search_page(library: Library, given: Any) -> SearchPage:
         return _start_page(library, filters, shown, warnings, since, until)
     found = library.archive.search(_request(filters, since, until))
     hits = [hit for hit in found.hits if _is_selected(hit, filters)]
-    groups = _groups(library, shown, hits, found)
     wanted = _number(given.get("n"), _GROUPS, _MAX_GROUPS)
+    sessions = len({hit.session.key for hit in hits})
     return SearchPage(
         filters=shown,
         chips=_chips(shown),
         facets=_facets(library, shown, hits),
         warnings=warnings,
-        groups=groups[:wanted],
+        groups=_groups(library, shown, hits, found, wanted),
+        sessions=sessions,
         found=len(hits),
         truncated=found.more,
-        more_url=f"{shown.url()}&n={wanted + _GROUPS}" if len(groups) > wanted and wanted < _MAX_GROUPS else None,
+        more_url=f"{shown.url()}&n={wanted + _GROUPS}" if sessions > wanted and wanted < _MAX_GROUPS else None,
         capsules=_capsules(library, filters, since, until),
         elapsed_ms=round((time.perf_counter() - started) * 1000, 1),
     )
@@ -223,10 +225,11 @@ def _has_failed(hit: Hit) -> bool:
 # Results
 
 
-def _groups(library: Library, filters: Filters, hits: Sequence[Hit], found: Found) -> list[Group]:
-    by_session: dict[str, list[Hit]] = {}
+def _groups(library: Library, filters: Filters, hits: Sequence[Hit], found: Found, wanted: int) -> list[Group]:
+    every: dict[str, list[Hit]] = {}
     for hit in hits:
-        by_session.setdefault(hit.session.key, []).append(hit)
+        every.setdefault(hit.session.key, []).append(hit)
+    by_session = dict(islice(every.items(), wanted))
     lines = session_lines(library, [group[0].session for group in by_session.values()])
     shown = [hit for group in by_session.values() for hit in group[:_SHOWN_PER_SESSION]]
     events = iter(_found_events(library, shown, found))
@@ -280,6 +283,8 @@ def marker(found: Found) -> Callable[[str], list[tuple[int, int]]]:
 def _capsules(library: Library, filters: Filters, since: int | None, until: int | None) -> list[dict[str, Any]]:
     """Matching capsules; the filters that capsules do not have leave them out."""
     if filters.agent or filters.project or filters.type or filters.model or filters.branch or filters.failed:
+        return []
+    if not (library.home / "capsules.db").exists():
         return []
     times = {"since": since, "until": until}
     options = {name: rfc3339(moment) for name, moment in times.items() if moment is not None}
