@@ -10,6 +10,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -18,7 +19,6 @@ import anyio
 import click
 import httpx
 import pytest
-from backstory.toolsets.live.portal import Portal
 from mcp import Client
 from starlette.routing import Route, WebSocketRoute
 
@@ -406,7 +406,83 @@ def _forms(path: str) -> Routes:
     return requests
 
 
+def _filled(path: str, ids: dict[str, Any]) -> str:
+    return path.format_map({name: quote(str(id)) for name, id in ids.items()})
+
+
+def _pages(*paths: str) -> Routes:
+    """Pages and their JSON twins; `{session}` and other names are those of the ids. The first path is there."""
+
+    def requests(server: Served, ids: dict[str, Any]) -> Iterator[httpx.Response]:
+        for path in paths:
+            yield httpx.get(
+                server.url + path.format_map({name: quote(str(id)) for name, id in ids.items()}), timeout=30
+            )
+
+    return requests
+
+
+def _spans(suffix: str) -> Routes:
+    def requests(server: Served, ids: dict[str, Any]) -> Iterator[httpx.Response]:
+        trace = f"{server.url}/traces/{quote(ids['trace'])}"
+        for row in httpx.get(f"{trace}.json").json()["rows"]:
+            yield httpx.get(f"{trace}/{row[0]}{suffix}")
+        yield httpx.get(f"{trace}/{quote(HOSTILE)}{suffix}")
+
+    return requests
+
+
+def _capsule_forms(path: str) -> Routes:
+    """Forms of a page: without its token, with hostile fields, and as they are sent."""
+
+    def requests(server: Served, ids: dict[str, Any]) -> Iterator[httpx.Response]:
+        page = httpx.get(f"{server.url}/capsules").text
+        token = page.partition('name="form_token" value="')[2].partition('"')[0]
+        url = server.url + _filled(path, ids)
+        fields = {"text": HOSTILE, "name": HOSTILE, "title": HOSTILE, "tags": HOSTILE, "action": HOSTILE}
+        yield httpx.get(url)
+        yield httpx.post(url, data=fields)
+        yield httpx.post(url, data={**fields, "form_token": token}, timeout=30)
+        yield httpx.post(url, data={**fields, "form_token": token, "allow_thin": "1"}, timeout=30)
+        yield httpx.post(url, data={"form_token": token}, files={"file": ("x", HOSTILE.encode())}, timeout=30)
+
+    return requests
+
+
+_TRACES = (
+    "",
+    "?of=spans",
+    f"?name={quote(HOSTILE)}&f={quote(HOSTILE)}",
+    f"?field={quote(HOSTILE)}&value={quote(HOSTILE)}",
+)
+_USAGE = ("?range=all", f"?project={quote(HOSTILE)}&source={quote(HOSTILE)}", f"?range={quote(HOSTILE)}")
+_LIVE = ("", "?session={session}", "?session={session}&part=tail", f"?session={quote(HOSTILE)}")
+_CAPSULES = ("", "?q=platypus", f"?q={quote(HOSTILE)}&workspace={quote(HOSTILE)}", "?deleted")
+_CAPSULE = ("", "?version=1")
+
 ROUTES: dict[str, Routes] = {
+    **{f"/traces{end}": _pages(*(f"/traces{end}{query}" for query in _TRACES)) for end in ("", ".json")},
+    "/traces/{id}": _pages("/traces/{trace}", "/traces/{trace}?view=tree", f"/traces/{quote(HOSTILE)}"),
+    "/traces/{id}.json": _pages("/traces/{trace}.json", f"/traces/{quote(HOSTILE)}.json"),
+    "/traces/{id}/{span}": _spans(""),
+    "/traces/{id}/{span}.json": _spans(".json"),
+    **{f"/usage{end}": _pages(*(f"/usage{end}{query}" for query in _USAGE)) for end in ("", ".json")},
+    **{f"/live{end}": _pages(*(f"/live{end}{query}" for query in _LIVE)) for end in ("", ".json")},
+    "/capsules.json": _pages(*(f"/capsules.json{query}" for query in _CAPSULES)),
+    "/capsules": lambda server, ids: chain(
+        _pages(*(f"/capsules{query}" for query in _CAPSULES))(server, ids), _capsule_forms("/capsules")(server, ids)
+    ),
+    "/capsules/lint": _capsule_forms("/capsules/lint"),
+    "/capsules/new": _capsule_forms("/capsules/new"),
+    "/capsules/{path:path}/edit": _capsule_forms("/capsules/default/{capsule}/edit"),
+    "/capsules/{path:path}.md": _pages("/capsules/default/{capsule}.md", f"/capsules/{quote(HOSTILE)}.md"),
+    "/capsules/{path:path}.json": _pages(*(f"/capsules/default/{{capsule}}.json{query}" for query in _CAPSULE)),
+    "/capsules/{path:path}": lambda server, ids: chain(
+        _pages(*(f"/capsules/default/{{capsule}}{query}" for query in _CAPSULE))(server, ids),
+        _capsule_forms("/capsules/default/{capsule}")(server, ids),
+    ),
+    "/doctor": _pages("/doctor", "/doctor?part=sync"),
+    "/doctor.json": _pages("/doctor.json", "/doctor.json?part=sync"),
     "/": _search_page("/"),
     "/.json": _search_page("/.json"),
     "/s/{id}": _session_page(""),

@@ -20,11 +20,11 @@ from .conftest import WebServer
 class Writing:
     """An agent that writes a session right now."""
 
-    def __init__(self, library: Library, name: str) -> None:
+    def __init__(self, library: Library, name: str, calls: int = 20) -> None:
         self._library = library
         self.transcript = Transcript(name, "/home/dev/garden", start_ms=int(time.time() * 1000) - 60_000)
         self.transcript.prompt(f"Water the {name}")
-        self.work(20)
+        self.work(calls)
 
     @property
     def id(self) -> str:
@@ -121,3 +121,36 @@ class TestLivePage:
         news.click()
         assert tail.evaluate("t => t.scrollHeight - t.scrollTop - t.clientHeight") < 5
         assert news.is_hidden()
+
+
+class TestGrowth:
+    """A session page that grows while it is read."""
+
+    def test_new_events_come_at_the_end_and_the_reader_stays(
+        self, open_page: Callable[..., Any], violations: Callable[[Any], list[str]], library: Library
+    ) -> None:
+        writing = Writing(library, "daisies", calls=6)
+        page = open_page(f"/s/{writing.id}")
+        page.locator("#live-badge").wait_for()
+        page.set_viewport_size({"width": 1280, "height": 260})
+        place = page.evaluate("scrollY")
+        writing.work(2)
+        writing.transcript.answer("All watered.").prompt("And the cactus?")
+        writing.work(0)
+        badge = page.locator("#growth")
+        badge.wait_for()
+        assert page.evaluate("scrollY") == place
+        assert violations(page) == []
+        page.get_by_text("And the cactus?").last.wait_for(state="attached")
+        ids = page.evaluate("[...document.querySelectorAll('.event')].map(each => each.id)")
+        assert len(ids) == len(set(ids))
+        badge.click()
+        page.wait_for_function(f"scrollY > {place}")
+
+    def test_the_state_says_how_long_a_session_is(self, site: WebServer, library: Library) -> None:
+        writing = Writing(library, "lilacs")
+        query = {"session": writing.id, "part": "state"}
+        data = httpx.get(f"{site.url}/live.json", params=query).json()
+        assert (data["sessions"], data["followed"]["tail"]) == ([], [])
+        assert data["followed"]["events"] == 41
+        assert data["followed"]["is_active"]

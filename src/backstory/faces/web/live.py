@@ -11,8 +11,9 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from ...archive.base import EventRow, Part, SessionRow, SessionsRequest
-from ...model import InvalidId, SessionRef, event_id, parse_id, rfc3339, session_id
+from ...model import EventType, InvalidId, SessionRef, event_id, parse_id, rfc3339, session_id
 from ...toolcalls import main_argument
+from ..cli.words import home_path
 from .site import Nav, Site
 
 if TYPE_CHECKING:
@@ -52,12 +53,14 @@ class LiveSession(Struct, kw_only=True):
     updated_at: str
     turns: int
     events: int
+    is_active: bool
+    """Something was added in the last minutes."""
     tail: list[TailEvent]
     """Oldest first."""
 
 
 class LivePage(Struct, kw_only=True):
-    """The data of `/live`; with `?session=<id>` also the tail of that session."""
+    """The data of `/live`; with `?session=<id>` also the tail of that session, with `&part=state` only its length."""
 
     now: str
     active_seconds: int = ACTIVE_SECONDS
@@ -67,20 +70,23 @@ class LivePage(Struct, kw_only=True):
 
 def routes(site: Site) -> list[Route]:
     def build(request: Request) -> LivePage:
-        return read_live(site.library, request.query_params.get("session"))
+        query = request.query_params
+        return read_live(site.library, query.get("session"), only_state=query.get("part") == "state")
 
     return site.page("/live", "live.html", build, nav=Nav("Live", "/live", "l"), parts=["sessions", "tail"])
 
 
-def read_live(library: Library, followed: str | None = None, now: int | None = None) -> LivePage:
+def read_live(
+    library: Library, followed: str | None = None, *, only_state: bool = False, now: int | None = None
+) -> LivePage:
     """The sessions with something new in the last minutes, the latest first."""
-    now = int(time.time() * 1000) if now is None else now
-    request = SessionsRequest(start=now - ACTIVE_SECONDS * 1000, end=now + ACTIVE_SECONDS * 1000, limit=_MOST_SESSIONS)
-    rows = [row for row in library.archive.sessions(request) if row.updated_at >= now - ACTIVE_SECONDS * 1000]
+    reader = _Reader(library, int(time.time() * 1000) if now is None else now)
     page = LivePage(
-        now=rfc3339(now),
-        sessions=[_session(library, row, _TAIL, _HEAD_CHARS) for row in rows],
-        followed=_session(library, _find(library, followed), _FOLLOWED, _TEXT_CHARS) if followed else None,
+        now=rfc3339(reader.now),
+        sessions=[] if only_state else [reader.session(row, _TAIL, _HEAD_CHARS) for row in reader.active()],
+        followed=reader.session(_find(library, followed), 0 if only_state else _FOLLOWED, _TEXT_CHARS)
+        if followed
+        else None,
     )
     return library.egress(page)
 
@@ -96,44 +102,56 @@ def _find(library: Library, id: str) -> SessionRow:
     return found
 
 
-def _session(library: Library, row: SessionRow, events: int, chars: int) -> LiveSession:
-    return LiveSession(
-        id=session_id(row.key),
-        source=row.source,
-        title=" ".join(row.title.split()) or row.key,
-        project=row.cwd,
-        branch=row.branch,
-        is_child=row.parent is not None,
-        started_at=rfc3339(row.started_at),
-        updated_at=rfc3339(row.updated_at),
-        turns=row.turn_count,
-        events=row.event_count,
-        tail=[_event(library, event, chars) for event in _last_events(library, row, events)],
-    )
+class _Reader:
+    def __init__(self, library: Library, now: int) -> None:
+        self._library = library
+        self._archive = library.archive
+        self.now = now
+        self._since = now - ACTIVE_SECONDS * 1000
 
+    def active(self) -> list[SessionRow]:
+        request = SessionsRequest(start=self._since, end=self.now + ACTIVE_SECONDS * 1000, limit=_MOST_SESSIONS)
+        return [row for row in self._archive.sessions(request) if row.updated_at >= self._since]
 
-def _last_events(library: Library, row: SessionRow, count: int) -> list[EventRow]:
-    """The last events of a session, from its last turns."""
-    events: list[EventRow] = []
-    for turn in reversed(library.archive.turns(row.key, Part(above=max(row.turn_count - _TURNS, 0)))):
-        missing = count - len(events)
-        if missing <= 0:
-            break
-        part = Part(above=max(turn.event_count - missing, 0))
-        events = [*library.archive.events(row.key, turn.ordinal, part), *events]
-    return events[-count:]
+    def session(self, row: SessionRow, events: int, chars: int) -> LiveSession:
+        return LiveSession(
+            id=session_id(row.key),
+            source=row.source,
+            title=" ".join(row.title.split()) or row.key,
+            project=home_path(row.cwd) if row.cwd else None,
+            branch=row.branch,
+            is_child=row.parent is not None,
+            started_at=rfc3339(row.started_at),
+            updated_at=rfc3339(row.updated_at),
+            turns=row.turn_count,
+            events=row.event_count,
+            is_active=row.updated_at >= self._since,
+            tail=[self._event(event, chars) for event in self._last_events(row, events)],
+        )
 
+    def _last_events(self, row: SessionRow, count: int) -> list[EventRow]:
+        """The last events of a session, from its last turns."""
+        events: list[EventRow] = []
+        turns = self._archive.turns(row.key, Part(above=max(row.turn_count - _TURNS, 0))) if count else []
+        for turn in reversed(turns):
+            missing = count - len(events)
+            if missing <= 0:
+                break
+            part = Part(above=max(turn.event_count - missing, 0))
+            events = [*self._archive.events(row.key, turn.ordinal, part), *events]
+        return events[len(events) - count :] if len(events) > count else events
 
-def _event(library: Library, event: EventRow, chars: int) -> TailEvent:
-    # Redacted before it is cut: half a secret is not recognised.
-    text = library.egress(main_argument(event.arguments) or "" if event.type == "tool_call" else event.text)
-    return TailEvent(
-        id=event_id(event.uid),
-        type=event.type,
-        at=rfc3339(event.ts),
-        turn=event.turn,
-        tool=event.tool,
-        failed=bool(event.failed),
-        text=text[:chars].strip(),
-        more=len(text) > chars,
-    )
+    def _event(self, event: EventRow, chars: int) -> TailEvent:
+        # Redacted before it is cut: half a secret is not recognised.
+        shown = (main_argument(event.arguments) or "") if event.type is EventType.TOOL_CALL else event.text
+        text = self._library.egress(shown)
+        return TailEvent(
+            id=event_id(event.uid),
+            type=event.type,
+            at=rfc3339(event.ts),
+            turn=event.turn,
+            tool=event.tool,
+            failed=bool(event.failed),
+            text=text[:chars].strip(),
+            more=len(text) > chars,
+        )
