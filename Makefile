@@ -10,7 +10,7 @@ RUNNABLE := $(VENV)/.runnable
 READY := $(VENV)/.ready
 DOCS_READY := $(VENV)/.docs-ready
 
-.PHONY: help setup run test test-slow test-agents check docs bench clean
+.PHONY: help setup run test test-slow test-agents check docs screenshots bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
@@ -61,6 +61,9 @@ test-agents: $(READY) .agents/.ready ## MCP clients from npm; needs node and, th
 docs: $(DOCS_READY) ## the documentation as a site in build/site; fails on a broken link
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "Open build/site/index.html"
+
+screenshots: $(READY) ## pictures of the web pages in docs/images; needs chromium
+	$(BIN)/python -m tests.faces.web.screenshots
 
 bench: $(READY) ## the numbers of docs/performance.md; EVENTS=1000000 for the full size
 	$(PIP) --quiet '.[bench]'

@@ -67,6 +67,7 @@ class Option(Struct, frozen=True):
     url: str
     on: bool
     count: int | None = None
+    value: str = ""
 
 
 class Facet(Struct, frozen=True):
@@ -304,9 +305,10 @@ def _facets(library: Library, filters: Filters, hits: Sequence[Hit]) -> list[Fac
     types = Counter(hit.event.type for hit in hits)
     failed = sum(map(_has_failed, hits))
     shown = library.egress
+    folders = shown(list(projects.most_common(_OPTIONS)))
     return [
         _facet(filters, "agent", "Agent", agents.most_common(_OPTIONS)),
-        _facet(filters, "project", "Project", shown(list(projects.most_common(_OPTIONS))), _folder),
+        _facet(filters, "project", "Project", folders, _telling(path for path, _ in folders)),
         _types(filters, types),
         _times(filters),
         _facet(filters, "model", "Model", shown(list(models.most_common(_OPTIONS)))),
@@ -317,6 +319,12 @@ def _facets(library: Library, filters: Filters, hits: Sequence[Hit]) -> list[Fac
 
 def _folder(path: str) -> str:
     return PurePath(path).name or path
+
+
+def _telling(paths: Iterable[str]) -> Callable[[str], str]:
+    """Shortens paths to their last part; to two parts where another path has the same last one."""
+    names = Counter(map(_folder, paths))
+    return lambda path: _folder(path) if names[_folder(path)] < 2 else "/".join(PurePath(path).parts[-2:])
 
 
 def _facet(
@@ -335,7 +343,7 @@ def _facet(
 
 def _option(filters: Filters, name: str, value: str, label: str, count: int | None = None) -> Option:
     on = getattr(filters, name) == value
-    return Option(label, filters.url(**{name: "" if on else value}), on, count)
+    return Option(label, filters.url(**{name: "" if on else value}), on, count, value)
 
 
 def _types(filters: Filters, counts: Counter[EventType]) -> Facet:

@@ -5,7 +5,7 @@ import { say } from "./app.js";
 const form = document.getElementById("search");
 const field = form.elements.q;
 const found = document.getElementById("found");
-const WAIT_MS = 60;
+const WAIT_MS = 30;
 let waiting = 0;
 let asking = null;
 

@@ -57,6 +57,7 @@ function follow() {
   for (const turn of turns.querySelectorAll(".turn")) current.observe(turn);
 }
 follow();
+markCurrent(turns.querySelector(".turn")?.dataset.turn);
 
 // Links to turns and events: those on the page are scrolled to, others are opened.
 
