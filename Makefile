@@ -10,7 +10,7 @@ RUNNABLE := $(VENV)/.runnable
 READY := $(VENV)/.ready
 DOCS_READY := $(VENV)/.docs-ready
 
-.PHONY: help setup run test test-slow test-agents check docs bench clean eval
+.PHONY: help setup run test test-slow test-agents check docs screenshots eval bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
@@ -65,6 +65,9 @@ docs: $(DOCS_READY) ## the documentation as a site in build/site; fails on a bro
 
 eval: $(READY) ## relevance of search on the transcripts of a home: HOME_DIR=...
 	$(BIN)/python -m bench.relevance --ablate $(if $(HOME_DIR),--agents-home $(HOME_DIR))
+
+screenshots: $(READY) ## pictures of the web pages in docs/images; needs chromium
+	$(BIN)/python -m tests.faces.web.screenshots
 
 bench: $(READY) ## the numbers of docs/performance.md; EVENTS=1000000 for the full size
 	$(PIP) --quiet '.[bench]'

@@ -10,6 +10,7 @@ import pytest
 import uvicorn
 
 from backstory.config import Settings
+from backstory.egress import egress
 from backstory.faces.http.app import create_app
 from backstory.faces.http.iii import MAX_FRAME_BYTES
 from backstory.toolsets.base import Reply, Tool, Toolset
@@ -147,6 +148,9 @@ class FakeLibrary:
         ]
         self._toolset = Toolset(name="history", tools=tuple(tools))
         self._empty = Toolset(name="capsules", tools=())
+
+    def egress(self, value: Any) -> Any:
+        return egress(value)
 
     def toolset(self, name: str) -> Toolset:
         return self._toolset if name == "history" else self._empty

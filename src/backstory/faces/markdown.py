@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ...model import EVENT_TYPES, EventType
-from ...toolcalls import main_argument
+from ..model import EVENT_TYPES, EventType
+from ..toolcalls import main_argument
 
 if TYPE_CHECKING:
-    from ...library import Library
-    from ...toolsets.history.types import ReadEvent
+    from ..library import Library
+    from ..toolsets.history.types import ReadEvent
 
 _SPOKEN = (EventType.USER_INPUT, EventType.ASSISTANT_RESPONSE, EventType.TOOL_CALL)
 _HEADINGS = {EventType.USER_INPUT: "You", EventType.ASSISTANT_RESPONSE: "Agent", EventType.REASONING: "Reasoning"}
