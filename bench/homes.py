@@ -42,7 +42,7 @@ def write_small_sessions(
     projects: int = _PROJECTS,
     seed: int = 0,
 ) -> SmallHome:
-    """Write `<folder>/.claude/projects` with so many sessions of so many events, whose texts have `event_bytes` bytes on
+    """Write `<folder>/.claude/projects` with sessions of so many events each, whose texts have `event_bytes` bytes on
     average."""
     texts = Texts(f"small {seed}")
     random = Random(f"small {seed}")
