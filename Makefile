@@ -62,9 +62,10 @@ docs: $(DOCS_READY) ## the documentation as a site in build/site; fails on a bro
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "Open build/site/index.html"
 
-bench: $(READY) ## the numbers of docs/performance.md; EVENTS=1000000 for the full size
+bench: $(READY) ## the numbers of docs/performance.md; EVENTS=1000000 and SIZES="10000 100000 1000000" for the full size
 	$(PIP) --quiet '.[bench]'
 	$(BIN)/python -m bench.run --events $(or $(EVENTS),100000)
+	$(BIN)/python -m bench.growth --sizes $(or $(SIZES),10000 100000) --svg docs/images/growth.svg
 
 clean: ## remove everything that make has made
 	rm -rf $(VENV) .agents .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
