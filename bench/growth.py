@@ -48,8 +48,10 @@ def exponent(values: Mapping[int, float]) -> float | None:
     points = [(math.log(size), math.log(value)) for size, value in values.items() if value > 0]
     if len(points) < 2:
         return None
-    x, y = (sum(axis) / len(points) for axis in zip(*points, strict=True))
-    return sum((px - x) * (py - y) for px, py in points) / sum((px - x) ** 2 for px, _ in points)
+    middle_x = sum(x for x, _ in points) / len(points)
+    middle_y = sum(y for _, y in points) / len(points)
+    spread = sum((x - middle_x) ** 2 for x, _ in points)
+    return sum((x - middle_x) * (y - middle_y) for x, y in points) / spread
 
 
 def measure(folder: Path, size: int, *, peers: bool) -> Values:

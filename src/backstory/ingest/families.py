@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -23,6 +23,7 @@ from .scan import HEAD_BYTES, Changed, open_transcript, stored_path
 
 _STANDING = "standing"
 Order = tuple[tuple[int, str], str]
+_K = TypeVar("_K")
 
 
 class Standing(Struct, omit_defaults=True):
@@ -86,8 +87,9 @@ class Families:
         self._rows = rows
         self._load: Callable[[], Iterable[FileRow]] | None = load
         self._kept: dict[str, _Kept] = {}
-        self._by_session: dict[str, set[str]] = defaultdict(set)
-        self._by_family: dict[tuple[str, str], set[str]] = defaultdict(set)
+        # Nearly all have one member: tuples take a quarter of the memory of sets.
+        self._by_session: dict[str, tuple[str, ...]] = {}
+        self._by_family: dict[tuple[str, str], tuple[str, ...]] = {}
         self._copies: dict[str, set[str]] = defaultdict(set)
         self.read_whole: set[str] = set()
         """The transcripts that this sync has read from their start."""
@@ -104,19 +106,21 @@ class Families:
         if not row.session or self._load is not None:
             return
         key = f"{row.source}/{row.session}"
-        self._by_session[key].add(row.path)
+        _include(self._by_session, key, row.path)
         standing, state = Standing.split(row.state)
         kept = self._kept[row.path] = _Kept(standing, _ancestors(state))
         if standing is not None:
-            self._by_family[row.source, standing.family].add(row.path)
+            _include(self._by_family, (row.source, standing.family), row.path)
         for ancestor in {*(standing.after if standing else ()), *kept.ancestors}:
             if ancestor != row.session:
                 self._copies[f"{row.source}/{ancestor}"].add(key)
 
     def drop(self, row: FileRow) -> None:
         """A transcript is as if it had never been read."""
-        for paths in (*self._by_session.values(), *self._by_family.values()):
-            paths.discard(row.path)
+        _exclude(self._by_session, f"{row.source}/{row.session}", row.path)
+        for family in [family for family, paths in self._by_family.items() if row.path in paths]:
+            _exclude(self._by_family, family, row.path)
+        self._kept.pop(row.path, None)
 
     def files(self, key: str) -> list[FileRow]:
         """The transcripts of a session that were read, those that are gone among them."""
@@ -155,6 +159,16 @@ class Families:
         if row.session != transcript.session and standing.rank == transcript.rank:
             return False  # the original cannot be determined
         return _order(transcript) < (standing.rank, row.path)
+
+
+def _include(groups: dict[_K, tuple[str, ...]], key: _K, path: str) -> None:
+    members = groups.get(key, ())
+    if path not in members:
+        groups[key] = (*members, path)
+
+
+def _exclude(groups: dict[_K, tuple[str, ...]], key: _K, path: str) -> None:
+    groups[key] = tuple(member for member in groups.get(key, ()) if member != path)
 
 
 def _ancestors(state: Mapping[str, Any] | None) -> tuple[str, ...]:

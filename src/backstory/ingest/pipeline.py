@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -144,7 +145,7 @@ class Ingest:
             self._writer.write(Batch(sync=state))
         report = self._read(changes, progress, deadline, state)
         if not report.skipped:
-            state.files_done, state.finished_at = len(changes), _now_ms()
+            state.files_done, state.finished_at = state.files_total, _now_ms()
             state.first_finished_at = state.first_finished_at or state.finished_at
             folders.sort(key=lambda row: (row.path, row.source))
             changed = folders != list(self._writer.folders())
@@ -212,23 +213,26 @@ class Ingest:
         if changes:
             self._families.open()
         with self._writer.bulk(run.bytes_total):
-            self._read_files(family_order(changes), run)
+            ordered = deque(family_order(changes))
+            changes.clear()  # each is let go when it is read: there may be very many
+            self._read_files(ordered, run)
             for _ in range(_MAX_ROUNDS):
                 if not self._again or run.is_over:
                     break
                 again = self._take_back()
                 run.extend(again)
-                self._read_files(family_order(again, strictly=True), run)
+                self._read_files(deque(family_order(again, strictly=True)), run)
             self._settle(run)
             self._writer.flush()
             run.report.seconds = time.monotonic() - run.started
         return run.report
 
-    def _read_files(self, changes: list[Changed], run: _Run) -> None:
-        for number, change in enumerate(changes):
-            if run.is_over or not self._read_file(change, run):
-                run.report.skipped += len(changes) - number
+    def _read_files(self, changes: deque[Changed], run: _Run) -> None:
+        while changes:
+            if run.is_over or not self._read_file(changes[0], run):
+                run.report.skipped += len(changes)
                 break
+            changes.popleft()
         self._commit(run)
         self._assembly.forget()
 
