@@ -69,9 +69,10 @@ eval: $(READY) ## relevance of search on the transcripts of a home: HOME_DIR=...
 screenshots: $(READY) ## pictures of the web pages in docs/images; needs chromium
 	$(BIN)/python -m tests.faces.web.screenshots
 
-bench: $(READY) ## the numbers of docs/performance.md; EVENTS=1000000 for the full size
+bench: $(READY) ## the numbers of docs/performance.md; EVENTS=1000000 and SIZES="10000 100000 1000000" for the full size
 	$(PIP) --quiet '.[bench]'
 	$(BIN)/python -m bench.run --events $(or $(EVENTS),100000)
+	$(BIN)/python -m bench.growth --sizes $(or $(SIZES),10000 100000) --svg docs/images/growth.svg
 
 clean: ## remove everything that make has made
 	rm -rf $(VENV) .agents .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

@@ -130,7 +130,7 @@ class Library:
         from .archive.errors import explain
 
         state = self.archive.sync_state()
-        if self.settings.catch_up_seconds <= 0 or state.index_behind or state.read_only:
+        if self.settings.catch_up_seconds <= 0 or state.index_behind or state.read_only or state.writing:
             return
         try:
             if self._has_news():
@@ -143,7 +143,7 @@ class Library:
             _log.warning("new transcripts could not be read: %s", explain(error) or error)
 
     def _has_news(self) -> bool:
-        from .ingest.scan import has_news
+        from .ingest.news import has_news
 
         return has_news(
             self.archive,

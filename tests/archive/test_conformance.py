@@ -19,6 +19,8 @@ from backstory.archive.base import (
     ExchangeRow,
     ExchangesRequest,
     FileRow,
+    FilesRequest,
+    FolderRow,
     Head,
     Part,
     Reader,
@@ -142,9 +144,9 @@ def keys(archive: Archive, **options: object) -> list[str]:
 
 class TestProtocol:
     def test_it_stays_small(self) -> None:
-        """An engine implements 18 methods, `spans`, and the protocol of spans; `session` is derived from `sessions`."""
+        """An engine implements 19 methods, `spans`, and the protocol of spans; `session` is derived from `sessions`."""
         names = {name for kind in (Reader, Archive, Writer) for name in vars(kind) if not name.startswith("_")}
-        assert len(names - {"session", "spans"}) == 18
+        assert len(names - {"session", "spans"}) == 19
 
 
 class TestWriting:
@@ -649,9 +651,38 @@ class TestFilesAndState:
             ("/t/1", 0, {"at": 1}),
             ("/t/2", 7, {"at": 2}),
         ]
-        assert [row.state for row in engine.files(states=False)] == [None, None]
+        assert [row.state for row in engine.files(FilesRequest(states=False))] == [{}, {}]
         counts = engine.counts()
         assert (counts.files, counts.files_missing, counts.files_with_errors) == (2, 1, 1)
+
+    def test_some_files(self, engine: Archive) -> None:
+        """By path, by source, below a folder, and the latest."""
+        places = (("/t/a", "codex", 3), ("/t/a/b", "pi", 1), ("/t/ab", "codex", 2))
+        rows = [FileRow(path=path, source=source, session="", mtime_ns=time) for path, source, time in places]
+        write(engine, Batch(files=rows))
+
+        def found(**request: object) -> list[str]:
+            return [row.path for row in engine.files(FilesRequest(**request))]  # type: ignore[arg-type]
+
+        assert found(paths=["/t/ab", "/t/none"]) == ["/t/ab"]
+        assert found(source="codex") == ["/t/a", "/t/ab"]
+        assert found(below="/t/a") == ["/t/a/b"]
+        assert found(newest=2) == ["/t/a", "/t/ab"]
+        assert [row.state for row in engine.files(FilesRequest(states=False))] == [None, None, None]
+
+    def test_folders(self, engine: Archive) -> None:
+        """They are replaced as a whole, and stay as they are in a batch without any."""
+        rows = [FolderRow("/t/a", "codex", 1), FolderRow("/t/a", "pi", 1), FolderRow("/t/b", "pi", 2)]
+        write(engine, Batch(folders=[FolderRow("/t/z", "pi", 9)]))
+        write(engine, Batch(folders=rows))
+        write(engine, Batch())
+        assert list(engine.folders()) == rows
+
+    def test_the_writer_is_seen(self, engine: Archive) -> None:
+        assert not engine.sync_state().writing
+        with writing(engine):
+            assert engine.sync_state().writing
+        assert not engine.sync_state().writing
 
     def test_sync_state(self, engine: Archive) -> None:
         assert engine.sync_state().started_at == 0

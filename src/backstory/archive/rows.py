@@ -168,6 +168,15 @@ class FileRow(Struct, kw_only=True):
     missing: bool = False
 
 
+class FolderRow(Struct, frozen=True):
+    """A folder that was searched for transcripts, and its time: names added or removed since change the time."""
+
+    path: str
+    source: str
+    mtime_ns: int
+    """0 if the folder had just changed, so that another change need not have shown in its time."""
+
+
 class SyncState(Struct, kw_only=True, omit_defaults=True):
     """The progress of the latest sync, and what is pending in the archive."""
 
@@ -186,6 +195,8 @@ class SyncState(Struct, kw_only=True, omit_defaults=True):
     """Everything that was written can be found. The fields from here on, and the two above, are computed on reading."""
     forgetting: tuple[str, ...] = ()
     """Keys of sessions that were requested to be forgotten and are not yet."""
+    writing: bool = False
+    """A process, this one or another, is the writer now."""
 
 
 class Batch(Struct, kw_only=True):
@@ -201,6 +212,8 @@ class Batch(Struct, kw_only=True):
     exchanges: list[ExchangeRow] = []
     usage: list[UsageRow] = []
     files: list[FileRow] = []
+    folders: list[FolderRow] | None = None
+    """All folders that were searched, in place of those that were known."""
     forgotten: list[bytes] = []
     """Digests to be recognised as forgotten from now on."""
     projects: dict[str, str] = {}

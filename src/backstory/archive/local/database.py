@@ -160,6 +160,13 @@ MIGRATIONS: tuple[str, ...] = (
     ALTER TABLE session ADD COLUMN project TEXT;
     ALTER TABLE project ADD COLUMN identity TEXT
     """,
+    # By these a search that no writer serves sees what is new: folders by their times, files by the latest changes.
+    """
+    CREATE TABLE folder (
+        path TEXT NOT NULL, source TEXT NOT NULL, mtime_ns INTEGER NOT NULL, PRIMARY KEY (path, source)
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX file_time ON file (mtime_ns)
+    """,
 )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
+from functools import lru_cache
 from pathlib import PurePath
 from typing import NamedTuple
 
@@ -315,8 +316,13 @@ def _holding(projects: Sequence[_Project], part: str) -> Iterator[int]:
 
 def _named(projects: Iterable[_Project], query: Query) -> set[int]:
     """The projects whose names are among the words of the query."""
-    names = ((project.id, tokens(PurePath(project.path).name)) for project in projects)
-    return {id for id, name in names if name and query.terms.issuperset(name)}
+    terms = query.terms
+    return {project.id for project in projects if (name := _name_tokens(project.path)) and terms.issuperset(name)}
+
+
+@lru_cache(maxsize=8_192)  # the same projects in every search
+def _name_tokens(path: str) -> tuple[str, ...]:
+    return tuple(tokens(PurePath(path).name))
 
 
 def _around(projects: Sequence[_Project], here: str | None) -> set[int]:

@@ -7,18 +7,18 @@ import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from ...sqlite import rewrite, transaction
-from ..base import ArchiveBusy, ArchiveError, Batch, EventRow, SyncState
+from ..base import ArchiveError, Batch, EventRow, SyncState
 from .bodies import Bodies, train_dictionary
 from .database import Followed, highest, mark, newest_change, progress_of, stored_dictionary
 from .feed import Feed
 from .follower import Follower
 from .forgetting import clean, delete_requested, delete_sessions, requested, withdraw
 from .index import Index
+from .lock import WriterLock
 from .reading import Reading
 from .rows import (
     INSERT_EVENT,
@@ -37,25 +37,10 @@ from .rows import (
     usage_values,
 )
 
-if TYPE_CHECKING:
-    import filelock
-
 _log = logging.getLogger(__name__)
 
 # From this size on a second process is worth its start.
 _BULK_BYTES = 16 << 20
-
-
-def take_lock(home: Path) -> filelock.BaseFileLock:
-    """The writer lock. It is the system's: it is free again the moment its holder dies."""
-    import filelock
-
-    lock = filelock.FileLock(home / "writer.lock", timeout=0, mode=0o600)
-    try:
-        lock.acquire()
-    except filelock.Timeout:
-        raise ArchiveBusy("another Backstory process is writing the archive") from None
-    return lock
 
 
 _DELETE_EXCHANGES = "DELETE FROM exchange WHERE session = ? AND number >= ?"
@@ -82,7 +67,7 @@ class LocalWriter(Reading):
         feed: Callable[[sqlite3.Connection], Feed],
         events: Index,
         projection: str | None,
-        lock: filelock.BaseFileLock,
+        lock: WriterLock,
     ) -> None:
         super().__init__(lambda: connection)
         self._home = home
@@ -165,13 +150,17 @@ class LocalWriter(Reading):
         touched = [row.key for row in batch.usage if (row.session, max(row.turn, 1)) not in changed]
         db.executemany(_TOUCH_TURN, [(self._change, key) for key in touched])
         db.executemany(UPSERT_FILE, [file_values(row) for row in batch.files])
+        if batch.folders is not None:
+            db.execute("DELETE FROM folder")
+            rows = [(row.path, row.source, row.mtime_ns) for row in batch.folders]
+            db.executemany("INSERT INTO folder (path, source, mtime_ns) VALUES (?, ?, ?)", rows)
         db.executemany("INSERT OR IGNORE INTO forgotten (mark) VALUES (?)", [(mark(d),) for d in batch.forgotten])
         if batch.forgotten:
             self._forgets = None
         if batch.sync is not None:
             # The other fields are computed when the state is read.
             stored = msgspec.structs.replace(
-                batch.sync, index_behind=False, read_only=False, recovered=True, forgetting=()
+                batch.sync, index_behind=False, read_only=False, recovered=True, forgetting=(), writing=False
             )
             self._set_meta("sync", msgspec.json.encode(stored).decode())
 
