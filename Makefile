@@ -1,32 +1,53 @@
-# `make run` and `make test` set up everything they need in .venv; Python 3.11 or newer is all that must be there.
+# `make run` and `make test` set up everything they need in .venv; Python 3.11 or newer is the only requirement.
 PYTHON ?= python3
+# Processes that run tests side by side.
+JOBS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
-# What running needs, and what testing needs beyond that.
+PIP := $(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt
+# Stamps: installed for running, for testing, for the docs.
 RUNNABLE := $(VENV)/.runnable
 READY := $(VENV)/.ready
+DOCS_READY := $(VENV)/.docs-ready
 
-.PHONY: run test test-slow test-agents check bench clean
+.PHONY: help setup run test test-slow test-agents check docs bench clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
 
 $(RUNNABLE): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed") if sys.version_info < (3, 11) else None'
 	@echo "Setting up $(VENV) ..."
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable .
+	@$(PIP) --editable .
 	@touch $@
 
 $(READY): $(RUNNABLE)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
-	touch $@
+	@echo "Installing what the tests need ..."
+	@$(PIP) --quiet --editable '.[dev]'
+	@touch $@
+
+$(DOCS_READY): $(RUNNABLE)
+	@echo "Installing what the docs need ..."
+	@$(PIP) --quiet --editable '.[docs]'
+	@touch $@
+
+setup: $(READY) ## install everything for development into .venv
 
 run: $(RUNNABLE) ## read this machine's agents (or a small sample when there are none) and answer a search
 	@$(BIN)/python -m backstory.faces.demo
 
-test: check ## everything that is fast, and short forms of the slow tests
-	$(BIN)/python -m pytest -n 2
+check: $(READY) ## lint, format, types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
 
-test-slow: $(READY) ## load, crash and scale
+test: check ## check, and all fast tests
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+
+test-slow: $(READY) ## load, crash and scale tests, and all property tests with many examples
 	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m hypothesis --hypothesis-profile thorough
 
 .agents/.ready: tests/agents/package.json
 	mkdir -p .agents
@@ -34,17 +55,16 @@ test-slow: $(READY) ## load, crash and scale
 	npm install --prefix .agents --no-audit --no-fund --silent
 	touch $@
 
-test-agents: $(READY) .agents/.ready ## clients of other people, from npm; needs node and, the first time, the network
+test-agents: $(READY) .agents/.ready ## MCP clients from npm; needs node and, the first time, the network
 	$(BIN)/python -m pytest -m agents
 
-check: $(READY)
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+docs: $(DOCS_READY) ## the documentation as a site in build/site; fails on a broken link
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "Open build/site/index.html"
 
 bench: $(READY) ## the numbers of docs/performance.md; EVENTS=1000000 for the full size
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt '.[bench]'
+	$(PIP) --quiet '.[bench]'
 	$(BIN)/python -m bench.run --events $(or $(EVENTS),100000)
 
-clean:
+clean: ## remove everything that make has made
 	rm -rf $(VENV) .agents .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

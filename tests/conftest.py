@@ -1,12 +1,21 @@
-"""What tests share: the corpus of real transcripts, when it is there, and a home of their own."""
+"""Shared by all tests: a home folder for each test, the corpus of real transcripts, and the number of examples."""
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 _CORPUS = Path(__file__).resolve().parents[2] / "shared" / "corpus"
+_AGENTS_VARIABLES = ("BACKSTORY_HOME", "CLAUDE_CONFIG_DIR", "CODEX_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME")
+
+# `make test` runs "fast", `make test-slow` runs "thorough"; a test that sets its own number keeps it.
+settings.register_profile("fast", max_examples=40, deadline=None)
+settings.register_profile("thorough", max_examples=400, deadline=None)
+settings.load_profile("fast")
 
 
 @pytest.fixture(scope="session")
@@ -17,10 +26,19 @@ def corpus() -> Path:
     return _CORPUS
 
 
+@pytest.fixture(scope="session")
+def _homes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Paths for home folders. `mktemp` would look through all former ones each time."""
+    base = tmp_path_factory.mktemp("homes")
+    return (base / str(number) for number in itertools.count())
+
+
 @pytest.fixture(autouse=True)
-def _own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test reads or writes the home of whoever runs it."""
-    home = tmp_path_factory.mktemp("home")
-    for name in ("BACKSTORY_HOME", "CLAUDE_CONFIG_DIR", "CODEX_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"):
+def _own_home(_homes: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test reads or writes the home folder of the user who runs it."""
+    home = next(_homes)
+    home.mkdir(mode=0o700)
+    for name in _AGENTS_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("USERPROFILE", str(home))  # the name of HOME on Windows

@@ -46,8 +46,8 @@ def run(home: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess
     )
 
 
-def in_terminal(home: Path, *arguments: str, columns: int = 80, **more: str) -> str:
-    """What the program writes to a terminal, both streams."""
+def in_terminal(home: Path, *arguments: str, columns: int = 80, code: int = 0, **more: str) -> str:
+    """Run the program in a terminal and return the output of both streams."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         [*PROGRAM, *arguments],
@@ -67,7 +67,7 @@ def in_terminal(home: Path, *arguments: str, columns: int = 80, **more: str) -> 
             break
         written += piece
     os.close(ours)
-    assert process.wait(timeout=60) == 0
+    assert process.wait(timeout=60) == code
     return written.decode().replace("\r\n", "\n")
 
 
@@ -88,7 +88,7 @@ class TestPipes:
         assert result.stderr == "exit 0\n"
 
     def test_a_closed_reader(self, home: Path) -> None:
-        """Also when nobody reads at all, whatever is being written."""
+        """Also when the pipe is closed from the start, for every kind of output."""
         for arguments in (["search", "wombat", "-n", "50"], ["sessions", "--since", "9y", "--json"], ["--help"]):
             reader, writer = os.pipe()
             os.close(reader)
@@ -100,7 +100,7 @@ class TestPipes:
             assert (result.returncode, result.stderr) == (0, b""), arguments
 
     def test_no_colours_and_no_hints(self, home: Path) -> None:
-        """What goes into a pipe is text, in lines as long as they are."""
+        """Output into a pipe is plain text in unwrapped lines."""
         result = run(home, "search", "wombat", "digs", "-n", "1")
 
         assert "\x1b" not in result.stdout
@@ -138,8 +138,8 @@ class TestTerminal:
 
     def test_no_color(self, home: Path) -> None:
         """NO_COLOR is honoured by results, hints and errors."""
-        for arguments in (["search", "wombat", "-n", "1"], []):
-            written = in_terminal(home, *arguments, NO_COLOR="1")
+        for code, arguments in ((0, ["search", "wombat", "-n", "1"]), (0, []), (2, ["nonsense"])):
+            written = in_terminal(home, *arguments, code=code, NO_COLOR="1")
 
             assert "\x1b[3" not in written
             assert ";3" not in written
@@ -210,7 +210,7 @@ class TestWatch:
     def test_reads_until_it_is_told_to_stop(
         self, watching: subprocess.Popen[str], tmp_path: Path, number: signal.Signals
     ) -> None:
-        """What an agent writes meanwhile is found; then a clean end, and the next one can write."""
+        """New transcripts are found at once; a signal ends it cleanly and frees the lock."""
         Transcript("second").prompt("What is a numbat?").answer("It eats termites.").write(tmp_path)
         assert watching.stdout is not None
         assert watching.stdout.readline().endswith("2 events from 1 file\n")
@@ -280,7 +280,7 @@ def _wait_until_reading_stdin(process: subprocess.Popen[bytes]) -> None:
 
 class TestStart:
     def test_help_imports_nothing_heavy(self, home: Path) -> None:
-        """What makes the start slow stays out of it."""
+        """Help loads no slow library."""
         script = (
             "import sys; from backstory.faces.cli.app import run; run(['--help']); run(['search', '--help']);"
             "print(sorted({'rich', 'msgspec', 'sqlite3', 'tantivy', 'mcp', 'asyncio', 'anyio', 'starlette', 'filelock'}"

@@ -61,7 +61,7 @@ class TestForget:
         result = backstory("forget", transcript.id[:8], "--yes")
 
         assert result.code == 0
-        assert result.out.startswith(f"Forget claude-code/{transcript.id}: ")
+        assert result.out.startswith(f"Delete claude-code/{transcript.id}: ")
         assert path.read_bytes() == before, "the agent's own files are left alone"
         check_gone(home, backstory)
         backstory("sync")
@@ -80,7 +80,7 @@ class TestForget:
     def test_dry_run(self, home: Path, backstory: Program) -> None:
         backstory("sync")
         result = backstory("forget", talk().id, "--dry-run")
-        assert result.out.startswith("Would forget claude-code/")
+        assert result.out.startswith("Would delete claude-code/")
         answer = backstory("forget", talk().id, "--dry-run", "--json").json
         assert (answer["forgotten"], answer["sessions"][0]["turns"], answer["sessions"][0]["events"]) == (False, 1, 4)
         assert backstory("search", SECRET).code == 0

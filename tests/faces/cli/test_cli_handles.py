@@ -27,21 +27,18 @@ ARCHIVE = cast(Archive, FakeArchive())
 
 
 class TestHandle:
-    @pytest.mark.parametrize(
-        ("key", "short"),
-        [
+    def test_is_short_and_finds_its_way_back(self) -> None:
+        """As many characters as tell sessions apart, for every way agents name sessions."""
+        for key, short in [
             (RANDOM, "6f0c1a2b"),
             (HELPER, "6f0c1a2b/agent-a1b2c3"),
             (TIMED, "019f1d64-a048"),
             (NAMED, "20260131_2"),
-        ],
-    )
-    def test_is_short_and_finds_its_way_back(self, key: str, short: str) -> None:
-        """As many characters as tell sessions apart, for every way agents name sessions."""
-        assert handle(session_id(key)) == short
-        assert find_id(ARCHIVE, short) == session_id(key)
-        assert handle(turn_id(key, 12)) == f"{short}:12"
-        assert find_id(ARCHIVE, f"{short}:12") == turn_id(key, 12)
+        ]:
+            assert handle(session_id(key)) == short, key
+            assert find_id(ARCHIVE, short) == session_id(key), key
+            assert handle(turn_id(key, 12)) == f"{short}:12", key
+            assert find_id(ARCHIVE, f"{short}:12") == turn_id(key, 12), key
 
     def test_leaves_events_as_they_are(self) -> None:
         """Their ids are short already."""
@@ -49,15 +46,15 @@ class TestHandle:
 
 
 class TestFindId:
-    @pytest.mark.parametrize("full", [session_id(RANDOM), turn_id(TIMED, 3), event_id(bytes(16)), session_id("x/y")])
-    def test_full_ids_pass(self, full: str) -> None:
+    def test_full_ids_pass(self) -> None:
         """Known or not: the tool decides."""
-        assert find_id(ARCHIVE, full) == full
+        for full in [session_id(RANDOM), turn_id(TIMED, 3), event_id(bytes(16)), session_id("x/y")]:
+            assert find_id(ARCHIVE, full) == full, full
 
-    @pytest.mark.parametrize("given", [RANDOM, RANDOM.split("/")[1], "claude-code/6f0c1", "6f0c1", "6f0c1a2b-1111"])
-    def test_takes_any_unique_beginning(self, given: str) -> None:
+    def test_takes_any_unique_beginning(self) -> None:
         """With or without the agent's name; a subagent's session never stands in the way of its parent's."""
-        assert find_id(ARCHIVE, given) == session_id(RANDOM)
+        for given in [RANDOM, RANDOM.split("/")[1], "claude-code/6f0c1", "6f0c1", "6f0c1a2b-1111"]:
+            assert find_id(ARCHIVE, given) == session_id(RANDOM), given
 
     def test_ambiguous(self) -> None:
         """Nothing is guessed; the sessions are named."""
@@ -67,7 +64,7 @@ class TestFindId:
         ):
             find_id(ARCHIVE, "6f0c:1")
 
-    @pytest.mark.parametrize("given", ["", "/", "codex/", "none", "codex/6f0c1", "6f0c1a2b/agent-a1b2c3/x", "6f0c1:0"])
-    def test_unknown_comes_back_as_it_is(self, given: str) -> None:
+    def test_unknown_comes_back_as_it_is(self) -> None:
         """So that the tool says what it says of any bad id."""
-        assert find_id(ARCHIVE, given) == given
+        for given in ["", "/", "codex/", "none", "codex/6f0c1", "6f0c1a2b/agent-a1b2c3/x", "6f0c1:0"]:
+            assert find_id(ARCHIVE, given) == given, given

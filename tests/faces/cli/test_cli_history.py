@@ -9,8 +9,7 @@ from typing import get_args
 import pytest
 
 from backstory.archive.base import Mode
-from backstory.faces.cli.search import DEFAULT_TYPES, TYPES
-from backstory.faces.cli.sessions import MODES
+from backstory.faces.cli.search import DEFAULT_TYPES, MODES, TYPES
 from backstory.model import DEFAULT_TYPES as MODEL_DEFAULT_TYPES
 from backstory.model import SEARCHABLE_TYPES, session_id, turn_id
 from tests.transcripts import Transcript
@@ -282,7 +281,7 @@ class TestSessions:
 
     def test_joins_pages(self, world: World, backstory: Program, monkeypatch: pytest.MonkeyPatch) -> None:
         """More than the tool gives at once is still one list."""
-        monkeypatch.setattr("backstory.faces.cli.sessions._PAGE", 1)
+        monkeypatch.setattr("backstory.faces.cli.search._PAGE", 1)
 
         data = backstory("sessions", "--since", "2y", "--json").json["data"]
 

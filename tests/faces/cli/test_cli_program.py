@@ -25,19 +25,19 @@ class TestHelp:
         for name, (_, text) in COMMANDS.items():
             assert f" {name} {text}" in out
 
-    @pytest.mark.parametrize("name", COMMANDS)
-    def test_every_command_has_help_and_json(self, backstory: Program, name: str) -> None:
+    def test_every_command_has_help_and_json(self, backstory: Program) -> None:
         """`--json` is on every command."""
-        command = program.get_command(click.Context(program), name)
-        assert command is not None
-        commands = command.commands.values() if isinstance(command, click.Group) else [command]
+        for name in COMMANDS:
+            command = program.get_command(click.Context(program), name)
+            assert command is not None
+            commands = command.commands.values() if isinstance(command, click.Group) else [command]
 
-        assert backstory(name, "--help").code == 0
-        for each in commands:
-            assert any("--json" in parameter.opts for parameter in each.params), each.name
+            assert backstory(name, "--help").code == 0
+            for each in commands:
+                assert any("--json" in parameter.opts for parameter in each.params), each.name
 
     def test_bare_in_a_pipe(self, backstory: Program) -> None:
-        """Help, and not a status nobody asked for."""
+        """Help, not the status."""
         assert backstory() == backstory("--help")
 
     def test_help_as_a_command(self, backstory: Program) -> None:
@@ -53,13 +53,13 @@ class TestHelp:
 
 
 class TestErrors:
-    @pytest.mark.parametrize(
-        ("name", "hint"),
-        [("serch", "did you mean search?"), ("kubernetes", "to look for it: backstory search kubernetes")],
-    )
-    def test_unknown_command(self, backstory: Program, name: str, hint: str) -> None:
+    def test_unknown_command(self, backstory: Program) -> None:
         """Wrong usage, with what to do instead."""
-        assert backstory(name) == (2, "", f"error: no command {name!r}; {hint} (see backstory --help)\n")
+        for name, hint in [
+            ("serch", "did you mean search?"),
+            ("kubernetes", "to look for it: backstory search kubernetes"),
+        ]:
+            assert backstory(name) == (2, "", f"error: no command {name!r}; {hint} (see backstory --help)\n"), name
 
     def test_broken_settings(
         self, world: World, backstory: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -89,7 +89,7 @@ class TestErrors:
     def test_no_traceback(
         self, world: World, backstory: Program, monkeypatch: pytest.MonkeyPatch, error: Exception, message: str
     ) -> None:
-        """Whatever is raised is one line, and exit code 1."""
+        """Every exception becomes one line and exit code 1."""
 
         def fail(*_: object, **__: object) -> None:
             raise error
@@ -122,7 +122,7 @@ class TestErrors:
 
 class TestStatus:
     def test_json(self, world: World, backstory: Program) -> None:
-        """What the archive has, and a search that finds something."""
+        """The contents of the archive, and a search that finds something."""
         status = backstory("--json").json
 
         assert status["agents"] == ["claude-code"]

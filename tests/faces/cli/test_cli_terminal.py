@@ -1,12 +1,15 @@
-"""What a terminal shows: lines that fit its width, whatever the text."""
+"""Output on a terminal: lines that fit its width, cut texts, the pager."""
 
 from __future__ import annotations
 
 import re
+import sys
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
 
+from backstory.faces.cli.terminal import Terminal
 from backstory.faces.cli.words import fit, width
 from tests.transcripts import Transcript
 
@@ -120,19 +123,73 @@ class TestReading:
 
 
 class TestFit:
-    @pytest.mark.parametrize(
-        ("text", "cells", "fitted"),
-        [
+    def test_takes_exactly_so_many_cells(self) -> None:
+        for text, cells, fitted in [
             ("abc", 5, "abc  "),
             ("abcdef", 4, "abc…"),
             ("日本語", 4, "日 …"),
             ("日本語", 6, "日本語"),
             ("e\u0301a", 3, "e\u0301a "),
-        ],
-    )
-    def test_takes_exactly_so_many_cells(self, text: str, cells: int, fitted: str) -> None:
-        assert fit(text, cells) == fitted
-        assert width(fitted) == cells
+        ]:
+            assert fit(text, cells) == fitted, text
+            assert width(fitted) == cells, text
 
     def test_keeps_the_end_of_a_path(self) -> None:
         assert fit("/home/dev/shop", 8, keep_end=True) == "…ev/shop"
+
+
+class TestPager:
+    @pytest.fixture
+    def through(
+        self, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    ) -> Callable[[str, Iterable[str]], str]:
+        """Show lines in the terminal with this PAGER, then one line after them."""
+
+        def show(pager: str, lines: Iterable[str]) -> str:
+            monkeypatch.setenv("TERM", "xterm-256color")
+            monkeypatch.setenv("PAGER", pager)
+            monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+            terminal = Terminal()
+            assert terminal.is_terminal
+            with terminal.pages():
+                for line in lines:
+                    terminal.wrap(line, indent=0)
+            terminal.wrap("after it", indent=0)
+            return capfd.readouterr().out
+
+        return show
+
+    def test_shows_the_first_lines_at_once(self, through: Callable[[str, Iterable[str]], str]) -> None:
+        """The pager reads while the rest is rendered, and rendering ends when the reader leaves."""
+        lines = (f"line {number}" for number in range(1_000_000))
+
+        assert through("head -n 2", lines) == "line 0\nline 1\nafter it\n"
+        assert next(lines, None) is not None
+
+    def test_without_one(self, through: Callable[[str, Iterable[str]], str]) -> None:
+        """Everything is printed."""
+        assert through("", ["line"]) == "line\nafter it\n"
+        assert through("no-such-pager -x", ["line"]) == "line\nafter it\n"
+
+    def test_options_of_less(
+        self, through: Callable[[str, Iterable[str]], str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """By default less ends by itself after a short text and keeps colours; the user's LESS wins."""
+        monkeypatch.delenv("LESS", raising=False)
+        assert through("sh -c 'cat; echo $LESS'", ["line"]) == "line\n-FRX\nafter it\n"
+
+        monkeypatch.setenv("LESS", "-S")
+        assert through("sh -c 'cat; echo $LESS'", ["line"]) == "line\n-S\nafter it\n"
+
+
+class TestLongTexts:
+    @pytest.mark.parametrize("markdown", [False, True])
+    def test_are_cut(self, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], markdown: bool) -> None:
+        """A cut text shows its first lines and counts the others, at any length."""
+        monkeypatch.setenv("COLUMNS", "80")
+        text = "\n".join(f"- line {number}" for number in range(50_000))
+
+        hidden = Terminal().passage(text, indent=0, lines=8, markdown=markdown)
+
+        assert hidden == 49_992
+        assert len(capfd.readouterr().out.splitlines()) == 8

@@ -17,7 +17,7 @@ from .conftest import Program, World
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> list[tuple[tuple[str, ...], str | None]]:
-    """What would have been served: toolsets and pattern."""
+    """The toolsets and patterns of the calls that would serve."""
     calls: list[tuple[tuple[str, ...], str | None]] = []
 
     def serve(library: object, names: tuple[str, ...], *, pattern: str | None = None) -> None:
@@ -37,7 +37,7 @@ class TestTools:
         assert "      n_hits integer or null" in out
 
     def test_json_has_the_schemas(self, world: World, backstory: Program) -> None:
-        """Everything an MCP client is told, and the toolset."""
+        """Everything an MCP client receives, and the toolset."""
         tools = {tool["name"]: tool for tool in backstory("tools", "--json").json["tools"]}
 
         assert {tool["toolset"] for tool in tools.values()} == set(TOOLSETS)
@@ -104,7 +104,7 @@ class TestCall:
         assert result.json["error"]["code"] == "invalid_request"
 
     def test_not_found(self, world: World, backstory: Program) -> None:
-        """The tool's error is the output, and the exit code tells."""
+        """The error of the tool is the output, and the exit code shows it."""
         result = backstory("call", "open", json.dumps({"id": "event:AAAAAAAAAAAAAAAAAAAAAA"}))
 
         assert (result.code, result.json["error"]["code"]) == (1, "not_found")
@@ -120,7 +120,7 @@ class TestCall:
         ],
     )
     def test_wrong_usage(self, world: World, backstory: Program, arguments: list[str], message: str) -> None:
-        """What cannot be a call is refused before it is one."""
+        """Wrong arguments are refused before the tool is called."""
         result = backstory("call", *arguments)
 
         assert (result.code, result.out, result.err.count("\n")) == (2, "", 1)

@@ -1,4 +1,4 @@
-"""The program: its commands, and how whatever goes wrong reaches the person at the terminal."""
+"""The program: its commands, its help, and one line on stderr for every error."""
 
 from __future__ import annotations
 
@@ -13,30 +13,29 @@ from typing import Any
 import click
 
 from .options import json_option
+from .output import print_error, print_json, use_color
 
-__all__ = ["COMMANDS", "program", "run"]
-
-# Command -> where it is, and what `backstory --help` says of it. A command's module is imported when it is called.
+# Command -> its module and function, and its line in `backstory --help`. A module is imported when its command runs.
 COMMANDS: dict[str, tuple[str, str]] = {
     "search": ("search:search", "Find what was said or done, in any session of any agent."),
     "open": ("open:open_", "Read a session, a turn or an event."),
-    "sessions": ("sessions:sessions", "List sessions by time."),
+    "sessions": ("search:sessions", "List sessions by time."),
     "traces": ("traces:traces", "See what agents did, how long it took and what it cost."),
     "usage": ("usage:usage", "Add up tokens and cost by day, project, model, agent or tool."),
     "sync": ("sync:sync", "Read everything new now."),
-    "watch": ("watch:watch", "Keep the archive live until stopped."),
+    "watch": ("sync:watch", "Keep the archive live until stopped."),
     "mcp": ("mcp:mcp", "Serve agents over MCP on stdin and stdout."),
     "serve": ("serve:serve", "Serve everything on one port: JSON API, MCP over HTTP, live sessions."),
     "tools": ("tools:tools", "Show the tools agents get, with their schemas."),
-    "call": ("call:call", "Call any tool with JSON arguments."),
+    "call": ("tools:call", "Call any tool with JSON arguments."),
     "capsule": ("capsule:capsule", "Store, fetch and search handoff notes."),
-    "live": ("live:live", "Live sessions beyond serve."),
+    "live": ("live:live", "Serve live sessions at an iii engine."),
     "doctor": ("doctor:doctor", "Show what is found, indexed, broken or about to be purged, and how to fix it."),
     "sources": ("sources:sources", "Show every agent that can be read, and what was found of it."),
     "import": ("import_:import_", "Import a data export of Claude.ai or ChatGPT."),
     "forget": ("forget:forget", "Delete a session everywhere, for good."),
-    "reindex": ("reindex:reindex", "Rebuild the search index from the archive."),
-    "help": ("help:help_", "Show the help of a command."),
+    "reindex": ("sync:reindex", "Rebuild the search index from the archive."),
+    "help": ("app:help_", "Show the help of a command."),
 }
 
 
@@ -101,7 +100,7 @@ def _show_version(ctx: click.Context, param: click.Parameter, value: bool) -> No
 def program(ctx: click.Context, as_json: bool) -> int | None:
     """The memory of your coding agents: every session on this machine, searchable in milliseconds.
 
-    Start with `backstory sync`, then `backstory search` anything.
+    Start with `backstory sync`, then `backstory search WORDS`.
     """
     if ctx.invoked_subcommand is not None:
         return None
@@ -113,34 +112,51 @@ def program(ctx: click.Context, as_json: bool) -> int | None:
     return None
 
 
+@click.command("help")
+@click.argument("names", nargs=-1, metavar="[COMMAND]...")
+@json_option
+@click.pass_context
+def help_(ctx: click.Context, names: tuple[str, ...], as_json: bool) -> None:
+    """Show the help of a command, the same as COMMAND --help."""
+    found = ctx.find_root()
+    for name in names:
+        group = found.command
+        command = group.get_command(found, name) if isinstance(group, click.Group) else None
+        if command is None:
+            raise click.UsageError(f"no command {' '.join(names)!r}", ctx.find_root())
+        found = click.Context(command, info_name=name, parent=found)
+    if as_json:
+        print_json({"help": found.get_help()})
+    else:
+        click.echo(found.get_help())
+
+
 def run(arguments: Sequence[str]) -> int:
-    """Run the program and give its exit code: 0 ok, 1 failed or not found, 2 wrong usage, 130 interrupted."""
+    """Run the program and return its exit code: 0 ok, 1 failed or not found, 2 wrong usage, 130 interrupted."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that cannot show a character shows a stand-in
+            stream.reconfigure(errors="replace")  # characters that the encoding of the terminal lacks become `?`
     try:
-        result = program.main(list(arguments), prog_name="backstory", standalone_mode=False, color=_color())
+        result = program.main(list(arguments), prog_name="backstory", standalone_mode=False, color=use_color())
         return result if isinstance(result, int) else 0
     except click.Abort:
         return 130
     except click.UsageError as error:
         where = error.ctx.command_path if error.ctx is not None else "backstory"
-        _say(f"{error.format_message().rstrip('.')} (see {where} --help)")
+        print_error(f"{error.format_message().rstrip('.')} (see {where} --help)")
         return 2
     except Exception as error:
         if os.environ.get("BACKSTORY_DEBUG"):
             raise
         message = _explain(error)
-        _say(message)
+        print_error(" ".join(message.split()))
         if "--json" in arguments:
-            import json
-
-            click.echo(json.dumps({"error": {"message": message}}))
+            print_json({"error": {"message": message}})
         return 1
 
 
 def _explain(error: Exception) -> str:
-    """What happened, in one line."""
+    """Describe an error in one line."""
     from ...archive.trouble import explain
     from ...config import ConfigError
 
@@ -165,23 +181,12 @@ def _where_to_report() -> str:
     return next((f" at {url}" for label, _, url in urls if label == "Issues"), "")
 
 
-def _say(message: str) -> None:
-    from .output import say
-
-    say("error: ", "red", " ".join(message.split()))
-
-
-def _color() -> bool | None:
-    """Never with NO_COLOR, else where there is a terminal."""
-    return False if os.environ.get("NO_COLOR") else None
-
-
 @contextmanager
 def _broken_pipe_is_no_failure() -> Iterator[None]:
-    """The reader (`head`, a pager) has seen enough."""
+    """End with exit code 0 when the reader (`head`, a pager) has closed the pipe."""
     try:
         yield
     except BrokenPipeError:
-        # What is still buffered must not make the interpreter stumble over the pipe once more.
+        # The interpreter flushes stdout at its end, which must not fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise click.exceptions.Exit(0) from None

@@ -10,8 +10,7 @@ import click
 from rich.table import Table
 
 from ...redact import clean
-from .output import hint
-from .render import facts, headline, put, since, stdout_console
+from .output import facts, headline, hint, put, since, stdout_console
 from .words import plural
 
 __all__ = ["show"]

@@ -1,4 +1,4 @@
-"""The facts `backstory doctor` collects, the problems it finds in them and how to fix each."""
+"""The diagnosis of `backstory doctor`: agents, archive, broken transcripts, and problems with their fixes."""
 
 from __future__ import annotations
 
@@ -23,15 +23,13 @@ from ...model import DEFAULT_TYPES
 from ...sources import OWN_SOURCES, title_of
 from ...sources.base import Source
 
-__all__ = ["Agent", "Broken", "Diagnosis", "Problem", "Purge", "Unread", "diagnose"]
-
 _DAY = 86_400
 # Claude Code's own default for `cleanupPeriodDays`.
 _CLAUDE_KEEPS_DAYS = 30
 _SOON_DAYS = 7
 _PARTS = ("archive.db", "index", "traces.db", "capsules.db", "live")
 _LITTLE_DISK = 1_000_000_000
-# Agents whose sessions no source reads yet: the name, and a file or folder that each session has.
+# Agents without a source: the name, and the pattern of a file or folder that each session has.
 _UNREAD_AGENTS = (
     ("Amp", ".local/share/amp/threads/*.json"),
     ("Auggie", ".augment/sessions/*.json"),
@@ -54,7 +52,7 @@ _MOST_COUNTED = 10_000
 
 
 class Agent(Struct, kw_only=True):
-    """An agent whose folder is there, and what is in it."""
+    """An agent whose folder exists, and its transcripts."""
 
     source: str
     roots: list[str]
@@ -72,7 +70,7 @@ class Broken(Struct, frozen=True):
 
 
 class Unread(Struct, frozen=True):
-    """Sessions of an agent that is known and not read."""
+    """Sessions of an agent that has no source."""
 
     agent: str
     sessions: int
@@ -80,7 +78,7 @@ class Unread(Struct, frozen=True):
 
 
 class Purge(Struct, kw_only=True):
-    """Transcripts that Claude Code deletes within a week, or the next time it starts."""
+    """Transcripts that Claude Code deletes within a week, or when it starts next."""
 
     after_days: int
     settings_file: str
@@ -108,7 +106,7 @@ class Diagnosis(Struct, kw_only=True):
     disk: dict[str, int] = {}
     broken: list[Broken] = []
     missing: list[str] = []
-    """Files that are gone from disk; the archive keeps what was read of them."""
+    """Transcripts that were deleted; the archive keeps what was read of them."""
     purge: Purge | None = None
     problems: list[Problem] = []
 
@@ -120,7 +118,7 @@ def diagnose(library: Library) -> Diagnosis:
         known = {row.path: row for row in library.archive.files()}
         found.archive, found.sync = library.archive.counts(), library.archive.sync_state()
         library.archive.search(SearchRequest(query="anything", types=DEFAULT_TYPES, limit=1))
-    except Exception as error:  # whatever is wrong with the archive, the rest is still worth knowing
+    except Exception as error:  # the rest of the diagnosis does not need the archive
         found.problems.append(_explained(error))
     found.broken = [Broken(row.path, row.errors, row.last_error) for row in known.values() if row.errors]
     found.problems += [
@@ -194,7 +192,7 @@ def _let_read(path: str) -> str:
 
 
 def _not_read(home: Path) -> Iterator[Unread]:
-    """Agents that have sessions here and that no source reads."""
+    """Agents that have sessions here and no source."""
     for name, pattern in _UNREAD_AGENTS:
         count = sum(1 for _ in islice(home.glob(pattern), _MOST_COUNTED))
         if count:
@@ -202,7 +200,7 @@ def _not_read(home: Path) -> Iterator[Unread]:
 
 
 def _claude_purge(root: Path) -> Purge | None:
-    """How long Claude Code keeps the transcripts below one of its folders."""
+    """The retention period of Claude Code for the transcripts below one of its folders."""
     if root.name != "projects":
         return None
     settings = root.parent / "settings.json"
@@ -237,7 +235,7 @@ def _traces_problems(library: Library) -> Iterator[Problem]:
         library.archive.spans.check()
     except ArchiveError as error:
         yield _explained(error)
-    except Exception:  # the archive itself cannot be opened, which is a problem of its own
+    except Exception:  # the archive cannot be opened, which is reported already
         return
 
 
@@ -268,7 +266,7 @@ def _transcript_problems(found: Diagnosis) -> Iterator[Problem]:
 
 
 def _live_problems(library: Library) -> Iterator[Problem]:
-    """Files of live sessions that could not be read in full when their folder was last opened."""
+    """Files of live sessions that were damaged when their folder was last opened."""
     from ...toolsets.live.problems import configured_problems
 
     for path, problem in configured_problems(library.settings.live, library.home).items():
@@ -301,7 +299,7 @@ def _transcripts(count: int, singular: str, plural: str) -> str:
 
 
 def _size(path: Path) -> int:
-    """What a file, with its write-ahead log, or a folder takes."""
+    """The bytes of a folder, or of a file with its write-ahead log."""
     if path.is_dir():
         return sum(_size(child) for child in path.iterdir())
     return sum(part.stat().st_size for part in (path, Path(f"{path}-wal")) if part.is_file())

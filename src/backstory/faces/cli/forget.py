@@ -1,3 +1,5 @@
+"""`backstory forget`: delete a session for good."""
+
 from __future__ import annotations
 
 import sys
@@ -5,30 +7,28 @@ from typing import TYPE_CHECKING
 
 import click
 
+from .handles import find_id, unknown
 from .options import json_option
+from .output import print_json
+from .sync import Progress, up_to_date
+from .words import plural
 
 if TYPE_CHECKING:
     from ...archive.base import SessionRow
     from ...library import Library
 
-__all__ = ["forget"]
-
 
 @click.command()
 @click.argument("id_", metavar="ID")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Delete without asking.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")
 @json_option
 def forget(id_: str, yes: bool, dry_run: bool, as_json: bool) -> int:
     """Delete a session everywhere, for good.
 
-    The session and the subagents it started are deleted from the archive, the index and the traces, and are not read
-    again. The agent's own files are left alone. ID is as for open.
+    Deletes the session and those of its subagents from the archive, the index and the traces; they are not read
+    again. The agent's own files stay as they are. ID is as for open.
     """
-    from .handles import find_id, unknown
-    from .output import print_json
-    from .progress import Progress, up_to_date
-
     library = up_to_date(as_json=as_json)
     full_id = find_id(library.archive, id_)
     try:
@@ -37,7 +37,7 @@ def forget(id_: str, yes: bool, dry_run: bool, as_json: bool) -> int:
         raise click.ClickException(str(error) if full_id != id_ else unknown(id_)) from None
     rows = [_row(library, session) for session in family]
     if not as_json:
-        _show(rows, "Would forget" if dry_run else "Forget")
+        _show(rows, "Would delete" if dry_run else "Delete")
     if not dry_run:
         if not yes:
             _confirm(as_json)
@@ -46,7 +46,7 @@ def forget(id_: str, yes: bool, dry_run: bool, as_json: bool) -> int:
     if as_json:
         print_json({"sessions": rows, "forgotten": not dry_run})
     elif not dry_run:
-        click.echo("Forgotten. It is not read again.")
+        click.echo("Deleted. Its transcript is not read again.")
     return 0
 
 
@@ -64,8 +64,6 @@ def _row(library: Library, session: SessionRow) -> dict[str, object]:
 
 
 def _show(rows: list[dict[str, object]], verb: str) -> None:
-    from .words import plural
-
     for number, row in enumerate(rows):
         size = f"{plural(int(str(row['turns'])), 'turn')}, {plural(int(str(row['events'])), 'event')}"
         click.echo(f"{'  with it' if number else verb} {row['session']}: {row['title'] or '(no title)'} ({size})")
@@ -73,5 +71,7 @@ def _show(rows: list[dict[str, object]], verb: str) -> None:
 
 def _confirm(as_json: bool) -> None:
     if as_json or not sys.stdin.isatty():
-        raise click.UsageError("nobody can be asked here: give --yes to forget it, or --dry-run to see what would go")
-    click.confirm("This cannot be undone. Forget it?", abort=True, err=True)
+        raise click.UsageError(
+            "there is no terminal to confirm at: give --yes to delete it, or --dry-run to see what would be deleted"
+        )
+    click.confirm("This cannot be undone. Delete it?", abort=True, err=True)

@@ -1,7 +1,7 @@
-"""Short handles for sessions and turns: the first characters of the agent's own session id, as people copy them.
+"""Handles: short ids of sessions and turns, for people to copy and type.
 
-`6f0c1a2b` is a session, `6f0c1a2b:3` its third turn, `6f0c1a2b/agent-a1` a subagent's session, and `codex/6f0c1a2b`
-says whose. The tools themselves know full ids only.
+`6f0c1a2b` is a session (the first characters of the agent's own session id), `6f0c1a2b:3` its third turn,
+`6f0c1a2b/agent-a1` the session of a subagent; `codex/6f0c1a2b` names the agent too. Tools take full ids only.
 """
 
 from __future__ import annotations
@@ -11,13 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ...archive.base import SessionsRequest
-from ...model import InvalidId, SessionRef, TurnRef, parse_id, session_id, turn_id
-
 if TYPE_CHECKING:
     from ...archive.base import Archive
-
-__all__ = ["find_id", "handle", "unknown"]
 
 _TURN = re.compile(r"(.+):([1-9]\d{0,6})")
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-([0-9a-f])[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
@@ -26,7 +21,9 @@ _ALL = 1 << 31
 
 
 def handle(full_id: str) -> str:
-    """A short form of a session's or turn's id that `find_id` takes back; events' ids are short as they are."""
+    """Shorten the id of a session or turn; `find_id` is the inverse. Event ids are short already."""
+    from ...model import SessionRef, TurnRef, parse_id
+
     ref = parse_id(full_id)
     if isinstance(ref, SessionRef):
         return _shorten(ref.key)
@@ -36,8 +33,10 @@ def handle(full_id: str) -> str:
 
 
 def find_id(archive: Archive, text: str) -> str:
-    """The full id somebody meant. What is neither an id nor fits a session comes back as it is; what fits several
-    sessions is an error."""
+    """Resolve an id or handle to a full id. A text that matches nothing is returned as it is; a text that matches
+    several sessions is an error."""
+    from ...model import InvalidId, parse_id, session_id, turn_id
+
     try:
         parse_id(text)
         return text
@@ -54,11 +53,14 @@ def find_id(archive: Archive, text: str) -> str:
 
 
 def unknown(text: str) -> str:
-    """The message for a text that is no id at all."""
+    """The message for a text that matches no id."""
     return f"No session, turn or event matches {text!r}; backstory search and backstory sessions show ids"
 
 
 def _fitting(archive: Archive, given: str) -> list[str]:
+    """The keys of the sessions that begin with the given parts; only the one that is equal, if there is one."""
+    from ...archive.base import SessionsRequest
+
     parts = given.split("/")
     fitting: list[str] = []
     if not all(parts):
@@ -81,7 +83,7 @@ def _shorten(key: str) -> str:
 
 
 def _shorten_part(part: str) -> str:
-    """Eight characters of a random UUID tell sessions apart; one that begins with the time needs all of the time."""
+    """Eight characters of a random UUID are enough; a UUID that begins with the time needs all of the time."""
     uuid = _UUID.fullmatch(part)
     if uuid is None:
         return part

@@ -1,4 +1,4 @@
-"""Options several commands share."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ import click
 
 from .words import parse_moment
 
-__all__ = ["Moment", "json_option", "project_option", "since_option", "source_option", "until_option"]
-
 
 class Moment(click.ParamType[int]):
-    """A point in time as people write it, as milliseconds since the epoch."""
+    """A point in time as people write it, converted to milliseconds since the epoch."""
 
     name = "time"
 
@@ -33,9 +31,7 @@ def _inherit(ctx: click.Context, param: click.Parameter, value: bool) -> bool:
     return value or bool(ctx.find_root().params.get("as_json"))
 
 
-json_option = click.option(
-    "--json", "as_json", is_flag=True, callback=_inherit, help="One JSON document on stdout, nothing else."
-)
+json_option = click.option("--json", "as_json", is_flag=True, callback=_inherit, help="Print one JSON document.")
 since_option = click.option(
     "--since", type=Moment(), metavar="TIME", help="Not before: 3d, 2h, yesterday, a date, or RFC 3339."
 )

@@ -1,55 +1,101 @@
-"""Where output goes: results to stdout, everything about them to stderr."""
+"""Printing: results to stdout, as JSON or as lines for a terminal or a pipe; messages about them to stderr."""
 
 from __future__ import annotations
 
+import os
+import re
+import shlex
 import sys
-from collections.abc import Iterable
-from typing import Any
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
-import msgspec
 
-__all__ = ["exit_code", "hint", "print_json", "say", "tell", "warn"]
+from .words import ago, date_time, home_path, width
 
-# The tools' ways to say that the request itself was wrong; everything else a tool answers is a failure.
+if TYPE_CHECKING:
+    from ...library import Location
+    from .terminal import Terminal
+
+Part = str | tuple[str, str]
+"""Text, or text and its style."""
+Console: TypeAlias = "Plain | Terminal"
+
+# Error codes of tools that mean a wrong request; every other code is a failure.
 _WRONG_REQUEST = {"invalid_request", "unsupported_event_type", "ambiguous_addressing"}
+_SPEAKERS = {
+    "user_input": ("you", "bold green"),
+    "assistant_response": ("agent", "bold cyan"),
+    "reasoning": ("thought", "magenta"),
+    "tool_call": ("call", "yellow"),
+    "tool_response": ("result", "yellow"),
+    "compaction": ("compacted", "blue"),
+    "system": ("system", "blue"),
+    "runtime": ("runtime", "blue"),
+}
 
 
 def print_json(data: Any) -> None:
-    """One JSON document; indented for eyes, on one line for programs."""
+    """Print one JSON document: indented on a terminal, on one line elsewhere."""
+    import msgspec
+
     encoded = msgspec.json.encode(data)
     if sys.stdout.isatty():
         encoded = msgspec.json.format(encoded, indent=2)
-    # As bytes: JSON is UTF-8 whatever the terminal's encoding.
+    # As bytes: JSON is UTF-8 in every locale.
     sys.stdout.flush()
     sys.stdout.buffer.write(encoded + b"\n")
     sys.stdout.buffer.flush()
 
 
+def exit_code(answer: dict[str, Any]) -> int:
+    """Return the exit code for a tool's answer, and print its error to stderr."""
+    error = answer.get("error")
+    if error is None:
+        return 0
+    if not isinstance(error, dict):
+        error = {"message": str(error)}
+    print_error(str(error.get("message") or error.get("code")))
+    return 2 if str(error.get("code")).lower() in _WRONG_REQUEST else 1
+
+
+# Messages on stderr
+
+
 def tell(message: str) -> None:
-    """Something to know, beside the result."""
-    click.echo(_folded(message), err=True)
+    """Print a message that everyone sees, scripts too."""
+    click.echo(_wrapped(message), err=True)
 
 
 def hint(message: str) -> None:
-    """What to do next: for a person at a terminal, nobody else."""
+    """Print what to do next, for a person at a terminal only."""
     if sys.stderr.isatty():
-        click.secho(_folded(message), dim=True, err=True)
+        click.secho(_wrapped(message), dim=True, err=True, color=use_color())
 
 
 def warn(warnings: Iterable[str]) -> None:
     for warning in warnings:
-        say("warning: ", "yellow", warning)
+        _print_labelled("warning: ", "yellow", warning)
 
 
-def say(label: str, color: str, message: str) -> None:
-    """A warning or an error, with its label in colour."""
-    click.secho(label, fg=color, nl=False, err=True)
-    click.echo(_folded(label + message)[len(label) :], err=True)
+def print_error(message: str) -> None:
+    _print_labelled("error: ", "red", message)
 
 
-def _folded(text: str) -> str:
-    """Text broken between words where stderr is a terminal; paths and ids stay whole."""
+def use_color() -> bool | None:
+    """No colour with NO_COLOR; None leaves it to click, which looks for a terminal."""
+    return False if os.environ.get("NO_COLOR") else None
+
+
+def _print_labelled(label: str, color: str, message: str) -> None:
+    click.secho(label, fg=color, nl=False, err=True, color=use_color())
+    click.echo(_wrapped(label + message)[len(label) :], err=True)
+
+
+def _wrapped(text: str) -> str:
+    """Wrap text between words where stderr is a terminal; paths and ids stay whole."""
     if not sys.stderr.isatty():
         return text
     import shutil
@@ -60,12 +106,132 @@ def _folded(text: str) -> str:
     return "\n".join("\n".join(line) for line in lines)
 
 
-def exit_code(answer: dict[str, Any]) -> int:
-    """The exit code for a tool's answer; its error goes to stderr."""
-    error = answer.get("error")
-    if error is None:
-        return 0
-    if not isinstance(error, dict):
-        error = {"message": str(error)}
-    say("error: ", "red", str(error.get("message") or error.get("code")))
-    return 2 if str(error.get("code")).lower() in _WRONG_REQUEST else 1
+# Results on stdout
+
+
+class Plain:
+    """Output to a pipe or file. It has no width: nothing is wrapped or cut."""
+
+    def print(self, *objects: object) -> None:
+        sys.stdout.write(" ".join(map(str, objects)) + "\n")
+
+
+def stdout_console() -> Console:
+    if sys.stdout.isatty() or os.environ.get("FORCE_COLOR"):
+        from .terminal import Terminal
+
+        return Terminal()
+    return Plain()
+
+
+@contextmanager
+def paged(console: Console) -> Iterator[None]:
+    """Show what is printed in a pager, on a terminal."""
+    if isinstance(console, Plain):
+        yield
+    else:
+        with console.pages():
+            yield
+
+
+def put(console: Console, *parts: Part, indent: int = 0) -> None:
+    """Print text with every line indented, wrapped lines too."""
+    if isinstance(console, Plain):
+        text = "".join(part if isinstance(part, str) else part[0] for part in parts)
+        for line in text.split("\n"):
+            console.print((" " * indent + line).rstrip())
+    else:
+        console.wrap(*parts, indent=indent)
+
+
+def headline(console: Console, title: str, *, number: int | None = None) -> None:
+    """Print a title on one line, cut to the width of the terminal."""
+    parts: tuple[Part, ...] = ((f"{number:>2}  " if number is not None else "", "dim"), (title, "bold"))
+    if isinstance(console, Plain):
+        put(console, *parts)
+    else:
+        console.crop(*parts)
+
+
+def facts(*parts: Any) -> Part:
+    """Facts on one line: `codex · 3 days ago · 12 turns`."""
+    return " · ".join(str(part) for part in parts if part), "dim"
+
+
+def put_facts(console: Console, *parts: Any, indent: int = 0) -> None:
+    """Print facts; on a terminal a line breaks only between two of them."""
+    room = None if isinstance(console, Plain) else max(20, console.width - indent)
+    line = ""
+    for part in (str(part) for part in parts if part):
+        longer = f"{line} · {part}" if line else part
+        if line and room is not None and width(longer) > room - 2:
+            put(console, (f"{line} ·", "dim"), indent=indent)
+            line = part
+        else:
+            line = longer
+    if line:
+        put(console, (line, "dim"), indent=indent)
+
+
+def put_command(console: Console, command: str, *, indent: int = 0) -> None:
+    """Print a shell command; too long for a terminal's line, it breaks after `&&`, so that a copy of it still runs."""
+    fits = isinstance(console, Plain) or width(command) + indent <= console.width
+    for line in [command] if fits else command.replace(" && ", " &&\n").split("\n"):
+        put(console, (line, "dim"), indent=indent)
+
+
+def put_passage(
+    console: Console, text: str, *, indent: int, lines: int | None, rest: str, markdown: bool = False
+) -> None:
+    """Print a text; on a terminal at most `lines` lines of it, then `rest`, the command that shows all of it."""
+    if isinstance(console, Plain):
+        put(console, text, indent=indent)
+    elif hidden := console.passage(text.strip("\n"), indent=indent, lines=lines, markdown=markdown):
+        put(console, facts(f"… {hidden:,} more lines: {rest}"), indent=indent)
+
+
+# The parts of results
+
+
+def speaker(event_type: str) -> Part:
+    return _SPEAKERS.get(event_type, (event_type, "dim"))
+
+
+def moment(timestamp: str) -> str:
+    """Format a tool's RFC 3339 time as date and time, with the distance from now for the last month."""
+    from ...model import parse_time
+
+    ms = parse_time(timestamp) or 0
+    stamp, distance = date_time(ms), since(ms)
+    return stamp if stamp.startswith(distance) else f"{stamp}, {distance}"
+
+
+def since(ms: int) -> str:
+    """Format a time as its distance from now."""
+    return ago(ms, int(time.time() * 1000))
+
+
+def resume_command(location: Location) -> str | None:
+    """The shell command that continues a session in its own agent."""
+    if location.resume is None:
+        return None
+    command = shlex.join(location.resume)
+    if location.project is None:
+        return command
+    folder = home_path(location.project)
+    inner = folder.removeprefix("~/")
+    quoted = f"~/{shlex.quote(inner)}" if inner != folder else "~" if folder == "~" else shlex.quote(folder)
+    return f"cd {quoted} && {command}"
+
+
+def highlight(text: str, query: str) -> list[Part]:
+    """Split a text into parts, with the words of the query in bold."""
+    from ...archive.query import parse_query
+
+    terms = sorted(parse_query(query).terms, key=len, reverse=True)
+    if not terms:
+        return [text]
+    # Words as the index splits them: `_` separates, and scripts without spaces have no word boundaries.
+    words = (rf"(?<![^\W_]){re.escape(term)}(?![^\W_])" if term.isascii() else re.escape(term) for term in terms)
+    pieces = re.split(f"({'|'.join(words)})", text, flags=re.IGNORECASE)
+    return [(piece, "bold yellow") if number % 2 else piece for number, piece in enumerate(pieces)]

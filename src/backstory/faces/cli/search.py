@@ -1,15 +1,36 @@
+"""`backstory search` and `backstory sessions`: find sessions by words or by time."""
+
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from .handles import find_id, handle, unknown
 from .options import json_option, project_option, since_option, source_option, until_option
+from .output import (
+    Console,
+    exit_code,
+    headline,
+    highlight,
+    hint,
+    moment,
+    print_json,
+    put,
+    put_command,
+    put_facts,
+    resume_command,
+    speaker,
+    stdout_console,
+    warn,
+)
+from .sync import up_to_date
+from .words import home_path, plural
 
 if TYPE_CHECKING:
     from ...library import Library
-
-__all__ = ["search"]
 
 # Written out, so that `--help` imports nothing; tests compare with the model.
 TYPES = (
@@ -23,13 +44,21 @@ TYPES = (
     "runtime",
 )
 DEFAULT_TYPES = ("user_input", "assistant_response", "tool_response")
-# Not an event but a handoff note; it has an index of its own and is found the moment it is stored.
+# Not an event: capsules have an index of their own.
 CAPSULE = "capsule"
+MODES = ("web_search", "mcp_internal", "tool_calling", "chat")
+_DEFAULT_WINDOW_MS = 30 * 86_400_000
+# The most sessions that the tool returns at once.
+_PAGE = 50
+# More hits of one session are counted, not shown: the next session is worth more.
+_HITS_PER_SESSION = 3
 
 
 @click.command()
 @click.argument("words", nargs=-1, required=True)
-@click.option("-n", "n_hits", type=click.IntRange(1, 50), default=10, show_default=True, help="How many hits.")
+@click.option(
+    "-n", "n_hits", type=click.IntRange(1, 50), default=10, show_default=True, metavar="N", help="Hits to show."
+)
 @click.option("--within", metavar="ID", help="Only in this session or turn.")
 @click.option(
     "--type",
@@ -61,9 +90,6 @@ def search(
     it, its words are searched instead. Names and paths are found whole and by part.
     """
     from ...model import rfc3339
-    from .handles import find_id, unknown
-    from .output import exit_code, print_json
-    from .progress import up_to_date
 
     if CAPSULE in types and len(set(types)) > 1:
         raise click.UsageError("--type capsule stands alone: capsules are not events of a session")
@@ -91,21 +117,17 @@ def search(
     elif "error" in answer and answer["error"]["code"] == "invalid_id":
         raise click.ClickException(unknown(str(within)))
     elif "error" not in answer:
-        from .show import show_hits
-
-        show_hits(library, answer)
+        _show_hits(library, answer)
     return exit_code(answer)
 
 
 def _as_phrase(argument: str) -> str:
-    """An argument with a space in it was quoted for the shell, which ate the quotes."""
+    """Quote an argument that contains a space: the shell has removed the user's quotes."""
     words = argument.split()
     return f'"{" ".join(words)}"' if len(words) > 1 and '"' not in argument else argument
 
 
 def _search_capsules(library: Library, query: str, limit: int, as_json: bool) -> int:
-    from .output import exit_code, print_json
-
     answer = library.call("moss.search", {"query": query, "limit": limit})
     if as_json:
         print_json(answer)
@@ -114,3 +136,145 @@ def _search_capsules(library: Library, query: str, limit: int, as_json: bool) ->
 
         show("search", answer)
     return exit_code(answer)
+
+
+@click.command()
+@since_option
+@until_option
+@click.option("--mode", type=click.Choice(MODES), help="Only sessions of this mode.")
+@click.option("--sort", type=click.Choice(("desc", "asc")), default="desc", show_default=True, help="By last change.")
+@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, metavar="N", help="Sessions to list.")
+@project_option
+@source_option
+@json_option
+def sessions(
+    since: int | None,
+    until: int | None,
+    mode: str | None,
+    sort: str,
+    limit: int,
+    project: str | None,
+    source: str | None,
+    as_json: bool,
+) -> int:
+    """List sessions by time: the last 30 days, or from --since to --until."""
+    from ...model import rfc3339
+
+    # The end is exclusive, and a session may be written right now.
+    until = until if until is not None else int(time.time() * 1000) + 60_000
+    since = since if since is not None else until - _DEFAULT_WINDOW_MS
+    if since >= until:
+        raise click.UsageError("--since must be before --until", click.get_current_context())
+    arguments = {"start_datetime": rfc3339(since), "end_datetime": rfc3339(until), "sort": sort}
+    optional = {"mode": mode, "project": project, "source": source}
+    arguments |= {name: value for name, value in optional.items() if value is not None}
+    library = up_to_date(as_json=as_json)
+    answer = _pages(library, arguments, limit)
+    if as_json:
+        print_json(answer)
+    elif "error" not in answer:
+        _show_sessions(library, answer)
+    return exit_code(answer)
+
+
+def _pages(library: Library, arguments: dict[str, Any], limit: int) -> dict[str, Any]:
+    """Call `list_sessions` for as many pages as the limit needs, and join them into one answer."""
+    answer = library.call("list_sessions", {**arguments, "limit": min(limit, _PAGE)})
+    if "error" in answer:
+        return answer
+    data = answer["data"]
+    while (missing := limit - len(data["sessions"])) > 0 and data["next_cursor"] is not None:
+        page = {**arguments, "limit": min(missing, _PAGE), "cursor": data["next_cursor"]}
+        following = library.call("list_sessions", page)
+        if "error" in following:
+            return following
+        for session in following["data"]["sessions"]:
+            data["sessions"].append({**session, "rank": len(data["sessions"]) + 1})
+        data["next_cursor"], data["truncated"] = following["data"]["next_cursor"], following["data"]["truncated"]
+    return {**answer, "data": {**data, "result_count": len(data["sessions"]), "limit": limit}}
+
+
+def _show_hits(library: Library, answer: dict[str, Any]) -> None:
+    """Print hits grouped by session, in the order of each session's best hit."""
+    data, query = answer["data"], answer["request"]["query"]
+    warn(answer["warnings"])
+    if not data["results"]:
+        hint("No matches. Try fewer or other words, or --type tool_call to look into commands.")
+        return
+    console = stdout_console()
+    for number, hits in enumerate(_by_session(_without_repeats(data["results"])), 1):
+        session = hits[0]["session"]
+        headline(console, session["title"], number=number)
+        _put_location(console, library, session, indent=4)
+        for hit in hits[:_HITS_PER_SESSION]:
+            event = hit["event"]
+            put(console, speaker(event["type"]), "  ", *highlight(hit["snippet"]["text"], query), indent=4)
+            also = f"the same text in {plural(hit['repeats'], 'more hit')}" if hit["repeats"] else None
+            put_facts(console, handle(hit["turn"]["id"]), moment(event["timestamp"]), event["id"], also, indent=4)
+        if len(hits) > _HITS_PER_SESSION:
+            more = f"{len(hits) - _HITS_PER_SESSION} more in this session: --within {handle(session['id'])}"
+            put_facts(console, more, indent=4)
+        _put_resume(console, library, session, indent=4)
+        console.print()
+    more_hits = f" · more: -n {min(50, data['limit'] * 2)}" if data["truncated"] and data["limit"] < 50 else ""
+    hint(f"{answer['performance']['elapsed_ms']} ms{more_hits} · read one: backstory open {data['results'][0]['id']}")
+
+
+def _show_sessions(library: Library, answer: dict[str, Any]) -> None:
+    data = answer["data"]
+    warn(answer["warnings"])
+    if not data["sessions"]:
+        hint("No sessions in that time. Look further back: --since 1y")
+        return
+    console = stdout_console()
+    for entry in data["sessions"]:
+        session = entry["session"]
+        headline(console, session["title"])
+        put_facts(console, *session_facts(library, session, when="updated_at"), indent=2)
+        _put_resume(console, library, session, indent=2)
+    more = f"more: --limit {data['limit'] * 2} · " if data["next_cursor"] is not None else ""
+    hint(f"{more}read one: backstory open {handle(data['sessions'][0]['id'])}")
+
+
+def session_facts(library: Library, session: dict[str, Any], *, when: str) -> tuple[str | None, ...]:
+    """`claude-code · ~/shop · 2026-09-14 14:02 · 3 turns · 42 events`"""
+    location = library.locate(session["id"])
+    return (
+        session["source"],
+        home_path(location.project) if location and location.project else None,
+        moment(session[when]),
+        plural(session["turn_count"], "turn"),
+        plural(session["event_count"], "event"),
+        None if session["completed"] else "unfinished",
+    )
+
+
+def _put_location(console: Console, library: Library, session: dict[str, Any], *, indent: int) -> None:
+    location = library.locate(session["id"])
+    folder = home_path(location.project) if location and location.project else None
+    put_facts(console, session["source"], folder, location.branch if location else None, indent=indent)
+
+
+def _put_resume(console: Console, library: Library, session: dict[str, Any], *, indent: int) -> None:
+    """Print the command that resumes a session, or the agent's own id where there is no such command."""
+    if location := library.locate(session["id"]):
+        put_command(console, resume_command(location) or location.native_id, indent=indent)
+
+
+def _without_repeats(hits: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Keep the best of the hits with the same text, and count the others in `repeats`."""
+    first: dict[str, dict[str, Any]] = {}
+    for hit in hits:
+        text = hit["snippet"]["text"]
+        if text in first:
+            first[text]["repeats"] += 1
+        else:
+            first[text] = {**hit, "repeats": 0}
+    return list(first.values())
+
+
+def _by_session(hits: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for hit in hits:
+        groups.setdefault(hit["session"]["id"], []).append(hit)
+    return list(groups.values())

@@ -1,20 +1,29 @@
+"""`backstory serve`: everything on one port."""
+
 from __future__ import annotations
 
 import click
 
 from .options import json_option
-
-__all__ = ["serve"]
+from .output import print_json, tell
 
 
 @click.command()
 @click.option(
     "--host", default="127.0.0.1", show_default=True, help="Address to listen on; beyond loopback needs --token."
 )
-@click.option("--port", default=7717, show_default=True, type=click.IntRange(0, 65535), help="0 takes any free one.")
-@click.option("--token", envvar="BACKSTORY_TOKEN", show_envvar=True, help="Let in only who presents it.")
-@click.option("--allow-host", "allow_hosts", multiple=True, metavar="NAME", help="A name this server is reached by.")
-@click.option("--allow-origin", "allow_origins", multiple=True, metavar="URL", help="A foreign page that may call it.")
+@click.option(
+    "--port", default=7717, show_default=True, type=click.IntRange(0, 65535), metavar="N", help="0 for any free one."
+)
+@click.option("--token", envvar="BACKSTORY_TOKEN", show_envvar=True, help="The token that every client must present.")
+@click.option("--allow-host", "allow_hosts", multiple=True, metavar="NAME", help="Another name of this server.")
+@click.option(
+    "--allow-origin",
+    "allow_origins",
+    multiple=True,
+    metavar="URL",
+    help="A web page that may call it.",
+)
 @json_option
 def serve(
     host: str, port: int, token: str | None, allow_hosts: tuple[str, ...], allow_origins: tuple[str, ...], as_json: bool
@@ -31,7 +40,6 @@ def serve(
     from ...toolsets.live import Live, LiveError
     from ..http.server import Address, CannotServe, Options, listen, new_loop
     from ..http.server import serve as run
-    from .output import print_json, tell
 
     def on_ready(address: Address) -> None:
         if as_json:
@@ -43,7 +51,7 @@ def serve(
     logging.basicConfig(level=logging.WARNING, format="backstory: %(levelname)s: %(message)s")
     options = Options(host, port, token, allow_hosts, allow_origins)
     if token:
-        os.environ["BACKSTORY_TOKEN"] = token  # tools of this process that go through its own server present it too
+        os.environ["BACKSTORY_TOKEN"] = token  # tools of this process call its own server
     try:
         with listen(options) as listener:
             library = open_archive()

@@ -1,35 +1,30 @@
-"""What bare `backstory` shows: a short status and what to do next."""
+"""Bare `backstory`: a short status and the next steps."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from ...library import Library
-
-__all__ = ["status"]
+from ... import __version__, open_archive
+from ...archive.base import SessionsRequest
+from ...archive.query import STOP_WORDS, tokens
+from ...library import Library
+from ...model import parse_time, rfc3339
+from ...sources import OWN_SOURCES
+from .output import facts, print_json, put, since, stdout_console, warn
+from .sync import where_agents_are
+from .words import home_path, plural
 
 
 def status(as_json: bool) -> int:
-    from ... import open_archive
-    from .output import print_json
-
     summary = _summarize(open_archive())
     if as_json:
         print_json(summary)
     else:
-        from .report import show_status
-
-        show_status(summary)
+        _show(summary)
     return 0
 
 
 def _summarize(library: Library) -> dict[str, Any]:
-    from ... import __version__
-    from ...model import rfc3339
-    from ...sources import OWN_SOURCES
-    from .progress import where_agents_are
-
     counts, state = library.archive.counts(), library.archive.sync_state()
     agents = [source.name for source in library.sources if library.roots(source) and source.name not in OWN_SOURCES]
     warnings = [] if counts.sessions or agents else [where_agents_are(library)]
@@ -55,12 +50,34 @@ def _summarize(library: Library) -> dict[str, Any]:
 
 
 def _sample_query(library: Library) -> str | None:
-    """Some words of the latest session's title: a search that finds something."""
-    from ...archive.base import SessionsRequest
-    from ...archive.query import STOP_WORDS, tokens
-
+    """Words of the title of the latest session that has some: a search that finds something."""
     for session in library.archive.sessions(SessionsRequest(start=0, end=1 << 53, limit=5)):
         words = [word for word in tokens(session.title) if len(word) > 3 and word not in STOP_WORDS]
         if len(words) > 1:
             return " ".join(words[:3])
     return None
+
+
+def _show(summary: dict[str, Any]) -> None:
+    console = stdout_console()
+    put(console, ("Backstory", "bold"), (f" {summary['version']}  ", "dim"), (home_path(summary["home"]), "dim"))
+    if summary["sessions"]:
+        put(console, f"{plural(summary['sessions'], 'session')}, {plural(summary['events'], 'event')}")
+    for agent in summary["agents"]:
+        sessions = summary["sessions_by_agent"].get(agent, 0)
+        put(console, (f"{agent:<14}", "cyan"), plural(sessions, "session"), indent=2)
+    last = since(parse_time(summary["last_sync"]) or 0) if summary["last_sync"] else "never"
+    put(console, facts(f"last sync: {last}"))
+    warn(summary["warnings"])
+    console.print()
+    next_steps = [("backstory sync", "read what is new")]
+    if summary["sample_query"]:
+        next_steps = [
+            (f"backstory search {summary['sample_query']}", "search everything"),
+            ("backstory sessions", "the latest sessions"),
+            ("claude mcp add --scope user backstory -- backstory mcp", "add it to Claude Code"),
+        ]
+    next_steps.append(("backstory --help", "all commands"))
+    widest = max(len(command) for command, _ in next_steps)
+    for command, purpose in next_steps:
+        put(console, (f"{command:<{widest}}", "green"), (f"  {purpose}", "dim"), indent=2)

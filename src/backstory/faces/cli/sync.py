@@ -1,19 +1,30 @@
+"""`backstory sync`, `watch` and `reindex`: keep the archive and its index up to date, with progress on stderr."""
+
 from __future__ import annotations
 
+import os
+import signal
+import sys
+import threading
 import time
+from collections.abc import Callable
+from types import TracebackType
 from typing import TYPE_CHECKING
 
 import click
 
 from .options import json_option
+from .output import hint, print_json, tell, warn
+from .words import duration, home_path, megabytes, plural
 
 if TYPE_CHECKING:
-    from ...ingest.pipeline import SyncReport
+    from rich.progress import Progress as RichProgress
+
+    from ...archive.base import SyncState
+    from ...ingest.pipeline import SyncProgress, SyncReport
     from ...library import Library
 
-__all__ = ["sync"]
-
-# Whoever keeps the archive live sees a change well within this time.
+# Another process that keeps the archive live reads a change well within this time.
 _GRACE_SECONDS = 1.5
 _POLL_SECONDS = 0.2
 
@@ -26,8 +37,6 @@ def sync(as_json: bool) -> int:
 
     from ... import open_archive
     from ...priority import READING, give_way
-    from .output import hint, print_json
-    from .words import duration, megabytes, plural
 
     give_way(READING)
     library = open_archive()
@@ -39,8 +48,6 @@ def sync(as_json: bool) -> int:
         click.echo("Up to date: another Backstory process (mcp, watch or serve) reads new transcripts as they come.")
         return 0
     if not library.archive.counts().sessions:
-        from .progress import where_agents_are
-
         click.echo(where_agents_are(library))
         return 0
     click.echo(
@@ -50,14 +57,13 @@ def sync(as_json: bool) -> int:
     if report.errors:
         click.echo(f"{plural(report.errors, 'part')} could not be understood.")
         hint("which ones and why: backstory doctor")
-    hint("now: backstory search anything")
+    hint("next: backstory search WORDS")
     return 0
 
 
 def _sync(library: Library) -> SyncReport | None:
-    """The report, or None when another process is the writer and has finished what there was to read."""
+    """Sync, or wait for the process that does. Return None when that process has read everything."""
     from ...archive.base import ArchiveBusy
-    from .progress import Progress
 
     enough = time.monotonic() + _GRACE_SECONDS
     with Progress() as progress:
@@ -66,8 +72,176 @@ def _sync(library: Library) -> SyncReport | None:
                 return library.sync(progress=progress.of_sync)
             except ArchiveBusy:
                 state = library.archive.sync_state()
-                # The other one may be about to read, or be told of what is new only now.
+                # That process may not have noticed the latest changes yet.
                 if state.finished_at is not None and time.monotonic() > enough:
                     return None
                 progress.of_state(state)
                 time.sleep(_POLL_SECONDS)
+
+
+@click.command()
+@click.option("--beside", is_flag=True, help="Give way to other programs, and stop when standard input ends.")
+@json_option
+def watch(as_json: bool, beside: bool) -> int:
+    """Keep the archive live until stopped: what an agent writes is found a moment later.
+
+    `backstory mcp` and `backstory serve` do the same while they run. With --json the totals are printed at the end.
+    """
+    from ... import open_archive
+    from ...priority import READING, give_way
+
+    library = open_archive()
+    totals = {"syncs": 0, "files": 0, "events": 0, "errors": 0}
+
+    def changed(report: SyncReport) -> None:
+        totals["syncs"] += 1
+        for name in ("files", "events", "errors"):
+            totals[name] += getattr(report, name)
+        if not as_json and report.events:
+            what = f"{plural(report.events, 'event')} from {plural(report.files, 'file')}"
+            click.echo(f"{time.strftime('%H:%M:%S')}  {what}")
+
+    hint("Watching. Ctrl-C stops it.")
+    started = time.monotonic()
+    if beside:
+        give_way(READING)
+    _watch_until_stopped(library, changed, until_input_ends=beside)
+    library.close()
+    if as_json:
+        print_json({**totals, "seconds": round(time.monotonic() - started, 3)})
+    return 0
+
+
+def _watch_until_stopped(library: Library, changed: Callable[[SyncReport], None], *, until_input_ends: bool) -> None:
+    """Watch in a thread: only the main thread receives signals, and must not be inside native code then."""
+    stop = threading.Event()
+    failures: list[Exception] = []
+
+    def work() -> None:
+        try:
+            library.watch(stop, on_change=changed)
+        except Exception as error:
+            failures.append(error)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+
+    def read_input() -> None:
+        while os.read(0, 4096):
+            pass
+        stop.set()
+
+    if until_input_ends:
+        threading.Thread(target=read_input, name="backstory-parent", daemon=True).start()
+    thread = threading.Thread(target=work, name="backstory-watch", daemon=True)
+    thread.start()
+    thread.join()
+    if failures:
+        raise failures[0]
+
+
+@click.command()
+@json_option
+def reindex(as_json: bool) -> int:
+    """Rebuild the search index from the archive.
+
+    The index holds nothing that the archive does not: this loses nothing, and searches go on meanwhile.
+    """
+    from ... import open_archive
+
+    library = open_archive()
+    started = time.monotonic()
+    with Progress("Indexing"):
+        events = library.reindex()
+    seconds = time.monotonic() - started
+    if as_json:
+        print_json({"events": events, "seconds": round(seconds, 3)})
+    else:
+        click.echo(f"Indexed {plural(events, 'event')} in {duration(seconds)}.")
+    return 0
+
+
+def up_to_date(*, as_json: bool = False) -> Library:
+    """Open the archive and read what is new: at most for a moment, except the first time at a terminal."""
+    from ... import open_archive
+    from ...archive.base import SessionsRequest
+
+    library = open_archive()
+    state = library.archive.sync_state()
+    first = state.first_finished_at is None and not state.read_only and library.settings.catch_up_seconds > 0
+    if first and sys.stderr.isatty():
+        _first_sync(library)
+    else:
+        library.catch_up()
+    if not as_json and not library.archive.sessions(SessionsRequest(start=0, end=1 << 53, limit=1)):
+        warn([where_agents_are(library)])
+    return library
+
+
+def _first_sync(library: Library) -> None:
+    from ...archive.base import ArchiveBusy
+
+    tell("Reading your agents' sessions for the first time. Ctrl-C answers with what was read so far.")
+    try:
+        with Progress() as progress:
+            library.sync(progress=progress.of_sync)
+    except ArchiveBusy:
+        library.catch_up()
+    except KeyboardInterrupt:
+        tell("Stopped. backstory sync reads the rest.")
+
+
+def where_agents_are(library: Library) -> str:
+    """The message for a machine without sessions: the folders that were searched, and the next step."""
+    folders = ", ".join(home_path(root) for root in library.expected_roots())
+    return (
+        f"No sessions of coding agents were found. Looked in: {folders}.\n"
+        "Use an agent once and try again; if its folder is elsewhere, name it under extra_roots in "
+        f"{home_path(str(library.home / 'config.toml'))}."
+    )
+
+
+class Progress:
+    """A progress bar on stderr where it is a terminal; nothing elsewhere."""
+
+    def __init__(self, label: str = "Reading") -> None:
+        self._bar = _rich_bar(label) if sys.stderr.isatty() else None
+
+    def update(self, done: int, total: int, detail: str = "") -> None:
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], completed=done, total=total or None, detail=detail)
+
+    def of_sync(self, progress: SyncProgress) -> None:
+        detail = f"{progress.files_done:,}/{progress.files_total:,} files, {progress.events:,} events"
+        self.update(progress.bytes_done, progress.bytes_total, detail)
+
+    def of_state(self, state: SyncState) -> None:
+        self.update(state.files_done, state.files_total, f"{state.files_done:,}/{state.files_total:,} files, elsewhere")
+
+    def __enter__(self) -> Progress:
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+
+def _rich_bar(label: str) -> RichProgress:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TextColumn("{task.fields[detail]}", style="dim"),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    bar.add_task(label, total=None, detail="")
+    return bar

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
-from msgspec import Struct
-
-from .render import Plain, put, stdout_console
+from .output import Plain, put, stdout_console
 from .words import fit, width
-
-__all__ = ["Column", "count", "dollars", "percent", "show_table"]
 
 _GAP = 2
 _LEAST_NAME = 12
@@ -18,7 +15,7 @@ _BAR = 20
 _LEAST_BAR = 6
 
 
-class Column(Struct, frozen=True):
+class Column(NamedTuple):
     """Amounts under a title. Where there is not enough room, columns with a high `rank` are left out first."""
 
     title: str
@@ -35,8 +32,10 @@ def show_table(
     total: bool = False,
     keep_end: bool = False,
 ) -> None:
-    """Print names with their amounts, and a bar for each of `bars`. `total`: the last row is a total. `keep_end` cuts
-    names that are too long at their beginning, as paths are."""
+    """Print names with their amounts, and a bar for each of `bars`.
+
+    `total`: the last row is a total. `keep_end` cuts long names at their start, which suits paths.
+    """
     console = stdout_console()
     room = None if isinstance(console, Plain) else console.width
     columns = [column for column in columns if any(cell.strip(" *—0") for cell in column.cells)]
@@ -82,7 +81,7 @@ def count(tokens: int) -> str:
 
 
 def dollars(amount: float | None) -> str:
-    """`$12.34`, and more digits for small amounts; what has no price is not free."""
+    """`$12.34`, `$0.0012`, and a dash for an unknown price."""
     if amount is None:
         return "—"
     return f"${amount:,.2f}" if amount >= 1 or amount == 0 else f"${amount:.4f}"

@@ -1,11 +1,14 @@
-"""Results on a terminal: in colour, folded to its width, a page at a time."""
+"""Results on a terminal: in colour, wrapped to its width, in a pager."""
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
+import shutil
+import subprocess
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import takewhile
 from typing import ClassVar
 
@@ -16,22 +19,24 @@ from rich.markdown import Markdown, MarkdownElement, TableElement
 from rich.table import Table
 from rich.text import Text
 
-from .render import Part
-
-__all__ = ["Terminal"]
+from .output import Part
 
 # One or two hidden lines would take as much room as the line that says so.
 _LEAST_HIDDEN = 3
+# Markdown and combining characters take more characters than cells.
+_CHARS_PER_CELL = 4
 # The room that a column of a table needs at least, the space beside it included.
 _LEAST_CELL = 6
 
 
 class Terminal(Console):
+    """A rich console that prints text as it is: no markup, no emoji names, no highlighting."""
+
     def __init__(self) -> None:
         super().__init__(highlight=False, markup=False, emoji=False)
 
-    def fold(self, *parts: Part, indent: int) -> None:
-        # An id or path that is longer than a line is left to the terminal, which copies it as one word.
+    def wrap(self, *parts: Part, indent: int) -> None:
+        # The terminal wraps an id or path that is longer than a line, and copies it as one word.
         for line in Text.assemble(*parts, overflow="ignore").wrap(self, self._room(indent)):
             line.rstrip()
             self.print(Text.assemble(" " * indent if line else "", line), soft_wrap=True)
@@ -43,38 +48,76 @@ class Terminal(Console):
 
     def passage(self, text: str, *, indent: int, lines: int | None, markdown: bool) -> int:
         """Print the first `lines` lines of a text and return the number of lines that are hidden."""
-        shown = self.render_lines(
-            _markdown(text, self._room(indent)) if markdown else Text(text, overflow="fold"),
-            self.options.update(width=self._room(indent)),
+        room = self._room(indent)
+        enough = len(text) if lines is None else _enough_chars(lines + _LEAST_HIDDEN, room)
+        text, unread = text[:enough], text[enough:]
+        rows = self.render_lines(
+            _markdown(text, room) if markdown else Text(text, overflow="fold"),
+            self.options.update(width=room),
             pad=False,
         )
-        hidden = 0 if lines is None or len(shown) < lines + _LEAST_HIDDEN else len(shown) - lines
-        for line in shown[: len(shown) - hidden]:
-            row = Text.assemble(*((segment.text, segment.style or "") for segment in line))
+        is_cut = lines is not None and (len(rows) >= lines + _LEAST_HIDDEN or bool(unread))
+        shown = rows[:lines] if is_cut else rows
+        for segments in shown:
+            row = Text.assemble(*((segment.text, segment.style or "") for segment in segments))
             row.rstrip()
             self.print(Text.assemble(" " * indent if row else "", row), soft_wrap=True)
-        return hidden
+        return len(rows) - len(shown) + (unread.count("\n") or 1 if unread else 0)
 
     @contextmanager
     def pages(self) -> Iterator[None]:
-        """Give what is printed to the pager, which ends at once where it all fits on the screen."""
-        if not self.is_terminal:
+        """Show what is printed in a pager, from the first line on; without one, print it.
+
+        Printing waits while the reader looks at a page, and ends when the reader leaves.
+        """
+        command = _pager() if self.file.isatty() and not self.is_dumb_terminal else None
+        if command is None:
             yield
             return
-        os.environ.setdefault("LESS", "-FRX")
-        with self.pager(styles=True):
-            yield
+        # -F: end at once when all fits on the screen. -R: keep colours. -X: leave the text on the screen.
+        environment = {"LESS": "-FRX", **os.environ}
+        pager = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment, text=True, errors="replace")
+        assert pager.stdin is not None
+        stdout, self.file = self.file, pager.stdin
+        try:
+            with suppress(BrokenPipeError, KeyboardInterrupt):
+                yield
+        finally:
+            with self.capture():  # drops what the pager did not take
+                self.file = stdout
+            with suppress(BrokenPipeError):
+                pager.stdin.close()
+            _wait(pager)
 
     def on_broken_pipe(self) -> None:
-        """Rich would end the process with exit code 1 here; the program treats it like any other broken pipe."""
+        """Raise, as for any other broken pipe; rich would end the process with exit code 1."""
         raise BrokenPipeError
 
     def _room(self, indent: int) -> int:
         return max(20, self.width - indent)
 
 
+def _enough_chars(lines: int, room: int) -> int:
+    """The characters of a text that fill so many lines, so that a long text is not laid out for its beginning only."""
+    return lines * (room + 1) * _CHARS_PER_CELL
+
+
+def _pager() -> list[str] | None:
+    """The command of the user's pager, by default `less`; None when it is not installed."""
+    command = shlex.split(os.environ.get("PAGER", "less"))
+    return command if command and shutil.which(command[0]) else None
+
+
+def _wait(pager: subprocess.Popen[str]) -> None:
+    """Wait until the reader leaves the pager, to which Ctrl-C belongs meanwhile."""
+    while True:
+        with suppress(KeyboardInterrupt):
+            pager.wait()
+            return
+
+
 class _Table(TableElement):
-    """A table that folds the words that are wider than their column, where rich would cut them."""
+    """A table that wraps words that are wider than their column; rich cuts them."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for table in super().__rich_console__(console, options):
@@ -89,8 +132,10 @@ class _Markdown(Markdown):
 
 
 def _markdown(text: str, room: int) -> Markdown | Text:
-    """Markdown as text: tags are shown as they stand, links are not made clickable. What rich would leave out, tables
-    with too many columns and what is nested too deeply, is shown as it was written."""
+    """Markdown for the terminal. HTML tags are text, and links are not clickable.
+
+    Rich leaves out tables with too many columns and deep nesting; these are shown as their source.
+    """
     parser = MarkdownIt("commonmark", {"html": False}).enable("strikethrough").enable("table")
     tokens = parser.parse(text)
     if any(token.level >= parser.options["maxNesting"] - 1 for token in tokens):

@@ -1,27 +1,29 @@
+"""`backstory tools` and `backstory call`: show the tools of agents, and call one."""
+
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from .options import json_option
+from .output import Console, exit_code, hint, print_json, put, stdout_console
 
 if TYPE_CHECKING:
     from ...library import Library
     from ...toolsets.base import Tool
-    from .render import Console
 
-__all__ = ["tools"]
+_NOT_TEXT = "the arguments are not UTF-8 text"
 
 
 @click.command()
-@click.option("--cost", is_flag=True, help="Show what each choice of `mcp --tools` takes of an agent's context.")
+@click.option("--cost", is_flag=True, help="Show the context tokens that each choice of `mcp --tools` costs an agent.")
 @json_option
 def tools(cost: bool, as_json: bool) -> int:
     """Show the tools agents get, with their schemas."""
     from ... import open_archive
     from ...library import TOOLSETS
-    from .output import hint, print_json
 
     library = open_archive()
     if cost:
@@ -31,8 +33,6 @@ def tools(cost: bool, as_json: bool) -> int:
     if as_json:
         print_json({"tools": [_describe(toolset.name, tool) for toolset in toolsets for tool in toolset.tools]})
         return 0
-    from .render import put, stdout_console
-
     console = stdout_console()
     for toolset in toolsets:
         put(console, (toolset.name, "bold underline"))
@@ -44,11 +44,10 @@ def tools(cost: bool, as_json: bool) -> int:
 
 
 def _show_cost(library: Library, *, as_json: bool) -> None:
-    """As a table in Markdown: the documentation has it."""
+    """Print the context cost of each choice as a Markdown table; docs/mcp.md contains it."""
     import msgspec
 
     from ..offer import CHOICES, DEFAULT, cost_of, make_offer
-    from .output import print_json
 
     names = (DEFAULT, *(name for name in CHOICES if name != DEFAULT))
     costs = {name: msgspec.to_builtins(cost_of(make_offer(library, [name]))) for name in names}
@@ -77,8 +76,6 @@ def _describe(toolset: str, tool: Tool) -> dict[str, Any]:
 
 
 def _show(console: Console, tool: Tool) -> None:
-    from .render import put
-
     mark = " (destructive)" if tool.destructive else "" if tool.read_only else " (writes)"
     put(console, (tool.name, "bold cyan"), (mark, "yellow"), indent=2)
     put(console, tool.description.strip(), indent=4)
@@ -102,3 +99,58 @@ def _kind(schema: dict[str, Any]) -> str:
     if kind == "array":
         return f"list of {_kind(schema.get('items', {}))}"
     return str(kind)
+
+
+@click.command()
+@click.argument("tool")
+@click.argument("arguments", metavar="[JSON]", required=False)
+@json_option
+def call(tool: str, arguments: str | None, as_json: bool) -> int:
+    """Call any tool with JSON arguments and print its structured result.
+
+    The arguments are one JSON object, given here or on stdin.
+    """
+    from ... import open_archive
+
+    given = _decode(_read(arguments))
+    library = open_archive()
+    try:
+        found = library.tool(tool)
+    except KeyError:
+        from difflib import get_close_matches
+
+        from ...library import TOOLSETS
+
+        names = [known.name for name in TOOLSETS for known in library.toolset(name).tools]
+        close = get_close_matches(tool, names, 1)
+        hint = f"did you mean {close[0]}?" if close else "backstory tools shows them all"
+        raise click.UsageError(f"no tool {tool!r}; {hint}", click.get_current_context()) from None
+    library.catch_up()
+    reply = found.handler(given)
+    print_json(reply.data)
+    return exit_code(reply.data) or int(reply.is_error)
+
+
+def _read(arguments: str | None) -> str:
+    if arguments is not None and arguments != "-":
+        return arguments
+    try:
+        return "" if sys.stdin.isatty() else sys.stdin.read()
+    except UnicodeDecodeError:
+        raise click.UsageError(_NOT_TEXT, click.get_current_context()) from None
+
+
+def _decode(text: str) -> dict[str, Any]:
+    import msgspec
+
+    if not text.strip():
+        return {}
+    try:
+        given = msgspec.json.decode(text)
+    except UnicodeError:
+        raise click.UsageError(_NOT_TEXT, click.get_current_context()) from None
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise click.UsageError(f"the arguments are not JSON: {error}", click.get_current_context()) from None
+    if not isinstance(given, dict):
+        raise click.UsageError("the arguments must be a JSON object", click.get_current_context())
+    return given

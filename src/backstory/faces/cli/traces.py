@@ -1,14 +1,49 @@
+"""`backstory traces`: what agents did, how long it took, what it cost, and filters as people write them."""
+
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import click
 
+from .handles import find_id
 from .options import json_option, project_option, since_option, source_option, until_option
+from .output import exit_code, hint, print_json
+from .sync import up_to_date
+from .words import parse_moment
 
-__all__ = ["traces"]
+_EXPRESSION = re.compile(r"\s*([A-Za-z][\w.:/-]*?)\s*(!=|>=|<=|==|=|>|<|~)\s*(.*?)\s*", re.DOTALL)
+_OPERATORS = {
+    "=": "eq", "==": "eq", "!=": "ne", ">": "gt", ">=": "gte", "<": "lt", "<=": "lte", "~": "contains",
+}  # fmt: skip
+_OF_TRACES = {
+    "duration": "latency",
+    "cost": "totalCost",
+    "tokens": "totalTokens",
+    "created": "createdAt",
+    "updated": "updatedAt",
+}
+_OF_SPANS = {"cost": "data.totalCost", "start": "startTime", "end": "endTime", "trace": "traceId", "parent": "parentId"}
+_OF_BOTH = {
+    "model": "data.model",
+    "type": "data.type",
+    "input": "data.inputTokens",
+    "output": "data.outputTokens",
+    "project": "data.metadata.project",
+    "source": "data.metadata.source",
+    "agent": "data.metadata.source",
+    "session": "data.metadata.sessionId",
+}
+_TIMES = {"createdAt", "updatedAt", "startTime", "endTime"}
+_TEXTS = {"id", "name", "status", "traceId", "parentId", "data.model", "data.type"}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)")
+_MILLISECONDS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+_NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
 
-_limit = click.option("--limit", "-n", type=click.IntRange(1, 200), default=20, show_default=True, help="How many.")
+_limit = click.option(
+    "--limit", "-n", type=click.IntRange(1, 200), default=20, show_default=True, metavar="N", help="Results to show."
+)
 
 
 @click.group()
@@ -17,15 +52,11 @@ def traces() -> None:
 
 
 @traces.command("list")
-@click.option("--session", metavar="ID", help="Only traces of this session, by its id, handle or the agent's own id.")
+@click.option("--session", metavar="ID", help="Only traces of this session.")
 @_limit
 @json_option
 def list_(session: str | None, limit: int, as_json: bool) -> int:
     """List the latest traces."""
-    from .handles import find_id
-    from .output import print_json
-    from .progress import up_to_date
-
     library = up_to_date(as_json=as_json)
     arguments: dict[str, Any] = {"limit": limit}
     if session is not None:
@@ -34,7 +65,7 @@ def list_(session: str | None, limit: int, as_json: bool) -> int:
     if as_json:
         print_json(answer)
     elif "error" not in answer:
-        from .trace_text import show_traces
+        from .trace_view import show_traces
 
         show_traces(answer, answer["traces"], filtered=session is not None)
     return _exit_code(answer)
@@ -43,9 +74,9 @@ def list_(session: str | None, limit: int, as_json: bool) -> int:
 @traces.command()
 @click.argument("filters", nargs=-1, metavar="[FILTER]...")
 @click.option("--spans", is_flag=True, help="Search spans: single model calls, tool calls and markers.")
-@click.option("--sort", "sort_by", metavar="FIELD", help="What to sort by; the newest come first otherwise.")
-@click.option("--asc", is_flag=True, help="The smallest or oldest first.")
-@click.option("--cursor", metavar="TEXT", help="The page after: `cursor` of the JSON before it.")
+@click.option("--sort", "sort_by", metavar="FIELD", help="Sort by this field; the newest come first by default.")
+@click.option("--asc", is_flag=True, help="Sort in ascending order.")
+@click.option("--cursor", metavar="TEXT", help="The next page: `cursor` of the previous JSON.")
 @_limit
 @json_option
 def search(
@@ -64,10 +95,6 @@ def search(
     backstory traces search 'cost>=0.5' 'created>7d' --sort cost
     backstory traces search --spans name=Bash status=error project~api
     """
-    from .expressions import field_name, parse_expression
-    from .output import print_json
-    from .progress import up_to_date
-
     arguments: dict[str, Any] = {
         "filters": [parse_expression(text, of_spans=spans) for text in filters],
         "limit": limit,
@@ -82,7 +109,7 @@ def search(
     if as_json:
         print_json(answer)
     elif "error" not in answer:
-        from .trace_text import show_spans, show_traces
+        from .trace_view import show_spans, show_traces
 
         if spans:
             show_spans(answer)
@@ -93,32 +120,26 @@ def search(
 
 @traces.command()
 @click.argument("id")
-@click.option("--errors", is_flag=True, help="Only the spans that failed, and those above them.")
+@click.option("--errors", is_flag=True, help="Only failed spans and their parents.")
 @json_option
 def show(id: str, errors: bool, as_json: bool) -> int:
-    """Show a trace as a tree, each span with its time as a bar. ID is a trace's id, or a turn's handle.
+    """Show a trace as a tree of spans, with a bar for the time of each. ID is the id of a trace or turn.
 
-    Heavy bars are the critical path. Four and more calls of one tool in a row are shown as one line.
+    Heavy bars are the critical path. Four or more calls of one tool in a row share a line.
     """
-    from .handles import find_id
-    from .output import print_json
-    from .progress import up_to_date
-
     library = up_to_date(as_json=as_json)
     answer = library.call("get_trace", {"traceId": find_id(library.archive, id)})
     if as_json:
         print_json(answer)
     elif "error" not in answer:
-        from .trace_text import show_trace
+        from .trace_view import show_trace
 
         show_trace(answer["trace"], errors_only=errors)
     return _exit_code(answer)
 
 
 @traces.command()
-@click.option(
-    "--by", type=click.Choice(("name", "model", "tool")), default="tool", show_default=True, help="What to group by."
-)
+@click.option("--by", type=click.Choice(("name", "model", "tool")), default="tool", show_default=True, help="Group by.")
 @since_option
 @until_option
 @project_option
@@ -127,8 +148,6 @@ def show(id: str, errors: bool, as_json: bool) -> int:
 def stats(by: Any, since: int | None, until: int | None, project: str | None, source: str | None, as_json: bool) -> int:
     """Show count, error rate, median and 95th percentile of the time, tokens and cost of what agents did."""
     from ...archive.spans import Window
-    from .output import hint, print_json
-    from .progress import up_to_date
 
     library = up_to_date(as_json=as_json)
     found = library.archive.spans.stats(Window(since=since, until=until, project=project, source=source), by)
@@ -137,18 +156,55 @@ def stats(by: Any, since: int | None, until: int | None, project: str | None, so
     elif not found:
         hint("No spans in that time.")
     else:
-        from .trace_text import show_stats
+        from .trace_view import show_stats
 
         show_stats(found, by)
     return 0
 
 
 def _exit_code(answer: dict[str, Any]) -> int:
-    """2 when the question was wrong; what these tools answer then says what would be right."""
-    from .output import exit_code, hint
-
+    """The exit code for an answer of the trace tools, which name the nearest field for a wrong one."""
     nearest = answer.get("details", {}).get("nearest")
     code = exit_code(answer)
     if code and nearest:
         hint(f"did you mean {nearest}?")
     return 2 if code and answer.get("code") == "INVALID_QUERY" else code
+
+
+def parse_expression(text: str, *, of_spans: bool) -> dict[str, Any]:
+    """Parse a filter: `status=error`, `latency>5s`, `model~opus`, `cost>=0.5`, `created>3d`.
+
+    Raises click.UsageError for anything else.
+    """
+    match = _EXPRESSION.fullmatch(text)
+    if match is None or not match[3]:
+        raise click.UsageError(
+            f"{text!r} is not a filter: write FIELD OPERATOR VALUE, e.g. status=error, latency>5s, model~opus; "
+            "operators are = != > >= < <= and ~ (contains)",
+            click.get_current_context(),
+        )
+    name, sign, value = match[1], match[2], match[3].strip("\"'")
+    field = field_name(name, of_spans=of_spans)
+    return {"field": field, "operator": _OPERATORS[sign], "value": _value(field, sign, value)}
+
+
+def field_name(name: str, *, of_spans: bool) -> str:
+    """The path of a field in the contract, for a short name; other names are paths already."""
+    return ((_OF_SPANS if of_spans else _OF_TRACES) | _OF_BOTH).get(name, name)
+
+
+def _value(field: str, sign: str, text: str) -> Any:
+    if field in _TEXTS or sign == "~":
+        return text
+    if field in _TIMES:
+        moment = parse_moment(text)
+        return text if moment is None else moment
+    if field == "latency" and (given := _DURATION.fullmatch(text)):
+        return float(given[1]) * _MILLISECONDS[given[2]]
+    if field.endswith("otalCost"):
+        text = text.removeprefix("$")
+    if text in ("true", "false"):
+        return text == "true"
+    if _NUMBER.fullmatch(text):
+        return float(text) if "." in text or "e" in text.lower() else int(text)
+    return text

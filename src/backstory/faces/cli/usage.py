@@ -1,3 +1,5 @@
+"""`backstory usage`: tokens and cost, added up."""
+
 from __future__ import annotations
 
 import time
@@ -6,38 +8,35 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .options import json_option, project_option, since_option, source_option, until_option
+from .output import hint, print_json
+from .sync import up_to_date
+from .table import Column, count, dollars, show_table
+from .words import duration, home_path
 
 if TYPE_CHECKING:
     from ...library import Library
     from ...toolsets.traces.usage import Report
-
-__all__ = ["usage"]
 
 _DEFAULT_WINDOW_MS = 30 * 86_400_000
 _GROUPS = ("day", "week", "month", "block", "project", "branch", "session", "model", "agent", "tool")
 
 
 @click.command()
-@click.option(
-    "--by", type=click.Choice(_GROUPS), default="day", show_default=True, help="What to add tokens and cost up by."
-)
+@click.option("--by", type=click.Choice(_GROUPS), default="day", show_default=True, help="Group by.")
 @since_option
 @until_option
 @project_option
 @source_option
 @json_option
 def usage(by: Any, since: int | None, until: int | None, project: str | None, source: str | None, as_json: bool) -> int:
-    """Show what agents used and what it cost, of the last 30 days unless --since or --until say otherwise.
+    """Add up tokens and cost: the last 30 days, or from --since to --until.
 
-    Cost is what agents reported, else computed from public prices; calls of models without a known price are counted
-    as unpriced. "saved" is how much more the tokens read from the cache would have cost as plain input. A block is
-    the five hours from the first call on, by which some subscriptions count. Tools show the share of the model calls
-    that asked for them.
+    Cost is as the agent reported it, else computed from public prices; "*" marks calls of models without a known
+    price. "saved" is the extra cost of the cached tokens at the price of plain input. A block is five hours from the
+    first call on, the unit of some subscriptions. With --by tool, a model call counts for the tools it called.
     """
     from ...archive.spans import Window
     from ...toolsets.traces.usage import usage_report
-    from .output import print_json
-    from .progress import up_to_date
 
     if since is None and until is None:
         since = int(time.time() * 1000) - _DEFAULT_WINDOW_MS
@@ -58,8 +57,6 @@ def usage(by: Any, since: int | None, until: int | None, project: str | None, so
 
 def _show(library: Library, report: Report) -> None:
     from ...redact import clean
-    from .output import hint
-    from .table import Column, count, dollars, show_table
 
     if not report.total.calls and not report.tools:
         hint("Nothing was used in that time. Look further back: --since 1y")
@@ -86,8 +83,6 @@ def _show(library: Library, report: Report) -> None:
 
 
 def _name(library: Library, name: str | None, by: str) -> str:
-    from .words import home_path
-
     if name is None:
         return "(unknown)"
     if by == "session":
@@ -97,9 +92,6 @@ def _name(library: Library, name: str | None, by: str) -> str:
 
 
 def _show_tools(report: Report) -> None:
-    from .table import Column, count, dollars, show_table
-    from .words import duration
-
     tools = report.tools
     columns = [
         Column("calls", [f"{tool.calls:,}" for tool in tools]),

@@ -6,8 +6,6 @@ import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-__all__ = ["ago", "date_time", "duration", "fit", "home_path", "megabytes", "parse_moment", "plural", "width"]
-
 _RELATIVE = re.compile(r"(\d{1,6})\s*([a-z]+)(?:\s+ago)?", re.ASCII | re.IGNORECASE)
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 _SECONDS = {

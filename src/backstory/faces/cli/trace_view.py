@@ -1,40 +1,40 @@
-"""Traces as a person reads them: lines, trees with bars, amounts."""
+"""Traces as a person reads them: lists, trees of spans with bars, statistics."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from ...archive.render import main_argument
 from .handles import handle
-from .output import hint, warn
-from .render import Console, Part, Plain, facts, headline, moment, put, put_facts, stdout_console
+from .output import Console, Part, Plain, facts, headline, hint, moment, put, put_facts, stdout_console, warn
 from .table import Column, count, dollars, percent, show_table
-from .trace_tree import Tree
-from .words import duration, fit, plural
+from .words import duration, fit
 
 if TYPE_CHECKING:
     from ...archive.spans import SpanStats
 
-__all__ = ["show_spans", "show_stats", "show_trace", "show_traces"]
-
+Span = dict[str, Any]
 _COLORS = {"error": "red", "pending": "yellow", "success": "green"}
 _TIME = 10
 _MARKS = {"GENERATION": "✦", "EVENT": "·", "SPAN": "▸"}
+# Shorter runs of calls of the same tool are shown call by call.
+_LEAST_RUN = 4
 
 
 def show_traces(answer: dict[str, Any], traces: list[dict[str, Any]], *, filtered: bool = False) -> None:
     console = stdout_console()
     for trace in traces:
         headline(console, trace.get("name") or trace["id"])
-        put(console, _status(trace), facts(*_trace_facts(trace), short(trace["id"])), indent=2)
+        put(console, _status(trace), facts(*_trace_facts(trace), _short(trace["id"])), indent=2)
     warn(answer.get("warnings", ()))
     if not traces:
         hint("No trace matches." if filtered else "No traces. Everything agents did becomes one: backstory sync")
         return
     total = f"{answer['total']:,} in all · " if "total" in answer else ""
-    hint(f"{total}see one: backstory traces show {short(traces[0]['id'])}")
+    hint(f"{total}see one: backstory traces show {_short(traces[0]['id'])}")
 
 
 def show_spans(answer: dict[str, Any]) -> None:
@@ -44,7 +44,7 @@ def show_spans(answer: dict[str, Any]) -> None:
         headline(console, span["name"])
         took = duration((span["endTime"] - span["startTime"]) / 1000) if "endTime" in span else None
         tokens = _tokens(data)
-        parts = (took, tokens, dollars(data["totalCost"]) if "totalCost" in data else None, short(span["traceId"]))
+        parts = (took, tokens, dollars(data["totalCost"]) if "totalCost" in data else None, _short(span["traceId"]))
         put(console, _status(span), facts(*parts), indent=2)
         for side in ("input", "output"):
             if side in data:
@@ -61,7 +61,7 @@ def show_trace(trace: dict[str, Any], *, errors_only: bool = False) -> None:
     put(console, _status(trace), facts(*_trace_facts(trace)))
     put_facts(console, trace["id"])
     console.print()
-    tree = Tree(trace["spans"])
+    tree = _Tree(trace["spans"])
     shown = tree.with_errors() if errors_only else None
     if shown is not None and not shown:
         put(console, "No span of this trace failed.")
@@ -86,8 +86,8 @@ def show_stats(stats: list[SpanStats], by: str) -> None:
     show_table(by, names, columns)
 
 
-def short(trace_id: str) -> str:
-    """A turn's id as people copy it; others are as short as they get."""
+def _short(trace_id: str) -> str:
+    """The handle of a turn; other ids are as short as possible already."""
     return handle(trace_id) if trace_id.startswith(("turn:", "session:")) else trace_id
 
 
@@ -107,7 +107,7 @@ class _Layout(Struct, frozen=True):
         return cls(name=max(16, columns - bar - _TIME - amounts - 4), bar=bar, is_wide=is_wide)
 
 
-def _put_run(console: Console, tree: Tree, run: list[dict[str, Any]], depth: int, layout: _Layout) -> None:
+def _put_run(console: Console, tree: _Tree, run: list[dict[str, Any]], depth: int, layout: _Layout) -> None:
     """One span, or a run of calls of the same tool, with a bar for the time it took."""
     first, last = run[0], run[-1]
     data, failed = first["data"], first["status"] == "error"
@@ -147,7 +147,7 @@ def _trace_facts(trace: dict[str, Any]) -> tuple[str | None, ...]:
     return (
         moment(trace["createdAt"]),
         duration(trace["latency"] / 1000) if "latency" in trace else None,
-        plural(trace["totalTokens"], "token") if "totalTokens" in trace else None,
+        f"{count(trace['totalTokens'])} tokens" if "totalTokens" in trace else None,
         dollars(trace["totalCost"]) if "totalCost" in trace else None,
     )
 
@@ -162,3 +162,83 @@ def _one_line(value: Any) -> str:
     import msgspec
 
     return msgspec.json.encode(value).decode()
+
+
+class _Tree:
+    """The spans of a trace: their order, runs of the same tool, and the critical path."""
+
+    def __init__(self, spans: list[Span]) -> None:
+        self._children: dict[str | None, list[Span]] = {}
+        for span in spans:
+            self._children.setdefault(span.get("parentId"), []).append(span)
+        self._spans = {span["id"]: span for span in spans}
+        # Spans that name one another as their parents have no root; each is shown once all the same.
+        self._roots = self._children.get(None) or spans
+        self.begin: int = min(span["startTime"] for span in spans)
+        self.length: int = max(max(map(_end, spans)) - self.begin, 1)
+        self.critical = self._critical_path()
+
+    def runs(self, only: set[str] | None = None) -> Iterator[tuple[list[Span], int]]:
+        """Spans with their depth, parents first; successful calls of one tool in a row come together."""
+        waiting = [(run, 0) for run in reversed(self._grouped(self._roots, only))]
+        seen: set[str] = set()
+        while waiting:
+            run, depth = waiting.pop()
+            if run[0]["id"] in seen:
+                continue
+            seen.update(span["id"] for span in run)
+            yield run, depth
+            children = self._children.get(run[0]["id"], []) if len(run) == 1 else []
+            waiting += [(inner, depth + 1) for inner in reversed(self._grouped(children, only))]
+
+    def with_errors(self) -> set[str]:
+        """The ids of the spans that failed, and of those above them."""
+        kept: set[str] = set()
+        for span in self._spans.values():
+            here: Span | None = span if span["status"] == "error" else None
+            while here is not None and here["id"] not in kept:
+                kept.add(here["id"])
+                here = self._spans.get(here.get("parentId") or "")
+        return kept
+
+    def _grouped(self, spans: list[Span], only: set[str] | None) -> list[list[Span]]:
+        runs: list[list[Span]] = []
+        for span in spans:
+            if only is not None and span["id"] not in only:
+                continue
+            if runs and self._joins(runs[-1][-1], span):
+                runs[-1].append(span)
+            else:
+                runs.append([span])
+        return [part for run in runs for part in ([run] if len(run) >= _LEAST_RUN else [[span] for span in run])]
+
+    def _joins(self, before: Span, span: Span) -> bool:
+        same = before["name"] == span["name"] and before["data"]["type"] == span["data"]["type"] == "SPAN"
+        return (
+            same
+            and before["status"] == span["status"] == "success"
+            and not self._children.get(before["id"])
+            and not self._children.get(span["id"])
+        )
+
+    def _critical_path(self) -> set[str]:
+        """The spans the trace had to wait for: backwards from the end, the child that ended last before the next one
+        began, in each of these spans again."""
+        path: set[str] = set()
+        waiting = [max(self._roots, key=_end)]
+        while waiting:
+            span = waiting.pop()
+            if span["id"] in path:
+                continue
+            path.add(span["id"])
+            moment = _end(span)
+            for child in sorted(self._children.get(span["id"], []), key=_end, reverse=True):
+                if _end(child) <= moment and _end(child) > child["startTime"]:
+                    waiting.append(child)
+                    moment = child["startTime"]
+        return path
+
+
+def _end(span: Span) -> int:
+    end = span.get("endTime")
+    return span["startTime"] if end is None else int(end)
