@@ -24,6 +24,7 @@ ALLOWED = {
     "ingest": {"model", "config", "redact", "sources", "archive"},
     "toolsets": {"model", "config", "redact", "money", "archive", "livefiles", "otelfiles"},
     "library": {"model", "config", "redact", "otelfiles", "sources", "archive", "ingest", "toolsets"},
+    "setup": {"model", "config", "sources"},
     "live": {"config", "toolsets", "library"},
     "faces": {
         "model",
@@ -37,6 +38,7 @@ ALLOWED = {
         "toolsets",
         "library",
         "live",
+        "setup",
         "",
     },
 }

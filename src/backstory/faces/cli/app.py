@@ -22,6 +22,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "sessions": ("search:sessions", "List sessions by time."),
     "traces": ("traces:traces", "See what agents did, how long it took and what it cost."),
     "usage": ("usage:usage", "Add up tokens and cost by day, project, model, agent or tool."),
+    "setup": ("setup:setup", "Find the agents on this machine, give each the MCP server, and read their sessions."),
     "sync": ("sync:sync", "Read everything new now."),
     "watch": ("sync:watch", "Keep the archive live until stopped."),
     "mcp": ("mcp:mcp", "Serve agents over MCP on stdin and stdout."),
