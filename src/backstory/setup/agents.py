@@ -243,7 +243,9 @@ WIRABLE: tuple[Wirable, ...] = (
         title="Continue",
         program="cn",
         places=(
-            Place("${CONTINUE_GLOBAL_DIR:-~/.continue}", "${CONTINUE_GLOBAL_DIR:-~/.continue}/mcpServers/backstory.json"),
+            Place(
+                "${CONTINUE_GLOBAL_DIR:-~/.continue}", "${CONTINUE_GLOBAL_DIR:-~/.continue}/mcpServers/backstory.json"
+            ),
         ),
     ),
     Wirable(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -52,32 +53,27 @@ class Journal:
         if self._path.exists():
             self.files = msgspec.json.decode(self._path.read_bytes(), type=dict[str, Written])
 
-    def write(self, path: Path, text: str, entry: Entry) -> None:
+    def write(self, path: Path, text: str, *entries: Entry) -> None:
         """Write a file, with a backup of what is there. Raises Refused for a file that must not be written to."""
         before = read_bytes(path)
         folders = _missing_folders(path)
         replace_file(path, text.encode())
-        self.note(path, before, entry, folders)
+        self.note(path, before, *entries, folders=folders)
 
-    def note(self, path: Path, before: bytes | None, entry: Entry, folders: list[Path] | None = None) -> None:
-        """Remember that a file was written; `before` is what was there."""
+    def note(self, path: Path, before: bytes | None, *entries: Entry, folders: Sequence[Path] = ()) -> None:
+        """Remember that these entries were written to a file; `before` is what was there."""
         now = read_bytes(path)
         if now is None or now == before:
             return
         written = self.files.get(str(path))
         if written is None:
-            written = Written(self._back_up(path, before), "", folders=list(map(str, folders or ())))
+            written = Written(self._back_up(path, before), "", folders=list(map(str, folders)))
             self.files[str(path)] = written
         elif before is None or digest(before) != written.digest:
             written.exact, written.backup = False, None
         written.digest = digest(now)
-        if entry not in written.entries:
-            written.entries.append(entry)
+        written.entries += [entry for entry in entries if entry not in written.entries]
         self.save()
-
-    def has_entry(self, path: Path, entry: Entry) -> bool:
-        written = self.files.get(str(path))
-        return written is not None and entry in written.entries
 
     def restore(self, path: Path) -> bool:
         """Put back what was there before Backstory; False if another program has written to the file since."""

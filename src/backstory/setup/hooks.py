@@ -60,8 +60,7 @@ def add_hooks(
             text = json_text.append(text, path, item)
         if text != before:
             check_writable(file)
-            for event in EVENTS:
-                journal.write(file, text, Entry(agent, "json", ("hooks", event), _ITEM))
+            journal.write(file, text, *(Entry(agent, "json", ("hooks", event), _ITEM) for event in EVENTS))
             outcome.action = "added"
     except (Refused, ValueError) as refused:
         outcome.action, outcome.reason = "refused", str(refused)

@@ -106,7 +106,9 @@ def _cut(text: str, node: Node, number: int) -> str:
     if number:
         before = _skip(text, node.children[number - 1].node.end)
         return text[:before] + text[before + 1 : start] + text[end:]
-    return text[:start] + text[end:]
+    rest = text[:start] + text[end:]
+    alone = len(node.children) == 1 and not text[node.start + 1 : start].strip()
+    return rest[: node.start + 1] + rest[start:].lstrip() if alone else rest
 
 
 def _insert(text: str, node: Node, key: str | None, value: Any) -> str:
@@ -116,9 +118,10 @@ def _insert(text: str, node: Node, key: str | None, value: Any) -> str:
     label = "" if key is None else f"{json.dumps(key)}: "
     last = node.children[-1] if node.children else None
     needs_comma = last is not None and text[_skip(text, last.node.end)] != ","
+    trailing = "," if last is not None and not needs_comma else ""
     position = node.start + 1 + len(inner.rstrip())
     if last is not None and "\n" not in inner:
-        added = f" {label}{json.dumps(value, ensure_ascii=False)}"
+        added = f" {label}{json.dumps(value, ensure_ascii=False)}{trailing}"
         return text[:position] + ("," if needs_comma else "") + added + text[position:]
     newline, outer = _newline(text), _line_indent(text, node.start)
     indent = _line_indent(text, last.start) if last is not None else outer + _unit(text)
@@ -126,7 +129,7 @@ def _insert(text: str, node: Node, key: str | None, value: Any) -> str:
     if last is not None and needs_comma:  # before a comment that follows it
         head = f"{text[: last.node.end]},{text[last.node.end : position]}"
     tail = text[position:] if "\n" in text[position:close] else newline + outer + text[close:]
-    return f"{head}{newline}{indent}{label}{_render(text, value, indent)}{tail}"
+    return f"{head}{newline}{indent}{label}{_render(text, value, indent)}{trailing}{tail}"
 
 
 def _render(text: str, value: Any, indent: str) -> str:

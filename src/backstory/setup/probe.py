@@ -48,7 +48,11 @@ def probe(command: Sequence[str], environ: Mapping[str, str] | None = None) -> P
 
 
 def _talk(server: subprocess.Popen[bytes]) -> Probe:
-    hello = {"protocolVersion": _PROTOCOL, "capabilities": {}, "clientInfo": {"name": "backstory-setup", "version": "1"}}
+    hello = {
+        "protocolVersion": _PROTOCOL,
+        "capabilities": {},
+        "clientInfo": {"name": "backstory-setup", "version": "1"},
+    }
     try:
         _ask(server, 1, "initialize", hello)
         _send(server, {"jsonrpc": "2.0", "method": "notifications/initialized"})

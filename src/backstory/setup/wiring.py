@@ -8,6 +8,7 @@ import re
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -197,7 +198,7 @@ class Wiring:
         before = read_bytes(file)
         text = read_text(file)
         argv = [found.program, *agent.add, *self.server]
-        try:
+        with suppress(OSError, subprocess.TimeoutExpired):
             subprocess.run(
                 argv,
                 cwd=self._home,
@@ -207,8 +208,6 @@ class Wiring:
                 timeout=_ADD_SECONDS,
                 check=False,
             )
-        except (OSError, subprocess.TimeoutExpired):
-            pass
         if self._is_added(agent, file, text):
             self.journal.note(file, before, self._entry(agent))
             return " ".join([agent.program or "", *agent.add]).removesuffix(" --")

@@ -50,7 +50,9 @@ def drop(text: str, path: Sequence[str]) -> str:
     if place is None:
         raise ValueError(f"{mapping} has no line of its own")
     start = next(
-        number for number in range(place + 1, len(lines)) if re.match(rf"[ ]+(['\"]?){re.escape(name)}\1:", lines[number])
+        number
+        for number in range(place + 1, len(lines))
+        if re.match(rf"[ ]+(['\"]?){re.escape(name)}\1:", lines[number])
     )
     end = start + 1
     while end < len(lines) and (not lines[end].strip() or _indent(lines[end]) > _indent(lines[start])):

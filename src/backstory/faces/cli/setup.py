@@ -137,9 +137,7 @@ def _confirm(todo: list[str], as_json: bool) -> None:
 # Doing it
 
 
-def _apply(
-    wiring: Wiring, found: list[FoundAgent], *, hooks: bool, skill: bool, instructions: bool
-) -> list[Outcome]:
+def _apply(wiring: Wiring, found: list[FoundAgent], *, hooks: bool, skill: bool, instructions: bool) -> list[Outcome]:
     from ...setup.hooks import FILES, add_hooks
     from ...setup.skills import FOLDERS, INSTRUCTIONS, add_instructions, add_skill
 
@@ -284,7 +282,10 @@ def _show_end(library: Library, found: list[FoundAgent], sample: dict[str, Any] 
     console = stdout_console()
     for kept in retentions(library.agents_home):
         put(console, "")
-        put(console, f"{kept.title} deletes transcripts after {kept.days:g} days, {kept.soon:,} of {kept.files:,} within a week.")
+        put(
+            console,
+            f"{kept.title} deletes transcripts after {kept.days:g} days, {kept.soon:,} of {kept.files:,} within a week.",
+        )
         put(console, facts("the archive keeps them; backstory restore writes one back", kept.setting), indent=2)
     if sample is not None and sample["hit"] is not None:
         put(console, "")
