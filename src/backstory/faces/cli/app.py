@@ -34,6 +34,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "doctor": ("doctor:doctor", "Show what is found, indexed, broken or about to be purged, and how to fix it."),
     "sources": ("sources:sources", "Show every agent that can be read, and what was found of it."),
     "import": ("import_:import_", "Import a data export of Claude.ai or ChatGPT."),
+    "restore": ("restore:restore", "Write a session that its agent has deleted back into the agent's folder."),
     "forget": ("forget:forget", "Delete a session everywhere, for good."),
     "reindex": ("sync:reindex", "Rebuild the search index from the archive."),
     "help": ("app:help_", "Show the help of a command."),
