@@ -145,9 +145,7 @@ class TestLibrary:
             library.sync()
             assert library.raw.paths() == frozenset()
 
-    def test_a_damaged_store_does_not_stop_reading(
-        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
-    ) -> None:
+    def test_a_damaged_store_does_not_stop_reading(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         """The session is read, with a warning."""
         Transcript("a").prompt("One").answer("Two.").write(tmp_path)
         (tmp_path / ".backstory").mkdir()

@@ -24,6 +24,7 @@ from .toolsets.base import Reply, Tool, Toolset
 
 if TYPE_CHECKING:
     from .archive.base import Archive, SessionRow
+    from .checkouts import Checkouts
     from .ingest.pipeline import Ingest, SyncProgress, SyncReport
     from .raw import RawStore
     from .sources.base import Source
@@ -39,6 +40,7 @@ _RETRY_SECONDS = 5
 _FIRST_SYNC_SECONDS = 5.0
 _FIRST_SYNC_POLL_SECONDS = 0.02
 _FORGET_SECONDS = 600.0
+_LATEST_SESSIONS = 300
 _LIVE, _TELEMETRY = "live", "otel"
 _log = logging.getLogger(__name__)
 
@@ -93,6 +95,20 @@ class Library:
         from .raw import RawStore
 
         return RawStore(self.home)
+
+    @cached_property
+    def checkouts(self) -> Checkouts:
+        """The git remotes of projects, by which one is found that has moved."""
+        from .checkouts import Checkouts
+
+        return Checkouts(self.home)
+
+    def _note_checkouts(self) -> None:
+        from .archive.base import SessionsRequest
+
+        rows = self.archive.sessions(SessionsRequest(start=0, end=1 << 53, limit=_LATEST_SESSIONS))
+        with suppress(OSError):  # a help for later, no part of the archive
+            self.checkouts.note({row.cwd for row in rows if row.cwd})
 
     @property
     def _keeps_raw(self) -> bool:
@@ -306,6 +322,7 @@ class Library:
                 redact=egress_value if self.settings.redact == "ingest" else None,
                 keep=self._keep_raw if self._keeps_raw else None,
             )
+            self._note_checkouts()
         finally:
             writer.close()
 

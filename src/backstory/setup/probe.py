@@ -59,7 +59,7 @@ def _talk(server: subprocess.Popen[bytes]) -> Probe:
         names = [tool["name"] for tool in _ask(server, 2, "tools/list", {})["tools"]]
         if _TOOL not in names:
             return Probe(False, len(names), f"it has no tool {_TOOL}")
-        answer = _ask(server, 3, "tools/call", {"name": _TOOL, "arguments": {"query": "backstory", "limit": 1}})
+        answer = _ask(server, 3, "tools/call", {"name": _TOOL, "arguments": {"query": "backstory", "n_hits": 1}})
         if answer.get("isError"):
             return Probe(False, len(names), str(answer["content"][0]["text"])[:200])
         return Probe(True, len(names))

@@ -150,10 +150,12 @@ class Wiring:
             own = [entry for entry in written.entries if names is None or entry.agent in names]
             if own:
                 outcomes.append(self._take_back(Path(name), own))
-        for found in self.find(versions=False):
-            for target in found.targets:
-                if target.state == "wired" and (names is None or found.agent.name in names):
-                    outcomes.append(self._take_back(target.file, [self._entry(found.agent)]))
+        outcomes += [
+            self._take_back(target.file, [self._entry(found.agent)])
+            for found in self.find(versions=False)
+            for target in found.targets
+            if target.state == "wired" and (names is None or found.agent.name in names)
+        ]
         return outcomes
 
     def _take_back(self, file: Path, entries: list[Entry]) -> Outcome:

@@ -20,6 +20,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "search": ("search:search", "Find what was said or done, in any session of any agent."),
     "open": ("open:open_", "Read a session, a turn or an event."),
     "sessions": ("search:sessions", "List sessions by time."),
+    "resume": (
+        "resume:resume",
+        "Continue a session in its agent: by its id, by words that find it, or the last one in this folder.",
+    ),
     "traces": ("traces:traces", "See what agents did, how long it took and what it cost."),
     "usage": ("usage:usage", "Add up tokens and cost by day, project, model, agent or tool."),
     "setup": ("setup:setup", "Find the agents on this machine, give each the MCP server, and read their sessions."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -9,7 +10,7 @@ import click
 
 from .handles import find_id, unknown
 from .options import json_option
-from .output import hint, print_json, resume_command
+from .output import hint, print_json, resume_command, tell
 from .words import home_path, megabytes
 
 if TYPE_CHECKING:
@@ -52,6 +53,25 @@ def restore(id_: str, folder: Path | None, dry_run: bool, as_json: bool) -> int:
         if location is not None and (command := resume_command(location)):
             hint(f"continue it: {command}")
     return int(any(row["state"] == "differs" for row in rows))
+
+
+def restore_purged(library: Library, full_id: str, *, moved_to: Path | None) -> None:
+    """Write back what is missing of a session before its agent resumes it.
+
+    Claude Code looks for a session in a folder that is named by the project's path: for a project that has moved, the
+    transcript is written to the folder of its new place, too.
+    """
+    family = library.family(full_id)
+    for file in library.raw.files(family[0].source, [row.key.partition("/")[2] for row in family]):
+        target = file.path
+        if moved_to is not None and file.source == "claude-code":
+            slug = re.sub(r"[^A-Za-z0-9-]", "-", str(moved_to))
+            projects = next((parent for parent in target.parents if parent.name == "projects"), None)
+            if projects is not None:
+                target = projects / slug / Path(*target.relative_to(projects).parts[1:])
+        if not target.exists():
+            tell(f"Writing {home_path(str(target))}")
+            _write(library, file, target)
 
 
 def _files(library: Library, full_id: str, id_: str) -> list[RawFile]:

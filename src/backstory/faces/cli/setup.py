@@ -101,9 +101,11 @@ def _todo(found: list[FoundAgent], *, hooks: bool, skill: bool, instructions: bo
 
     todo = []
     for one in found:
-        for target in one.targets:
-            if target.state in ("not wired", "outdated"):
-                todo.append(f"{one.agent.title}: the MCP server, in {home_path(str(target.file))}")
+        todo += [
+            f"{one.agent.title}: the MCP server, in {home_path(str(target.file))}"
+            for target in one.targets
+            if target.state in ("not wired", "outdated")
+        ]
         if hooks and one.agent.name in FILES:
             todo.append(f"{one.agent.title}: hooks, in {_shown(FILES[one.agent.name])}")
         if skill and one.agent.name in FOLDERS:
@@ -196,7 +198,7 @@ def _sample(library: Library) -> dict[str, Any] | None:
     query = sample_query(library)
     if query is None:
         return None
-    hits = library.search(query, limit=1).get("data", {}).get("results", [])
+    hits = library.search(query, n_hits=1).get("data", {}).get("results", [])
     return {"query": query, "hit": hits[0] if hits else None}
 
 
@@ -282,15 +284,14 @@ def _show_end(library: Library, found: list[FoundAgent], sample: dict[str, Any] 
     console = stdout_console()
     for kept in retentions(library.agents_home):
         put(console, "")
-        put(
-            console,
-            f"{kept.title} deletes transcripts after {kept.days:g} days, {kept.soon:,} of {kept.files:,} within a week.",
-        )
+        due = f"{kept.soon:,} of {kept.files:,} within a week"
+        put(console, f"{kept.title} deletes transcripts after {kept.days:g} days, {due}.")
         put(console, facts("the archive keeps them; backstory restore writes one back", kept.setting), indent=2)
     if sample is not None and sample["hit"] is not None:
         put(console, "")
         put(console, (f"backstory search {sample['query']}", "green"))
-        put(console, str(sample["hit"].get("snippet") or sample["hit"].get("title") or ""), indent=2)
+        put(console, facts(sample["hit"]["session"]["title"], sample["hit"]["session"]["source"]), indent=2)
+        put(console, sample["hit"]["snippet"]["text"], indent=2)
     if found and not isinstance(console, Plain):
         put(console, "")
         put(console, "Now say to your agent: ", (_SENTENCE, "bold"))
