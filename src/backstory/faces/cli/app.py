@@ -8,12 +8,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from io import TextIOWrapper
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from .options import json_option
 from .output import print_error, print_json, use_color
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 # Command -> its module and function, and its line in `backstory --help`. A module is imported when its command runs.
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -31,6 +34,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "watch": ("sync:watch", "Keep the archive live until stopped."),
     "mcp": ("mcp:mcp", "Serve agents over MCP on stdin and stdout."),
     "serve": ("serve:serve", "Serve everything on one port: JSON API, MCP over HTTP, live sessions."),
+    "service": ("service:service", "Keep `backstory serve` running: a service of systemd or launchd."),
     "tools": ("tools:tools", "Show the tools agents get, with their schemas."),
     "call": ("tools:call", "Call any tool with JSON arguments."),
     "capsule": ("capsule:capsule", "Store, fetch and search handoff notes."),
@@ -71,6 +75,15 @@ class Program(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete commands from the table: importing every command would be felt at each press of the key."""
+        from click.shell_completion import CompletionItem
+
+        commands = [
+            CompletionItem(name, help=text) for name, (_, text) in COMMANDS.items() if name.startswith(incomplete)
+        ]
+        return [*commands, *click.Command.shell_complete(self, ctx, incomplete)]
 
     # Click would turn a broken pipe into exit code 1.
 
