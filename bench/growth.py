@@ -73,7 +73,7 @@ def _search(home: Path) -> Values:
     with Library(home, environ={}) as library:
         searching.timed(library, "search_sessions", questions[:_WARM_UP])
         latencies = searching.timed(library, "search_sessions", questions)
-        found = [hit["id"] for q in questions[:50] for hit in library.search(**q)["data"]["results"][:3]]
+        found = [hit["id"] for q in questions[:50] for hit in library.search(q["query"])["data"]["results"][:3]]
         opened = searching.timed(library, "open", [{"id": id} for id in found])
         handler = library.tool("search_sessions").handler
         with ThreadPoolExecutor(_AT_ONCE) as pool:

@@ -25,7 +25,9 @@ from .toolsets.base import Reply, Tool, Toolset
 
 if TYPE_CHECKING:
     from .archive.base import Archive, SessionRow
+    from .checkouts import Checkouts
     from .ingest.pipeline import Ingest, SyncProgress, SyncReport
+    from .raw import RawStore
     from .sources.base import Source
     from .toolsets.capsules.service import Capsules
     from .toolsets.history.service import History
@@ -40,6 +42,7 @@ _FIRST_SYNC_SECONDS = 5.0
 _FIRST_SYNC_POLL_SECONDS = 0.02
 _FORGET_SECONDS = 600.0
 _READING_NICENESS = 5
+_LATEST_SESSIONS = 300
 _LIVE, _TELEMETRY, _CAPSULES = "live", "otel", "capsules"
 # A name: only a process that writes imports it.
 _PROJECTION = "backstory.ingest.projection:TurnProjection"
@@ -94,6 +97,57 @@ class Library:
         except ValueError as error:
             raise ConfigError(f"sources: {error}") from None
 
+    @cached_property
+    def raw(self) -> RawStore:
+        """The transcripts as they were read, by which a session that is gone can be put back."""
+        from .raw import RawStore
+
+        return RawStore(self.home)
+
+    @cached_property
+    def checkouts(self) -> Checkouts:
+        """The git remotes of projects, by which one is found that has moved."""
+        from .checkouts import Checkouts
+
+        return Checkouts(self.home)
+
+    def _note_checkouts(self) -> None:
+        from .archive.base import SessionsRequest
+
+        rows = self.archive.sessions(SessionsRequest(start=0, end=1 << 53, limit=_LATEST_SESSIONS))
+        with suppress(OSError):  # a help for later, no part of the archive
+            self.checkouts.note({row.cwd for row in rows if row.cwd})
+
+    @property
+    def _keeps_raw(self) -> bool:
+        """Not with secrets redacted when they are read: raw records have them all."""
+        return self.settings.keep_raw and self.settings.redact != "ingest"
+
+    def _keep_the_rest(self) -> None:
+        """Keep the transcripts that were read before raw records were kept."""
+        import sqlite3
+
+        try:
+            kept = self.raw.paths()
+        except sqlite3.Error as error:
+            _log.warning("raw records cannot be kept in %s: %s", self.home / "raw.db", error)
+            return
+        for row in self.archive.files():
+            path = Path(row.path)
+            if row.session and not row.missing and path not in kept and path.is_file():
+                self._keep_raw(path, row.source, row.session, from_start=True)
+
+    def _keep_raw(self, path: Path, source: str, session: str, *, from_start: bool) -> None:
+        """Keep a transcript of an agent. What goes wrong here does not keep it from being read."""
+        import sqlite3
+
+        if path.is_relative_to(self.home):  # what Backstory itself has received
+            return
+        try:
+            self.raw.keep(path, source, session, from_start=from_start)
+        except (OSError, sqlite3.Error) as error:
+            _log.warning("the raw records of %s are not kept: %s", path, error)
+
     def roots(self, source: Source) -> list[Path]:
         """The folders and files that a source's transcripts are read from: those that exist."""
         from .ingest.scan import existing_roots
@@ -119,7 +173,10 @@ class Library:
     ) -> SyncReport:
         """Read everything new, for at most `budget` seconds. Raises ArchiveBusy when another process writes."""
         with self._ingest() as ingest:
-            return ingest.sync(progress=progress, deadline=None if budget is None else time.monotonic() + budget)
+            report = ingest.sync(progress=progress, deadline=None if budget is None else time.monotonic() + budget)
+            if budget is None and self._keeps_raw:
+                self._keep_the_rest()
+            return report
 
     def catch_up(self) -> None:
         """A short sync before an answer, unless another process already keeps the archive up to date.
@@ -244,6 +301,7 @@ class Library:
             keys.add(f"{_TELEMETRY}/{native}")
             self.archive.forget(f"{_TELEMETRY}/{native}")
         have_forgotten(self.archive, keys, patience)
+        self.raw.forget(source, [row.key.partition("/")[2] for row in family])
         if source != _LIVE:
             session_file(self.home, native).unlink(missing_ok=True)
         return family
@@ -276,7 +334,9 @@ class Library:
                 environ=self._own_environ,
                 extra_roots=self._extra_roots,
                 redact=egress if self.settings.redact == "ingest" else None,
+                keep=self._keep_raw if self._keeps_raw else None,
             )
+            self._note_checkouts()
         finally:
             writer.close()
 
@@ -446,6 +506,8 @@ class Library:
             self.archive.close()
         if "_capsules" in self.__dict__:
             self._capsules.close()
+        if "raw" in self.__dict__:
+            self.raw.close()
 
     def __enter__(self) -> Library:
         return self

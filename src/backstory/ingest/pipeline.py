@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 from msgspec import Struct
@@ -45,6 +45,12 @@ _FIRST_FLUSH_SECONDS = 2.0
 _FLUSH_SECONDS = 30.0
 
 
+class Keep(Protocol):
+    """Keeps the bytes of a transcript that was read to its end."""
+
+    def __call__(self, path: Path, source: str, session: str, *, from_start: bool) -> None: ...
+
+
 class SyncProgress(Struct, kw_only=True):
     files_total: int
     bytes_total: int
@@ -79,6 +85,7 @@ class Ingest:
         environ: Mapping[str, str] = os.environ,
         extra_roots: Mapping[str, Sequence[str]] | None = None,
         redact: Callable[[Any], Any] | None = None,
+        keep: Keep | None = None,
     ) -> None:
         self._writer = writer
         self._sources = sources
@@ -86,6 +93,7 @@ class Ingest:
         self._environ = environ
         self._extra_roots = extra_roots or {}
         self._redact = redact
+        self._keep = keep
         # Without their states, which take most of the memory: `_with_state` reads the few that are needed.
         self._known: dict[str, FileRow] = {}
         self._families = self._read_known()
@@ -312,6 +320,9 @@ class Ingest:
             self._again[row.path] = (change.size, watch.again)
         if reading.interrupted and change.store is not None:
             self._listed.pop(stored_path(change.store), None)
+        if self._keep is not None and change.store is None and change.path.is_file():
+            # Before the row is committed: after a crash in between, the file is read and kept once more.
+            self._keep(change.path, change.source.name, change.transcript.session, from_start=reading.from_start)
         self._note(row)
         run.finish(change, reading.errors)
         if len(self._files) >= _FILES_PER_COMMIT or self._full:

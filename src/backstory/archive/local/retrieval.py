@@ -141,11 +141,7 @@ class Question:
         words = [word for term in self.terms for word in (term.word, *term.read_as)]
         split = analyzer()
         tokens, named = (set(split.analyze(" ".join(index_text(part)))) for part in (text, title))
-        stems = {
-            field: set(_stemmer(field.removeprefix("stem_")).analyze(text))
-            for word in words
-            for field, _ in self._stems(word)
-        }
+        stems = {field: set(_stemmers()[field].analyze(text)) for word in words for field, _ in self._stems(word)}
         return {
             "text": [word for word in words if word in tokens],
             "stem": [

@@ -27,7 +27,7 @@ _DAY = 86_400
 # Claude Code's own default for `cleanupPeriodDays`.
 _CLAUDE_KEEPS_DAYS = 30
 _SOON_DAYS = 7
-_PARTS = ("archive.db", "index", "traces.db", "capsules.db", "live")
+_PARTS = ("archive.db", "index", "traces.db", "capsules.db", "raw.db", "live")
 _LITTLE_DISK = 1_000_000_000
 # Agents without a source: the name, and the pattern of a file or folder that each session has.
 _UNREAD_AGENTS = (
