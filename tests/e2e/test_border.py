@@ -251,6 +251,13 @@ COMMANDS: dict[str, Lines] = {
     ],
     "sessions": lambda ids: [["--since", "2001-01-01"]],
     "sources": lambda ids: [[], ["--all"]],
+    "setup": lambda ids: [["--dry-run"], ["--dry-run", "--agents", HOSTILE]],
+    "resume": lambda ids: [["--print", ids["session"]], ["--print", "platypus"], ["--print", HOSTILE]],
+    "restore": lambda ids: [["--dry-run", ids["session"]], ["--dry-run", HOSTILE]],
+    "service": lambda ids: [[]],
+    "service install": lambda ids: [["--port", HOSTILE]],
+    "service status": lambda ids: [[]],
+    "service uninstall": lambda ids: [[]],
     "import": lambda ids: [["/nowhere/conversations.json"], [ids["file"]], [HOSTILE]],
     "traces": lambda ids: [[]],
     "traces list": lambda ids: [[]],
@@ -294,7 +301,10 @@ COMMANDS: dict[str, Lines] = {
 }
 
 
-SILENT_COMMANDS = ("traces", "watch", "serve", "live worker", "capsule", "capsule import", "import")
+SILENT_COMMANDS = (
+    *("traces", "watch", "serve", "live worker", "capsule", "capsule import", "import"),
+    *("service", "service install"),
+)
 
 
 def every_command(group: click.Group, prefix: str = "") -> Iterator[str]:

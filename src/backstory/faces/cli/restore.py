@@ -42,7 +42,7 @@ def restore(id_: str, folder: Path | None, dry_run: bool, as_json: bool) -> int:
         state = _state(library, file, target)
         if state == "written" and not dry_run:
             _write(library, file, target)
-        rows.append({"path": str(target), "bytes": file.size, "state": state})
+        rows.append({"path": library.egress(str(target)), "bytes": file.size, "state": state})
     if as_json:
         print_json({"id": full_id, "files": rows, "restored": not dry_run})
     else:
@@ -70,7 +70,7 @@ def restore_purged(library: Library, full_id: str, *, moved_to: Path | None) -> 
             if projects is not None:
                 target = projects / slug / Path(*target.relative_to(projects).parts[1:])
         if not target.exists():
-            tell(f"Writing {home_path(str(target))}")
+            tell(f"Writing {home_path(library.egress(str(target)))}")
             _write(library, file, target)
 
 
