@@ -49,7 +49,7 @@ def draw(lines: Sequence[Line], *, x: str, y: str) -> str:
     frame = f'viewBox="0 0 {_WIDTH} {_HEIGHT}" font-family="sans-serif" font-size="12" role="img"'
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" {frame}><title>{escape(y)} over {escape(x)}</title>',
-        "<desc>One line for each row of the benchmark, on logarithmic axes.</desc>",
+        f"<desc>{escape('; '.join(map(_described, lines)))}</desc>",
         f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="#ffffff"/>',
         *_grid(across, up),
         f'<text x="{(_LEFT + _WIDTH - _RIGHT) / 2:.0f}" y="{_HEIGHT - 12}" text-anchor="middle">{escape(x)}</text>',
@@ -67,6 +67,10 @@ def draw(lines: Sequence[Line], *, x: str, y: str) -> str:
         label = f'x="{_WIDTH - _RIGHT + 12}" y="{labels[line.name] + 4:.1f}" fill="{colour}"'
         parts.append(f"<text {label}>{escape(line.name)}</text>")
     return "\n".join((*parts, "</svg>\n"))
+
+
+def _described(line: Line) -> str:
+    return f"{line.name}: " + ", ".join(f"{value:.3g} at {size:,}" for size, value in line.points.items())
 
 
 def _grid(across: _Axis, up: _Axis) -> Iterator[str]:

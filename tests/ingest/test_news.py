@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -120,12 +121,13 @@ class TestCost:
         with monkeypatch.context() as patch:
             root = str(library.agents_home / ".claude" / "projects")
 
-            def count(path: object) -> None:
+            def counted(path: object) -> Any:
                 if str(path).startswith(root):
                     looks.append(path)
+                return path
 
-            patch.setattr(os, "stat", lambda path, **more: (count(path), stat(path, **more))[1])
-            patch.setattr(os, "scandir", lambda path=".": (count(path), scandir(path))[1])
+            patch.setattr(os, "stat", lambda path, **more: stat(counted(path), **more))
+            patch.setattr(os, "scandir", lambda path=".": scandir(counted(path)))
             news = has_news(
                 library.archive,
                 library.sources,

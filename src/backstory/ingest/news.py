@@ -16,7 +16,7 @@ from ..archive.base import Archive, FileRow, FilesRequest
 from ..sources.base import Source
 from .scan import existing_roots, is_as_read, look_again, store_of, stored_path, walk
 
-RECENT_FILES = 2_000
+RECENT_FILES = 1_000
 _SWEEP_MS = 3_600_000
 # In a path that is not UTF-8: the archive does not know its bytes. Only a sync looks there.
 _REPLACED = "\ufffd"

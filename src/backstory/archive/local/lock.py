@@ -28,7 +28,7 @@ class WriterLock:
             self._lock.acquire()
         except filelock.Timeout:
             raise ArchiveBusy("another Backstory process is writing the archive") from None
-        self._held = os.open(home / _HELD, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        self._held = os.open(home / _HELD, os.O_CREAT | os.O_RDWR, 0o600)
         if fcntl is not None:
             fcntl.flock(self._held, fcntl.LOCK_EX)
 
@@ -44,7 +44,7 @@ def is_held(home: Path) -> bool:
     if fcntl is None:
         return False
     try:
-        file = os.open(home / _HELD, os.O_RDONLY | os.O_CLOEXEC)
+        file = os.open(home / _HELD, os.O_RDONLY)
     except OSError:
         return False
     try:
