@@ -14,7 +14,7 @@ import pytest
 
 from backstory.archive.base import SearchRequest, SessionsRequest
 from backstory.archive.spans import Window
-from backstory.ingest.repository import find_repository, repository_identity
+from backstory.ingest.repository import find_repository, remote_identity
 from backstory.library import Library
 from backstory.model import DEFAULT_TYPES
 from backstory.sources.remotes import remote_address
@@ -200,7 +200,7 @@ class TestRepository:
         (folder / ".git/config").write_bytes(b'[remote "origin"\nurl\0= = \xff[')
         found = find_repository(folder, tmp_path)
         assert found is not None
-        assert repository_identity(found) is None or "@" in (repository_identity(found) or "")
+        assert remote_identity(found) is None
 
     @pytest.mark.parametrize("content", [b"", b"gitdir: ", b"gitdir: /nowhere", b"\xff\xfe" * 100, b"gitdir: ."])
     def test_a_broken_git_file(self, tmp_path: Path, content: bytes) -> None:
@@ -213,7 +213,7 @@ class TestRepository:
         repository(tmp_path / "two", str(one))
         found = find_repository(one, tmp_path)
         assert found is not None
-        assert "@" in (repository_identity(found) or "")
+        assert remote_identity(found) is None
 
     def test_configuration_files_in_the_home_are_no_project_of_the_folders_below(self, tmp_path: Path) -> None:
         home = repository(tmp_path / "home")

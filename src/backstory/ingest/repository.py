@@ -50,14 +50,19 @@ def find_repository(folder: Path, home: Path) -> Repository | None:
     return None
 
 
-def repository_identity(repository: Repository, *, clones: int = _MOST_CLONES) -> str | None:
-    """The identity of a repository on this machine."""
+def remote_identity(repository: Repository, *, clones: int = _MOST_CLONES) -> str | None:
+    """The identity of a repository by its remote, or by that of the clone on this machine that it was cloned from."""
     for url in _remotes(repository.common / "config"):
         if (identity := remote_address(url)) is not None:
             return identity
         origin = _local_origin(repository, url)
         if origin is not None and clones:
-            return repository_identity(origin, clones=clones - 1)
+            return remote_identity(origin, clones=clones - 1)
+    return None
+
+
+def root_identity(repository: Repository) -> str | None:
+    """The identity of a repository by its name and first commit."""
     root = _root_commit(repository.common)
     return f"{_name(repository.common)}@{root[:_ROOT_CHARS]}" if root else None
 
