@@ -16,7 +16,7 @@ from configparser import Error as ConfigParserError
 from pathlib import Path
 from typing import NamedTuple
 
-from ..sources.remotes import remote_address
+from ..sources.fields import remote_address
 
 _MOST_BYTES = 256 << 10
 _GIT_SECONDS = 2.0
