@@ -221,6 +221,16 @@ class TestRepository:
         assert find_repository(home / "work", home) is None
         assert find_repository(home, home) is not None
 
+    @pytest.mark.parametrize("url", ["/", "", "..", "nul\0character", "/proc/self/mem", "file:///", "\\\\host\\share"])
+    def test_hostile_remotes_do_not_stop_a_sync(self, world: World, url: str) -> None:
+        folder = repository(world.code / "demo", remote=None)
+        with (folder / ".git/config").open("a") as config:
+            config.write(f'[remote "origin"]\n\turl = {url}\n')
+        world.claude("one", folder)
+        (project,) = world.projects()
+        # Git itself does not read the file with some of them.
+        assert project is None or project.startswith("demo@")
+
 
 class TestFilters:
     """A project is found by a part of its path or of its repository, and usage is added up by it."""

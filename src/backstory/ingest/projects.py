@@ -57,11 +57,11 @@ class Projects:
             if not folder.is_dir():
                 return known or self._remembered(cwd)
             repository = find_repository(folder, self._home) if folder.is_absolute() else None
-        except (OSError, ValueError):  # no access; a NUL character
+            if repository is None:
+                return known
+            return remote_identity(repository) or known or self._named(root_identity(repository))
+        except (OSError, ValueError):  # no access; a path that is none
             return known
-        if repository is None:
-            return known
-        return remote_identity(repository) or known or self._named(root_identity(repository))
 
     def _remembered(self, cwd: str) -> str | None:
         """The identity of a folder that is gone, as other sessions in it or above it have it."""

@@ -97,7 +97,7 @@ def _local_origin(repository: Repository, url: str) -> Repository | None:
     """The repository on this machine that a remote names by its folder."""
     path = Path(url.removeprefix("file://"))
     folder = path if path.is_absolute() else repository.tree / path
-    if "://" in str(path) or ":" in url.partition("/")[0]:
+    if not folder.name or ":" in url.partition("/")[0]:
         return None
     for place in (folder, folder.with_name(f"{folder.name}.git")):
         if (place / "HEAD").is_file() and (place / "objects").is_dir():  # bare
@@ -138,5 +138,5 @@ def _read(path: Path) -> str | None:
     try:
         with path.open("rb") as file:
             return file.read(_MOST_BYTES).decode("utf-8", "replace")
-    except OSError:
+    except (OSError, ValueError):  # a NUL character in the path
         return None
