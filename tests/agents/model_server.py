@@ -41,6 +41,10 @@ class Service(ThreadingHTTPServer):
         self._log.seek(0)
         self._number = len(self._log.readlines())
 
+    def server_close(self) -> None:
+        super().server_close()
+        self._log.close()
+
     def note(self, entry: dict[str, Any]) -> int:
         """Log an answer, and give its number."""
         with self._lock:

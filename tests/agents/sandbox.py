@@ -7,6 +7,7 @@ loopback: it is not kept from ignoring that, and tests say so.
 from __future__ import annotations
 
 import os
+import pwd
 import shutil
 import socket
 import subprocess
@@ -64,7 +65,7 @@ class Sandbox:
         return self._open(command, environ, seconds)
 
     def _sealed(self, command: Sequence[str], environ: Mapping[str, str], shown: Sequence[Path], seconds: float) -> str:
-        seal = [str(Path(__file__).with_name("seal.sh")), str(self.home), str(Path.home())]
+        seal = [str(Path(__file__).with_name("seal.sh")), str(self.home), pwd.getpwuid(os.geteuid()).pw_dir]
         seal += [":".join(map(str, shown)), str(self.port), str(self.log), "--", "env", "-i"]
         seal += [f"{name}={value}" for name, value in environ.items()]
         outer = {**os.environ, "SERVICE": " ".join(_SERVICE)}

@@ -8,6 +8,7 @@
 #     SHOWN   folders that it shall see, though they may lie in COVER; separated by ":"
 #     PORT    of the model service, which logs to LOG and is started by the command in $SERVICE
 set -e
+umask 022
 if [ -z "$SEALED" ]; then
     SEALED=1; export SEALED
     exec unshare --net --mount --uts --ipc --pid --fork --kill-child --mount-proc "$0" "$@"

@@ -329,6 +329,21 @@ class TestSearching:
         assert len(found(engine, "needle", project="dev/SHOP")) == 2
         assert found(engine, "needle", project="elsewhere") == []
 
+    def test_repositories_of_folders(self, engine: Archive) -> None:
+        """Sessions in a folder get its identity, unless they have that of a remote; folders below it are found, too."""
+        made = batch(session(cwd="/home/dev/shop"), talk())
+        for each in made.events:
+            each.cwd = "/home/dev/shop/src"
+        others = [
+            batch(session("codex/two", cwd="/home/dev/shop", project="shop@1f3a"), talk()),
+            batch(session("codex/three", cwd="/home/dev/shop", project="example.com/fork"), talk()),
+            batch(session("codex/four", cwd="/home/dev/other"), talk()),
+        ]
+        write(engine, made, *others, Batch(projects={"/home/dev/shop": "example.com/acme/till"}))
+        assert sorted(keys(engine, project="ACME/till")) == [KEY, "codex/two"]
+        assert keys(engine, project="fork") == ["codex/three"]
+        assert len(found(engine, "needle", project="acme/TILL")) == 2
+
     def test_unknown_places(self, world: Archive) -> None:
         """Are told apart from places without a match."""
         for session_, turn, known in (("codex/a", None, True), ("codex/a", 9, False), ("codex/z", None, False)):

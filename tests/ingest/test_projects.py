@@ -14,10 +14,10 @@ import pytest
 
 from backstory.archive.base import SearchRequest, SessionsRequest
 from backstory.archive.spans import Window
-from backstory.ingest.repository import find_repository, repository_identity
+from backstory.ingest.repository import find_repository, remote_identity
 from backstory.library import Library
 from backstory.model import DEFAULT_TYPES
-from backstory.sources.remotes import remote_address
+from backstory.sources.fields import remote_address
 from backstory.toolsets.traces.usage import folders_of, usage_report
 from tests.sources.codex_rollout import SESSION, Rollout
 from tests.transcripts import Transcript
@@ -200,7 +200,7 @@ class TestRepository:
         (folder / ".git/config").write_bytes(b'[remote "origin"\nurl\0= = \xff[')
         found = find_repository(folder, tmp_path)
         assert found is not None
-        assert repository_identity(found) is None or "@" in (repository_identity(found) or "")
+        assert remote_identity(found) is None
 
     @pytest.mark.parametrize("content", [b"", b"gitdir: ", b"gitdir: /nowhere", b"\xff\xfe" * 100, b"gitdir: ."])
     def test_a_broken_git_file(self, tmp_path: Path, content: bytes) -> None:
@@ -213,13 +213,23 @@ class TestRepository:
         repository(tmp_path / "two", str(one))
         found = find_repository(one, tmp_path)
         assert found is not None
-        assert "@" in (repository_identity(found) or "")
+        assert remote_identity(found) is None
 
     def test_configuration_files_in_the_home_are_no_project_of_the_folders_below(self, tmp_path: Path) -> None:
         home = repository(tmp_path / "home")
         (home / "work").mkdir()
         assert find_repository(home / "work", home) is None
         assert find_repository(home, home) is not None
+
+    @pytest.mark.parametrize("url", ["/", "", "..", "nul\0character", "/proc/self/mem", "file:///", "\\\\host\\share"])
+    def test_hostile_remotes_do_not_stop_a_sync(self, world: World, url: str) -> None:
+        folder = repository(world.code / "demo", remote=None)
+        with (folder / ".git/config").open("a") as config:
+            config.write(f'[remote "origin"]\n\turl = {url}\n')
+        world.claude("one", folder)
+        (project,) = world.projects()
+        # Git itself does not read the file with some of them.
+        assert project is None or project.startswith("demo@")
 
 
 class TestFilters:

@@ -10,7 +10,7 @@ import time
 from pathlib import Path, PurePath
 
 from ..archive.base import Batch, Reader, SessionRow, SessionsRequest
-from .repository import find_repository, is_by_remote, repository_identity
+from .repository import find_repository, is_by_remote, remote_identity, root_identity
 
 # A folder without a repository may get one.
 _LOOK_AGAIN_SECONDS = 600.0
@@ -30,53 +30,56 @@ class Projects:
         """Fill in the projects of the sessions in a batch, and what was found out about their folders."""
         for row in batch.sessions:
             if row.cwd and not is_by_remote(row.project):
-                row.project = self._identity(row.cwd, batch) or row.project
+                row.project = self._identity(row.cwd, row.project, batch)
 
     def of_folders(self, rows: list[SessionRow]) -> Batch:
         """A batch with what can be found out about the folders of sessions that have no project yet."""
         batch = Batch()
         for row in rows:
             if row.cwd and row.project is None:
-                self._identity(row.cwd, batch)
+                self._identity(row.cwd, None, batch)
         return batch
 
-    def _identity(self, cwd: str, batch: Batch) -> str | None:
-        known = self._identities.get(cwd)
-        now = time.monotonic()
-        if is_by_remote(known) or now < self._looked_at.get(cwd, -_LOOK_AGAIN_SECONDS) + _LOOK_AGAIN_SECONDS:
-            return known
+    def _identity(self, cwd: str, known: str | None, batch: Batch) -> str | None:
+        """The identity of a folder. `known` is the one that a session in it has."""
+        found, now = self._identities.get(cwd), time.monotonic()
+        if is_by_remote(found) or now < self._looked_at.get(cwd, -_LOOK_AGAIN_SECONDS) + _LOOK_AGAIN_SECONDS:
+            return found or known
         self._looked_at[cwd] = now
-        found = self._look_at(cwd)
+        self._identities[cwd] = found = self._look_at(cwd, known or found)
         if found is not None and found != known:
             batch.projects[cwd] = found
-        self._identities[cwd] = found
         return found
 
-    def _look_at(self, cwd: str) -> str | None:
+    def _look_at(self, cwd: str, known: str | None) -> str | None:
         folder = Path(cwd)
         try:
-            if folder.is_dir():
-                repository = find_repository(folder, self._home) if folder.is_absolute() else None
-                return self._settled(repository_identity(repository)) if repository else None
-        except (OSError, ValueError):  # no access; a NUL character
-            return None
-        return self._remembered(cwd)
+            if not folder.is_dir():
+                return known or self._remembered(cwd)
+            repository = find_repository(folder, self._home) if folder.is_absolute() else None
+            if repository is None:
+                return known
+            return remote_identity(repository) or known or self._named(root_identity(repository))
+        except (OSError, ValueError):  # no access; a path that is none
+            return known
 
     def _remembered(self, cwd: str) -> str | None:
         """The identity of a folder that is gone, as other sessions in it or above it have it."""
         earlier = self._projects_before()
         places = (cwd, *map(str, PurePath(cwd).parents))
-        return next((earlier[place] for place in places if place in earlier), None)
+        return next((name for place in places if (name := self._identities.get(place) or earlier.get(place))), None)
 
-    def _settled(self, identity: str | None) -> str | None:
-        """The name that the archive already has for a repository without a remote, whose folder was renamed."""
-        if identity is None or is_by_remote(identity):
-            return identity
+    def _named(self, identity: str | None) -> str | None:
+        """An identity by the first commit, with the name that the archive has for the repository already: its folder
+        may have been renamed."""
+        if identity is None:
+            return None
         root = identity[identity.rindex("@") :]
-        return next((known for known in self._projects_before().values() if known.endswith(root)), identity)
+        names = (*self._projects_before().values(), *self._identities.values())
+        return next((name for name in names if name and name.endswith(root)), identity)
 
     def _projects_before(self) -> dict[str, str]:
         if self._earlier is None:
             rows = self._known.sessions(SessionsRequest(empty=True))
             self._earlier = {row.cwd: row.project for row in rows if row.cwd and row.project}
-        return {**self._earlier, **{cwd: name for cwd, name in self._identities.items() if name}}
+        return self._earlier

@@ -16,7 +16,7 @@ from configparser import Error as ConfigParserError
 from pathlib import Path
 from typing import NamedTuple
 
-from ..sources.remotes import remote_address
+from ..sources.fields import remote_address
 
 _MOST_BYTES = 256 << 10
 _GIT_SECONDS = 2.0
@@ -50,14 +50,19 @@ def find_repository(folder: Path, home: Path) -> Repository | None:
     return None
 
 
-def repository_identity(repository: Repository, *, clones: int = _MOST_CLONES) -> str | None:
-    """The identity of a repository on this machine."""
+def remote_identity(repository: Repository, *, clones: int = _MOST_CLONES) -> str | None:
+    """The identity of a repository by its remote, or by that of the clone on this machine that it was cloned from."""
     for url in _remotes(repository.common / "config"):
         if (identity := remote_address(url)) is not None:
             return identity
         origin = _local_origin(repository, url)
         if origin is not None and clones:
-            return repository_identity(origin, clones=clones - 1)
+            return remote_identity(origin, clones=clones - 1)
+    return None
+
+
+def root_identity(repository: Repository) -> str | None:
+    """The identity of a repository by its name and first commit."""
     root = _root_commit(repository.common)
     return f"{_name(repository.common)}@{root[:_ROOT_CHARS]}" if root else None
 
@@ -92,7 +97,7 @@ def _local_origin(repository: Repository, url: str) -> Repository | None:
     """The repository on this machine that a remote names by its folder."""
     path = Path(url.removeprefix("file://"))
     folder = path if path.is_absolute() else repository.tree / path
-    if "://" in str(path) or ":" in url.partition("/")[0]:
+    if not folder.name or ":" in url.partition("/")[0]:
         return None
     for place in (folder, folder.with_name(f"{folder.name}.git")):
         if (place / "HEAD").is_file() and (place / "objects").is_dir():  # bare
@@ -133,5 +138,5 @@ def _read(path: Path) -> str | None:
     try:
         with path.open("rb") as file:
             return file.read(_MOST_BYTES).decode("utf-8", "replace")
-    except OSError:
+    except (OSError, ValueError):  # a NUL character in the path
         return None

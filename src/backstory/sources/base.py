@@ -123,7 +123,7 @@ class About(Struct, kw_only=True):
     cwd: str | None = None
     branch: str | None = None
     remote: str | None = None
-    """The address of the remote of the git repository (`remotes.remote_address`)."""
+    """The address of the remote of the git repository (`fields.remote_address`)."""
     version: str | None = None
     parent: str | None = None
     parent_call: str | None = None

@@ -15,8 +15,7 @@ from ..model import EventType, parse_time
 from .base import About, Item, Lookup, Parser, Source, Transcript, TurnEnd
 from .blocks import Blocks
 from .decoding import decode_or_none, read_document, read_or_none
-from .fields import Payload, mapping_of, text_of
-from .remotes import remote_address
+from .fields import Payload, mapping_of, remote_address, text_of
 from .stateless import Stateless, Writer, exit_code_in
 
 _CONVERSATIONS = ("api_conversation_history.json", "claude_messages.json")

@@ -14,10 +14,9 @@ from typing import Any
 from ..model import EventType, parse_time
 from .base import Item, Lookup, Parser, Source, Transcript, TurnEnd
 from .content import exit_code_in, inside, raw_text, readable, split_reminders
-from .fields import Payload, integer, mapping_of, text_of
+from .fields import Payload, integer, mapping_of, remote_address, text_of
 from .messages import read_completion
 from .parsing import Memory, RecordParser, begun_at, head_records, read_json, restored, tokens_of, version_of, with_news
-from .remotes import remote_address
 
 _UPDATES, _HISTORY, _SUMMARY = "updates.jsonl", "chat_history.jsonl", "summary.json"
 _EXIT = re.compile(r"^exit: (\d{1,5})$", re.MULTILINE)
