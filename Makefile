@@ -2,6 +2,8 @@
 PYTHON ?= python3
 # Processes that run tests side by side.
 JOBS ?= 2
+# Tests are compiled once, not by each process at each run.
+export PYTHONDONTWRITEBYTECODE :=
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt

@@ -17,6 +17,14 @@ ENGINES: dict[str, Callable[[Path], Archive]] = {
 }
 
 
+@pytest.fixture(scope="class", params=ENGINES)
+def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Archive]:
+    """An archive for a class whose tests only read it."""
+    archive = ENGINES[request.param](tmp_path_factory.mktemp("shared"))
+    yield archive
+    archive.close()
+
+
 @pytest.fixture(params=ENGINES)
 def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Archive]:
     archive = ENGINES[request.param](tmp_path)

@@ -291,15 +291,16 @@ class TestDeleting:
 
 
 class TestSearching:
-    @pytest.fixture
-    def world(self, engine: Archive) -> Archive:
+    @pytest.fixture(scope="class")
+    @classmethod
+    def world(cls, shared: Archive) -> Archive:
         write(
-            engine,
+            shared,
             batch(session("codex/a", cwd="/home/dev/Shop", folder="/home/dev/Shop"), talk(), talk("needle again")),
             batch(session("codex/b", start=NOW + 60 * MINUTE), talk()),
             batch(session("claude-code/c", start=NOW + 120 * MINUTE), talk()),
         )
-        return engine
+        return shared
 
     @pytest.mark.parametrize(
         ("options", "count"),
@@ -400,18 +401,19 @@ class TestSearching:
 
 
 class TestSessions:
-    @pytest.fixture
-    def world(self, engine: Archive) -> Archive:
+    @pytest.fixture(scope="class")
+    @classmethod
+    def world(cls, shared: Archive) -> Archive:
         for number in range(6):
             start = NOW + number // 2 * 60 * MINUTE
             row = session(f"codex/{number}a", start=start, cwd=f"/home/dev/P{number % 2}")
             row.mode = "chat" if number % 3 else "tool_calling"
             made = batch(row, [(PROMPT, "hello")])
             made.events[0].ts = row.updated_at = start
-            write(engine, made)
-        write(engine, Batch(sessions=[session("codex/empty", parent="codex/0a")]))
-        write(engine, batch(session("claude-code/0a/agent-1", parent="codex/0a"), [(PROMPT, "hi")]))
-        return engine
+            write(shared, made)
+        write(shared, Batch(sessions=[session("codex/empty", parent="codex/0a")]))
+        write(shared, batch(session("claude-code/0a/agent-1", parent="codex/0a"), [(PROMPT, "hi")]))
+        return shared
 
     @pytest.mark.parametrize("ascending", [True, False])
     def test_pages(self, world: Archive, ascending: bool) -> None:
@@ -470,10 +472,11 @@ class TestSessions:
 class TestParts:
     """Turns and events in their order, whole or in part."""
 
-    @pytest.fixture
-    def world(self, engine: Archive) -> Archive:
-        write(engine, batch(session(), *[talk(f"word{n}") if n % 2 else [(PROMPT, "hm")] for n in range(1, 8)]))
-        return engine
+    @pytest.fixture(scope="class")
+    @classmethod
+    def world(cls, shared: Archive) -> Archive:
+        write(shared, batch(session(), *[talk(f"word{n}") if n % 2 else [(PROMPT, "hm")] for n in range(1, 8)]))
+        return shared
 
     @pytest.mark.parametrize(
         ("part", "ordinals"),
@@ -527,19 +530,20 @@ class TestParts:
 
 
 class TestOpening:
-    @pytest.fixture
-    def world(self, engine: Archive) -> Archive:
+    @pytest.fixture(scope="class")
+    @classmethod
+    def world(cls, shared: Archive) -> Archive:
         for number, name in enumerate(("zero", "one", "two")):
             row = session(f"codex/{name}", start=NOW + number, cwd="/x")
-            write(engine, batch(row, talk(), talk(), [(PROMPT, "hm")]))
+            write(shared, batch(row, talk(), talk(), [(PROMPT, "hm")]))
         elsewhere = batch(session("codex/elsewhere", start=NOW, cwd="/y"), talk())
         children = [
             batch(session("codex/child", parent=KEY, parent_call="call", start=NOW + 2), talk()),
             batch(session("codex/first", parent=KEY, start=NOW + 1, cwd="/z"), talk()),
             batch(session("codex/orphan", parent="codex/gone"), talk()),
         ]
-        write(engine, elsewhere, *children, Batch(sessions=[session("codex/empty", parent=KEY)]))
-        return engine
+        write(shared, elsewhere, *children, Batch(sessions=[session("codex/empty", parent=KEY)]))
+        return shared
 
     def test_a_session(self, world: Archive) -> None:
         opened = world.open(SessionRef(KEY), Part(limit=2, heads=4))
@@ -591,8 +595,9 @@ class TestOpening:
 
 
 class TestExchanges:
-    @pytest.fixture
-    def world(self, engine: Archive) -> Archive:
+    @pytest.fixture(scope="class")
+    @classmethod
+    def world(cls, shared: Archive) -> Archive:
         for name, folder in (("a", "-f1"), ("b", "-f2")):
             key = f"claude-code/{name}"
             made = batch(session(key, folder=folder, last_at=NOW, exchange_count=3), *[talk(f"w{n}") for n in range(3)])
@@ -602,8 +607,8 @@ class TestExchanges:
                 row.said += events[1].uid + events[3].uid
                 row.user_text = "a longer text" if number == 2 else None
                 made.exchanges.append(row)
-            write(engine, made)
-        return engine
+            write(shared, made)
+        return shared
 
     def test_of_a_session(self, world: Archive) -> None:
         found = list(world.exchanges(ExchangesRequest(session="claude-code/a")))

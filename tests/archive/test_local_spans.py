@@ -17,6 +17,7 @@ from backstory.archive import open_engine
 from backstory.archive.base import ArchiveError
 from backstory.archive.local.spans import database
 from backstory.archive.spans import SpanRow, Window
+from tests.examples import examples
 from tests.traces_world import START, Call, World, caller, fill, hex_id
 from tests.transcripts import Transcript
 
@@ -123,7 +124,7 @@ class TestCalls:
     )
 
     @given(st.permutations(REPORTS), st.integers(1, len(REPORTS)))
-    @settings(max_examples=25, deadline=None)
+    @settings(max_examples=examples(0.4))
     def test_any_order(self, reports: list[SpanRow], size: int) -> None:
         with TemporaryDirectory() as folder:
             archive = open_engine("local", Path(folder))

@@ -355,7 +355,7 @@ Routes = Callable[[Served, dict[str, Any]], Iterator[httpx.Response]]
 def _tools(server: Served, ids: dict[str, Any]) -> Iterator[httpx.Response]:
     for name, calls in TOOLS.items():
         for arguments in calls(ids):
-            yield httpx.post(f"{server.url}/api/tools/{name}", json=arguments, timeout=30)
+            yield httpx.post(f"{server.url}/api/tools/{name}", json=arguments, timeout=60)
     yield httpx.post(f"{server.url}/api/tools/{quote(HOSTILE)}", json={})
     yield httpx.post(f"{server.url}/api/tools/open", content=HOSTILE.encode())
     yield httpx.post(f"{server.url}/api/tools/open", json=[HOSTILE])

@@ -169,7 +169,7 @@ class Running:
         self._started = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(options)), daemon=True)
         self._thread.start()
-        assert self._started.wait(10)
+        assert self._started.wait(60)
 
     async def _serve(self, options: dict[str, Any]) -> None:
         self.loop = asyncio.get_running_loop()
@@ -207,7 +207,7 @@ class Running:
 
     def stop(self) -> None:
         self._server.should_exit = True
-        self._thread.join(10)
+        self._thread.join(60)
 
 
 @pytest.fixture

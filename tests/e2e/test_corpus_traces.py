@@ -19,11 +19,9 @@ pytestmark = pytest.mark.corpus
 Counts = tuple[int, int]
 
 
-@pytest.fixture(scope="module")
-def library(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Library]:
-    with Library(tmp_path_factory.mktemp("corpus"), agents_home=corpus / "home", environ={}) as library:
-        library.sync()
-        yield library
+@pytest.fixture
+def library(corpus_library: Library) -> Library:
+    return corpus_library
 
 
 def objects(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
