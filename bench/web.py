@@ -199,7 +199,7 @@ async def _get(app: Starlette, address: str) -> bytes:
         if message["type"] == "http.response.start":
             status = int(str(message["status"]))
         else:
-            body.extend(bytes(message.get("body", b"")))  # type: ignore[arg-type,call-overload]
+            body.extend(bytes(message.get("body", b"")))  # type: ignore[call-overload]
 
     await app(scope, receive, send)  # type: ignore[arg-type]
     if status != 200:

@@ -26,31 +26,34 @@ def main() -> int:
         return 1
     from playwright.sync_api import sync_playwright
 
-    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
-        with Library(Path(folder), agents_home=SAMPLE, environ={}) as library:
-            library.sync()
-            found = library.search(QUERY)["data"]["results"]
-            server = WebServer(library)
-            browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-            httpx.get(server.url, params={"q": QUERY})  # the first search imports what others have
-            for theme in ("light", "dark"):
-                context = browser.new_context(viewport=SIZE, color_scheme=theme, timezone_id="UTC")
-                page = context.new_page()
-                shoot(page, f"{server.url}/?q={QUERY.replace(' ', '+')}", f"web-search-{theme}")
-                page.goto(f"{server.url}/s/{found[0]['session']['id']}")
-                page.locator(".event.tool details", has=page.locator(".diff")).first.locator("summary").click()
-                page.mouse.move(0, 0)
-                shoot(page, None, f"web-session-{theme}")
-                shoot(page, f"{server.url}/usage?since=2026-09-10&until=2026-09-21", f"web-usage-{theme}")
-                slowest = library.call("search_traces", {"sortBy": "totalTokens"})["items"][0]["id"]
-                page.goto(f"{server.url}/traces/{slowest}")
-                page.locator("[role=row]").nth(2).click()
-                page.locator(".span-detail").wait_for()
-                page.mouse.move(0, 0)
-                shoot(page, None, f"web-trace-{theme}")
-                context.close()
-            browser.close()
-            server.stop()
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        sync_playwright() as playwright,
+        Library(Path(folder), agents_home=SAMPLE, environ={}) as library,
+    ):
+        library.sync()
+        found = library.search(QUERY)["data"]["results"]
+        server = WebServer(library)
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        httpx.get(server.url, params={"q": QUERY})  # the first search imports what others have
+        for theme in ("light", "dark"):
+            context = browser.new_context(viewport=SIZE, color_scheme=theme, timezone_id="UTC")
+            page = context.new_page()
+            shoot(page, f"{server.url}/?q={QUERY.replace(' ', '+')}", f"web-search-{theme}")
+            page.goto(f"{server.url}/s/{found[0]['session']['id']}")
+            page.locator(".event.tool details", has=page.locator(".diff")).first.locator("summary").click()
+            page.mouse.move(0, 0)
+            shoot(page, None, f"web-session-{theme}")
+            shoot(page, f"{server.url}/usage?since=2026-09-10&until=2026-09-21", f"web-usage-{theme}")
+            largest = library.call("search_traces", {"sortBy": "totalTokens"})["items"][0]["id"]
+            page.goto(f"{server.url}/traces/{largest}")
+            page.locator("[role=row]").nth(2).click()
+            page.locator(".span-detail").wait_for()
+            page.mouse.move(0, 0)
+            shoot(page, None, f"web-trace-{theme}")
+            context.close()
+        browser.close()
+        server.stop()
     return 0
 
 

@@ -88,7 +88,7 @@ class TestInTheBrowser:
     def test_an_outdated_answer_does_not_replace_a_later_one(self, open_page: Open) -> None:
         page = open_page("/")
         held: list[Any] = []
-        page.route("**/?q=flaky&part=found", held.append)
+        page.route("**/?q=flaky&part=found", lambda route: held.append(route))
         with page.expect_request("**/?q=flaky&part=found"):
             page.get_by_role("searchbox").fill("flaky")
         page.get_by_role("searchbox").fill("pallet7")

@@ -128,7 +128,7 @@ class SearchPage(Struct, frozen=True, kw_only=True):
     recent: list[SessionLine] = []
     projects: list[Project] = []
     sessions: int = 0
-    """Sessions with matches; where nothing is searched for, in the archive."""
+    """Sessions with matches; where nothing is searched for, those that were looked at, or else all in the archive."""
     elapsed_ms: float = 0.0
 
 
@@ -396,7 +396,6 @@ def _start_page(
             projects.setdefault(row.cwd, []).append(row.updated_at)
     latest = sorted(projects.items(), key=lambda item: -max(item[1]))[:_PROJECTS]
     paths = library.egress([path for path, _ in latest])
-    counts = library.archive.counts()
     return SearchPage(
         filters=shown,
         chips=_chips(shown),
@@ -411,5 +410,5 @@ def _start_page(
             Project(_folder(path), home_path(path), shown.url(project=path), len(times), rfc3339(max(times)))
             for path, (_, times) in zip(paths, latest, strict=True)
         ],
-        sessions=counts.sessions,
+        sessions=len(rows) or library.archive.counts().sessions,
     )

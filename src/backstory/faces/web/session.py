@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from msgspec import Struct
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -84,18 +85,18 @@ class Related(Struct, frozen=True, kw_only=True):
 
 class SessionPage(Struct, frozen=True, kw_only=True):
     session: SessionLine
-    native_id: str
-    version: str | None
-    resume: str | None
-    """The command that continues it in its agent."""
-    tokens: int
-    cost: float | None
-    rail: list[RailTurn]
     turns: list[ShownTurn]
     earlier_url: str | None
     later_url: str | None
     find: FindResult | None
-    related: Related
+    native_id: str = ""
+    version: str | None = None
+    resume: str | None = None
+    """The command that continues it in its agent."""
+    tokens: int = 0
+    cost: float | None = None
+    rail: list[RailTurn] = []
+    related: Related | None = None
 
 
 def routes(site: Site) -> list[Route]:
@@ -193,35 +194,44 @@ def _file(library: Library, id: str, format: Format) -> Response:
 def session_page(library: Library, id: str, given: Any) -> SessionPage:
     ref = parse_id(id)
     assert isinstance(ref, SessionRef)
-    opened = library.archive.open(ref, Part(heads=HEAD_CHARS))
+    part = given.get("part")
+    opened = library.archive.open(ref, Part(heads=0 if part else HEAD_CHARS))
     if opened is None:
         raise HTTPException(404, "The archive has no such session. It may have been forgotten, or not been read yet.")
-    traces = _traces(library, ref.key)
     start, reach = _start(given.get("at"), opened.turns)
-    turns, end = Conversation(library, opened, ON_PAGE).part(start, reach)
-    location = library.locate(id)
+    turns, end = ([], None) if part == "matches" else Conversation(library, opened, ON_PAGE).part(start, reach)
     find = (given.get("find") or "").strip()
-    costs = [trace.cost for trace in traces.values() if trace.cost is not None]
-    version = opened.session.version
-    return SessionPage(
+    page = SessionPage(
         session=session_lines(library, [opened.session])[0],
+        turns=turns,
+        earlier_url=_earlier(id, opened.turns, start),
+        later_url=None if end is None else _part_url(id, end),
+        find=_find(library, ref.key, find) if find and part != "turns" else None,
+    )
+    return page if part else _with_surroundings(library, page, opened)
+
+
+def _with_surroundings(library: Library, page: SessionPage, opened: OpenedSession) -> SessionPage:
+    """The page with all that a script, which asks for a part of it, has already."""
+    traces = _traces(library, opened.session.key)
+    costs = [trace.cost for trace in traces.values() if trace.cost is not None]
+    location = library.locate(page.session.id)
+    version = opened.session.version
+    return msgspec.structs.replace(
+        page,
         native_id=location.native_id if location else "",
         version=library.egress(version) if version else None,
         resume=resume_command(location) if location else None,
         tokens=sum(trace.tokens or 0 for trace in traces.values()),
         cost=sum(costs) if costs else None,
         rail=_rail(library, opened, traces),
-        turns=turns,
-        earlier_url=_earlier(id, opened.turns, start),
-        later_url=None if end is None else _part_url(id, end),
-        find=_find(library, ref.key, find) if find else None,
         related=_related(library, opened),
     )
 
 
 def _part_url(id: str, place: Place) -> str:
     anchor = f"turn-{place.turn}" if place.event == 1 else f"turn-{place.turn}-{place.event}"
-    return session_url(id, at=str(place), event=anchor)
+    return f"{session_url(id)}?at={place}#{anchor}"
 
 
 def _start(text: str | None, turns: Sequence[TurnRow]) -> tuple[Place, int]:
