@@ -22,6 +22,7 @@ from urllib.parse import urlencode
 
 from starlette.applications import Starlette
 
+from backstory.archive.spans import Origin, SpanRow
 from backstory.faces.web.pages import page_routes
 from backstory.faces.web.site import Site
 from backstory.library import Library
@@ -33,6 +34,11 @@ from bench.report import Report, percentile
 
 _WARM_UP = 30
 _LONG_TURNS = 1_000
+# Of the transcripts of people: 28 model calls for 100 events.
+_CALLS_PER_EVENT = 0.28
+_SESSION_CALLS = 200
+_LARGE_TRACE = "1a" * 16
+_LARGE_SPANS = 10_000
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 # The time from a key to the first results for what is in the box then.
 _TYPE = """async (text) => {
@@ -66,8 +72,10 @@ def main() -> int:
         if not (home / "archive.db").exists():
             searching.build(report, home, options.events)
         with Library(home, environ={}) as library:
+            write_work(library, round(options.events * _CALLS_PER_EVENT))
             app = Starlette(routes=page_routes(Site(library)))
             asyncio.run(measure(report, app, options.queries))
+            asyncio.run(measure_work(report, app))
             if options.browser:
                 measure_browser(report, app, options.queries // 10)
     finally:
@@ -95,6 +103,70 @@ async def measure(report: Report, app: Starlette, asked: int) -> None:
         assets = await _assets(app, address)
         size = sum([await _size(app, each) for each in (address, *assets)])
         report.at_most(f"{name}, compressed, with its assets", size / 1000, 100, "KB")
+
+
+def write_work(library: Library, calls: int) -> None:
+    """A year of model calls and tool calls, as agents make them: in sessions of 200, in turns of 12 calls, a call every
+    ten seconds; and one trace with ten thousand spans."""
+    spans = library.archive.spans
+    if spans.outline(_LARGE_TRACE) is not None:
+        return
+    chance = random.Random(1)
+    begin = int(time.time() * 1000) - 364 * 86_400_000
+    for session in range(calls // _SESSION_CALLS):
+        start = begin + round(session / (calls / _SESSION_CALLS) * 363 * 86_400_000)
+        spans.put(*_session_work(session, start, chance))
+    tools = [
+        SpanRow(trace=_LARGE_TRACE, id=number, parent=number // 10 or None, name="Bash", start=begin + number * 100,
+                end=begin + number * 100 + 90, input={"command": f"make part-{number}"})
+        for number in range(1, _LARGE_SPANS + 1)
+    ]  # fmt: skip
+    spans.put(tools, {_LARGE_TRACE: Origin(name="ten thousand spans", source="otel")})
+
+
+def _session_work(session: int, start: int, chance: random.Random) -> tuple[list[SpanRow], dict[str, Origin]]:
+    origin = Origin(
+        session=f"codex/{session}", source=chance.choice(("codex", "pi")), project=f"/home/dev/project-{session % 40}"
+    )
+    model = chance.choice(("claude-opus-4-5", "gpt-5.2", "claude-haiku-4-5"))
+    rows, origins = [], {}
+    for number in range(_SESSION_CALLS):
+        turn, place = divmod(number, 12)
+        trace, at = f"{session:016x}{turn:016x}", start + number * 10_000
+        origins[trace] = origin
+        call = number * 2 + 1
+        parent = None if place == 0 else turn * 24 + 1
+        rows.append(
+            SpanRow(
+                trace=trace,
+                id=call,
+                parent=parent,
+                name=f"chat {model}",
+                type="GENERATION",
+                start=at,
+                end=at + 6_000,
+                model=model,
+                input_tokens=60_000,
+                cache_read_tokens=55_000,
+                output_tokens=400,
+                cost=0.05,
+            )
+        )
+        tool = chance.choice(("Bash", "Read", "Edit", "Grep"))
+        rows.append(SpanRow(trace=trace, id=call + 1, parent=call, name=tool, start=at + 6_000, end=at + 9_000))
+    return rows, origins
+
+
+async def measure_work(report: Report, app: Starlette) -> None:
+    """The pages of usage and traces."""
+    for name, address, limit in (
+        ("usage page over a year P95", "/usage?range=1y", 250),
+        ("list of traces P95", "/traces", 100),
+        ("waterfall of 10,000 spans P95", f"/traces/{_LARGE_TRACE}", 400),
+        ("its rows for the script P95", f"/traces/{_LARGE_TRACE}.json", 400),
+    ):
+        await _times(app, [address])
+        report.at_most(name, percentile(await _times(app, [address] * 20), 0.95), limit)
 
 
 async def _times(app: Starlette, addresses: Iterable[str]) -> list[float]:

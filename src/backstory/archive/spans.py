@@ -244,7 +244,8 @@ class Spans(Protocol):
 
     def usage(self, window: Window, detail: UsageDetail = "day") -> list[UsageTotal]:
         """A call counts once, whether a transcript, telemetry or both report it. Telemetry that does not name its calls
-        counts for sessions without a transcript. `detail` also separates sessions, or the quarter hours of a day."""
+        counts for sessions without a transcript. `detail` also separates sessions, or sessions and the quarter hours of
+        a day."""
 
     def stats(self, window: Window, by: StatsGroup) -> list[SpanStats]:
         """Counts, errors and latencies of spans by name, model or tool; the most frequent first."""

@@ -44,6 +44,13 @@ def main() -> int:
             page.locator(".event.tool details", has=page.locator(".diff")).first.locator("summary").click()
             page.mouse.move(0, 0)
             shoot(page, None, f"web-session-{theme}")
+            shoot(page, f"{server.url}/usage?since=2026-09-10&until=2026-09-21", f"web-usage-{theme}")
+            largest = library.call("search_traces", {"sortBy": "totalTokens"})["items"][0]["id"]
+            page.goto(f"{server.url}/traces/{largest}")
+            page.locator("[role=row]").nth(2).click()
+            page.locator(".span-detail").wait_for()
+            page.mouse.move(0, 0)
+            shoot(page, None, f"web-trace-{theme}")
             context.close()
         browser.close()
         server.stop()

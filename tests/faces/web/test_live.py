@@ -44,6 +44,14 @@ def alone(tmp_path: Path) -> Iterator[Library]:
         yield library
 
 
+@pytest.fixture
+def server(alone: Library) -> Iterator[WebServer]:
+    """A server over an archive of its own: other tests do not see sessions that are being written."""
+    server = WebServer(alone)
+    yield server
+    server.stop()
+
+
 class TestLive:
     """The data of the page."""
 
@@ -84,29 +92,30 @@ class TestLive:
 
 
 class TestLivePage:
-    def test_the_twin_and_the_parts(self, site: WebServer, library: Library) -> None:
-        writing = Writing(library, "tulips")
-        data = httpx.get(f"{site.url}/live.json", params={"session": writing.id}).json()
+    def test_the_twin_and_the_parts(self, server: WebServer, alone: Library) -> None:
+        writing = Writing(alone, "tulips")
+        data = httpx.get(f"{server.url}/live.json", params={"session": writing.id}).json()
         assert data["followed"]["id"] == writing.id
-        part = httpx.get(f"{site.url}/live", params={"session": writing.id, "part": "tail"}).text
+        part = httpx.get(f"{server.url}/live", params={"session": writing.id, "part": "tail"}).text
         assert part.count("data-event") == len(data["followed"]["tail"])
-        assert "Water the tulips" in httpx.get(f"{site.url}/live?part=sessions").text
+        assert "Water the tulips" in httpx.get(f"{server.url}/live?part=sessions").text
 
-    def test_without_scripts_the_page_loads_itself_again(self, site: WebServer) -> None:
-        assert '<noscript><meta http-equiv="refresh"' in httpx.get(f"{site.url}/live").text
+    def test_without_scripts_the_page_loads_itself_again(self, server: WebServer) -> None:
+        assert '<noscript><meta http-equiv="refresh"' in httpx.get(f"{server.url}/live").text
 
     @pytest.mark.parametrize("id", ["nonsense", "session:bm90aGluZw", "turn:x:1"])
-    def test_an_unknown_session_is_not_found(self, site: WebServer, id: str) -> None:
-        assert httpx.get(f"{site.url}/live", params={"session": id}).status_code == 404
+    def test_an_unknown_session_is_not_found(self, server: WebServer, id: str) -> None:
+        assert httpx.get(f"{server.url}/live", params={"session": id}).status_code == 404
 
     def test_a_tail_follows_and_keeps_the_place_of_a_reader(
         self,
         open_page: Callable[..., Any],
         violations: Callable[[Any], list[str]],
-        library: Library,
+        alone: Library,
+        server: WebServer,
     ) -> None:
-        writing = Writing(library, "poppies")
-        page = open_page(f"/live?session={writing.id}")
+        writing = Writing(alone, "poppies")
+        page = open_page(f"/live?session={writing.id}", base=server.url)
         tail = page.get_by_role("log")
         writing.work(1)
         tail.get_by_text(f"poured {len(writing.transcript.records) - 2}", exact=True).wait_for()
@@ -127,10 +136,10 @@ class TestGrowth:
     """A session page that grows while it is read."""
 
     def test_new_events_come_at_the_end_and_the_reader_stays(
-        self, open_page: Callable[..., Any], violations: Callable[[Any], list[str]], library: Library
+        self, open_page: Callable[..., Any], violations: Callable[[Any], list[str]], alone: Library, server: WebServer
     ) -> None:
-        writing = Writing(library, "daisies", calls=6)
-        page = open_page(f"/s/{writing.id}")
+        writing = Writing(alone, "daisies", calls=6)
+        page = open_page(f"/s/{writing.id}", base=server.url)
         page.locator("#live-badge").wait_for()
         page.set_viewport_size({"width": 1280, "height": 260})
         place = page.evaluate("scrollY")
@@ -147,10 +156,10 @@ class TestGrowth:
         badge.click()
         page.wait_for_function(f"scrollY > {place}")
 
-    def test_the_state_says_how_long_a_session_is(self, site: WebServer, library: Library) -> None:
-        writing = Writing(library, "lilacs")
+    def test_the_state_says_how_long_a_session_is(self, server: WebServer, alone: Library) -> None:
+        writing = Writing(alone, "lilacs")
         query = {"session": writing.id, "part": "state"}
-        data = httpx.get(f"{site.url}/live.json", params=query).json()
+        data = httpx.get(f"{server.url}/live.json", params=query).json()
         assert (data["sessions"], data["followed"]["tail"]) == ([], [])
         assert data["followed"]["events"] == 41
         assert data["followed"]["is_active"]

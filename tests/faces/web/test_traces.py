@@ -51,7 +51,7 @@ class TestList:
         ("query", "some"),
         [
             ("status=error", True),
-            ("status=pending", False),
+            ("status=pending&name=checkout", False),
             ("model=sonnet", True),
             ("model=gpt", False),
             ("slower=1", True),

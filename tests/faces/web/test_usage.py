@@ -144,7 +144,7 @@ class TestUsagePage:
     def test_has_charts_as_svg_and_a_table_under_each(self, site: WebServer) -> None:
         page = httpx.get(f"{site.url}/usage", params={"range": "all"}).text
         assert page.count("<svg") > 3
-        for title in ("Cost by", "Tokens by", "Table of days", "Table of hours", "Projects", "Tools"):
+        for title in ("Cost by", "Tokens by", "Table of days", "Table of hours", "Projects", "Sessions that cost most"):
             assert title in page
         assert "style=" not in page
 
@@ -152,6 +152,17 @@ class TestUsagePage:
         data = httpx.get(f"{site.url}/usage.json", params={"range": "all"}).json()
         assert data["total"]["calls"] == sum(bucket["amount"]["calls"] for bucket in data["buckets"])
         assert data["total"]["calls"] == sum(map(sum, data["hours"]))
+
+    def test_tools_come_on_request(self, site: WebServer, open_page: Callable[..., Any]) -> None:
+        """With scripts they are added to the page, without by a link."""
+        assert httpx.get(f"{site.url}/usage.json?range=all").json()["tools"] is None
+        tools = httpx.get(f"{site.url}/usage.json?range=all&tools").json()["tools"]
+        assert "Bash" in [tool["tool"] for tool in tools]
+        page = open_page("/usage?range=all")
+        page.get_by_role("region", name="Tools").get_by_text("Bash").wait_for()
+        plain = open_page("/usage?range=all", java_script_enabled=False)
+        plain.get_by_role("link", name="Add up the calls of tools").click()
+        assert plain.get_by_role("region", name="Tools").get_by_text("Bash").is_visible()
 
     def test_an_empty_period_says_so(self, site: WebServer) -> None:
         assert "No model calls" in httpx.get(f"{site.url}/usage?since=2001-01-01&until=2001-01-02").text

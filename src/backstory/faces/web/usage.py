@@ -100,7 +100,8 @@ class Usage(Struct, kw_only=True):
     projects: list[Amount]
     models: list[Amount]
     agents: list[Amount]
-    tools: list[ToolUse]
+    tools: list[ToolUse] | None
+    """Only on request, with `tools`: they are added up from single calls."""
     sessions: list[CostlySession]
     days: dict[str, Amount]
     """The last year, days with calls only."""
@@ -185,13 +186,14 @@ class Period(Struct, frozen=True):
 
 def routes(site: Site) -> list[Route]:
     def build(request: Request) -> Usage:
-        return read_usage(site.library, dict(request.query_params))
+        query = dict(request.query_params)
+        return read_usage(site.library, {**query, "tools": ""} if query.get("part") == "tools" else query)
 
-    return site.page("/usage", "usage.html", build, nav=Nav("Usage", "/usage", "u"))
+    return site.page("/usage", "usage.html", build, nav=Nav("Usage", "/usage", "u"), parts=["tools"])
 
 
 def read_usage(library: Library, query: dict[str, str], today: date | None = None) -> Usage:
-    """The data of the page for a query: `range`, or `since` and `until`; `by`, `project`, `source`."""
+    """The data of the page for a query: `range`, or `since` and `until`; `by`, `project`, `source`, `tools`."""
     spans = library.archive.spans
     project, source = query.get("project") or None, query.get("source") or None
     period = _period(query, today or date.today(), lambda: _first_day(library))
@@ -213,11 +215,11 @@ def read_usage(library: Library, query: dict[str, str], today: date | None = Non
         total=_sum(own),
         before=None if period.range == "all" else _sum(earlier),
         buckets=_buckets(own, [] if period.range == "all" else earlier, period, by),
-        projects=_grouped(own, lambda entry: home_path(entry.project) if entry.project else None),
+        projects=_by_project(own),
         models=_grouped(own, lambda entry: entry.model),
         agents=_grouped(own, lambda entry: entry.source),
-        tools=[ToolUse.of(stats) for stats in spans.stats(narrow, "tool")[:_SHOWN]],
-        sessions=_costly(library, spans.usage(narrow, "session")),
+        tools=_tools(library, narrow) if "tools" in query else None,
+        sessions=_costly(library, own),
         days={amount.name or "": amount for amount in _grouped(totals, lambda entry: entry.day)},
         hours=_hours(own),
         sources=sorted({entry.source for entry in totals if entry.source} | ({source} if source else set())),
@@ -309,6 +311,13 @@ def _grouped(totals: Iterable[UsageTotal], name_of: Callable[[UsageTotal], str |
     return sorted(amounts.values(), key=lambda amount: (amount.cost or 0.0, amount.tokens), reverse=True)
 
 
+def _by_project(totals: Iterable[UsageTotal]) -> list[Amount]:
+    amounts = _grouped(totals, lambda entry: entry.project)
+    for amount in amounts:
+        amount.name = home_path(amount.name) if amount.name else None
+    return amounts
+
+
 def _costly(library: Library, totals: list[UsageTotal]) -> list[CostlySession]:
     found = [amount for amount in _grouped(totals, lambda entry: entry.session) if amount.name and amount.cost]
     sessions = []
@@ -326,6 +335,10 @@ def _costly(library: Library, totals: list[UsageTotal]) -> list[CostlySession]:
             )
         )
     return sessions
+
+
+def _tools(library: Library, window: Window) -> list[ToolUse]:
+    return [ToolUse.of(stats) for stats in library.archive.spans.stats(window, "tool")[:_SHOWN]]
 
 
 def _hours(totals: Iterable[UsageTotal]) -> list[list[int]]:
