@@ -11,7 +11,7 @@ from typing import Any
 from ..model import EventType, parse_time
 from .base import About, Item, Lookup, Parser, Source, Stored, Transcript
 from .fields import Payload, text_of
-from .stateless import Stateless, Writer
+from .parsing import StatelessParser, Writer
 
 _NAME = ".aider.chat.history.md"
 _RUN = re.compile(r"^# aider chat started at (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)[^\n]*\n", re.MULTILINE)
@@ -29,11 +29,8 @@ class Aider(Source):
     def accepts(self, path: Path) -> bool:
         return path.name == _NAME
 
-    def describe(self, path: Path, head: bytes) -> Transcript | None:
-        return None
-
     def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
-        return Stateless(_Run(transcript.session).items)
+        return StatelessParser(_Run(transcript.session).items)
 
     def sessions(self, path: Path) -> Iterable[Stored] | None:
         return (Stored(session=name, updated=begun, version=len(text)) for name, begun, text in _runs(path))

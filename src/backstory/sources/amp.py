@@ -8,10 +8,11 @@ from typing import Any
 
 from ..model import EventType, parse_time
 from .base import About, Item, Lookup, Parser, Source, Transcript
-from .blocks import Blocks
+from .content import command_exit_code
 from .decoding import encode, read_document
-from .fields import Payload, integer, local_path, mapping_of, text_of
-from .stateless import Stateless, Writer, exit_code_in
+from .fields import Payload, integer, list_of, local_path, mapping_of, mappings_of, text_of
+from .messages import Blocks
+from .parsing import StatelessParser, Writer
 
 _FAILED = {"error", "cancelled", "rejected-by-user"}
 
@@ -26,21 +27,16 @@ class Amp(Source):
         return Transcript(source=self.name, path=path, session=path.stem)
 
     def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
-        return Stateless(_Thread(transcript.session).items)
+        return StatelessParser(_Thread(transcript.session).items)
 
-    def records(self, path: Path) -> Iterator[Any] | None:
-        return _records(path)
+    def records(self, path: Path) -> Iterator[Any]:
+        thread = mapping_of(read_document(path))
+        yield {"thread": thread}
+        for index, message in enumerate(list_of(thread.get("messages"))):
+            yield {"message": mapping_of(message), "index": index}
 
     def resume(self, session: str) -> tuple[str, ...] | None:
         return ("amp", "threads", "continue", session)
-
-
-def _records(path: Path) -> Iterator[Payload]:
-    thread = mapping_of(read_document(path))
-    yield {"thread": thread}
-    messages = thread.get("messages")
-    for index, message in enumerate(messages if isinstance(messages, list) else ()):
-        yield {"message": mapping_of(message), "index": index}
 
 
 class _Thread:
@@ -76,13 +72,13 @@ class _Thread:
         )
         stop = text_of(mapping_of(message, "state"), "stopReason")
         content = message.get("content")
-        for block in content if isinstance(content, list) else ():
+        for block in list_of(content):
             if mapping_of(block).get("type") == "tool_use":
                 self._tools[text_of(block, "id") or ""] = text_of(block, "name") or "unknown"
         yield from self._blocks.assistant(write, content, ends=None if stop is None else stop == "end_turn")
 
     def _user(self, write: Writer, content: Any) -> Iterator[Item]:
-        for number, block in enumerate(map(mapping_of, content if isinstance(content, list) else ())):
+        for number, block in enumerate(mappings_of(content)):
             part = str(number)
             match block.get("type"):
                 case "text":
@@ -103,7 +99,7 @@ class _Thread:
         error = text_of(mapping_of(run, "error"), "message") or text_of(run, "error") or ""
         exit_code = integer(mapping_of(result).get("exitCode"))
         tool = self._tools.get(call_id)
-        exit_code = exit_code_in(error, tool) if exit_code is None else exit_code
+        exit_code = command_exit_code(error, tool) if exit_code is None else exit_code
         failed = run.get("status") in _FAILED or bool(exit_code)
         text = "\n".join(filter(None, (text, error)))
         return write.result(part, tool, call_id, text, exit_code=exit_code, failed=failed)

@@ -204,6 +204,7 @@ class Source(Protocol):
 
     def accepts(self, path: Path) -> bool:
         """True if a file below a root is a transcript or a store, by its name alone."""
+        return False
 
     def gathers(self, folder: Path) -> bool:
         """True if a folder below a root is, as a whole, a transcript or a store, by its name alone."""
@@ -211,7 +212,8 @@ class Source(Protocol):
 
     def describe(self, path: Path, head: bytes) -> Transcript | None:
         """The transcript behind a path, from its name and first bytes (up to 64 KiB, none of a folder); None: not one
-        of ours."""
+        of ours, or a store."""
+        return None
 
     def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
         """A parser for the transcript, from the beginning (state None) or from where an earlier one stopped."""

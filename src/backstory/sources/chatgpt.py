@@ -10,7 +10,7 @@ from ..model import EventType, parse_time
 from .base import About, Item, Lookup, Parser, Source, Transcript
 from .decoding import decode_or_none, encode, read_document
 from .fields import Payload, mapping_of, text_of
-from .stateless import Stateless, Writer
+from .parsing import StatelessParser, Writer
 
 _CONTEXT = {"user_editable_context", "model_editable_context"}
 
@@ -25,28 +25,24 @@ class ChatGpt(Source):
         return Transcript(source=self.name, path=path, session=path.stem)
 
     def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
-        return Stateless(_items)
+        return StatelessParser(_items)
 
-    def records(self, path: Path) -> Iterator[Any] | None:
-        return _records(path)
-
-
-def _records(path: Path) -> Iterator[Payload]:
-    """A conversation is a tree; the branch that ends with its current node is the one that is shown."""
-    conversation = mapping_of(read_document(path))
-    yield {"conversation": conversation}
-    mapping = mapping_of(conversation, "mapping")
-    branch: list[Payload] = []
-    node = text_of(conversation, "current_node")
-    seen: set[str] = set()
-    while node and node not in seen:
-        seen.add(node)
-        entry = mapping_of(mapping.get(node))
-        if message := mapping_of(entry, "message"):
-            branch.append(message)
-        node = text_of(entry, "parent")
-    for message in reversed(branch):
-        yield {"message": message, "model": text_of(conversation, "default_model_slug")}
+    def records(self, path: Path) -> Iterator[Any]:
+        """A conversation is a tree; the branch that ends with its current node is the one that is shown."""
+        conversation = mapping_of(read_document(path))
+        yield {"conversation": conversation}
+        mapping = mapping_of(conversation, "mapping")
+        branch: list[Payload] = []
+        node = text_of(conversation, "current_node")
+        seen: set[str] = set()
+        while node and node not in seen:
+            seen.add(node)
+            entry = mapping_of(mapping.get(node))
+            if message := mapping_of(entry, "message"):
+                branch.append(message)
+            node = text_of(entry, "parent")
+        for message in reversed(branch):
+            yield {"message": message, "model": text_of(conversation, "default_model_slug")}
 
 
 def _items(record: Payload) -> Iterator[Item]:

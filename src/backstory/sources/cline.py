@@ -13,10 +13,10 @@ from typing import Any
 
 from ..model import EventType, parse_time
 from .base import About, Item, Lookup, Parser, Source, Transcript, TurnEnd
-from .blocks import Blocks
-from .decoding import decode_or_none, read_document, read_or_none
-from .fields import Payload, mapping_of, text_of
-from .stateless import Stateless, Writer, exit_code_in
+from .decoding import decode_or_none, read_document, read_mapping, read_or_none
+from .fields import Payload, list_of, mapping_of, mappings_of, text_of
+from .messages import Blocks
+from .parsing import StatelessParser, Writer
 
 _CONVERSATIONS = ("api_conversation_history.json", "claude_messages.json")
 _WRAPPER = re.compile(r"\s*<(task|user_message|user_input|feedback|answer)(?:\s[^>]*)?>\s*(.*?)\s*</\1>\s*", re.DOTALL)
@@ -39,9 +39,6 @@ _ARGUMENT = re.compile(r"<(\w+)>\n?(.*?)\n?</\1>", re.DOTALL)
 class Cline(Source):
     name = "cline"
 
-    def accepts(self, path: Path) -> bool:
-        return False
-
     def gathers(self, folder: Path) -> bool:
         return folder.parent.name in ("tasks", "sessions")
 
@@ -56,8 +53,8 @@ class Cline(Source):
 
     def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
         if transcript.path.parent.name == "tasks":
-            return Stateless(Task(self.name, transcript.session).items)
-        return Stateless(_Session(transcript.session).items)
+            return StatelessParser(Task(self.name, transcript.session).items)
+        return StatelessParser(_Session(transcript.session).items)
 
     def records(self, path: Path) -> Iterator[Any] | None:
         return task_records(path) if path.parent.name == "tasks" else _session_records(path)
@@ -67,11 +64,10 @@ class Cline(Source):
 
 
 def _session_records(folder: Path) -> Iterator[Payload]:
-    about = mapping_of(read_or_none(folder / f"{folder.name}.json"))
+    about = read_mapping(folder / f"{folder.name}.json")
     yield {"session": about}
     document = mapping_of(read_document(folder / f"{folder.name}.messages.json"))
-    messages = document.get("messages")
-    for message in messages if isinstance(messages, list) else ():
+    for message in list_of(document.get("messages")):
         yield {"message": mapping_of(message), "model": about.get("model")}
     yield {"ended": about.get("ended_at") is not None}
 
@@ -138,18 +134,17 @@ def task_records(folder: Path) -> Iterator[Payload]:
     """Times and tokens are in `ui_messages.json`, which has a record for each request to the model."""
     path = next(path for name in _CONVERSATIONS if (path := folder / name).exists())
     history = read_document(path)
-    shown = read_or_none(folder / "ui_messages.json")
-    shown = [mapping_of(entry) for entry in shown] if isinstance(shown, list) else []
+    shown = mappings_of(read_or_none(folder / "ui_messages.json"))
     requests = [entry for entry in shown if entry.get("say") == "api_req_started"]
-    about = {**_listed_task(folder), **mapping_of(read_or_none(folder / "history_item.json"))}
-    metadata = mapping_of(read_or_none(folder / "task_metadata.json"))
+    about = {**_listed_task(folder), **read_mapping(folder / "history_item.json")}
+    metadata = read_mapping(folder / "task_metadata.json")
     used = metadata.get("model_usage")
     model = text_of(mapping_of(metadata, "modelInfo"), "id") or text_of(about, "modelId")
     if isinstance(used, list) and used:
         model = text_of(used[-1], "model_id") or model
     yield {"task": about}
     number = 0
-    for index, message in enumerate(map(mapping_of, history if isinstance(history, list) else ())):
+    for index, message in enumerate(mappings_of(history)):
         request: Payload = {}
         if message.get("role") == "assistant":
             request, number = requests[number] if number < len(requests) else {}, number + 1
@@ -158,8 +153,7 @@ def task_records(folder: Path) -> Iterator[Payload]:
 
 def _listed_task(folder: Path) -> Payload:
     """The entry of a task in the list of all tasks, beside the folder of tasks."""
-    tasks = read_or_none(folder.parent.parent / "state" / "taskHistory.json")
-    listed = (mapping_of(task) for task in tasks) if isinstance(tasks, list) else ()
+    listed = mappings_of(read_or_none(folder.parent.parent / "state" / "taskHistory.json"))
     return next((task for task in listed if task.get("id") == folder.name), {})
 
 
@@ -247,9 +241,8 @@ def _texts(write: Writer, part: str, text: str) -> Iterator[Item]:
         yield write.prompt(part, wrapped[2])
     elif result := _TEXT_RESULT.match(text):
         output = text[result.end() :]
-        exit_code = exit_code_in(output, result[1])
         if result[1] != _COMPLETION:  # which was the answer, not a call
-            yield write.result(part, result[1], None, output, exit_code=exit_code, failed=bool(exit_code))
+            yield write.text_result(part, result[1], None, output)
         if typed := _FEEDBACK.search(output):
             yield write.prompt(f"{part} feedback", typed[2])
     elif text.lstrip().startswith(_CONTEXT):

@@ -1,17 +1,26 @@
-"""JSON as agents write it: also with control characters, NaN, numbers of any size and halves of surrogate pairs."""
+"""JSON as agents write it: values, documents in files, and the first records of JSON Lines files.
+
+Decoding accepts control characters, NaN, numbers of any size and halves of surrogate pairs.
+"""
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from ..model import parse_time
+from .fields import Payload, mapping_of
+
 UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 MAX_DOCUMENT_BYTES = 256 << 20
 """A document is held in memory, several times over while it is decoded."""
+_HEAD_BYTES = 65_536
+_MAX_FIRST_LINE = 64 << 20
 
 _decoder = msgspec.json.Decoder()
 decode_fast = _decoder.decode
@@ -86,3 +95,40 @@ def read_or_none(path: Path) -> Any:
         return read_document(path)
     except (OSError, ValueError):
         return None
+
+
+def read_mapping(path: Path) -> Payload:
+    """The JSON object in a file; an empty one if the file is missing, torn or holds something else."""
+    return mapping_of(read_or_none(path))
+
+
+def head_records(path: Path, head: bytes) -> Iterator[Payload]:
+    """The JSON objects on the whole lines of a file's first bytes. Where the first line is longer, such as a prompt
+    with a book in it, that line and what follows are read from the file."""
+    if len(head) >= _HEAD_BYTES and b"\n" not in head:
+        try:
+            with path.open("rb") as file:
+                head = file.readline(_MAX_FIRST_LINE) + file.read(_HEAD_BYTES)
+        except OSError:
+            return
+    yield from records_in(head)
+
+
+def records_in(data: bytes) -> Iterator[Payload]:
+    """The JSON objects on the whole lines of some bytes; the last line counts if it is whole."""
+    for line in data.splitlines():
+        try:
+            record = msgspec.json.decode(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(record, dict):
+            yield record
+
+
+def begun_at(records: Iterable[Payload], *names: str) -> int:
+    """The time of the first record that has one, in milliseconds; 0 if none has."""
+    for record in records:
+        for name in names:
+            if (time := parse_time(record.get(name))) is not None:
+                return time
+    return 0

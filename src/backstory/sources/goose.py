@@ -8,16 +8,16 @@ from typing import Any
 
 from ..model import EventType, parse_time
 from .base import About, Item, Lookup, Parser, Source, Stored, Transcript
-from .database import columns, has_table, open_database, pages
+from .database import columns, has_table, open_database, pages, row_of, turn_start
 from .decoding import decode_or_none, encode
-from .fields import Payload, integer, mapping_of, text_of
-from .stateless import Stateless, Writer
+from .fields import Payload, integer, list_of, mapping_of, text_of
+from .parsing import StatelessParser, Writer
 
 _SESSION_FIELDS = (
     "id name description working_dir updated_at model_config_json parent_session_id "
     "accumulated_input_tokens accumulated_output_tokens accumulated_cost"
 ).split()
-_RESULT = '%"toolResponse"%'
+_IS_PROMPT = "role = 'user' AND content_json NOT LIKE '%\"toolResponse\"%'"
 
 
 class Goose(Source):
@@ -30,13 +30,34 @@ class Goose(Source):
         return Transcript(source=self.name, path=path, session=path.stem)
 
     def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
-        return Stateless(_Conversation(transcript.session).items)
+        return StatelessParser(_Conversation(transcript.session).items)
 
     def sessions(self, path: Path) -> Iterable[Stored] | None:
         return _sessions(path) if path.suffix == ".db" else None
 
     def changes(self, path: Path, session: str, since: Stored | None) -> Iterator[Any]:
-        return _changes(path, session, since)
+        """Messages are only added; those that were are read from the prompt of their turn on."""
+        with open_database(path) as database:
+            about = row_of(database, "sessions", session, _SESSION_FIELDS)
+            model = text_of(decode_or_none(about.get("model_config_json")), "model_name")
+            start = turn_start(database, session, since, prompts=_IS_PROMPT)
+            yield {"session": about}
+            identity = "message_id" if "message_id" in columns(database, "messages") else "NULL AS message_id"
+            query = (
+                f"SELECT id, {identity}, role, content_json, created_timestamp, metadata_json FROM messages"
+                " WHERE session_id = :session AND id > :after ORDER BY id LIMIT :limit"
+            )
+            for message in pages(database, query, {"session": session}, after=start - 1):
+                yield {
+                    "id": message["message_id"] or str(message["id"]),
+                    "role": message["role"],
+                    "created": message["created_timestamp"],
+                    "content": decode_or_none(message["content_json"]),
+                    "metadata": decode_or_none(message["metadata_json"]),
+                    "model": model,
+                }
+            first = "SELECT min(created_timestamp) FROM messages WHERE session_id = ? AND role = 'user'"
+            yield {"totals": about, "model": model, "begun": database.execute(first, (session,)).fetchone()[0]}
 
     def resume(self, session: str) -> tuple[str, ...] | None:
         return ("goose", "session", "--resume", "--session-id", session)
@@ -52,40 +73,6 @@ def _sessions(path: Path) -> Iterator[Stored]:
         for row in database.execute(f"SELECT id, updated_at, {parent} AS parent FROM sessions").fetchall():
             version, updated = versions.get(row["id"]) or 0, parse_time(row["updated_at"]) or 0
             yield Stored(session=str(row["id"]), updated=updated, version=version, parent=row["parent"])
-
-
-def _changes(path: Path, session: str, since: Stored | None) -> Iterator[Payload]:
-    """Messages are only added; those that were are read from the prompt of their turn on."""
-    with open_database(path) as database:
-        known = columns(database, "sessions")
-        names = ", ".join(name for name in _SESSION_FIELDS if name in known)
-        row = database.execute(f"SELECT {names} FROM sessions WHERE id = ?", (session,)).fetchone()
-        about = dict(row) if row else {}
-        model = text_of(decode_or_none(about.get("model_config_json")), "model_name")
-        start = 0
-        if since is not None:
-            prompt = (
-                "SELECT max(id) FROM messages WHERE session_id = ? AND role = 'user' AND content_json NOT LIKE ?"
-                " AND id <= (SELECT min(id) FROM messages WHERE session_id = ? AND id > ?)"
-            )
-            start = database.execute(prompt, (session, _RESULT, session, since.version)).fetchone()[0] or since.version
-        yield {"session": about}
-        identity = "message_id" if "message_id" in columns(database, "messages") else "NULL AS message_id"
-        query = (
-            f"SELECT id, {identity}, role, content_json, created_timestamp, metadata_json FROM messages"
-            " WHERE session_id = :session AND id > :after ORDER BY id LIMIT :limit"
-        )
-        for message in pages(database, query, {"session": session}, after=start - 1):
-            yield {
-                "id": message["message_id"] or str(message["id"]),
-                "role": message["role"],
-                "created": message["created_timestamp"],
-                "content": decode_or_none(message["content_json"]),
-                "metadata": decode_or_none(message["metadata_json"]),
-                "model": model,
-            }
-        first = "SELECT min(created_timestamp) FROM messages WHERE session_id = ? AND role = 'user'"
-        yield {"totals": about, "model": model, "begun": database.execute(first, (session,)).fetchone()[0]}
 
 
 class _Conversation:
@@ -109,8 +96,7 @@ class _Conversation:
         model = text_of(metadata, "model") or text_of(record, "model")
         identity = text_of(record, "id") or f"{record.get('created')} {encode(record.get('content'))}"
         write = Writer("goose", self._session, identity, ts=ts, model=model)
-        content = record.get("content")
-        blocks = content if isinstance(content, list) else []
+        blocks = list_of(record.get("content"))
         hidden = metadata.get("userVisible") is False
         texts: list[str] = []
         asks = any(mapping_of(block).get("type") in ("toolRequest", "frontendToolRequest") for block in blocks)
@@ -157,7 +143,7 @@ class _Conversation:
         result = mapping_of(block, "toolResult")
         value = result.get("value", result)
         parts = value if isinstance(value, list) else mapping_of(value).get("content")
-        texts = [text_of(entry, "text") or "" for entry in parts] if isinstance(parts, list) else []
+        texts = [text_of(entry, "text") or "" for entry in list_of(parts)]
         text = "\n".join(filter(None, texts)) or text_of(result, "error") or ""
         exit_code = integer(mapping_of(value, "structuredContent").get("exit_code"))
         failed = result.get("status") == "error" or mapping_of(value).get("isError") is True or bool(exit_code)

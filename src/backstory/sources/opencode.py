@@ -14,7 +14,7 @@ from .cline import Task, describe_task, task_records
 from .database import columns, has_table, open_database
 from .decoding import decode_or_none, encode, read_or_none
 from .fields import Payload, integer, mapping_of, text_of
-from .stateless import Stateless, Writer
+from .parsing import StatelessParser, Writer
 
 _PLACEHOLDER_TITLES = ("New session - ", "Child session - ")
 _SESSION_FIELDS = ("title", "directory", "version", "parent_id", "slug")
@@ -35,11 +35,8 @@ class OpenCode(Source):
     def gathers(self, folder: Path) -> bool:
         return folder.name == "storage" and folder.parent.name == self.command
 
-    def describe(self, path: Path, head: bytes) -> Transcript | None:
-        return None
-
     def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
-        return Stateless(_Records(self.name).items)
+        return StatelessParser(_Records(self.name).items)
 
     def sessions(self, path: Path) -> Iterable[Stored] | None:
         return _tree_sessions(path) if path.is_dir() else _sessions(path)
@@ -65,7 +62,7 @@ class Kilo(OpenCode):
 
     def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
         if transcript.path.parent.name == "tasks":
-            return Stateless(Task(self.name, transcript.session).items)
+            return StatelessParser(Task(self.name, transcript.session).items)
         return super().parser(transcript, state, lookup)
 
     def records(self, path: Path) -> Iterator[Any] | None:

@@ -8,14 +8,11 @@ from typing import Any
 
 from .base import Lookup, Parser, Source, Transcript
 from .cline import Task, describe_task, task_records
-from .stateless import Stateless
+from .parsing import StatelessParser
 
 
 class RooCode(Source):
     name = "roo-code"
-
-    def accepts(self, path: Path) -> bool:
-        return False
 
     def gathers(self, folder: Path) -> bool:
         return folder.parent.name == "tasks"
@@ -24,7 +21,7 @@ class RooCode(Source):
         return describe_task(self.name, path)
 
     def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
-        return Stateless(Task(self.name, transcript.session).items)
+        return StatelessParser(Task(self.name, transcript.session).items)
 
     def records(self, path: Path) -> Iterator[Any] | None:
         return task_records(path)

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from ...model import EventType
 from ..base import Item, TurnEnd
-from ..fields import Payload, mapping_of
+from ..fields import Payload, list_of, mapping_of
 from .outputs import as_mapping
 from .session import EVENT, ITEM, TURN_ITEM, Session, fingerprint
 
@@ -204,7 +204,7 @@ def inter_agent(session: Session, payload: Payload, form: int = EVENT) -> list[I
 
 
 def _is_encrypted(content: Any) -> bool:
-    blocks = content if isinstance(content, list) else ()
+    blocks = list_of(content)
     return any(isinstance(block, dict) and block.get("type") == "encrypted_content" for block in blocks)
 
 
