@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from .ingest.pipeline import Ingest, SyncProgress, SyncReport
     from .sources.base import Source
     from .toolsets.capsules.service import Capsules
+    from .toolsets.history.open_types import CapsuleLink, ReadEvent
     from .toolsets.history.service import History
-    from .toolsets.history.types import CapsuleLink, ReadEvent
 
 __all__ = ["TOOLSETS", "Library", "Location"]
 
@@ -333,7 +333,7 @@ class Library:
     def _capsules_of(self, key: str) -> list[CapsuleLink]:
         """The capsules of a session, which they name by its id, its key or the agent's own id."""
         from .model import session_id
-        from .toolsets.history.types import CapsuleLink
+        from .toolsets.history.open_types import CapsuleLink
 
         if not (self.home / "capsules.db").exists():
             return []

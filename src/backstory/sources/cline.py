@@ -60,6 +60,24 @@ class Cline(Source):
         return task_records(path) if path.parent.name == "tasks" else _session_records(path)
 
 
+class RooCode(Source):
+    """Only tasks, as Cline's extension had them."""
+
+    name = "roo-code"
+
+    def gathers(self, folder: Path) -> bool:
+        return folder.parent.name == "tasks"
+
+    def describe(self, path: Path, head: bytes) -> Transcript | None:
+        return describe_task(self.name, path)
+
+    def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
+        return StatelessParser(Task(self.name, transcript.session).items)
+
+    def records(self, path: Path) -> Iterator[Any] | None:
+        return task_records(path)
+
+
 # The current generation
 
 

@@ -42,6 +42,7 @@ class Memory(Struct, omit_defaults=True):
 
 
 M = TypeVar("M", bound=Memory)
+V = TypeVar("V")
 
 
 def restored(kind: type[M], state: dict[str, Any] | None) -> M:
@@ -169,7 +170,7 @@ class RecordParser(Generic[M]):
         self.items.append(About(session=self.session, **new))
 
 
-def remember(table: dict[str, Any], key: str, value: Any, limit: int) -> None:
+def remember(table: dict[str, V], key: str, value: V, limit: int) -> None:
     """Put it in as the newest entry; the oldest one goes when there are too many."""
     table.pop(key, None)
     table[key] = value

@@ -11,8 +11,9 @@ from ...model import EventType, digest
 from ..base import About, Event, Item
 from ..content import blocks_of, raw_text, readable
 from ..fields import text_of
+from ..parsing import remember
 from .content import has_only_tags
-from .state import Call, Entry, State, Thread, remember
+from .state import Call, Entry, State, Thread
 from .usage import read_usage, usage_key
 
 AGENT_TOOLS = {"Task", "Agent"}

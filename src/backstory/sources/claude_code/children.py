@@ -17,8 +17,9 @@ from ...model import digest, parse_time
 from ..base import About, Item
 from ..content import readable
 from ..fields import text_of
+from ..parsing import remember
 from .layout import Projects, agent_id, agent_session, desktop_session, is_helper
-from .state import State, Thread, remember
+from .state import State, Thread
 from .usage import read_usage, usage_key
 
 _MAX_THREADS = 128

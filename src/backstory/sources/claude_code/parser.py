@@ -12,13 +12,14 @@ from ...model import EventType, digest
 from ..base import About, Event, Item, Transcript, TurnEnd
 from ..content import count_images, readable
 from ..fields import text_of
+from ..parsing import remember
 from .answers import begin_exchange, is_synthetic, mark_answers, mark_user, read_answer
 from .children import Children, displaced_records, read_sidecar
 from .content import Part, is_notification, is_slash_command, split_prompt
 from .inputs import MACHINES, add_pieces, add_prompt, add_waiting, read_input
 from .kinds import ATTACHMENTS, SKIPPED_ATTACHMENTS, SKIPPED_RECORDS, SKIPPED_SUBTYPES, SUBTYPES, TITLES, Reading
 from .layout import Projects, agent_id, session_folder
-from .state import Entry, State, Thread, remember
+from .state import Entry, State, Thread
 from .usage import usage_key
 
 _MAX_SUMMARIES = 64

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any
 
 from msgspec import Struct, field
 
@@ -11,8 +11,6 @@ from ..base import Event, Item, TurnEnd
 from ..content import raw_text, readable
 from .content import is_notification
 from .usage import Costs
-
-_V = TypeVar("_V")
 
 
 class Call(Struct, array_like=True):
@@ -217,14 +215,6 @@ class State(Struct, omit_defaults=True):
     twins: dict[str, int] = {}
     """The count of equal records without uuid, by their digest, within the same instant."""
     instant: str = ""
-
-
-def remember(table: dict[str, _V], key: str, value: _V, limit: int) -> None:
-    """Put it in as the newest entry; the oldest one goes when there are too many."""
-    table.pop(key, None)
-    table[key] = value
-    if len(table) > limit:
-        del table[next(iter(table))]
 
 
 class Entry:

@@ -3,19 +3,9 @@
 from __future__ import annotations
 
 from ..base import Tool, Toolset, input_schema, output_schema
+from .open_types import EventView, SessionView, TurnView
 from .service import History
-from .types import (
-    Envelope,
-    ErrorEnvelope,
-    EventView,
-    ListingData,
-    ListSessions,
-    Open,
-    SearchData,
-    SearchSessions,
-    SessionView,
-    TurnView,
-)
+from .types import Envelope, ErrorEnvelope, ListingData, ListSessions, Open, SearchData, SearchSessions
 
 INSTRUCTIONS = """\
 History: every past session of the agents here. Search it before redoing work, when the user refers to something \

@@ -13,12 +13,24 @@ from ...archive.query import Query
 from ...egress import Mode, egress
 from ...model import EventType, event_id, rfc3339, session_id, turn_id
 from ...toolcalls import render_call, without_preamble
-from .snippet import heads, snippets
-from .types import (
+from .open_types import (
     CallContent,
     CapsuleLink,
     EventHeader,
     EventLine,
+    Quote,
+    ResponseContent,
+    SessionHead,
+    SessionName,
+    TextContent,
+    TurnHead,
+    TurnIds,
+    TurnLine,
+    TurnName,
+    TurnSummary,
+)
+from .snippet import heads, snippets
+from .types import (
     Excerpt,
     Explanation,
     HitEvent,
@@ -28,18 +40,8 @@ from .types import (
     HitTurn,
     ListedSession,
     Listing,
-    Quote,
-    ResponseContent,
     SearchHit,
-    SessionHead,
     SessionId,
-    SessionName,
-    TextContent,
-    TurnHead,
-    TurnIds,
-    TurnLine,
-    TurnName,
-    TurnSummary,
     WordExplained,
 )
 

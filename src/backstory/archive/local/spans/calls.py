@@ -1,4 +1,4 @@
-"""The rules of `archive/calls.py`, applied to the tables.
+"""The rules of `archive/calls.py`, applied to the tables, and the totals of traces that follow from them.
 
 The span of a turn shows a call. A received span that reports the same call keeps its place in its own trace, but is
 neither found nor counted: `twin` is the number of the span that shows it.
@@ -28,10 +28,11 @@ from ...calls import (
 )
 from ...spans import SPAN_TYPES, STATUSES
 
-REPORTS_USAGE = "(input IS NOT NULL OR output IS NOT NULL OR total IS NOT NULL OR cost IS NOT NULL)"
+_REPORTS_USAGE = "(input IS NOT NULL OR output IS NOT NULL OR total IS NOT NULL OR cost IS NOT NULL)"
 
 _ALWAYS = 1 << 62
-_GENERATION = SPAN_TYPES.index("GENERATION")
+_SPAN, _GENERATION = SPAN_TYPES.index("SPAN"), SPAN_TYPES.index("GENERATION")
+_ERROR, _PENDING, _SUCCESS = (STATUSES.index(status) for status in ("error", "pending", "success"))
 _FACTS = CallFacts.__struct_fields__
 _SELECT_FACTS = f"SELECT trace, uid, parent, {', '.join(_FACTS)} FROM span WHERE id = ?"
 _UPDATE_FACTS = f"UPDATE span SET {', '.join(f'{name} = :{name}' for name in _FACTS)} WHERE id = :id"
@@ -194,6 +195,63 @@ def traces_beside(db: sqlite3.Connection, traces: Collection[int]) -> set[int]:
     return {trace for (trace,) in rows}
 
 
+def refresh_trace(db: sqlite3.Connection, trace: int) -> None:
+    """Add up a trace from its spans."""
+    start, latest, errors, reports, received, named = db.execute(
+        f"SELECT min(start), max(coalesce(end, start)), sum(status = 0), sum({_REPORTS_USAGE}), "
+        f"sum(session IS NULL), sum(call IS NOT NULL AND {_REPORTS_USAGE}) FROM span WHERE trace = ?",
+        (trace,),
+    ).fetchone()
+    if start is None:
+        db.execute("DELETE FROM trace WHERE id = ?", (trace,))
+        return
+    if received and (reports > 1 or named):
+        _count_once(db, trace)
+    tokens, cost = db.execute(
+        "SELECT sum(coalesce(input, 0) + coalesce(output, 0) + coalesce(total, 0)), sum(cost) FROM span "
+        f"WHERE trace = ? AND counts AND twin IS NULL AND {_REPORTS_USAGE}",
+        (trace,),
+    ).fetchone()
+    roots = db.execute(
+        "SELECT name.text, s.end, s.start, s.session IS NOT NULL FROM span s JOIN name ON name.id = s.name "
+        "WHERE s.trace = ?1 AND (s.parent IS NULL OR NOT EXISTS "
+        "(SELECT 1 FROM span p WHERE p.trace = ?1 AND p.uid = s.parent)) ORDER BY s.start, s.id",
+        (trace,),
+    ).fetchall()
+    pending = any(end is None for _, end, _, _ in roots)
+    turn = next(((started, end) for _, end, started, of_turn in roots if of_turn), None)
+    latency = None if pending else latest - start
+    if turn is not None:
+        start, latency = turn[0], _turn_end(db, trace, turn[1]) - turn[0]
+    db.execute(
+        "UPDATE trace SET name = iif(named, name, ?), status = ?, start = ?, updated = ?, latency = ?, cost = ?, "
+        "tokens = ? WHERE id = ?",
+        (
+            roots[0][0] if roots else None,
+            _ERROR if errors else _PENDING if pending else _SUCCESS,
+            start,
+            latest,
+            latency,
+            cost,
+            tokens,
+            trace,
+        ),
+    )
+
+
+def _turn_end(db: sqlite3.Connection, trace: int, end: int | None) -> int:
+    """The time of the last thing that the agent did in a turn, so far if it goes on. Markers and calls without events
+    may be later."""
+    if end is not None:
+        return end
+    row = db.execute(
+        "SELECT max(coalesce(end, start)) FROM span WHERE trace = ? AND session IS NOT NULL "
+        "AND (type = ? OR (type = ? AND first IS NOT NULL))",
+        (trace, _SPAN, _GENERATION),
+    ).fetchone()
+    return int(row[0])
+
+
 class _Usage(NamedTuple):
     """A span of a trace, with what decides whether its usage counts."""
 
@@ -206,10 +264,10 @@ class _Usage(NamedTuple):
     lacks_model: bool
 
 
-def count_once(db: sqlite3.Connection, trace: int) -> None:
+def _count_once(db: sqlite3.Connection, trace: int) -> None:
     """Mark the spans of a trace whose usage counts: none above a span with usage, none that repeats a report."""
     rows = db.execute(
-        f"SELECT id, uid, parent, {REPORTS_USAGE}, counts, CASE WHEN session IS NULL THEN call END, "
+        f"SELECT id, uid, parent, {_REPORTS_USAGE}, counts, CASE WHEN session IS NULL THEN call END, "
         "session IS NULL AND model IS NULL AND type = ? AND coalesce(input, output) IS NOT NULL "
         "FROM span WHERE trace = ?",
         (_GENERATION, trace),
@@ -252,7 +310,7 @@ def _repeated(db: sqlite3.Connection, calls: Collection[str]) -> set[int]:
     """The reports that do not count. A cost that only they report goes to the others."""
     rows = db.execute(
         "SELECT id, call, start, logged, twin IS NOT NULL, iif(cost_reported, cost, NULL) FROM span "
-        f"WHERE session IS NULL AND {REPORTS_USAGE} AND call IN (SELECT value FROM json_each(?)) ORDER BY start, id",
+        f"WHERE session IS NULL AND {_REPORTS_USAGE} AND call IN (SELECT value FROM json_each(?)) ORDER BY start, id",
         (listed(sorted(calls)),),
     ).fetchall()
     repeated = repeated_reports(

@@ -1,14 +1,37 @@
-"""The schema of traces.db. Traces have a file of their own, so that any process can receive spans."""
+"""The schema of traces.db, and the SQL functions that conditions use.
+
+Traces have a file of their own, so that any process can receive spans.
+"""
 
 from __future__ import annotations
 
+import operator as compare
 import sqlite3
+from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from ....sqlite import Unusable, connect, is_damage
 from ....sqlite import prepare as prepare_database
 from ...errors import DAMAGED_TRACES, ArchiveError
-from .attributes import add_functions
+from .conditions import MAX_VALUE_CHARS, bindable
+from .rows import MAX_DEPTH, flatten
+
+_NUMBERS = (int, float)
+_SCALARS = (str, int, float, bool)
+_COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
+    "eq": compare.eq,
+    "gt": compare.gt,
+    "gte": compare.ge,
+    "lt": compare.lt,
+    "lte": compare.le,
+}
+
+_decode = msgspec.json.Decoder().decode
+_encode = msgspec.json.Encoder().encode
 
 # `name` numbers what repeats: names of spans, models, stop reasons. `span.uid` is unique within its trace only.
 # Projected spans point at the events they were made from: `session` and `turn` as in archive.db, `first` and `last` are
@@ -208,11 +231,79 @@ def prepare(path: Path) -> None:
 
 def open_database(path: Path, *, writable: bool) -> sqlite3.Connection:
     connection = connect(path, writable=writable)
-    add_functions(connection)
-    connection.create_function("holds", 2, _holds, deterministic=True)
+    _add_functions(connection)
     return connection
+
+
+def _add_functions(db: sqlite3.Connection) -> None:
+    db.create_function("holds", 2, _holds, deterministic=True)
+    db.create_function("matching", 4, _matching, deterministic=True)
+    db.create_function("has_value", 4, _has_value, deterministic=True)
+    db.create_function("fact", 2, _fact, deterministic=True)
 
 
 def _holds(text: object, part: str) -> bool:
     """Substring in any case, in any script: SQLite folds ASCII only."""
     return isinstance(text, str) and part in text.casefold()
+
+
+def _matching(spans: str, data: str, operator: str, value: Any) -> str | None:
+    """The spans of a part whose values match, as a JSON list."""
+    hint, test = _test(operator, value)
+    if hint is not None and hint not in (data.casefold() if operator == "contains" else data):
+        return None
+    places = [place for place, found in enumerate(_decode(f"[{data}]")) if test(found)]
+    if not places:
+        return None
+    numbers = spans.split(",")
+    return f"[{','.join([numbers[place] for place in places])}]"
+
+
+def _has_value(facts: str, path: str, operator: str, value: Any) -> bool:
+    """True if the attributes of one span match."""
+    _, test = _test(operator, value)
+    return any(test(found) for found in _values_at(facts, path))
+
+
+def _fact(facts: str, path: str) -> Any:
+    found = _values_at(facts, path)
+    return bindable(found[0]) if found else None
+
+
+def _values_at(facts: str, path: str) -> list[Any]:
+    """`metadata.x` also finds a plain attribute `x`: senders put metadata in either place."""
+    data = _decode(facts)
+    prefix, _, rest = path.partition(".")
+    found = _leaves(data[prefix], rest, MAX_DEPTH)
+    return found + _leaves(data["attributes"], rest, MAX_DEPTH) if prefix == "metadata" else found
+
+
+def _leaves(table: dict[str, Any], path: str, depth: int) -> list[Any]:
+    """The values at a path. A dot may separate names or be a part of one."""
+    found = []
+    value = table.get(path)
+    if type(value) in _SCALARS:
+        found.append(value)
+    elif value is not None:
+        found += [leaf for name, leaf in flatten({path: value}, depth) if name == path]
+    dot = path.find(".")
+    while dot >= 0 and depth:
+        inner = table.get(path[:dot])
+        if isinstance(inner, dict):
+            found += _leaves(inner, path[dot + 1 :], depth - 1)
+        dot = path.find(".", dot + 1)
+    return [leaf[:MAX_VALUE_CHARS] if type(leaf) is str else leaf for leaf in found]
+
+
+@lru_cache(maxsize=256)
+def _test(operator: str, value: Any) -> tuple[str | None, Callable[[Any], bool]]:
+    """The test of a value, and a text that the JSON of all matching values contains."""
+    if isinstance(value, bytes):
+        expected = value == b"\1"
+        return None, lambda found: found is expected
+    if operator == "contains":
+        return _encode(value)[1:-1].decode(), lambda found: isinstance(found, str) and value in found.casefold()
+    if isinstance(value, str):
+        return _encode(value).decode(), lambda found: bool(found == value)
+    holds = _COMPARISONS[operator]
+    return None, lambda found: type(found) in _NUMBERS and holds(found, value)

@@ -1,4 +1,4 @@
-"""Finding rows by conditions, sorted, page by page, within a time limit.
+"""Finding rows by conditions, sorted, page by page, within a time limit; and adding up usage and latencies.
 
 The first statement takes matches in any order, up to the number that is counted. If these are all, they are sorted
 here. If there are more, matches are frequent, and a second statement that walks in the order of the sort meets a page
@@ -12,7 +12,16 @@ import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ...spans import COUNT_LIMIT, Position, TraceQuery
+from ...spans import (
+    COUNT_LIMIT,
+    Position,
+    SpanStats,
+    StatsGroup,
+    TraceQuery,
+    UsageDetail,
+    UsageTotal,
+    Window,
+)
 from .conditions import Sql, Term, bindable
 
 _STEPS = 2_000
@@ -20,6 +29,24 @@ _STEPS = 2_000
 _COUNT_SHARE = 0.6
 _PROBE_SECONDS = 0.15
 _PROBE_STEPS = 100  # each may decode all attributes of a span
+# Telemetry that does not name its calls repeats the usage of a session that has a transcript.
+_COUNTED = """
+s.counts AND s.twin IS NULL
+AND (s.input IS NOT NULL OR s.output IS NOT NULL OR s.total IS NOT NULL OR s.cost IS NOT NULL)
+AND (t.projected OR s.call IS NOT NULL OR t.native IS NULL
+     OR NOT EXISTS (SELECT 1 FROM trace o WHERE o.native = t.native AND o.projected))
+"""
+# The column that separates groups beside day, project, model and source.
+_DETAILS: dict[UsageDetail, str] = {"day": "NULL", "session": "t.session", "quarter": "s.start / 900000"}
+# For each group: the name of a span's group, the condition of a span to be in one, and the duration of a span.
+_STATS: dict[StatsGroup, tuple[str, str, str]] = {
+    "name": ("s.name", "1", "s.end - s.start"),
+    "model": ("s.model", "s.model IS NOT NULL", "s.end - s.start"),
+    "tool": ("s.name", "s.cause IS NOT NULL", "s.end - s.start - coalesce(s.waiting, 0)"),
+}
+_OWN_USAGE = "s.input, s.output, s.cost, 1 AS sharers"
+_CAUSE_USAGE = "g.input, g.output, g.cost, count(*) OVER (PARTITION BY s.trace, s.cause) AS sharers"
+_CAUSE = "LEFT JOIN span g ON g.uid = s.cause AND g.trace = s.trace"
 
 
 class Matches(NamedTuple):
@@ -172,3 +199,91 @@ def _page(rows: list[_Row], query: TraceQuery) -> list[_Row]:
 
 def _beyond(here: Any, there: Any, descending: bool) -> bool:
     return bool(here < there if descending else here > there)
+
+
+# Tokens, cost and latencies, added up
+
+
+def usage_totals(db: sqlite3.Connection, window: Window, detail: UsageDetail) -> list[UsageTotal]:
+    where, parameters = _where(window)
+    rows = db.execute(
+        "SELECT date(s.start / 1000, 'unixepoch', 'localtime') AS day, min(s.start), max(s.start), t.project, m.text, "
+        "t.source, count(*), total(coalesce(s.input, s.total)), total(s.output), total(s.cache_read), "
+        "total(s.cache_write), total(s.reasoning), sum(s.cost), sum(s.cost IS NULL), "
+        f"{'t.session' if detail == 'session' else 'NULL'} "
+        "FROM span s JOIN trace t ON t.id = s.trace LEFT JOIN name m ON m.id = s.model "
+        f"WHERE {_COUNTED} AND {where} GROUP BY day, t.project, s.model, t.source, {_DETAILS[detail]} "
+        "ORDER BY day DESC",
+        parameters,
+    )
+    return [
+        UsageTotal(
+            day=day,
+            start=start,
+            end=end,
+            project=project,
+            model=model,
+            source=source,
+            calls=calls,
+            input_tokens=int(input),
+            output_tokens=int(output),
+            cache_read_tokens=int(cache_read),
+            cache_write_tokens=int(cache_write),
+            reasoning_tokens=int(reasoning),
+            cost=cost,
+            unpriced=unpriced,
+            session=session,
+        )
+        for (
+            day, start, end, project, model, source, calls, input, output, cache_read, cache_write, reasoning, cost,
+            unpriced, session,
+        ) in rows
+    ]  # fmt: skip
+
+
+def span_stats(db: sqlite3.Connection, window: Window, by: StatsGroup) -> list[SpanStats]:
+    key, which, took = _STATS[by]
+    usage, joined = (_CAUSE_USAGE, _CAUSE) if by == "tool" else (_OWN_USAGE, "")
+    where, parameters = _where(window)
+    rows = db.execute(
+        f"WITH one AS (SELECT {key} AS key, s.status, {took} AS ms, {usage}, "
+        f"row_number() OVER (PARTITION BY {key} ORDER BY s.end IS NULL, {took}) AS place, "
+        f"count(s.end) OVER (PARTITION BY {key}) AS ended "
+        f"FROM span s JOIN trace t ON t.id = s.trace {joined} WHERE s.twin IS NULL AND {which} AND {where}) "
+        "SELECT n.text, count(*), sum(one.status = 0), total(ms), "
+        "max(CASE WHEN place = (ended + 1) / 2 THEN ms END), "
+        "max(CASE WHEN place = (ended * 95 + 99) / 100 THEN ms END), "
+        "total(1.0 * (coalesce(input, 0) + coalesce(output, 0)) / sharers), sum(cost / sharers) "
+        "FROM one JOIN name n ON n.id = one.key GROUP BY one.key ORDER BY count(*) DESC, n.text",
+        parameters,
+    )
+    return [
+        SpanStats(
+            name=name,
+            count=count,
+            errors=errors,
+            milliseconds=int(ms),
+            p50=p50,
+            p95=p95,
+            tokens=round(tokens),
+            cost=cost,
+        )
+        for name, count, errors, ms, p50, p95, tokens, cost in rows
+    ]
+
+
+def _where(window: Window) -> tuple[str, list[Any]]:
+    conditions, parameters = ["1"], list[Any]()
+    if window.since is not None:
+        conditions.append("s.start >= ?")
+        parameters.append(window.since)
+    if window.until is not None:
+        conditions.append("s.start < ?")
+        parameters.append(window.until)
+    if window.source is not None:
+        conditions.append("t.source = ?")
+        parameters.append(window.source)
+    if window.project is not None:
+        conditions.append("holds(t.project, ?)")
+        parameters.append(window.project.casefold())
+    return " AND ".join(conditions), parameters

@@ -30,8 +30,7 @@ from ..bodies import Bodies
 from .conditions import Term, paths_of, span_sort, span_term, trace_sort, trace_term
 from .database import open_database, prepare
 from .rows import SPAN_SELECT, TRACE_SELECT, ReadEvents, StoredSpan, StoredTrace, fill_from_events
-from .search import Matches, find
-from .totals import span_stats, usage_totals
+from .search import Matches, find, span_stats, usage_totals
 from .writer import LocalSpanWriter
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ from ...spans import STATUSES, EventRange
 from ..bodies import Bodies
 from ..database import newest_change, stored_dictionary
 from ..outlines import LocalRecord
-from .calls import listed, traces_of_calls
-from .totals import refresh_trace
-from .writer import LocalSpanWriter, OfTurn
+from .calls import listed, refresh_trace, traces_of_calls
+from .rows import OfTurn
+from .writer import LocalSpanWriter
 
 if TYPE_CHECKING:
     from .store import LocalSpans

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import sqlite3
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -15,82 +15,24 @@ from ....sqlite import transaction
 from ...spans import SPAN_TYPES, STATUSES, Origin, SpanRow
 from ..bodies import Bodies
 from ..database import mark
-from .attributes import AttributeValues
-from .calls import enrich, listed, traces_beside, traces_of_calls, unite
-from .totals import refresh_trace
+from .calls import enrich, listed, refresh_trace, traces_beside, traces_of_calls, unite
+from .conditions import MAX_VALUE_CHARS, bindable
+from .rows import NO_DETAIL, UPSERT_DETAIL, UPSERT_HEAD, UPSERT_OF_TURN, OfTurn, SpanDetail, SpanHead, flatten
 
 _TYPE_CODES = {type: code for code, type in enumerate(SPAN_TYPES)}
 _STATUS_CODES = {status: code for code, status in enumerate(STATUSES)}
 _ANALYZE_EVERY = 50_000
 _MAX_NUMBERS = 100_000
+_MAX_VALUES = 512
+# A row that has so many is not added to: the larger it is, the more has to be written again for each value.
+_ENOUGH_VALUES = 128
+_MAX_INTEGER = 1 << 63
+_PREFIXES = ("metadata", "attributes")
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
 
-# The columns of a span. Binding a value takes a quarter of a microsecond, and most spans have only the first part.
-
-
-class _Head(NamedTuple):
-    id: int | None
-    trace: int
-    uid: int
-    parent: int | None
-    name: int
-    type: int
-    status: int
-    start: int
-    end: int | None
-
-
-class _Detail(NamedTuple):
-    model: int | None = None
-    input: int | None = None
-    output: int | None = None
-    total: int | None = None
-    cache_read: int | None = None
-    cache_write: int | None = None
-    cache_write_1h: int | None = None
-    reasoning: int | None = None
-    cost: float | None = None
-    cost_reported: bool = False
-    stop_reason: int | None = None
-    exit_code: int | None = None
-    waiting: int | None = None
-    call: str | None = None
-    alias: str | None = None
-    logged: bool = False
-
-
-class OfTurn(NamedTuple):
-    session: int
-    turn: int
-    first: int | None
-    last: int | None
-    last_turn: int | None
-    cause: int | None
-    scope: int | None
-
-
-_NO_DETAIL = _Detail()
-
-
-def _upsert(*parts: tuple[str, ...]) -> str:
-    """A column that is not given becomes empty, also in a row that is there already."""
-    names = [name for part in parts for name in part]
-    every = (*_Head._fields, *_Detail._fields, *OfTurn._fields, "counts", "twin")
-    given = {**dict.fromkeys(names, "?"), "counts": "1"}
-    given.setdefault("cost_reported", "0")
-    return (
-        f"INSERT INTO span ({', '.join(given)}) VALUES ({', '.join(given.values())}) "
-        "ON CONFLICT (trace, uid) DO UPDATE SET "
-        + ", ".join(f"{name} = excluded.{name}" for name in every if name not in ("id", "uid", "trace"))
-    )
-
-
-_UPSERT_HEAD = _upsert(_Head._fields)
-_UPSERT_DETAIL = _upsert(_Head._fields, _Detail._fields)
-_UPSERT_OF_TURN = _upsert(_Head._fields, _Detail._fields, OfTurn._fields)
 # The first origin of a trace stays; later ones fill gaps.
 _UPSERT_TRACE = """
 INSERT INTO trace (uid, name, named, status, start, updated, session, native, source, project, dataset_run, projected)
@@ -258,25 +200,25 @@ class LocalSpanWriter:
         heads, details = [], []
         for number, trace, span in spans:
             head, detail = self._head(number, trace, span), self._detail(span)
-            if detail == _NO_DETAIL:
+            if detail == NO_DETAIL:
                 heads.append(head)
             else:
                 details.append((*head, *detail))
-        self.db.executemany(_UPSERT_HEAD, heads)
-        self.db.executemany(_UPSERT_DETAIL, details)
+        self.db.executemany(UPSERT_HEAD, heads)
+        self.db.executemany(UPSERT_DETAIL, details)
         self._unanalyzed += len(heads) + len(details)
 
     def _put_rows_of_turn(self, trace: int, spans: Iterable[tuple[SpanRow, OfTurn]]) -> None:
         rows = [(*self._head(None, trace, span), *self._detail(span), *of_turn) for span, of_turn in spans]
-        self.db.executemany(_UPSERT_OF_TURN, rows)
+        self.db.executemany(UPSERT_OF_TURN, rows)
         self._unanalyzed += len(rows)
 
-    def _head(self, number: int | None, trace: int, span: SpanRow) -> _Head:
+    def _head(self, number: int | None, trace: int, span: SpanRow) -> SpanHead:
         type, status = _TYPE_CODES[span.type], _STATUS_CODES[span.status]
-        return _Head(number, trace, span.id, span.parent, self.name(span.name), type, status, span.start, span.end)
+        return SpanHead(number, trace, span.id, span.parent, self.name(span.name), type, status, span.start, span.end)
 
-    def _detail(self, span: SpanRow) -> _Detail:
-        return _Detail(
+    def _detail(self, span: SpanRow) -> SpanDetail:
+        return SpanDetail(
             model=self.name(span.model) if span.model else None,
             input=span.input_tokens,
             output=span.output_tokens,
@@ -339,6 +281,67 @@ class LocalSpanWriter:
             known.clear()
         known[text] = number = int(row[0])
         return number
+
+
+class AttributeValues:
+    """The attributes of the spans of one write, by path.
+
+    A row of `part` has the values that many spans have at a path: a filter reads the rows of its path alone, and the
+    attributes of a new span go into rows that are written anyway.
+    """
+
+    def __init__(self) -> None:
+        self._tables: dict[str, dict[str, dict[int, Any]]] = {prefix: {} for prefix in _PREFIXES}
+        # A span may have a path twice: {"a.b": 1, "a": {"b": 2}}.
+        self._more: list[tuple[str, int, Any]] = []
+
+    def add(self, number: int, data: dict[str, dict[str, Any]]) -> None:
+        for prefix, table in data.items():
+            self._add(number, prefix, table.items())
+
+    def _add(self, number: int, prefix: str, items: Iterable[tuple[str, Any]]) -> None:
+        columns = self._tables[prefix]
+        for name, value in items:
+            kind = type(value)
+            if kind is str:
+                value = value if len(value) <= MAX_VALUE_CHARS else value[:MAX_VALUE_CHARS]
+            elif kind is int:
+                value = value if -_MAX_INTEGER < value < _MAX_INTEGER else bindable(value)
+            elif kind is not float and kind is not bool:
+                self._add(number, prefix, flatten({name: value}))
+                continue
+            column = columns.get(name)
+            if column is None:
+                column = columns[name] = {}
+            if number in column:
+                self._more.append((f"{prefix}.{name}", number, value))
+            else:
+                column[number] = value
+
+    def write(self, db: sqlite3.Connection, number_of: Callable[[str], int]) -> None:
+        """`number_of` gives the numbers of paths."""
+        for prefix, columns in self._tables.items():
+            for name, column in columns.items():
+                path = number_of(f"{prefix}.{name}")
+                spans, values = list(column), list(column.values())
+                for start in range(0, len(spans), _MAX_VALUES):
+                    end = start + _MAX_VALUES
+                    _append(db, path, spans[start:end], values[start:end])
+        for name, number, value in self._more:
+            _append(db, number_of(name), [number], [value])
+
+
+def _append(db: sqlite3.Connection, path: int, spans: list[int], values: list[Any]) -> None:
+    texts = ",".join(map(str, spans)), _encode(values)[1:-1].decode()
+    if len(spans) < _ENOUGH_VALUES:
+        last = db.execute("SELECT id, count FROM part WHERE path = ? ORDER BY id DESC LIMIT 1", (path,)).fetchone()
+        if last is not None and last[1] + len(spans) <= _ENOUGH_VALUES:
+            db.execute(
+                "UPDATE part SET count = count + ?, spans = spans || ',' || ?, data = data || ',' || ? WHERE id = ?",
+                (len(spans), *texts, last[0]),
+            )
+            return
+    db.execute("INSERT INTO part (path, count, spans, data) VALUES (?, ?, ?, ?)", (path, len(spans), *texts))
 
 
 def _finite(value: Any) -> Any:
