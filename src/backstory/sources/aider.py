@@ -30,7 +30,7 @@ class Aider(Source):
         return path.name == _NAME
 
     def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
-        return StatelessParser(_Run(transcript.session).items)
+        return _Run(transcript)
 
     def sessions(self, path: Path) -> Iterable[Stored] | None:
         return (Stored(session=name, updated=begun, version=len(text)) for name, begun, text in _runs(path))
@@ -79,19 +79,19 @@ def _kind(line: str) -> str:
     return "note" if line.startswith(">") else "answer"
 
 
-class _Run:
-    def __init__(self, session: str) -> None:
-        self._session = session
+class _Run(StatelessParser):
+    def __init__(self, transcript: Transcript) -> None:
+        super().__init__(transcript)
         self._model: str | None = None
         self._begun: int | None = None
 
-    def items(self, record: Payload) -> Iterator[Item]:
+    def parse(self, record: Payload) -> Iterator[Item]:
         if "cwd" in record:
             self._begun = record["begun"]
             yield About(cwd=text_of(record, "cwd"))
             return
         text, index = record["text"], record["index"]
-        write = Writer("aider", self._session, str(index), ts=self._begun, model=self._model)
+        write = self.writer(str(index), ts=self._begun, model=self._model)
         match record["kind"]:
             case "prompt" if text.startswith("/"):
                 yield write.event("command", EventType.SYSTEM, text)

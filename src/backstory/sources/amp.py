@@ -27,7 +27,7 @@ class Amp(Source):
         return Transcript(source=self.name, path=path, session=path.stem)
 
     def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
-        return StatelessParser(_Thread(transcript.session).items)
+        return _Thread(transcript)
 
     def records(self, path: Path) -> Iterator[Any]:
         thread = mapping_of(read_document(path))
@@ -39,14 +39,13 @@ class Amp(Source):
         return ("amp", "threads", "continue", session)
 
 
-class _Thread:
-    def __init__(self, session: str) -> None:
-        self._session = session
+class _Thread(StatelessParser):
+    def __init__(self, transcript: Transcript) -> None:
+        super().__init__(transcript)
         self._blocks = Blocks()
-        self._tools: dict[str, str] = {}
         self._begun: int | None = None
 
-    def items(self, record: Payload) -> Iterator[Item]:
+    def parse(self, record: Payload) -> Iterator[Item]:
         if "thread" in record:
             thread = record["thread"]
             self._begun = parse_time(thread.get("created"))
@@ -60,7 +59,7 @@ class _Thread:
         ts = parse_time(mapping_of(message, "meta").get("sentAt")) or parse_time(usage.get("timestamp"))
         ts = ts or (self._begun if index == 0 else None)
         identity = str(message.get("messageId", index))
-        write = Writer("amp", self._session, identity, ts=ts, model=text_of(usage, "model"))
+        write = self.writer(identity, ts=ts, model=text_of(usage, "model"))
         if message.get("role") == "user":
             yield from self._user(write, message.get("content"))
             return
@@ -74,7 +73,7 @@ class _Thread:
         content = message.get("content")
         for block in list_of(content):
             if mapping_of(block).get("type") == "tool_use":
-                self._tools[text_of(block, "id") or ""] = text_of(block, "name") or "unknown"
+                self.tools[text_of(block, "id") or ""] = text_of(block, "name") or "unknown"
         yield from self._blocks.assistant(write, content, ends=None if stop is None else stop == "end_turn")
 
     def _user(self, write: Writer, content: Any) -> Iterator[Item]:
@@ -98,7 +97,7 @@ class _Thread:
         text = text or (encode(result) if result else "")
         error = text_of(mapping_of(run, "error"), "message") or text_of(run, "error") or ""
         exit_code = integer(mapping_of(result).get("exitCode"))
-        tool = self._tools.get(call_id)
+        tool = self.tools.get(call_id)
         exit_code = command_exit_code(error, tool) if exit_code is None else exit_code
         failed = run.get("status") in _FAILED or bool(exit_code)
         text = "\n".join(filter(None, (text, error)))

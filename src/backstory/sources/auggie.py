@@ -30,7 +30,7 @@ class Auggie(Source):
         return Transcript(source=self.name, path=path, session=path.stem)
 
     def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
-        return StatelessParser(_Session(transcript.session).items)
+        return _Session(transcript)
 
     def records(self, path: Path) -> Iterator[Any]:
         document = mapping_of(read_document(path))
@@ -42,13 +42,12 @@ class Auggie(Source):
         return ("auggie", "--resume", session)
 
 
-class _Session:
-    def __init__(self, session: str) -> None:
-        self._session = session
-        self._tools: dict[str, str] = {}
+class _Session(StatelessParser):
+    def __init__(self, transcript: Transcript) -> None:
+        super().__init__(transcript)
         self._ts: int | None = None
 
-    def items(self, record: Payload) -> Iterator[Item]:
+    def parse(self, record: Payload) -> Iterator[Item]:
         if "session" in record:
             session = record["session"]
             self._ts = parse_time(session.get("created"))
@@ -60,10 +59,10 @@ class _Session:
         first = next((ts for node in answers if (ts := parse_time(node.get("timestamp_ms")))), None)
         identity = text_of(exchange, "request_id") or str(record["index"])
         model = text_of(exchange, "model_id") or text_of(entry, "modelId")
-        asked = Writer("auggie", self._session, identity, ts=first or self._ts)
+        asked = self.writer(identity, ts=first or self._ts)
         yield from self._request(asked, exchange, summary=entry.get("isHistorySummary") is True)
         self._ts = parse_time(entry.get("finishedAt")) or first or self._ts
-        answered = Writer("auggie", self._session, identity, ts=first or self._ts, model=model)
+        answered = self.writer(identity, ts=first or self._ts, model=model)
         yield from self._response(answered, exchange, answers, completed=entry.get("completed") is not False)
 
     def _request(self, write: Writer, exchange: Payload, *, summary: bool) -> Iterator[Item]:
@@ -95,7 +94,7 @@ class _Session:
         ts = start + duration if start and duration is not None else None
         extra = {"duration_ms": duration} if duration is not None else None
         failed = node.get("is_error") is True
-        return write.text_result(part, self._tools.get(call_id), call_id, text, failed=failed, ts=ts, extra=extra)
+        return write.text_result(part, self.tools.get(call_id), call_id, text, failed=failed, ts=ts, extra=extra)
 
     def _response(self, write: Writer, exchange: Payload, nodes: list[Payload], *, completed: bool) -> Iterator[Item]:
         for tokens in (mapping_of(node, "token_usage") for node in nodes if node.get("type") == _TOKENS):
@@ -118,7 +117,7 @@ class _Session:
                 case 5:
                     use = mapping_of(node, "tool_use")
                     call_id, tool = text_of(use, "tool_use_id") or "", text_of(use, "tool_name") or "unknown"
-                    self._tools[call_id] = tool
+                    self.tools[call_id] = tool
                     given = text_of(use, "input_json")
                     arguments = decode_or_none(given)
                     ts = parse_time(use.get("started_at_ms")) or ts

@@ -24,7 +24,7 @@ class ClaudeAi(Source):
         return Transcript(source=self.name, path=path, session=path.stem)
 
     def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
-        return StatelessParser(_Conversation().items)
+        return _Conversation(transcript)
 
     def records(self, path: Path) -> Iterator[Any]:
         conversation = mapping_of(read_document(path))
@@ -33,11 +33,12 @@ class ClaudeAi(Source):
             yield {"message": mapping_of(message), "model": text_of(conversation, "model")}
 
 
-class _Conversation:
-    def __init__(self) -> None:
+class _Conversation(StatelessParser):
+    def __init__(self, transcript: Transcript) -> None:
+        super().__init__(transcript)
         self._blocks = Blocks()
 
-    def items(self, record: Payload) -> Iterator[Item]:
+    def parse(self, record: Payload) -> Iterator[Item]:
         if "conversation" in record:
             conversation = record["conversation"]
             yield About(title=text_of(conversation, "name"), title_rank=2, summary=text_of(conversation, "summary"))

@@ -53,8 +53,8 @@ class Cline(Source):
 
     def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
         if transcript.path.parent.name == "tasks":
-            return StatelessParser(Task(self.name, transcript.session).items)
-        return StatelessParser(_Session(transcript.session).items)
+            return Task(transcript)
+        return _Session(transcript)
 
     def records(self, path: Path) -> Iterator[Any] | None:
         return task_records(path) if path.parent.name == "tasks" else _session_records(path)
@@ -72,7 +72,7 @@ class RooCode(Source):
         return describe_task(self.name, path)
 
     def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
-        return StatelessParser(Task(self.name, transcript.session).items)
+        return Task(transcript)
 
     def records(self, path: Path) -> Iterator[Any] | None:
         return task_records(path)
@@ -90,12 +90,12 @@ def _session_records(folder: Path) -> Iterator[Payload]:
     yield {"ended": about.get("ended_at") is not None}
 
 
-class _Session:
-    def __init__(self, session: str) -> None:
-        self._session = session
+class _Session(StatelessParser):
+    def __init__(self, transcript: Transcript) -> None:
+        super().__init__(transcript)
         self._blocks = Blocks(_texts)
 
-    def items(self, record: Payload) -> Iterator[Item]:
+    def parse(self, record: Payload) -> Iterator[Item]:
         if "session" in record:
             yield from _about_session(record["session"])
         elif "message" in record:
@@ -105,7 +105,7 @@ class _Session:
 
     def _message(self, message: Payload, model: str | None) -> Iterator[Item]:
         ts, model = parse_time(message.get("ts")), text_of(mapping_of(message, "modelInfo"), "id") or model
-        write = Writer("cline", self._session, text_of(message, "id") or str(ts), ts=ts, model=model)
+        write = self.writer(text_of(message, "id") or str(ts), ts=ts, model=model)
         content = message.get("content")
         match message.get("role"):
             case "user":
@@ -175,14 +175,13 @@ def _listed_task(folder: Path) -> Payload:
     return next((task for task in listed if task.get("id") == folder.name), {})
 
 
-class Task:
-    def __init__(self, source: str, session: str) -> None:
-        self._source = source
-        self._session = session
+class Task(StatelessParser):
+    def __init__(self, transcript: Transcript) -> None:
+        super().__init__(transcript)
         self._blocks = Blocks(_texts)
         self._began = False
 
-    def items(self, record: Payload) -> Iterator[Item]:
+    def parse(self, record: Payload) -> Iterator[Item]:
         if "task" in record:
             about = record["task"]
             yield About(
@@ -197,7 +196,7 @@ class Task:
         ts = ts or (None if self._began else parse_time(record["begun"]))
         self._began = True
         model = text_of(message, "model") or text_of(mapping_of(message, "modelInfo"), "modelId") or record["model"]
-        write = Writer(self._source, self._session, str(record["index"]), ts=ts, model=model)
+        write = self.writer(str(record["index"]), ts=ts, model=model)
         content = message.get("content")
         if message.get("role") == "user":
             yield from self._blocks.user(write, _joined(content))

@@ -35,7 +35,7 @@ class Continue(Source):
         return Transcript(source=self.name, path=path, session=path.stem, begun=begun or 0)
 
     def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
-        return StatelessParser(_Session(transcript.session).items)
+        return _Session(transcript)
 
     def records(self, path: Path) -> Iterator[Any]:
         document = mapping_of(read_document(path))
@@ -47,11 +47,8 @@ class Continue(Source):
         return ("cn", "--fork", session)
 
 
-class _Session:
-    def __init__(self, session: str) -> None:
-        self._session = session
-
-    def items(self, record: Payload) -> Iterator[Item]:
+class _Session(StatelessParser):
+    def parse(self, record: Payload) -> Iterator[Item]:
         if "session" in record:
             session = record["session"]
             title = text_of(session, "title")
@@ -66,7 +63,7 @@ class _Session:
         message = mapping_of(entry, "message")
         usage = mapping_of(message, "usage")
         model = text_of(usage, "model") or record["model"]
-        write = Writer("continue", self._session, text_of(message, "id") or str(record["index"]), model=model)
+        write = self.writer(text_of(message, "id") or str(record["index"]), model=model)
         text = _text(message.get("content"))
         match message.get("role"):
             case "user":

@@ -35,7 +35,7 @@ class CopilotChat(Source):
         return Transcript(source=self.name, path=path, session=path.stem) if b'"requests"' in head else None
 
     def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
-        return StatelessParser(_Session(transcript.session).items)
+        return _Session(transcript)
 
     def records(self, path: Path) -> Iterator[Any]:
         document = mapping_of(_replayed(path) if path.suffix == ".jsonl" else read_document(path))
@@ -84,11 +84,8 @@ def _apply(document: Any, keys: list[Any], change: Payload) -> None:
                 del document[last]
 
 
-class _Session:
-    def __init__(self, session: str) -> None:
-        self._session = session
-
-    def items(self, record: Payload) -> Iterator[Item]:
+class _Session(StatelessParser):
+    def parse(self, record: Payload) -> Iterator[Item]:
         if "session" in record:
             folder = record["folder"]
             title = text_of(record["session"], "customTitle", "computedTitle")
@@ -100,7 +97,7 @@ class _Session:
         result = mapping_of(request, "result")
         metadata = mapping_of(result, "metadata")
         model = text_of(metadata, "resolvedModel") or (text_of(request, "modelId") or "").rpartition("/")[2] or None
-        write = Writer("copilot-chat", self._session, identity, ts=ts, model=model)
+        write = self.writer(identity, ts=ts, model=model)
         message = request.get("message")
         yield write.prompt("prompt", message if isinstance(message, str) else text_of(message, "text") or "")
         yield from write.usage(

@@ -32,7 +32,7 @@ class Crush(Source):
         return path.name == _DATABASE
 
     def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
-        return StatelessParser(_Conversation(transcript.session).items)
+        return _Conversation(transcript)
 
     def sessions(self, path: Path) -> Iterator[Stored]:
         with open_database(path) as database:
@@ -71,13 +71,12 @@ class Crush(Source):
             yield {"totals": about, "begun": database.execute(first, (session,)).fetchone()[0]}
 
 
-class _Conversation:
-    def __init__(self, session: str) -> None:
-        self._session = session
-        self._tools: dict[str, str] = {}
+class _Conversation(StatelessParser):
+    def __init__(self, transcript: Transcript) -> None:
+        super().__init__(transcript)
         self._model: str | None = None
 
-    def items(self, record: Payload) -> Iterator[Item]:
+    def parse(self, record: Payload) -> Iterator[Item]:
         if "session" in record:
             session = record["session"]
             parent = text_of(session, "parent_session_id")
@@ -90,7 +89,7 @@ class _Conversation:
     def _totals(self, totals: Payload, begun: int | None) -> Iterator[Item]:
         """Crush keeps the tokens of a session, not those of its model calls: they count at its first turn."""
         if begun is not None:
-            yield from Writer("crush", self._session, ts=begun, model=self._model).usage(
+            yield from self.writer(ts=begun, model=self._model).usage(
                 by_time=True,
                 fresh=totals.get("prompt_tokens"),
                 output=totals.get("completion_tokens"),
@@ -133,12 +132,12 @@ class _Conversation:
 
     def _call(self, write: Writer, part: str, data: Payload) -> Item:
         call_id, tool = text_of(data, "id") or "", text_of(data, "name") or "unknown"
-        self._tools[call_id] = tool
+        self.tools[call_id] = tool
         given = data.get("input")
         arguments = decode_or_none(given) if isinstance(given, str) else given
         return write.call(part, tool, call_id, given if arguments is None else arguments)
 
     def _result(self, write: Writer, part: str, data: Payload) -> Item:
         call_id, text = text_of(data, "tool_call_id") or "", text_of(data, "content") or ""
-        tool = text_of(data, "name") or self._tools.get(call_id)
+        tool = text_of(data, "name") or self.tools.get(call_id)
         return write.text_result(part, tool, call_id, text, failed=data.get("is_error") is True)

@@ -30,7 +30,7 @@ class Goose(Source):
         return Transcript(source=self.name, path=path, session=path.stem)
 
     def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
-        return StatelessParser(_Conversation(transcript.session).items)
+        return _Conversation(transcript)
 
     def sessions(self, path: Path) -> Iterable[Stored] | None:
         return _sessions(path) if path.suffix == ".db" else None
@@ -75,12 +75,8 @@ def _sessions(path: Path) -> Iterator[Stored]:
             yield Stored(session=str(row["id"]), updated=updated, version=version, parent=row["parent"])
 
 
-class _Conversation:
-    def __init__(self, session: str) -> None:
-        self._session = session
-        self._tools: dict[str, str] = {}
-
-    def items(self, record: Payload) -> Iterator[Item]:
+class _Conversation(StatelessParser):
+    def parse(self, record: Payload) -> Iterator[Item]:
         if "session" in record:
             yield _about(record["session"])
         elif "totals" in record:
@@ -95,7 +91,7 @@ class _Conversation:
         ts = parse_time(record.get("created"))
         model = text_of(metadata, "model") or text_of(record, "model")
         identity = text_of(record, "id") or f"{record.get('created')} {encode(record.get('content'))}"
-        write = Writer("goose", self._session, identity, ts=ts, model=model)
+        write = self.writer(identity, ts=ts, model=model)
         blocks = list_of(record.get("content"))
         hidden = metadata.get("userVisible") is False
         texts: list[str] = []
@@ -134,7 +130,7 @@ class _Conversation:
         call = mapping_of(block, "toolCall")
         value = mapping_of(call, "value") or call
         call_id, tool = text_of(block, "id") or text_of(call, "id") or "", text_of(value, "name") or "unknown"
-        self._tools[call_id] = tool
+        self.tools[call_id] = tool
         arguments = value.get("arguments")
         error = text_of(call, "error")
         return write.call(part, tool, call_id, {"error": error} if error and arguments is None else arguments)
@@ -148,14 +144,14 @@ class _Conversation:
         exit_code = integer(mapping_of(value, "structuredContent").get("exit_code"))
         failed = result.get("status") == "error" or mapping_of(value).get("isError") is True or bool(exit_code)
         call_id = text_of(block, "id", "toolCallId") or ""
-        return write.result(part, self._tools.get(call_id), call_id, text, exit_code=exit_code, failed=failed)
+        return write.result(part, self.tools.get(call_id), call_id, text, exit_code=exit_code, failed=failed)
 
     def _totals(self, record: Payload) -> Iterator[Item]:
         """Goose keeps the tokens of a session, not those of its model calls: they count at its first turn."""
         totals, begun = mapping_of(record, "totals"), parse_time(record.get("begun"))
         if begun is None:
             return
-        write = Writer("goose", self._session, ts=begun, model=record.get("model"))
+        write = self.writer(ts=begun, model=record.get("model"))
         yield from write.usage(
             by_time=True,
             fresh=totals.get("accumulated_input_tokens"),

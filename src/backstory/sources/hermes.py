@@ -29,7 +29,7 @@ class Hermes(Source):
         return path.name == "state.db"
 
     def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
-        return StatelessParser(_Conversation(transcript.session).items)
+        return _Conversation(transcript)
 
     def sessions(self, path: Path) -> Iterator[Stored]:
         with open_database(path) as database:
@@ -68,12 +68,8 @@ class Hermes(Source):
         return ("hermes", "--resume", session)
 
 
-class _Conversation:
-    def __init__(self, session: str) -> None:
-        self._session = session
-        self._tools: dict[str, str] = {}
-
-    def items(self, record: Payload) -> Iterator[Item]:
+class _Conversation(StatelessParser):
+    def parse(self, record: Payload) -> Iterator[Item]:
         if "session" in record:
             about = record["session"]
             yield About(
@@ -89,7 +85,7 @@ class _Conversation:
 
     def _message(self, message: Payload, model: str | None) -> Iterator[Item]:
         ts = parse_time(message.get("timestamp"))
-        write = Writer("hermes", self._session, str(message["id"]), ts=ts, model=model)
+        write = self.writer(str(message["id"]), ts=ts, model=model)
         text = _text(message.get("content"))
         match message.get("role"):
             case "user":
@@ -115,7 +111,7 @@ class _Conversation:
         for number, call in enumerate(calls):
             function = mapping_of(call, "function")
             call_id, tool = text_of(call, "id", "call_id") or str(number), text_of(function, "name") or "unknown"
-            self._tools[call_id] = tool
+            self.tools[call_id] = tool
             arguments = function.get("arguments")
             given = decode_or_none(arguments) if isinstance(arguments, str) else arguments
             yield write.call(f"call {number}", tool, call_id, arguments if given is None else given)
@@ -129,14 +125,14 @@ class _Conversation:
         if "output" in answer and isinstance(answer["output"], str):
             text = "\n".join(filter(None, (answer["output"], error)))
         failed = bool(exit_code) or error is not None
-        tool = text_of(message, "tool_name") or self._tools.get(call_id)
+        tool = text_of(message, "tool_name") or self.tools.get(call_id)
         return write.result("result", tool, call_id, text, exit_code=exit_code, failed=failed)
 
     def _totals(self, totals: Payload, begun: int | None) -> Iterator[Item]:
         """Hermes keeps the tokens of a session, not those of its model calls: they count at its first turn."""
         if begun is None:
             return
-        write = Writer("hermes", self._session, ts=begun, model=text_of(totals, "model"))
+        write = self.writer(ts=begun, model=text_of(totals, "model"))
         yield from write.usage(
             by_time=True,
             fresh=totals.get("input_tokens"),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..model import EventType, parse_time
 from .base import About, Item, Lookup, Parser, Source, Stored, Transcript
@@ -12,8 +13,6 @@ from .database import columns, open_database
 from .decoding import decode, decode_or_none, encode, read_mapping
 from .fields import Payload, list_of, mapping_of, mappings_of, text_of
 from .parsing import StatelessParser, Writer
-
-_TABLES = ("conversations_v2", "conversations")
 
 
 class Kiro(Source):
@@ -26,7 +25,7 @@ class Kiro(Source):
         return Transcript(source=self.name, path=path, session=path.stem)
 
     def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
-        return StatelessParser(_Conversation(transcript.session).items)
+        return _Conversation(transcript)
 
     def records(self, path: Path) -> Iterator[Any]:
         about = read_mapping(path.with_suffix(".json"))
@@ -49,11 +48,7 @@ class Kiro(Source):
 
     def changes(self, path: Path, session: str, since: Stored | None) -> Iterator[Any]:
         with open_database(path) as database:
-            for table in _TABLES:
-                known = columns(database, table)
-                if not known:
-                    continue
-                identity = "conversation_id" if "conversation_id" in known else "key"
+            for table, identity, _ in _tables(database):
                 row = database.execute(f"SELECT key, value FROM {table} WHERE {identity} = ?", (session,)).fetchone()
                 if row is None:
                     continue
@@ -67,26 +62,35 @@ class Kiro(Source):
         return ("kiro-cli", "chat", "--resume")
 
 
+class _Table(NamedTuple):
+    """A table of conversations, and its columns for the id of one and the time of its latest change."""
+
+    name: str
+    identity: str
+    updated: str
+
+
+def _tables(database: sqlite3.Connection) -> Iterator[_Table]:
+    for name in ("conversations_v2", "conversations"):
+        if known := columns(database, name):
+            identity = "conversation_id" if "conversation_id" in known else "key"
+            yield _Table(name, identity, "updated_at" if "updated_at" in known else "0")
+
+
 def _sessions(path: Path) -> Iterator[Stored]:
     with open_database(path) as database:
-        for table in _TABLES:
-            known = columns(database, table)
-            if not known:
-                continue
-            identity = "conversation_id" if "conversation_id" in known else "key"
-            updated = "updated_at" if "updated_at" in known else "0"
+        for table, identity, updated in _tables(database):
             query = f"SELECT {identity} AS id, {updated} AS updated, length(value) AS bytes FROM {table}"
             for row in database.execute(query).fetchall():
                 yield Stored(session=str(row["id"]), updated=parse_time(row["updated"]) or 0, version=row["bytes"] or 0)
 
 
-class _Conversation:
-    def __init__(self, session: str) -> None:
-        self._session = session
-        self._tools: dict[str, str] = {}
+class _Conversation(StatelessParser):
+    def __init__(self, transcript: Transcript) -> None:
+        super().__init__(transcript)
         self._model: str | None = None
 
-    def items(self, record: Payload) -> Iterator[Item]:
+    def parse(self, record: Payload) -> Iterator[Item]:
         if "session" in record:
             session = record["session"]
             info = mapping_of(session, "session_state", "rts_model_state", "model_info")
@@ -94,7 +98,7 @@ class _Conversation:
             yield About(title=text_of(session, "title"), title_rank=2, cwd=text_of(session, "cwd"))
         elif "turn" in record:
             turn = record["turn"]
-            write = Writer("kiro", self._session, f"turn {record['index']}", model=self._model)
+            write = self.writer(f"turn {record['index']}", model=self._model)
             yield from write.usage(fresh=turn.get("input_token_count"), output=turn.get("output_token_count"))
         elif "exchange" in record:
             yield from self._exchange(record["exchange"], record["index"])
@@ -107,7 +111,7 @@ class _Conversation:
         data = mapping_of(line, "data")
         ts = parse_time(mapping_of(data, "meta").get("timestamp"))
         identity = text_of(data, "message_id") or str(index)
-        write = Writer("kiro", self._session, identity, ts=ts, model=self._model)
+        write = self.writer(identity, ts=ts, model=self._model)
         parts = mappings_of(data.get("content"))
         match line.get("kind"):
             case "Prompt":
@@ -135,7 +139,7 @@ class _Conversation:
                         yield write.thought(name, thought)
                 case "toolUse":
                     call_id, tool = text_of(data, "toolUseId") or "", text_of(data, "name") or "unknown"
-                    self._tools[call_id] = tool
+                    self.tools[call_id] = tool
                     write.model = text_of(data, "modelId") or write.model
                     yield write.call(name, tool, call_id, mapping_of(data).get("input"))
                 case "text" | "image":
@@ -148,14 +152,14 @@ class _Conversation:
         texts = [_result_text(mapping_of(entry)) for entry in list_of(data.get("content"))]
         text = "\n".join(texts)
         failed = str(data.get("status", "success")).lower() != "success"
-        return write.text_result(part, self._tools.get(call_id), call_id, text, failed=failed)
+        return write.text_result(part, self.tools.get(call_id), call_id, text, failed=failed)
 
     # The database
 
     def _exchange(self, exchange: Payload, index: int) -> Iterator[Item]:
         user, answer = mapping_of(exchange, "user"), mapping_of(exchange, "assistant")
         metadata = mapping_of(exchange, "request_metadata")
-        asked = Writer("kiro", self._session, f"{index} user", ts=parse_time(user.get("timestamp")))
+        asked = self.writer(f"{index} user", ts=parse_time(user.get("timestamp")))
         place = mapping_of(user, "env_context", "env_state")
         if cwd := text_of(place, "current_working_directory"):
             yield About(cwd=cwd)
@@ -167,12 +171,12 @@ class _Conversation:
         ts = parse_time(metadata.get("stream_end_timestamp_ms"))
         model = text_of(metadata, "model_id") or self._model
         kind, message = next(iter(answer.items()), ("", {}))
-        write = Writer("kiro", self._session, text_of(message, "message_id") or f"{index} answer", ts=ts, model=model)
+        write = self.writer(text_of(message, "message_id") or f"{index} answer", ts=ts, model=model)
         if text := text_of(message, "content"):
             yield write.answer("text", text, ends_turn=kind == "Response")
         for number, call in enumerate(mappings_of(mapping_of(message).get("tool_uses"))):
             call_id, tool = text_of(call, "id") or "", text_of(call, "name") or "unknown"
-            self._tools[call_id] = tool
+            self.tools[call_id] = tool
             yield write.call(f"call {number}", tool, call_id, call.get("args"))
 
 

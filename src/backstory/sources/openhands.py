@@ -25,7 +25,7 @@ class OpenHands(Source):
         return Transcript(source=self.name, path=path, session=path.name) if (path / "events").is_dir() else None
 
     def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
-        return StatelessParser(_Conversation(transcript.session).items)
+        return _Conversation(transcript)
 
     def records(self, path: Path) -> Iterator[Any]:
         yield {"state": read_mapping(path / "base_state.json")}
@@ -36,18 +36,18 @@ class OpenHands(Source):
         return ("openhands", "--resume", session)
 
 
-class _Conversation:
-    def __init__(self, session: str) -> None:
-        self._session = session
+class _Conversation(StatelessParser):
+    def __init__(self, transcript: Transcript) -> None:
+        super().__init__(transcript)
         self._model: str | None = None
         self._usage: dict[str, Payload] = {}
 
-    def items(self, record: Payload) -> Iterator[Item]:
+    def parse(self, record: Payload) -> Iterator[Item]:
         if "state" in record:
             yield self._begin(record["state"])
             return
         ts = parse_time(record.get("timestamp"))
-        write = Writer("openhands", self._session, text_of(record, "id") or encode(record), ts=ts, model=self._model)
+        write = self.writer(text_of(record, "id") or encode(record), ts=ts, model=self._model)
         yield from self._tokens(write, text_of(record, "llm_response_id"))
         match record.get("kind"):
             case "MessageEvent":
@@ -80,7 +80,7 @@ class _Conversation:
         call = self._usage.get(response or "")
         if call is None or response is None:
             return
-        counted = Writer("openhands", self._session, response, ts=write.ts, model=text_of(call, "model") or self._model)
+        counted = self.writer(response, ts=write.ts, model=text_of(call, "model") or self._model)
         read, written = integer(call.get("cache_read_tokens")) or 0, integer(call.get("cache_write_tokens")) or 0
         usage = counted.usage(
             fresh=(integer(call.get("prompt_tokens")) or 0) - read - written,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -179,17 +179,27 @@ def remember(table: dict[str, V], key: str, value: V, limit: int) -> None:
 
 
 class StatelessParser:
-    """A parser that keeps nothing between two reads: each begins anew, and its events replace earlier ones. It is made
-    of a function from a record to its items."""
+    """A parser that keeps nothing between two reads: each begins anew, and its events replace earlier ones. A subclass
+    has `parse`."""
 
-    def __init__(self, parse: Callable[[Any], Iterable[Item]]) -> None:
-        self.parse = parse
+    def __init__(self, transcript: Transcript) -> None:
+        self.source = transcript.source
+        self.session = transcript.session
+        self.tools: dict[str, str] = {}
+        """The names of the tools that were called so far, by call id."""
+
+    def parse(self, record: Any) -> Iterable[Item]:
+        raise NotImplementedError
 
     def finish(self) -> Iterable[Item]:
         return (TurnEnd(provisional=True),)
 
     def state(self) -> dict[str, Any]:
         return {}
+
+    def writer(self, *identity: str, **fields: Any) -> Writer:
+        """A writer for a record whose identity is one within its session."""
+        return Writer(self.source, self.session, *identity, **fields)
 
 
 class Writer:

@@ -11,7 +11,7 @@ from .base import About, Item, Lookup, Parser, Source, Stored, Transcript
 from .database import has_table, open_database
 from .decoding import decode_or_none
 from .fields import Payload, list_of, mapping_of, text_of
-from .parsing import StatelessParser, Writer
+from .parsing import StatelessParser
 
 # Field numbers of a task, of a message in it, and of the parts of a message.
 _DESCRIPTION, _MESSAGE = 2, 5
@@ -26,7 +26,7 @@ class Warp(Source):
         return path.name == "warp.sqlite"
 
     def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
-        return StatelessParser(_Conversation(transcript.session).items)
+        return _Conversation(transcript)
 
     def sessions(self, path: Path) -> Iterator[Stored]:
         with open_database(path) as database:
@@ -65,22 +65,19 @@ class Warp(Source):
                 yield {"message": None, "query": found}
 
 
-class _Conversation:
-    def __init__(self, session: str) -> None:
-        self._session = session
-
-    def items(self, record: Payload) -> Iterator[Item]:
+class _Conversation(StatelessParser):
+    def parse(self, record: Payload) -> Iterator[Item]:
         message, query = record["message"], record["query"]
         model, cwd = text_of(query, "model_id"), text_of(query, "working_directory")
         if cwd:
             yield About(cwd=cwd)
         if message is None:
             texts = [_typed(mapping_of(entry)) for entry in list_of(decode_or_none(text_of(query, "input")))]
-            write = Writer("warp", self._session, str(query["exchange_id"]), ts=parse_time(query.get("start_ts")))
+            write = self.writer(str(query["exchange_id"]), ts=parse_time(query.get("start_ts")))
             if text := "\n".join(filter(None, texts)):
                 yield write.prompt("prompt", text)
             return
-        write = Writer("warp", self._session, message["id"], ts=message["ts"], model=model, cwd=cwd)
+        write = self.writer(message["id"], ts=message["ts"], model=model, cwd=cwd)
         if message["user"]:
             yield write.prompt("prompt", message["user"])
         if message["agent"]:

@@ -11,7 +11,7 @@ from .base import About, Item, Lookup, Parser, Source, Stored, Transcript
 from .database import has_table, open_database
 from .decoding import decode_or_none, encode, read_or_none
 from .fields import Payload, list_of, local_path, mapping_of, mappings_of, text_of
-from .parsing import StatelessParser, Writer
+from .parsing import StatelessParser
 
 _KEYS = ("workbench.panel.aichat.view.aichat.chatdata", "aiChat.chatdata")
 
@@ -23,7 +23,7 @@ class Windsurf(Source):
         return path.name == "state.vscdb"
 
     def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
-        return StatelessParser(_items)
+        return _Chat(transcript)
 
     def sessions(self, path: Path) -> Iterator[Stored]:
         """The value has neither times nor counters: a digest of a chat shows that it changed."""
@@ -37,7 +37,7 @@ class Windsurf(Source):
             if identity == session:
                 yield {"tab": tab, "folder": folder}
                 for index, bubble in enumerate(list_of(tab.get("bubbles"))):
-                    yield {"bubble": mapping_of(bubble), "index": index, "session": session}
+                    yield {"bubble": mapping_of(bubble), "index": index}
 
 
 def _tabs(path: Path) -> Iterator[tuple[str, Payload]]:
@@ -55,15 +55,16 @@ def _tabs(path: Path) -> Iterator[tuple[str, Payload]]:
                 yield identity, tab
 
 
-def _items(record: Payload) -> Iterator[Item]:
-    if "tab" in record:
-        folder = record["folder"]
-        title = text_of(record["tab"], "chatTitle")
-        yield About(title=title, title_rank=2, cwd=local_path(folder) if folder else None)
-        return
-    bubble = record["bubble"]
-    identity = text_of(bubble, "id") or str(record["index"])
-    write = Writer("windsurf", record["session"], identity, ts=parse_time(bubble.get("timestamp")))
-    if text := text_of(bubble, "text", "rawText"):
-        is_user = bubble.get("type") in ("user", 1)
-        yield write.prompt("text", text) if is_user else write.answer("text", text, may_end_turn=True)
+class _Chat(StatelessParser):
+    def parse(self, record: Payload) -> Iterator[Item]:
+        if "tab" in record:
+            folder = record["folder"]
+            title = text_of(record["tab"], "chatTitle")
+            yield About(title=title, title_rank=2, cwd=local_path(folder) if folder else None)
+            return
+        bubble = record["bubble"]
+        identity = text_of(bubble, "id") or str(record["index"])
+        write = self.writer(identity, ts=parse_time(bubble.get("timestamp")))
+        if text := text_of(bubble, "text", "rawText"):
+            is_user = bubble.get("type") in ("user", 1)
+            yield write.prompt("text", text) if is_user else write.answer("text", text, may_end_turn=True)

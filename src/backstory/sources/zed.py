@@ -22,7 +22,7 @@ class Zed(Source):
         return path.name == "threads.db"
 
     def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
-        return StatelessParser(_Thread(transcript.session).items)
+        return _Thread(transcript)
 
     def sessions(self, path: Path) -> Iterator[Stored]:
         with open_database(path) as database:
@@ -54,14 +54,14 @@ class Zed(Source):
         yield {"tokens": mapping_of(thread, "cumulative_token_usage")}
 
 
-class _Thread:
-    def __init__(self, session: str) -> None:
-        self._session = session
+class _Thread(StatelessParser):
+    def __init__(self, transcript: Transcript) -> None:
+        super().__init__(transcript)
         self._blocks = Blocks()
         self._model: str | None = None
         self._begun: int | None = None
 
-    def items(self, record: Payload) -> Iterator[Item]:
+    def parse(self, record: Payload) -> Iterator[Item]:
         if "thread" in record:
             thread = record["thread"]
             self._model = text_of(record["model"], "model")
@@ -71,7 +71,7 @@ class _Thread:
         elif "tokens" in record:
             tokens = record["tokens"]
             # Of the thread, not of a model call: they count at its first turn.
-            yield from Writer("zed", self._session, ts=self._begun, model=self._model).usage(
+            yield from self.writer(ts=self._begun, model=self._model).usage(
                 by_time=True,
                 fresh=tokens.get("input_tokens"),
                 output=tokens.get("output_tokens"),
@@ -83,7 +83,7 @@ class _Thread:
 
     def _message(self, message: Any, index: int) -> Iterator[Item]:
         """Newer threads name a message by its kind, older ones by a role. None has a time."""
-        write = Writer("zed", self._session, str(index), ts=None if index else self._begun, model=self._model)
+        write = self.writer(str(index), ts=None if index else self._begun, model=self._model)
         if isinstance(message, str):  # "Resume": a request to go on
             return
         if "role" in message:

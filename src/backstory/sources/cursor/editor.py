@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from ...model import parse_time
-from ..base import About, Item, Stored
+from ..base import About, Item, Stored, Transcript
 from ..content import command_exit_code
 from ..database import has_table, open_database
 from ..decoding import decode_or_none, encode
 from ..fields import Payload, integer, mapping_of, mappings_of, text_of
-from ..parsing import Writer
+from ..parsing import StatelessParser, Writer
 
 _USER = 1
 _OVER = {"completed", "error", "cancelled", "rejected"}
@@ -71,13 +71,14 @@ def _value(database: sqlite3.Connection, key: str) -> Any:
     return decode_or_none(row["value"]) if row else None
 
 
-class Bubbles:
+class Bubbles(StatelessParser):
     """Turns bubbles into items."""
 
-    def __init__(self) -> None:
+    def __init__(self, transcript: Transcript) -> None:
+        super().__init__(transcript)
         self._begun: int | None = None
 
-    def items(self, record: Payload) -> Iterator[Item]:
+    def parse(self, record: Payload) -> Iterator[Item]:
         if "bubble" not in record:
             yield from self._about(record["composer"])
             return
