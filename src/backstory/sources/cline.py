@@ -232,7 +232,7 @@ def _joined(content: Any) -> Any:
 
 
 def _calls_in_text(write: Writer, answer: Any) -> Iterator[Item]:
-    """An answer whose text holds thoughts and a call of a tool, as models write it that have no better way."""
+    """The items of an answer whose text holds thoughts and a tool call, from models without native tool calls."""
     for number, thought in enumerate(_TEXT_THOUGHT.finditer(answer.text)):
         yield write.thought(f"thought {number}", thought[1])
     answer.text = _TEXT_THOUGHT.sub("", answer.text).strip()

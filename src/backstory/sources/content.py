@@ -17,7 +17,7 @@ _NEAR_END = 400
 
 
 def raw_text(value: Any) -> str:
-    """JSON as it stood in the transcript, for what has no better reading."""
+    """A value as JSON text, for records that have no better text."""
     return json.dumps(value, ensure_ascii=False)
 
 

@@ -27,7 +27,7 @@ decode_fast = _decoder.decode
 
 
 def _number(text: str) -> float | None:
-    """A number as near as it can be kept; a value that no number can hold (and NaN, which is none) is nothing."""
+    """The nearest float; None for NaN and for a number beyond the range of floats."""
     number = float(text)
     return number if math.isfinite(number) else None
 
@@ -41,7 +41,7 @@ _lenient = json.JSONDecoder(
 
 
 def decode(data: bytes | str) -> Any:
-    """One JSON value. Raises ValueError when it is none."""
+    """One JSON value. Raises ValueError for anything else."""
     try:
         return decode_fast(data)
     except UNDECODABLE:
@@ -78,7 +78,7 @@ def decode_or_none(data: bytes | str | None) -> Any:
 
 
 def encode(value: Any) -> str:
-    """A value as JSON, for a text."""
+    """A value as JSON text, without spaces."""
     return msgspec.json.encode(value).decode()
 
 

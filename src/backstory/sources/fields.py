@@ -39,7 +39,7 @@ def mappings_of(value: Any) -> list[Payload]:
 
 
 def integer(value: Any) -> int | None:
-    """A whole number of a size that is one and not garbage."""
+    """The value if it is an integer below 2**53, which is what JSON can carry exactly; else None."""
     return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 53 else None
 
 

@@ -36,7 +36,7 @@ class Goose(Source):
         return _sessions(path) if path.suffix == ".db" else None
 
     def changes(self, path: Path, session: str, since: Stored | None) -> Iterator[Any]:
-        """Messages are only added; those that were are read from the prompt of their turn on."""
+        """Messages are only added. New ones are read from the prompt of their turn on."""
         with open_database(path) as database:
             about = row_of(database, "sessions", session, _SESSION_FIELDS)
             model = text_of(decode_or_none(about.get("model_config_json")), "model_name")

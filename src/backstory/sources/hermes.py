@@ -51,7 +51,7 @@ class Hermes(Source):
                 )
 
     def changes(self, path: Path, session: str, since: Stored | None) -> Iterator[Any]:
-        """Messages are only added; those that were are read from the prompt of their turn on."""
+        """Messages are only added. New ones are read from the prompt of their turn on."""
         with open_database(path) as database:
             about = row_of(database, "sessions", session, _SESSION_FIELDS)
             yield {"session": about}

@@ -25,7 +25,7 @@ class OpenClaw(Pi):
         return _sessions(path) if path.suffix == ".sqlite" else None
 
     def changes(self, path: Path, session: str, since: Stored | None) -> Iterator[Any]:
-        """Entries are only added; those that were are read from the prompt of their turn on. Some are compressed."""
+        """Entries are only added. New ones are read from the prompt of their turn on. Some are compressed."""
         start = -1
         with open_database(path) as database:
             if since is not None:

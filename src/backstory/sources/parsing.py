@@ -171,7 +171,7 @@ class RecordParser(Generic[M]):
 
 
 def remember(table: dict[str, V], key: str, value: V, limit: int) -> None:
-    """Put it in as the newest entry; the oldest one goes when there are too many."""
+    """Add an entry as the newest one; the oldest one is dropped beyond the limit."""
     table.pop(key, None)
     table[key] = value
     if len(table) > limit:
@@ -198,7 +198,7 @@ class StatelessParser:
         return {}
 
     def writer(self, *identity: str, **fields: Any) -> Writer:
-        """A writer for a record whose identity is one within its session."""
+        """A writer for a record that is identified within its session."""
         return Writer(self.source, self.session, *identity, **fields)
 
 

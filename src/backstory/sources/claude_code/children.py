@@ -101,7 +101,7 @@ _ASSIGNMENTS = ("[SUGGESTION MODE:", "Your task is to create a detailed summary"
 class HelperParser:
     """Parser of runs that Claude Code starts for itself: to compact (`acompact`), to guess the next prompt.
 
-    They are no sessions anybody had. A compaction's result stands in the session it summarises; a guess was never said.
+    They are not sessions of a user. A compaction's result stands in the session it summarises, a guess nowhere.
     Only their tokens count, for their session.
     """
 

@@ -133,7 +133,7 @@ class PromptQueue(Struct):
             self.waiting = []
 
     def claim(self, text: str) -> bool:
-        """A record carries this prompt: whether it came out of the queue, which forgets it."""
+        """Take the prompt of a record out of the queue; False if it was not in there."""
         text = text.strip()
         if self.submitted == text:
             self.submitted = None
@@ -160,7 +160,7 @@ class PromptQueue(Struct):
         return True
 
     def repeat(self, text: str) -> bool:
-        """A user record repeats a prompt that went through the queue, for the transcript alone: whether it is new."""
+        """True if the prompt of a user record is new; False if it repeats one that went through the queue."""
         if _cross_off(self.attached, text) or _mark(text) in self.yielded:
             return False
         self.claim(text)

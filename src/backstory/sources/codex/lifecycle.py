@@ -131,7 +131,7 @@ def turn_aborted(session: Session, payload: Payload) -> list[Item]:
 
 
 def rolled_back(session: Session, payload: Payload) -> list[Item]:
-    """The user took turns back. They were said all the same, and stay."""
+    """The user took turns back. They stay in the archive."""
     return [session.event(EventType.RUNTIME, f"Rolled back turns: {payload.get('num_turns')}")]
 
 

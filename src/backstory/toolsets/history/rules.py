@@ -257,7 +257,7 @@ def _shape(kind: type[T], call: Call, rules: Mapping[str, str]) -> T:
 
 
 def _is_json(value: object) -> bool:
-    """Arguments of a client always are; a program may pass half a surrogate pair, or worse."""
+    """True if a value can be written as JSON. A program may pass lone surrogates, or objects of other types."""
     try:
         msgspec.json.encode(value)
     except (TypeError, ValueError, RecursionError):
@@ -266,7 +266,7 @@ def _is_json(value: object) -> bool:
 
 
 def _given(value: Any) -> Any:
-    """Arguments beyond the contract: null says nothing, like leaving it out."""
+    """The value of an argument beyond the contract; None if it was left out."""
     return None if value is UNSET else value
 
 
@@ -344,7 +344,7 @@ def _cursor(text: str, identity: tuple[object, ...]) -> Position:
 
 
 def _around(given: Open, ref: Ref) -> Ref:
-    """A turn or event of the session, or an event of the turn; whether it is in there, the archive has to say."""
+    """A turn or event of the session, or an event of the turn, by its type. The archive checks that it is in there."""
     around = _ref(_given(given.around), "around")
     inside = {SessionRef: (TurnRef, EventRef), TurnRef: (EventRef,), EventRef: ()}[type(ref)]
     if not isinstance(around, inside):

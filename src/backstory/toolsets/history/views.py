@@ -49,7 +49,7 @@ Heads = Mapping[bytes, Excerpt]
 """The beginnings of events' texts, by uid."""
 
 UNTITLED = "Untitled session"
-# Nobody nests arguments this deep, and not every reader of JSON could follow.
+# Some readers of JSON refuse deeper nesting.
 _MAX_DEPTH = 64
 
 
@@ -270,7 +270,7 @@ class Views:
         return None if text is None else self._name(text)
 
     def _lines(self, texts: Sequence[str | None]) -> list[str | None]:
-        """Each on one line, or nothing."""
+        """The texts after egress, each on one line; None for an empty one."""
         return [line.text or None for line in heads([(text or "", False) for text in texts], self._egress)]
 
 

@@ -76,7 +76,7 @@ class LocalSpans:
                     self._writer, self._written = self.writer(), file
                 self._writer.put(spans, origins)
             except sqlite3.DatabaseError as error:
-                raise self._trouble(error, "written") from None
+                raise self._as_archive_error(error, "written") from None
 
     def writer(self) -> LocalSpanWriter:
         """A connection for one thread at a time to write with."""
@@ -184,7 +184,7 @@ class LocalSpans:
         try:
             yield self._db
         except sqlite3.DatabaseError as error:
-            raise self._trouble(error, "read") from None
+            raise self._as_archive_error(error, "read") from None
 
     @property
     def _db(self) -> sqlite3.Connection:
@@ -199,7 +199,7 @@ class LocalSpans:
                 file = self._prepared = _file(self._path) or (0, 0)
         return file
 
-    def _trouble(self, error: sqlite3.DatabaseError, done: str) -> ArchiveError:
+    def _as_archive_error(self, error: sqlite3.DatabaseError, done: str) -> ArchiveError:
         if is_damage(error):
             self._prepared = None
             return ArchiveError(DAMAGED_TRACES.format(self._path, error))

@@ -120,7 +120,7 @@ class TraceFeed:
         self._name = projection
         self._projection: Projection | None = None
         self._writer: LocalTurnWriter | None = None
-        self._complaint = ""
+        self._logged = ""
         # After a power cut the record may have lost changes that were projected already.
         self._projected = min(spans.projected, newest_change(record))
 
@@ -139,7 +139,7 @@ class TraceFeed:
                 self._projection = self._open(self._name)
             self._projected = self._projection.follow(newest, time.monotonic() + seconds)
         except (ArchiveError, sqlite3.DatabaseError) as error:
-            self._complain(error)
+            self._log_once(error)
             self.close()
             self._projected = min(self._spans.projected, newest)
 
@@ -148,7 +148,7 @@ class TraceFeed:
         try:
             self._spans.forget(session, key, remember=remember)
         except (ArchiveError, sqlite3.DatabaseError) as error:
-            self._complain(error)
+            self._log_once(error)
             return False
         return True
 
@@ -169,10 +169,10 @@ class TraceFeed:
         make: MakeProjection = resolve_name(name)
         return make(outlines, self._writer)
 
-    def _complain(self, error: Exception) -> None:
-        if str(error) != self._complaint:
+    def _log_once(self, error: Exception) -> None:
+        if str(error) != self._logged:
             _log.warning("traces are not up to date: %s", error)
-        self._complaint = str(error)
+        self._logged = str(error)
 
 
 def forget_session(spans: LocalSpanWriter, session: int, key: str, *, remember: bool) -> None:
