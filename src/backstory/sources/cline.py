@@ -82,7 +82,7 @@ class RooCode(Source):
 
 
 def _session_records(folder: Path) -> Iterator[Payload]:
-    about = read_mapping(folder / f"{folder.name}.json")
+    about = mapping_of(read_or_none(folder / f"{folder.name}.json"))
     yield {"session": about}
     document = mapping_of(read_document(folder / f"{folder.name}.messages.json"))
     for message in list_of(document.get("messages")):

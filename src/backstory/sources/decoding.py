@@ -19,6 +19,7 @@ from .fields import Payload, mapping_of
 UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 MAX_DOCUMENT_BYTES = 256 << 20
 """A document is held in memory, several times over while it is decoded."""
+MAX_SIDECAR_BYTES = 8 << 20
 _HEAD_BYTES = 65_536
 _MAX_FIRST_LINE = 64 << 20
 
@@ -82,24 +83,25 @@ def encode(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def read_document(path: Path) -> Any:
-    """The JSON document in a file. Raises OSError, and ValueError for anything else."""
-    if path.stat().st_size > MAX_DOCUMENT_BYTES:
-        raise ValueError(f"{path.name} has more than {MAX_DOCUMENT_BYTES >> 20} MiB")
+def read_document(path: Path, limit: int = MAX_DOCUMENT_BYTES) -> Any:
+    """The JSON document in a file of at most `limit` bytes. Raises OSError, and ValueError for anything else."""
+    if path.stat().st_size > limit:
+        raise ValueError(f"{path.name} has more than {limit >> 20} MiB")
     return decode(path.read_bytes())
 
 
-def read_or_none(path: Path) -> Any:
+def read_or_none(path: Path, limit: int = MAX_DOCUMENT_BYTES) -> Any:
     """The JSON document in a file, or None for anything else."""
     try:
-        return read_document(path)
+        return read_document(path, limit)
     except (OSError, ValueError):
         return None
 
 
 def read_mapping(path: Path) -> Payload:
-    """The JSON object in a file; an empty one if the file is missing, torn or holds something else."""
-    return mapping_of(read_or_none(path))
+    """The JSON object in a small file beside a transcript; an empty one if the file is missing, torn, large or holds
+    something else."""
+    return mapping_of(read_or_none(path, MAX_SIDECAR_BYTES))
 
 
 def head_records(path: Path, head: bytes) -> Iterator[Payload]:

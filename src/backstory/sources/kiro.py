@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from ..model import EventType, parse_time
 from .base import About, Item, Lookup, Parser, Source, Stored, Transcript
 from .database import columns, open_database
-from .decoding import decode, decode_or_none, encode, read_mapping
+from .decoding import decode, decode_or_none, encode, read_or_none
 from .fields import Payload, list_of, mapping_of, mappings_of, text_of
 from .parsing import StatelessParser, Writer
 
@@ -28,7 +28,7 @@ class Kiro(Source):
         return _Conversation(transcript)
 
     def records(self, path: Path) -> Iterator[Any]:
-        about = read_mapping(path.with_suffix(".json"))
+        about = mapping_of(read_or_none(path.with_suffix(".json")))
         yield {"session": about}
         turns = list_of(mapping_of(about, "session_state", "conversation_metadata").get("user_turn_metadatas"))
         *lines, torn = path.read_bytes().split(b"\n")

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..model import EventType, parse_time
 from .base import About, Item, Lookup, Parser, Source, Transcript
-from .decoding import decode_or_none, encode, read_document, read_mapping
+from .decoding import decode_or_none, encode, read_document, read_or_none
 from .fields import Payload, integer, mapping_of, mappings_of, text_of
 from .parsing import StatelessParser, Writer
 
@@ -28,7 +28,7 @@ class OpenHands(Source):
         return _Conversation(transcript)
 
     def records(self, path: Path) -> Iterator[Any]:
-        yield {"state": read_mapping(path / "base_state.json")}
+        yield {"state": mapping_of(read_or_none(path / "base_state.json"))}
         for event in sorted((path / "events").glob("event-*.json")):
             yield read_document(event)
 
