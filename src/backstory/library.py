@@ -20,8 +20,8 @@ from .toolsets.base import Reply, Tool, Toolset
 
 if TYPE_CHECKING:
     from .toolsets.capsules.service import Capsules
-    from .toolsets.history.open_types import CapsuleLink, ReadEvent
     from .toolsets.history.service import History
+    from .toolsets.history.types import CapsuleLink, ReadEvent
 
 __all__ = ["TOOLSETS", "Library", "Location"]
 
@@ -99,7 +99,7 @@ class Library(Keeper):
     def _capsules_of(self, key: str) -> list[CapsuleLink]:
         """The capsules of a session, which they name by its id, its key or the agent's own id."""
         from .model import session_id
-        from .toolsets.history.open_types import CapsuleLink
+        from .toolsets.history.types import CapsuleLink
 
         if not (self.home / "capsules.db").exists():
             return []

@@ -11,7 +11,7 @@ from ...toolcalls import main_argument
 
 if TYPE_CHECKING:
     from ...library import Library
-    from ...toolsets.history.open_types import ReadEvent
+    from ...toolsets.history.types import ReadEvent
 
 _SPOKEN = (EventType.USER_INPUT, EventType.ASSISTANT_RESPONSE, EventType.TOOL_CALL)
 _HEADINGS = {EventType.USER_INPUT: "You", EventType.ASSISTANT_RESPONSE: "Agent", EventType.REASONING: "Reasoning"}

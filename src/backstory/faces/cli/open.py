@@ -34,7 +34,7 @@ from .words import duration, home_path, plural
 
 if TYPE_CHECKING:
     from ...library import Library
-    from ...toolsets.history.open_types import ReadEvent
+    from ...toolsets.history.types import ReadEvent
 
 _LISTED = 6
 # Lines of each kind of text that are shown without --full.

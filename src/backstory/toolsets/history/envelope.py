@@ -14,8 +14,7 @@ from ...archive.base import DeadlineExceeded
 from ...archive.errors import explain
 from ...egress import Mode, count_redacted, egress
 from ..base import Arguments, Redacted, Reply, excerpt, received_at
-from .open_types import CallContent, EventView
-from .types import Envelope, ErrorBody, ErrorCode, ErrorEnvelope, Performance
+from .types import CallContent, Envelope, ErrorBody, ErrorCode, ErrorEnvelope, EventView, Performance
 
 _log = logging.getLogger(__name__)
 _MAX_REASON_BYTES = 1024

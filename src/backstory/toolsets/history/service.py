@@ -21,7 +21,10 @@ from ...model import EVENT_TYPES, EventRef, EventType, Ref, SessionRef, TurnRef,
 from ..base import Arguments, Reply
 from .cursor import make_cursor
 from .envelope import Call, Refusal, handle
-from .open_types import (
+from .rules import OpenQuestion, read_list, read_open, read_search
+from .search_types import ExplainedData, ListingData, SearchData
+from .snippet import HEAD_CHARS
+from .types import (
     CapsuleLink,
     EventRefs,
     EventView,
@@ -33,9 +36,6 @@ from .open_types import (
     TurnRefs,
     TurnView,
 )
-from .rules import OpenQuestion, read_list, read_open, read_search
-from .snippet import HEAD_CHARS
-from .types import ExplainedData, ListingData, SearchData
 from .views import Views
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ...archive.query import Query, tokens
 from ...egress import reaches_on
-from .types import Excerpt
+from .search_types import Excerpt
 
 EgressAll = Callable[[Sequence[str]], list[str]]
 """Makes texts fit to be shown."""

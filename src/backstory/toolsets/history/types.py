@@ -1,4 +1,6 @@
-"""The shapes of the contract: its requests, its envelopes, and the answers of search_sessions and list_sessions.
+"""The shapes of the contract: its requests, its envelopes, and the answers of open.
+
+The published schema names the views of `open` with this module: they stay here.
 
 The schema has the limits of a request, `rules` checks them, in the contract's order. Arguments beyond the contract are
 echoed only if they were given.
@@ -10,7 +12,6 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from ...archive.base import Mode
 from ...model import SEARCHABLE_TYPES, EventType
 
 R = TypeVar("R")
@@ -120,100 +121,43 @@ class ErrorEnvelope(Struct, frozen=True):
 
 # What answers have thousands of is none of the garbage collector's business (`gc=False`): it holds no cycles.
 
-# search_sessions.
+# open.
 
 
-class HitEvent(Struct, frozen=True):
-    id: str
-    type: EventType
-    timestamp: str
-    ordinal: int
-    terminal: bool
+class Quote(Struct, frozen=True, gc=False):
+    """The beginning of an event's text."""
 
-
-class HitTurn(Struct, frozen=True):
-    id: str
-    ordinal: int
-    completed: bool
-    event_count: int
-
-
-class HitSession(Struct, frozen=True):
-    id: str
-    title: str
-    source: str
-    started_at: str
-    updated_at: str
-    completed: bool
-
-
-class Excerpt(Struct, frozen=True, gc=False):
+    event_id: str
     text: str
     truncated: bool
 
 
-class HitIds(Struct, frozen=True):
-    event_id: str
-    turn_id: str
-    session_id: str
+class Page(Struct, frozen=True):
+    """The part of the turns or events that is listed, if a part was requested."""
+
+    count: int
+    total: int
+    next_cursor: str | None
 
 
-class SearchHit(Struct, frozen=True):
-    rank: int
-    score: float
-    id: str
-    event: HitEvent
-    turn: HitTurn
-    session: HitSession
-    snippet: Excerpt
-    open: HitIds
-
-
-class WordExplained(Struct, frozen=True):
-    """A word of the query: the events that have it, and the similar words that were taken where none has."""
-
-    word: str
-    events: int
-    read_as: tuple[str, ...]
-
-
-class HitExplained(Struct, frozen=True, kw_only=True):
-    """The words that a hit matches, by field, and the parts of its score: the sum of event, session, turn and title,
-    times the factors. The response divides it by the highest score that the query can reach."""
+class CapsuleLink(Struct, frozen=True, omit_defaults=True):
+    """A handoff note that was distilled from the session; `moss.fetch` takes the id."""
 
     id: str
-    matched: dict[str, list[str]]
-    event: float
-    session: float
-    turn: float
-    title: float
-    factor: float
-    """For the project and time that the query names, the caller's project, and recent work."""
-    repeated: float
-    """Below 1 for a further hit of the same session."""
+    workspace: str
+    name: str | None = None
+    title: str | None = None
 
 
-class Explanation(Struct, frozen=True):
-    searched_events: int
-    words: list[WordExplained]
-    hits: list[HitExplained]
+class Links(Struct, frozen=True, omit_defaults=True):
+    """Sessions that started this one, or that it started (subagents), and capsules that came out of it."""
+
+    parent_session_id: str | None = None
+    child_session_ids: list[str] = []
+    capsules: list[CapsuleLink] = []
 
 
-class SearchData(Struct, frozen=True):
-    result_count: int
-    limit: int
-    truncated: bool
-    results: list[SearchHit]
-
-
-class ExplainedData(SearchData, frozen=True):
-    explanation: Explanation
-
-
-# list_sessions.
-
-
-class ListedSession(Struct, frozen=True):
+class SessionHead(Struct, frozen=True):
     id: str
     title: str
     source: str
@@ -222,25 +166,162 @@ class ListedSession(Struct, frozen=True):
     completed: bool
     turn_count: int
     event_count: int
-    mode: Mode
-    session_slug: str | None
-    session_summary: str | None
 
 
-class SessionId(Struct, frozen=True):
-    session_id: str
-
-
-class Listing(Struct, frozen=True):
-    rank: int
+class SessionName(Struct, frozen=True):
     id: str
-    session: ListedSession
-    open: SessionId
+    title: str
+    source: str
 
 
-class ListingData(Struct, frozen=True):
-    result_count: int
-    limit: int
+class SessionRefs(Struct, frozen=True):
+    previous_session_id: str | None
+    next_session_id: str | None
+
+
+class TurnIds(Struct, frozen=True, gc=False):
+    turn_id: str
+    terminal_event_id: str | None
+
+
+class TurnLine(Struct, frozen=True, gc=False):
+    """A turn in the list of its session."""
+
+    id: str
+    ordinal: int
+    completed: bool
+    terminal_event_id: str | None
+    event_count: int
+    started_at: str
+    updated_at: str
+    user_input: Quote | None
+    final_response: Quote | None
+    tools_called: list[str]
+    event_types: list[EventType]
+    open: TurnIds
+
+
+class SessionView(Struct, frozen=True, tag_field="kind", tag="session"):
+    session: SessionHead
+    turns: list[TurnLine]
+    traversal: SessionRefs
+    links: Links | UnsetType = UNSET
+    page: Page | UnsetType = UNSET
+
+
+class TurnHead(Struct, frozen=True):
+    id: str
+    session_id: str
+    ordinal: int
+    completed: bool
+    terminal_event_id: str | None
+    event_count: int
+    started_at: str
+    updated_at: str
+
+
+class TurnSummary(Struct, frozen=True):
+    user_input: Quote | None
+    final_response: Quote | None
+    tools_called: list[str]
+    event_types: list[EventType]
+
+
+class EventLine(Struct, frozen=True, gc=False):
+    """An event in the list of its turn."""
+
+    id: str
+    ordinal: int
+    type: EventType
+    timestamp: str
+    terminal: bool
+    tool_name: str | None
+    model: str | None
+    summary: str
     truncated: bool
-    sessions: list[Listing]
-    next_cursor: str | None
+
+
+class TurnRefs(Struct, frozen=True):
+    session_id: str
+    previous_turn_id: str | None
+    next_turn_id: str | None
+    first_event_id: str | None
+    last_event_id: str | None
+
+
+class TurnView(Struct, frozen=True, tag_field="kind", tag="turn"):
+    turn: TurnHead
+    session: SessionName
+    summary: TurnSummary
+    events: list[EventLine]
+    traversal: TurnRefs
+    page: Page | UnsetType = UNSET
+
+
+class EventHeader(Struct, frozen=True):
+    id: str
+    session_id: str
+    turn_id: str
+    ordinal: int
+    type: EventType
+    timestamp: str
+    terminal: bool
+    model: str | None
+    originating_model: str | None
+    tool_name: str | None
+
+
+class TextContent(Struct, frozen=True, tag_field="format", tag="text"):
+    text: str
+    truncated: bool = False
+
+
+class CallContent(Struct, frozen=True, tag_field="format", tag="tool_call"):
+    tool_name: str | None
+    arguments: Any
+    text: str
+    truncated: bool = False
+
+
+class ResponseContent(Struct, frozen=True, tag_field="format", tag="tool_response"):
+    tool_name: str | None
+    exit_code: int | None
+    text: str
+    truncated: bool = False
+    failed: bool | UnsetType = UNSET
+    """The agent recorded an error; unset if it recorded neither."""
+
+
+class ReadEvent(Struct, frozen=True):
+    """An event with its whole content, for pages and exports; not part of any tool's answer."""
+
+    event: EventHeader
+    content: TextContent | CallContent | ResponseContent
+    call_id: str | None
+    """The same for a tool call and its response."""
+
+
+class TurnName(Struct, frozen=True):
+    id: str
+    ordinal: int
+    completed: bool
+
+
+class EventRefs(Struct, frozen=True):
+    session_id: str
+    turn_id: str
+    previous_event_id: str | None
+    next_event_id: str | None
+    previous_turn_id: str | None
+    next_turn_id: str | None
+
+
+class EventView(Struct, frozen=True, tag_field="kind", tag="event"):
+    event: EventHeader
+    content: TextContent | CallContent | ResponseContent
+    session: SessionName
+    turn: TurnName
+    traversal: EventRefs
+    events: list[EventLine] | UnsetType = UNSET
+    """The events before and after it in its turn, and itself, when asked for."""
+    links: Links | UnsetType = UNSET

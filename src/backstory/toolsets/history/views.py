@@ -13,7 +13,22 @@ from ...archive.query import Query
 from ...egress import Mode, egress
 from ...model import EventType, event_id, rfc3339, session_id, turn_id
 from ...toolcalls import render_call, without_preamble
-from .open_types import (
+from .search_types import (
+    Excerpt,
+    Explanation,
+    HitEvent,
+    HitExplained,
+    HitIds,
+    HitSession,
+    HitTurn,
+    ListedSession,
+    Listing,
+    SearchHit,
+    SessionId,
+    WordExplained,
+)
+from .snippet import heads, snippets
+from .types import (
     CallContent,
     CapsuleLink,
     EventHeader,
@@ -28,21 +43,6 @@ from .open_types import (
     TurnLine,
     TurnName,
     TurnSummary,
-)
-from .snippet import heads, snippets
-from .types import (
-    Excerpt,
-    Explanation,
-    HitEvent,
-    HitExplained,
-    HitIds,
-    HitSession,
-    HitTurn,
-    ListedSession,
-    Listing,
-    SearchHit,
-    SessionId,
-    WordExplained,
 )
 
 Heads = Mapping[bytes, Excerpt]
