@@ -33,8 +33,18 @@ def mapping_of(payload: Any, *path: str) -> Payload:
     return payload if isinstance(payload, dict) else {}
 
 
+def list_of(value: Any) -> list[Any]:
+    """The value if it is a list, else an empty one."""
+    return value if isinstance(value, list) else []
+
+
+def mappings_of(value: Any) -> list[Payload]:
+    """The mappings in a list. Another entry becomes an empty mapping, so that the others keep their positions."""
+    return [mapping_of(entry) for entry in list_of(value)]
+
+
 def integer(value: Any) -> int | None:
-    """A whole number of a size that is one and not garbage."""
+    """The value if it is an integer below 2**53, which is what JSON can carry exactly; else None."""
     return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 53 else None
 
 
