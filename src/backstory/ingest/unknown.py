@@ -113,7 +113,8 @@ def parts_of(record: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     for name in _PARTS:
         part = record.get(name)
         if type(part) is dict:
-            yield f"{kind}.{name}:{_kind_of(part)}", part
+            inner = _kind_of(part)
+            yield f"{kind}.{name}:{inner}" if inner else f"{kind}.{name}", part
 
 
 def _kind_of(record: dict[str, Any]) -> str:
