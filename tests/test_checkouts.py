@@ -9,7 +9,8 @@ import pytest
 
 from backstory.checkouts import Checkouts, checkout_of
 
-REMOTE = "https://example.com/acme/shop.git"
+REMOTE = "https://ada:secret@example.com/acme/shop.git"
+ADDRESS = "example.com/acme/shop"
 
 
 def git(folder: Path, *arguments: str) -> None:
@@ -33,7 +34,7 @@ class TestCheckoutOf:
         found = checkout_of(repository / "src")
 
         assert found is not None
-        assert (found.root, found.remote, found.branch) == (repository, REMOTE, "main")
+        assert (found.root, found.remote, found.branch) == (repository, ADDRESS, "main")
 
     def test_a_worktree(self, repository: Path, tmp_path: Path) -> None:
         """It has the remote of its repository and a branch of its own."""
@@ -42,7 +43,7 @@ class TestCheckoutOf:
         found = checkout_of(tmp_path / "fix")
 
         assert found is not None
-        assert (found.remote, found.branch, found.common) == (REMOTE, "fix", repository / ".git")
+        assert (found.remote, found.branch, found.common) == (ADDRESS, "fix", repository / ".git")
 
     @pytest.mark.parametrize("content", [None, "gitdir: /nowhere", "\x00"])
     def test_no_repository(self, tmp_path: Path, content: str | None) -> None:

@@ -13,6 +13,8 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
+from .sources.fields import remote_address
+
 _ORIGIN = re.compile(r'\[remote "origin"\][^\[]*?^\s*url\s*=\s*(\S+)', re.MULTILINE)
 _MOST_NEIGHBOURS = 500
 
@@ -20,6 +22,7 @@ _MOST_NEIGHBOURS = 500
 class Checkout(NamedTuple):
     root: Path
     remote: str | None
+    """The address without user and password."""
     branch: str | None
     common: Path
     """The folder of the repository that all of its worktrees share."""
@@ -41,7 +44,12 @@ def checkout_of(folder: Path) -> Checkout | None:
     except (OSError, ValueError):
         return None
     branch = head.removeprefix("ref: refs/heads/") if head.startswith("ref: ") else None
-    return Checkout(root, origin[1] if origin else None, branch, common)
+    return Checkout(root, _address(origin[1]) if origin else None, branch, common)
+
+
+def _address(url: str) -> str | None:
+    """The address of a remote without user and password; of a remote that is a folder, its path."""
+    return remote_address(url) or (url if "://" not in url and "@" not in url else None)
 
 
 class Checkouts:

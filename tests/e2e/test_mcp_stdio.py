@@ -209,16 +209,6 @@ class TestBackground:
         assert answer["data"]["results"] == []
         assert answer["warnings"]
 
-    def test_the_first_answer_has_the_latest_session(self, home: Path) -> None:
-        """Also when an agent wrote it after the last sync, and asks before anything was read in the background."""
-        with Library(home / ".backstory", agents_home=home) as library:
-            library.sync()
-        Transcript("numbat").prompt("What does a numbat eat at noon?").write(home)
-        with running(home) as process:
-            greet(process)
-            answer = ask(process, 1, "search_sessions", query="numbat noon")
-        assert [hit["event"]["type"] for hit in answer["data"]["results"]] == ["user_input"]
-
     def test_finds_what_is_appended(self, home: Path) -> None:
         """While it runs, news are found within moments."""
         transcript = Transcript("quoll").prompt("And a quoll?")

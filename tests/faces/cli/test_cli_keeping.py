@@ -185,8 +185,8 @@ class TestDoctor:
         scandir = os.scandir
 
         def refuse(folder: Any = ".") -> Any:
-            if os.fspath(folder) == str(closed.resolve()):
-                raise PermissionError(13, "Permission denied", os.fspath(folder))
+            if str(folder) == str(closed.resolve()):
+                raise PermissionError(13, "Permission denied", str(folder))
             return scandir(folder)
 
         monkeypatch.setattr(os, "scandir", refuse)

@@ -12,6 +12,7 @@ from backstory.faces.web.live import ACTIVE_SECONDS, read_live
 from backstory.library import Library
 from backstory.model import session_id
 from backstory.toolsets.live.access import Portal
+from tests.e2e.served import eventually
 from tests.transcripts import Transcript
 
 from .conftest import WebServer
@@ -154,7 +155,7 @@ class TestGrowth:
         ids = page.evaluate("[...document.querySelectorAll('.event')].map(each => each.id)")
         assert len(ids) == len(set(ids))
         badge.click()
-        page.wait_for_function(f"scrollY > {place}")
+        eventually(lambda: page.evaluate("scrollY") > place)
 
     def test_the_state_says_how_long_a_session_is(self, server: WebServer, alone: Library) -> None:
         writing = Writing(alone, "lilacs")

@@ -34,7 +34,7 @@ _CAUSE = "LEFT JOIN span g ON g.uid = s.cause AND g.trace = s.trace"
 
 def usage_totals(db: sqlite3.Connection, window: Window, detail: UsageDetail) -> list[UsageTotal]:
     usage, times = _usage_in(window)
-    where, parameters = _where(Window(project=window.project, source=window.source))
+    where, parameters = _where(Window(project=window.project, source=window.source, folders=window.folders))
     rows = db.execute(
         "SELECT date(u.quarter * 900, 'unixepoch', 'localtime') AS day, min(u.first), max(u.last), t.project, m.text, "
         "t.source, sum(u.calls), sum(u.input), sum(u.output), sum(u.cache_read), sum(u.cache_write), sum(u.reasoning), "
