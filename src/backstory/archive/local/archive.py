@@ -133,7 +133,8 @@ class LocalArchive(Searching):
     # Writing
 
     def writer(self) -> LocalWriter:
-        from .writer import LocalWriter, take_lock
+        from ..lock import take_lock
+        from .writer import LocalWriter
 
         self._check_writable()
         lock = take_lock(self.home)
