@@ -83,7 +83,8 @@ class Library:
     def archive(self) -> Archive:
         from .archive import open_engine
 
-        return open_engine(self.settings.archive.engine, self.home, _PROJECTION)
+        settings = self.settings.archive
+        return open_engine(settings.engine, self.home, _PROJECTION, settings.clickhouse)
 
     @cached_property
     def sources(self) -> list[Source]:

@@ -1,0 +1,122 @@
+"""The connection to a ClickHouse server, and its errors in words."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import msgspec
+
+from ..errors import ArchiveError, DeadlineExceeded
+
+_DEFAULT_DATABASE = "backstory"
+_TIMEOUT_EXCEEDED = 159
+_UNKNOWN_DATABASE = 81
+# A statement stays below ClickHouse's `max_query_size` of 256 KiB.
+_IN_AT_ONCE = 2_000
+
+
+class Server:
+    """One database of a server. Any thread may use it.
+
+    With `cluster`, each table `t` is a Distributed table over the tables `t_local` of the shards (`cluster.py`).
+    """
+
+    def __init__(self, url: str, cluster: str | None = None) -> None:
+        parts = urlsplit(url)
+        self.database = parts.path.strip("/") or _DEFAULT_DATABASE
+        self.cluster = cluster
+        self._address = parts.hostname or url
+        self._url = urlunsplit(parts._replace(path=""))
+        self._types: dict[str, dict[str, Any]] = {}
+        with self._explained():
+            self._client = self._connect()
+
+    def _connect(self) -> Any:
+        from clickhouse_connect import get_client
+        from clickhouse_connect.driver.exceptions import DatabaseError
+
+        try:
+            return get_client(dsn=self._url, database=self.database, autogenerate_session_id=False)
+        except DatabaseError as error:
+            if error.code != _UNKNOWN_DATABASE:
+                raise
+        first = get_client(dsn=self._url, database="default", autogenerate_session_id=False)
+        first.command(f"CREATE DATABASE IF NOT EXISTS {quoted(self.database)}")
+        first.close()
+        return get_client(dsn=self._url, database=self.database, autogenerate_session_id=False)
+
+    def rows(
+        self, sql: str, parameters: Mapping[str, Any] | None = None, deadline: float | None = None
+    ) -> Sequence[Sequence[Any]]:
+        """The rows of a query; parameters are bound as `%(name)s`."""
+        if deadline is not None:
+            if (seconds := deadline - time.monotonic()) <= 0:
+                raise DeadlineExceeded("the request took too long")
+            sql += f" SETTINGS max_execution_time = {seconds:.3f}"
+        with self._explained():
+            found: Sequence[Sequence[Any]] = self._client.query(sql, dict(parameters or {})).result_rows
+            return found
+
+    def row(
+        self, sql: str, parameters: Mapping[str, Any] | None = None, deadline: float | None = None
+    ) -> Sequence[Any] | None:
+        return next(iter(self.rows(sql, parameters, deadline)), None)
+
+    def rows_in(self, sql: str, digests: Sequence[bytes]) -> Iterator[Sequence[Any]]:
+        """The rows of a query with `IN ({})` over digests, in portions."""
+        for start in range(0, len(digests), _IN_AT_ONCE):
+            yield from self.rows(sql.format(hexed(digests[start : start + _IN_AT_ONCE])))
+
+    def insert(self, table: str, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        if not rows:
+            return
+        with self._explained():
+            types = self._types.get(table)
+            if types is None:
+                context = self._client.create_insert_context(table, "*")
+                types = self._types[table] = dict(zip(context.column_names, context.column_types, strict=True))
+            self._client.insert(table, rows, column_names=names, column_types=[types[name] for name in names])
+
+    def command(self, sql: str, parameters: Mapping[str, Any] | None = None) -> None:
+        with self._explained():
+            self._client.command(sql, dict(parameters or {}))
+
+    def delete(self, table: str, condition: str, parameters: Mapping[str, Any], *, wipe: bool = False) -> None:
+        """Delete rows: at once for all readers. `wipe` rewrites the parts that have them before it returns."""
+        name = table if self.cluster is None else f"{table}_local ON CLUSTER {quoted(self.cluster)}"
+        if wipe:
+            self.command(f"ALTER TABLE {name} DELETE WHERE {condition} SETTINGS mutations_sync = 2", parameters)
+        else:
+            self.command(f"DELETE FROM {name} WHERE {condition} SETTINGS lightweight_deletes_sync = 2", parameters)
+
+    def close(self) -> None:
+        self._client.close()
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        from clickhouse_connect.driver.exceptions import ClickHouseError
+
+        try:
+            yield
+        except ClickHouseError as error:
+            if getattr(error, "code", None) == _TIMEOUT_EXCEEDED:
+                raise DeadlineExceeded("the request took too long") from None
+            reason = " ".join(str(error).split())[:300]
+            raise ArchiveError(f"the ClickHouse server {self._address} answers: {reason}") from error
+
+
+def quoted(name: str) -> str:
+    return "`" + name.replace("\\", "\\\\").replace("`", "\\`") + "`"
+
+
+def hexed(digests: Sequence[bytes]) -> str:
+    """Digests as a list for IN, which is never empty."""
+    return ", ".join(f"unhex('{digest.hex()}')" for digest in digests) or "unhex('')"
+
+
+def encode(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
