@@ -10,7 +10,7 @@ RUNNABLE := $(VENV)/.runnable
 READY := $(VENV)/.ready
 DOCS_READY := $(VENV)/.docs-ready
 
-.PHONY: help setup run test test-slow test-agents check docs bench clean eval
+.PHONY: help setup run test test-slow test-agents test-clickhouse check docs bench clean eval
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
@@ -57,6 +57,10 @@ test-slow: $(READY) ## load, crash and scale tests, and all property tests with 
 
 test-agents: $(READY) .agents/.ready ## MCP clients from npm; needs node and, the first time, the network
 	$(BIN)/python -m pytest -m agents
+
+test-clickhouse: $(READY) ## the archive's tests on ClickHouse; installs chDB, which is large
+	$(PIP) --quiet --editable '.[dev,clickhouse-test]'
+	$(BIN)/python -m pytest -m clickhouse tests/archive
 
 docs: $(DOCS_READY) ## the documentation as a site in build/site; fails on a broken link
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -15,6 +15,7 @@ __all__ = [
     "LIVE_STATE",
     "ArchiveSettings",
     "CapsuleSettings",
+    "ClickHouseSettings",
     "ConfigError",
     "McpSettings",
     "Settings",

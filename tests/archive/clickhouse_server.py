@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -44,7 +45,11 @@ def serving(folder: Path) -> Iterator[str]:
         yield f"http://127.0.0.1:{port}"
     finally:
         process.terminate()
-        process.wait(_START_SECONDS)
+        process.communicate(timeout=_START_SECONDS)
+
+
+def command(url: str, sql: str) -> None:
+    urllib.request.urlopen(url, sql.encode(), timeout=_START_SECONDS).close()
 
 
 def _start_bridge(folder: Path) -> tuple[subprocess.Popen[str], int]:
@@ -57,7 +62,6 @@ def _start_bridge(folder: Path) -> tuple[subprocess.Popen[str], int]:
 def _start_binary(binary: str, folder: Path) -> tuple[subprocess.Popen[str], int]:
     import socket
     import time
-    import urllib.request
 
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -79,6 +83,9 @@ def _start_binary(binary: str, folder: Path) -> tuple[subprocess.Popen[str], int
 
 class _Bridge(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    # An answer is one packet: in two, each would wait for the other side's delayed acknowledgement.
+    disable_nagle_algorithm = True
+    wbufsize = -1
     connection_to_chdb: Any
     one_at_a_time = threading.Lock()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -24,25 +25,34 @@ def clickhouse_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield url
 
 
-def _open_local(request: pytest.FixtureRequest, folder: Path) -> Archive:
-    return open_engine("local", folder / "backstory", PROJECTION)
+@contextmanager
+def _open_local(request: pytest.FixtureRequest, folder: Path) -> Iterator[Archive]:
+    with closing(open_engine("local", folder / "backstory", PROJECTION)) as archive:
+        yield archive
 
 
-def _open_clickhouse(request: pytest.FixtureRequest, folder: Path) -> Archive:
+@contextmanager
+def _open_clickhouse(request: pytest.FixtureRequest, folder: Path) -> Iterator[Archive]:
     """A database of its own for each test."""
-    url = f"{request.getfixturevalue('clickhouse_url')}/test_{uuid.uuid4().hex}"
-    return open_engine("clickhouse", folder / "backstory", PROJECTION, ClickHouseSettings(url=url))
+    server, database = request.getfixturevalue("clickhouse_url"), f"test_{uuid.uuid4().hex}"
+    settings = ClickHouseSettings(url=f"{server}/{database}")
+    with closing(open_engine("clickhouse", folder / "backstory", PROJECTION, settings)) as archive:
+        yield archive
+    clickhouse_server.command(server, f"DROP DATABASE {database}")
 
 
 # Another engine is one more line: its name, and a way to open a new archive of it for a test.
-ENGINES: dict[str, Callable[[pytest.FixtureRequest, Path], Archive]] = {
+ENGINES: dict[str, Callable[[pytest.FixtureRequest, Path], AbstractContextManager[Archive]]] = {
     "local": _open_local,
     "clickhouse": _open_clickhouse,
 }
 
 
-@pytest.fixture(params=ENGINES)
+# `make test` leaves out what needs chDB, which is large.
+_MARKED = ["local", pytest.param("clickhouse", marks=pytest.mark.clickhouse)]
+
+
+@pytest.fixture(params=_MARKED)
 def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Archive]:
-    archive = ENGINES[request.param](request, tmp_path)
-    yield archive
-    archive.close()
+    with ENGINES[request.param](request, tmp_path) as archive:
+        yield archive

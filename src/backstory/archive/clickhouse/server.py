@@ -98,15 +98,27 @@ class Server:
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        from clickhouse_connect.driver.exceptions import ClickHouseError
-
+        try:
+            from clickhouse_connect.driver.exceptions import ClickHouseError
+        except ImportError:
+            raise ArchiveError(
+                "the ClickHouse engine needs clickhouse-connect: pip install 'backstory[clickhouse]'"
+            ) from None
         try:
             yield
         except ClickHouseError as error:
-            if getattr(error, "code", None) == _TIMEOUT_EXCEEDED:
-                raise DeadlineExceeded("the request took too long") from None
-            reason = " ".join(str(error).split())[:300]
-            raise ArchiveError(f"the ClickHouse server {self._address} answers: {reason}") from error
+            raise self._explanation(error) from error
+
+    def _explanation(self, error: Exception) -> ArchiveError:
+        code = getattr(error, "code", None)
+        if code == _TIMEOUT_EXCEEDED:
+            return DeadlineExceeded("the request took too long")
+        reason = " ".join(str(error).split())[:300]
+        if code is None:  # no answer of the server
+            return ArchiveError(
+                f"the ClickHouse server {self._address} cannot be reached: check archive.clickhouse.url ({reason})"
+            )
+        return ArchiveError(f"the ClickHouse server {self._address} answers: {reason}")
 
 
 def quoted(name: str) -> str:
