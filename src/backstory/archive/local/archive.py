@@ -133,8 +133,7 @@ class LocalArchive(Searching):
     # Writing
 
     def writer(self) -> LocalWriter:
-        from ..lock import take_lock
-        from .writer import LocalWriter
+        from .writer import LocalWriter, take_lock
 
         self._check_writable()
         lock = take_lock(self.home)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ...sqlite import rewrite, transaction
-from ..base import ArchiveError, Batch, EventRow, SyncState
+from ..base import ArchiveBusy, ArchiveError, Batch, EventRow, SyncState
 from .bodies import Bodies, train_dictionary
 from .database import Followed, highest, mark, newest_change, progress_of, stored_dictionary
 from .feed import Feed
@@ -44,6 +44,18 @@ _log = logging.getLogger(__name__)
 
 # From this size on a second process is worth its start.
 _BULK_BYTES = 16 << 20
+
+
+def take_lock(home: Path) -> filelock.BaseFileLock:
+    """The writer lock. It is the system's: it is free again the moment its holder dies."""
+    import filelock
+
+    lock = filelock.FileLock(home / "writer.lock", timeout=0, mode=0o600)
+    try:
+        lock.acquire()
+    except filelock.Timeout:
+        raise ArchiveBusy("another Backstory process is writing the archive") from None
+    return lock
 
 
 _DELETE_EXCHANGES = "DELETE FROM exchange WHERE session = ? AND number >= ?"
