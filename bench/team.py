@@ -33,7 +33,8 @@ T = TypeVar("T")
 class Measured(NamedTuple):
     engine: str
     seconds: float
-    bytes: int
+    size: int
+    """Bytes on disk."""
     latencies: dict[str, list[float]]
     first: list[bytes | None]
     """The uid of the first hit of each question."""
@@ -83,7 +84,7 @@ def show(one: Measured, other: Measured, count: int) -> None:
     print(f"{count:,} events{'':26}{one.engine:>22}{other.engine:>22}")
     rates = [f"{count / each.seconds:,.0f} events/s" if each.seconds else "-" for each in (one, other)]
     print(f"{'write':40}{rates[0]:>22}{rates[1]:>22}")
-    print(f"{'on disk':40}{one.bytes / 1e6:>19,.0f} MB{other.bytes / 1e6:>19,.0f} MB")
+    print(f"{'on disk':40}{one.size / 1e6:>19,.0f} MB{other.size / 1e6:>19,.0f} MB")
     for name, latencies in one.latencies.items():
         both = [
             f"{percentile(values, 0.5):,.1f} / {percentile(values, 0.95):,.1f} ms"

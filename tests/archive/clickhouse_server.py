@@ -158,7 +158,9 @@ class _Bridge(BaseHTTPRequestHandler):
 def main(folder: str) -> None:
     import chdb
 
-    _Bridge.connection_to_chdb = chdb.connect(folder)
+    connect: Any = chdb.connect  # untyped
+
+    _Bridge.connection_to_chdb = connect(folder)
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Bridge)
     print(server.server_address[1], flush=True)  # noqa: T201
     server.serve_forever()

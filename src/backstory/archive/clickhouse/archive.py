@@ -148,7 +148,7 @@ class ClickHouseArchive(Searching):
 
     def _open_event(self, ref: EventRef, part: Part) -> OpenedEvent | None:
         event = next(iter(self.events(part=Part(uids=(ref.uid,)))), None)
-        session = event and self.session(event.session)
+        session = None if event is None else self.session(event.session)
         if event is None or session is None:
             return None
         around = self._turns_around(TurnRef(event.session, event.turn))

@@ -119,7 +119,7 @@ class Reading:
         rows = self._server.rows_in(
             f"SELECT uid, substringUTF8(body, 1, {chars + 1}) FROM event FINAL WHERE uid IN ({{}})", uids
         )
-        texts = dict(rows)
+        texts: dict[bytes | None, str] = dict(rows)
 
         def head(uid: bytes | None) -> Head | None:
             text = texts.get(uid, "")

@@ -76,9 +76,9 @@ def _turn_values(row: TurnRow, version: int) -> Values:
 
 def read_turn(values: Sequence[Any]) -> TurnRow:
     row = TurnRow(**dict(zip(TURN_COLUMNS, values, strict=True)))
-    row.terminal_type = None if row.terminal_type is None else EVENT_TYPES[int(row.terminal_type)]  # type: ignore[call-overload]
+    row.terminal_type = None if row.terminal_type is None else EVENT_TYPES[int(row.terminal_type)]
     row.tools = tuple(row.tools)
-    row.types = tuple(EVENT_TYPES[int(code)] for code in row.types)  # type: ignore[call-overload]
+    row.types = tuple(EVENT_TYPES[int(code)] for code in row.types)
     return row
 
 

@@ -178,7 +178,8 @@ class Searching(Reading):
         stems = sorted({stem for word in query.terms for stem in splitter("en").analyze(word)})
         if request.session is not None or query.is_quoted or not stems:
             return _Titles({}, [])
-        scores = dict(self._server.rows(_TITLE_SCORES, {"words": stems}, request.deadline))
+        rows = self._server.rows(_TITLE_SCORES, {"words": stems}, request.deadline)
+        scores: dict[str, float] = dict(rows)
         if not scores:
             return _Titles({}, [])
         prompts = self._server.rows(
@@ -290,7 +291,7 @@ class Searching(Reading):
 
 def _filters(request: SearchRequest, projects: Iterable[Project]) -> tuple[list[str] | None, dict[str, Any]]:
     """The request as conditions on events, None when nothing can match."""
-    given = {
+    given: dict[str, Any] = {
         "session": request.session,
         "turn": request.turn if request.session is not None else None,
         "source": request.source,

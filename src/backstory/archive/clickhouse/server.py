@@ -51,22 +51,20 @@ class Server:
 
     def rows(
         self, sql: str, parameters: Mapping[str, Any] | None = None, deadline: float | None = None
-    ) -> Sequence[Sequence[Any]]:
+    ) -> Sequence[Any]:
         """The rows of a query; parameters are bound as `%(name)s`."""
         if deadline is not None:
             if (seconds := deadline - time.monotonic()) <= 0:
                 raise DeadlineExceeded("the request took too long")
             sql += f" SETTINGS max_execution_time = {seconds:.3f}"
         with self._explained():
-            found: Sequence[Sequence[Any]] = self._client.query(sql, dict(parameters or {})).result_rows
+            found: Sequence[Any] = self._client.query(sql, dict(parameters or {})).result_rows
             return found
 
-    def row(
-        self, sql: str, parameters: Mapping[str, Any] | None = None, deadline: float | None = None
-    ) -> Sequence[Any] | None:
+    def row(self, sql: str, parameters: Mapping[str, Any] | None = None, deadline: float | None = None) -> Any:
         return next(iter(self.rows(sql, parameters, deadline)), None)
 
-    def rows_in(self, sql: str, digests: Sequence[bytes]) -> Iterator[Sequence[Any]]:
+    def rows_in(self, sql: str, digests: Sequence[bytes]) -> Iterator[Any]:
         """The rows of a query with `IN ({})` over digests, in portions."""
         for start in range(0, len(digests), _IN_AT_ONCE):
             yield from self.rows(sql.format(hexed(digests[start : start + _IN_AT_ONCE])))

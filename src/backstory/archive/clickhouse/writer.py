@@ -90,7 +90,8 @@ class ClickHouseWriter(Reading):
 
     def _known_projects(self, uids: Sequence[bytes]) -> dict[bytes, str]:
         """The projects of events that are replaced: a record that does not name its folder keeps it."""
-        return dict(self._server.rows_in("SELECT uid, project FROM event FINAL WHERE uid IN ({})", uids))
+        rows = self._server.rows_in("SELECT uid, project FROM event FINAL WHERE uid IN ({})", uids)
+        return dict(rows)
 
     def _exchange_values(self, batch: Batch, version: int) -> list[Values]:
         events = {row.uid: row for row in (*batch.events, *batch.replaced)}
