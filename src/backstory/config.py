@@ -41,8 +41,8 @@ class ClickHouseSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """`[archive.clickhouse]`: the server, for the engine `clickhouse`."""
 
     url: str = "http://localhost:8123/backstory"
-    keep_days: Annotated[int, Meta(ge=0)] = 0
-    """The age in days at which the server deletes rows; 0 keeps everything."""
+    keep_days: Annotated[int, Meta(ge=0)] | None = None
+    """The age in days at which the server deletes rows; 0 keeps everything, None what the server has set."""
     cluster: str = ""
     """The name of a cluster whose shards hold the tables; empty for a single server."""
 

@@ -10,10 +10,22 @@ from pathlib import Path
 import pytest
 
 from backstory.archive import open_engine
-from backstory.archive.base import Archive
+from backstory.archive.base import Archive, ArchiveError
 from backstory.config import ClickHouseSettings
 from tests.archive import clickhouse_server
 from tests.archive_world import PROJECTION
+
+
+# Tests of other modules that ask for traces, which the ClickHouse engine does not keep yet.
+_OF_TRACES = ("test_across_syncs", "test_title_and_prompt", "test_types_and_tools")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        is_of_traces = item.path.name == "test_conformance_spans.py" or item.name.partition("[")[0] in _OF_TRACES
+        if is_of_traces and item.get_closest_marker("clickhouse"):
+            reason = "the ClickHouse engine keeps no traces yet"
+            item.add_marker(pytest.mark.xfail(strict=True, raises=ArchiveError, reason=reason))
 
 
 @pytest.fixture(scope="session")

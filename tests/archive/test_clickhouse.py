@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from backstory.archive import open_engine
-from backstory.archive.base import Archive, ArchiveError, Batch, FileRow
+from backstory.archive.base import Archive, ArchiveError, Batch, ExchangeRow, ExchangesRequest, FileRow, SessionsRequest
 from backstory.archive.clickhouse.cluster import statements
 from backstory.archive.clickhouse.schema import MIGRATIONS, TABLES
 from backstory.config import ClickHouseSettings
@@ -81,6 +81,24 @@ class TestMachines:
                 first.write(batch(session(), talk()))
                 second.write(batch(session("codex/two"), talk()))
             assert len(found(one, "needle")) == 4
+
+
+@pytest.mark.clickhouse
+class TestForks:
+    def test_forgotten_events_leave_the_exchanges_of_a_fork(self, tmp_path: Path, server: ClickHouseSettings) -> None:
+        """What is left is numbered anew; an exchange with nothing left is gone."""
+        made, fork = batch(session(), talk("secret")), batch(session("codex/fork", exchange_count=2), talk("own"))
+        copied = ExchangeRow(session="codex/fork", number=0, ts=1, user=made.events[0].uid)
+        mixed = ExchangeRow(session="codex/fork", number=1, ts=2, user=fork.events[0].uid)
+        mixed.said += made.events[3].uid + fork.events[3].uid
+        with closing(opened(tmp_path, server)) as archive:
+            write(archive, made, msgspec.structs.replace(fork, exchanges=[copied, mixed]))
+            archive.forget(KEY)
+            write(archive)
+            (left,) = archive.exchanges(ExchangesRequest(session="codex/fork"))
+            assert (left.row.number, [each.uid for each in left.said]) == (0, [fork.events[3].uid])
+            assert list(archive.exchanges(ExchangesRequest(query="secret"))) == []
+            assert archive.sessions(SessionsRequest(keys=("codex/fork",)))[0].exchange_count == 1
 
 
 @pytest.mark.clickhouse

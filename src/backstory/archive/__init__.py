@@ -28,7 +28,5 @@ def open_engine(
             from .clickhouse.archive import ClickHouseArchive
 
             settings = clickhouse or ClickHouseSettings()
-            return ClickHouseArchive(
-                home, settings.url, keep_days=settings.keep_days or None, cluster=settings.cluster or None
-            )
+            return ClickHouseArchive(home, settings.url, keep_days=settings.keep_days, cluster=settings.cluster or None)
     raise KeyError(name)

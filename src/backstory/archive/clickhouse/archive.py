@@ -41,7 +41,8 @@ class ClickHouseArchive(Searching):
         self.home = make_private_folder(home)
         server = Server(url, cluster)
         migrate(server)
-        keep(server, keep_days)
+        if keep_days is not None:
+            keep(server, keep_days)
         super().__init__(server, _machine_id(home))
 
     def close(self) -> None:

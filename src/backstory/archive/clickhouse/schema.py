@@ -161,15 +161,15 @@ def migrate(server: Server) -> None:
         server.insert("schema_version", ("version",), [(number,)])
 
 
-def keep(server: Server, days: int | None) -> None:
-    """Let ClickHouse delete what is older than so many days; None keeps everything. Changes only what differs."""
+def keep(server: Server, days: int) -> None:
+    """Let ClickHouse delete what is older than so many days; 0 keeps everything. Changes only what differs."""
     found = server.row("SELECT value FROM meta FINAL WHERE machine = '' AND name = 'keep_days'")
-    if (found[0] if found else "") == (str(days) if days else ""):
+    if int(found[0] if found else 0) == days:
         return
     for table in TABLES:
         if table.age is None:
             continue
         ttl = f"MODIFY TTL toDateTime(intDiv({table.age}, 1000)) + INTERVAL {days} DAY" if days else "REMOVE TTL"
         server.command(f"ALTER TABLE {quoted(table.name)} {ttl} SETTINGS mutations_sync = 0")
-    row = ("", "keep_days", time.time_ns(), str(days) if days else "")
+    row = ("", "keep_days", time.time_ns(), str(days))
     server.insert("meta", ("machine", "name", "version", "value"), [row])

@@ -122,8 +122,8 @@ class Searching(Reading):
         )
         if state != self._known_parts:
             row = server.row(
-                "SELECT count(), (SELECT count() FROM event), avg(words), avg(stems) FROM event FINAL "
-                f"WHERE type <> {_UNKNOWN}",
+                f"SELECT count(), (SELECT count() FROM event WHERE type <> {_UNKNOWN}), avg(words), avg(stems) "
+                f"FROM event FINAL WHERE type <> {_UNKNOWN}",
                 deadline=deadline,
             )
             assert row is not None

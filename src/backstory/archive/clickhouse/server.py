@@ -39,15 +39,17 @@ class Server:
         from clickhouse_connect import get_client
         from clickhouse_connect.driver.exceptions import DatabaseError
 
+        # A session of ClickHouse would allow one query at a time.
+        options = {"dsn": self._url, "autogenerate_session_id": False}
         try:
-            return get_client(dsn=self._url, database=self.database, autogenerate_session_id=False)
+            return get_client(database=self.database, **options)
         except DatabaseError as error:
             if error.code != _UNKNOWN_DATABASE:
                 raise
-        first = get_client(dsn=self._url, database="default", autogenerate_session_id=False)
+        first = get_client(database="default", **options)
         first.command(f"CREATE DATABASE IF NOT EXISTS {quoted(self.database)}")
         first.close()
-        return get_client(dsn=self._url, database=self.database, autogenerate_session_id=False)
+        return get_client(database=self.database, **options)
 
     def rows(
         self, sql: str, parameters: Mapping[str, Any] | None = None, deadline: float | None = None
