@@ -48,8 +48,10 @@ def serving(folder: Path) -> Iterator[str]:
         process.communicate(timeout=_START_SECONDS)
 
 
-def command(url: str, sql: str) -> None:
-    urllib.request.urlopen(url, sql.encode(), timeout=_START_SECONDS).close()
+def command(url: str, sql: str) -> str:
+    """Run a statement; gives its rows as lines."""
+    with urllib.request.urlopen(url, sql.encode(), timeout=_START_SECONDS) as answer:
+        return str(answer.read(), "utf-8")
 
 
 def _start_bridge(folder: Path) -> tuple[subprocess.Popen[str], int]:

@@ -15,7 +15,6 @@ from backstory.config import ClickHouseSettings
 from tests.archive import clickhouse_server
 from tests.archive_world import PROJECTION
 
-
 # Tests of other modules that ask for traces, which the ClickHouse engine does not keep yet.
 _OF_TRACES = ("test_across_syncs", "test_title_and_prompt", "test_types_and_tools")
 

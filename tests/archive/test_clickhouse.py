@@ -31,9 +31,9 @@ def opened(folder: Path, settings: ClickHouseSettings) -> Archive:
     return open_engine("clickhouse", folder, None, settings)
 
 
-def run(settings: ClickHouseSettings, sql: str) -> None:
+def run(settings: ClickHouseSettings, sql: str) -> str:
     url, _, database = settings.url.rpartition("/")
-    clickhouse_server.command(f"{url}/?database={database}", sql)
+    return clickhouse_server.command(f"{url}/?database={database}", sql)
 
 
 @pytest.mark.clickhouse
@@ -84,7 +84,15 @@ class TestMachines:
 
 
 @pytest.mark.clickhouse
-class TestForks:
+class TestForgetting:
+    def test_no_name_of_a_folder_is_left(self, tmp_path: Path, server: ClickHouseSettings) -> None:
+        with closing(opened(tmp_path, server)) as archive:
+            for key, folder in ((KEY, "/secret"), ("codex/other", "/open")):
+                write(archive, batch(session(key, folder=folder), talk()))
+            archive.forget(KEY)
+            write(archive)
+            assert run(server, "SELECT path FROM project") == "/open\n"
+
     def test_forgotten_events_leave_the_exchanges_of_a_fork(self, tmp_path: Path, server: ClickHouseSettings) -> None:
         """What is left is numbered anew; an exchange with nothing left is gone."""
         made, fork = batch(session(), talk("secret")), batch(session("codex/fork", exchange_count=2), talk("own"))

@@ -34,6 +34,11 @@ if TYPE_CHECKING:
 
 _OF_SESSIONS = ("event", "turn", "exchange", "usage")
 _OF_SESSION = "session = %(key)s"
+# Folders that no session names any more.
+_UNUSED = (
+    "path NOT IN (SELECT project FROM event) "
+    "AND path NOT IN (SELECT assumeNotNull(folder) FROM session WHERE folder IS NOT NULL)"
+)
 
 
 class _Insert(NamedTuple):
@@ -122,6 +127,8 @@ class ClickHouseWriter(Reading):
                     self._remember(member)
                 self._delete_copies(member, wipe=wipe)
                 self._delete(member, wipe=wipe)
+            self._server.delete("project", _UNUSED, {}, wipe=wipe)
+            self._projects.clear()
             self._server.delete("forget", "key = %(key)s", {"key": key})
 
     def _reindex(self) -> None:
