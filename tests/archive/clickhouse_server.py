@@ -135,16 +135,7 @@ class _Bridge(BaseHTTPRequestHandler):
                 self.rfile.readline()
             self.rfile.readline()
             data = b"".join(chunks)
-        match self.headers.get("Content-Encoding"):
-            case "lz4":
-                import lz4.frame
-
-                return bytes(lz4.frame.decompress(data))
-            case "zstd":
-                import zstandard
-
-                return zstandard.ZstdDecompressor().decompressobj().decompress(data)
-        return data
+        return _decompress(data) if self.headers.get("Content-Encoding") == "lz4" else data
 
     def _send(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
         self.send_response(status)
@@ -155,6 +146,18 @@ class _Bridge(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         """Quiet: the output of this process is its port."""
+
+
+def _decompress(data: bytes) -> bytes:
+    """Each block of an insert is a frame of its own."""
+    import lz4.frame
+
+    blocks = []
+    while data:
+        frame = lz4.frame.LZ4FrameDecompressor()
+        blocks.append(frame.decompress(data))
+        data = frame.unused_data or b""
+    return b"".join(blocks)
 
 
 def main(folder: str) -> None:

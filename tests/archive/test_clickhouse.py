@@ -58,6 +58,16 @@ class TestSchema:
 
 
 @pytest.mark.clickhouse
+class TestSize:
+    def test_a_batch_of_many_blocks(self, tmp_path: Path, server: ClickHouseSettings) -> None:
+        """The client sends a large insert in several blocks, each compressed by itself."""
+        turns = [talk(f"{number} " + "long text " * 300) for number in range(1_000)]
+        with closing(opened(tmp_path, server)) as archive:
+            write(archive, batch(session(), *turns))
+            assert archive.counts().documents == 4_000
+
+
+@pytest.mark.clickhouse
 class TestMachines:
     def test_the_same_session_from_two_is_one(self, tmp_path: Path, server: ClickHouseSettings) -> None:
         made = batch(session(), talk())
