@@ -40,7 +40,7 @@ class Server:
         from clickhouse_connect.driver.exceptions import DatabaseError
 
         # A session of ClickHouse would allow one query at a time.
-        options = {"dsn": self._url, "autogenerate_session_id": False}
+        options: dict[str, Any] = {"dsn": self._url, "autogenerate_session_id": False}
         try:
             return get_client(database=self.database, **options)
         except DatabaseError as error:
