@@ -2,6 +2,8 @@
 PYTHON ?= python3
 # Processes that run tests side by side.
 JOBS ?= 2
+# Tests are compiled once, not by each process at each run.
+export PYTHONDONTWRITEBYTECODE :=
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt
@@ -10,7 +12,7 @@ RUNNABLE := $(VENV)/.runnable
 READY := $(VENV)/.ready
 DOCS_READY := $(VENV)/.docs-ready
 
-.PHONY: help setup run test test-slow test-agents test-clickhouse check docs bench clean eval
+.PHONY: help setup run test test-slow test-agents test-clickhouse check docs screenshots eval bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
@@ -55,8 +57,9 @@ test-slow: $(READY) ## load, crash and scale tests, and all property tests with 
 	npm install --prefix .agents --no-audit --no-fund --silent
 	touch $@
 
-test-agents: $(READY) .agents/.ready ## MCP clients from npm; needs node and, the first time, the network
-	$(BIN)/python -m pytest -m agents
+test-agents: $(READY) .agents/.ready ## the newest agents and MCP clients from npm and PyPI, run offline
+	$(BIN)/python -m tests.agents.install --update
+	$(BIN)/python -m pytest -m agents -rs
 
 test-clickhouse: $(READY) ## the archive's tests on ClickHouse; installs chDB, which is large
 	$(PIP) --quiet --editable '.[dev,clickhouse-test]'
@@ -69,9 +72,13 @@ docs: $(DOCS_READY) ## the documentation as a site in build/site; fails on a bro
 eval: $(READY) ## relevance of search on the transcripts of a home: HOME_DIR=...
 	$(BIN)/python -m bench.relevance --ablate $(if $(HOME_DIR),--agents-home $(HOME_DIR))
 
-bench: $(READY) ## the numbers of docs/performance.md; EVENTS=1000000 for the full size
+screenshots: $(READY) ## pictures of the web pages in docs/images; needs chromium
+	$(BIN)/python -m tests.faces.web.screenshots
+
+bench: $(READY) ## the numbers of docs/performance.md; EVENTS=1000000 and SIZES="10000 100000 1000000" for the full size
 	$(PIP) --quiet '.[bench]'
 	$(BIN)/python -m bench.run --events $(or $(EVENTS),100000)
+	$(BIN)/python -m bench.growth --sizes $(or $(SIZES),10000 100000) --svg docs/images/growth.svg
 
 clean: ## remove everything that make has made
 	rm -rf $(VENV) .agents .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

@@ -29,7 +29,7 @@ _APPENDS = 40
 
 def measure(report: Report, folder: Path, megabytes: int) -> None:
     write_claude_home(folder / "home", megabytes=megabytes)
-    done = _sync(folder)
+    done = sync(folder)
     report.at_least(f"ingest {megabytes} MB", done["bytes"] / 1e6 / done["seconds"], 30, "MB/s")
     report.note("ingest", f"{done['events'] / done['seconds']:,.0f} events/s")
     report.at_most("ingest, peak memory", done["peak"], 500, "MB")
@@ -37,7 +37,7 @@ def measure(report: Report, folder: Path, megabytes: int) -> None:
 
 def measure_unchanged(report: Report, folder: Path, files: int) -> None:
     _write_small_files(folder / "home", files)
-    _sync(folder)
+    sync(folder)
     with Library(folder / "backstory", agents_home=folder / "home", environ={}) as library:
         started = time.perf_counter()
         again = library.sync()
@@ -97,7 +97,7 @@ def _append_and_find(library: Library, path: Path, template: dict[str, object], 
     return (time.perf_counter() - started) * 1000
 
 
-def _sync(folder: Path) -> dict[str, float]:
+def sync(folder: Path) -> dict[str, float]:
     command = [sys.executable, "-c", _SYNC, str(folder / "backstory"), str(folder / "home")]
     done: dict[str, float] = json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
     return done

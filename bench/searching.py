@@ -43,10 +43,10 @@ def build(report: Report, home: Path, count: int) -> None:
 def measure(report: Report, home: Path, count: int, asked: int) -> None:
     with Library(home, environ={}) as library:
         questions = list(queries(asked))
-        _time(library, "search_sessions", ({"query": question.text} for question in questions[:_WARM_UP]))
+        timed(library, "search_sessions", ({"query": question.text} for question in questions[:_WARM_UP]))
         by_kind: dict[str, list[float]] = {}
         for question in questions:
-            by_kind.setdefault(question.kind, []).extend(_time(library, "search_sessions", [{"query": question.text}]))
+            by_kind.setdefault(question.kind, []).extend(timed(library, "search_sessions", [{"query": question.text}]))
         every = [latency for latencies in by_kind.values() for latency in latencies]
         report.at_most("search P50", percentile(every, 0.50), 10)
         report.at_most("search P99", percentile(every, 0.99), 60)
@@ -56,22 +56,22 @@ def measure(report: Report, home: Path, count: int, asked: int) -> None:
             )
         chance = random.Random(1)
         sessions = [session_key(chance.randrange(count // SESSION_EVENTS)) for _ in questions]
-        scoped = _time(
+        scoped = timed(
             library,
             "search_sessions",
             ({"query": q.text, "within_id": session_id(key)} for q, key in zip(questions, sessions, strict=True)),
         )
         report.at_most("search in a session P99", percentile(scoped, 0.99), 10)
-        scoped = _time(
+        scoped = timed(
             library,
             "search_sessions",
             ({"query": q.text, "within_id": turn_id(key, 3)} for q, key in zip(questions, sessions, strict=True)),
         )
         report.at_most("search in a turn P99", percentile(scoped, 0.99), 10)
         found = [hit["id"] for q in questions[:100] for hit in library.search(q.text)["data"]["results"][:3]]
-        report.at_most("open(event) P95", percentile(_time(library, "open", ({"id": id} for id in found)), 0.95), 10)
+        report.at_most("open(event) P95", percentile(timed(library, "open", ({"id": id} for id in found)), 0.95), 10)
         long = [{"id": session_id(LONG_SESSION)}] * 100
-        report.at_most("open(session of 1,000 turns) P95", percentile(_time(library, "open", long), 0.95), 100)
+        report.at_most("open(session of 1,000 turns) P95", percentile(timed(library, "open", long), 0.95), 100)
 
 
 def compare(report: Report, folder: Path, home: Path, count: int, asked: int) -> None:
@@ -80,7 +80,7 @@ def compare(report: Report, folder: Path, home: Path, count: int, asked: int) ->
 
     questions = [question.text for question in queries(asked)]
     with Library(home, environ={}) as library:
-        ours = _time(library, "search_sessions", ({"query": question} for question in questions))
+        ours = timed(library, "search_sessions", ({"query": question} for question in questions))
     path = folder / f"fts5-{count}.db"
     if not path.exists():
         built = build_fts5(path, events(count))
@@ -98,13 +98,13 @@ def compare(report: Report, folder: Path, home: Path, count: int, asked: int) ->
 def measure_while_writing(report: Report, home: Path, count: int, asked: int) -> None:
     questions = [{"query": question.text} for question in queries(asked, seed=2)]
     with Library(home, environ={}) as library:
-        _time(library, "search_sessions", questions[:_WARM_UP])
-        alone = percentile(_time(library, "search_sessions", questions), 0.99)
+        timed(library, "search_sessions", questions[:_WARM_UP])
+        alone = percentile(timed(library, "search_sessions", questions), 0.99)
         stop = multiprocessing.get_context("spawn").Event()
         writer = multiprocessing.get_context("spawn").Process(target=_keep_writing, args=(home, count, stop))
         writer.start()
         time.sleep(3)
-        busy = percentile(_time(library, "search_sessions", questions), 0.99)
+        busy = percentile(timed(library, "search_sessions", questions), 0.99)
         stop.set()
         writer.join()
     report.note("search P99 alone / while ingesting", f"{alone:.1f} / {busy:.1f} ms")
@@ -138,11 +138,11 @@ def measure_listing(report: Report, home: Path, count: int) -> None:
         return {"start_datetime": rfc3339(start), "end_datetime": rfc3339(start + length), **extra}
 
     with Library(home, environ={}) as library:
-        latencies = _time(library, "list_sessions", [window() for _ in range(300)])
+        latencies = timed(library, "list_sessions", [window() for _ in range(300)])
     report.at_most(f"list_sessions of {count:,} P95", percentile(latencies, 0.95), 20)
 
 
-def _time(library: Library, tool: str, requests: Iterable[dict[str, Any]]) -> list[float]:
+def timed(library: Library, tool: str, requests: Iterable[dict[str, Any]]) -> list[float]:
     """Milliseconds of each call, from arguments to serialised answer."""
     handler = library.tool(tool).handler
     latencies = []

@@ -21,9 +21,9 @@ _SEARCH = {"name": "search_sessions", "arguments": {"query": "schema migration f
 def measure(report: Report, home: Path) -> None:
     with tempfile.TemporaryDirectory() as empty:
         environ = {**os.environ, "BACKSTORY_HOME": str(home), "HOME": empty}
-        search = [_command(environ, "search", "schema", "migration", "failed") for _ in range(_RUNS)]
+        search = [command(environ, "search", "schema", "migration", "failed") for _ in range(_RUNS)]
         report.at_most("`backstory search`, cold process", percentile(search, 0.5), 250)
-        usage = [_command(environ, "--help") for _ in range(_RUNS)]
+        usage = [command(environ, "--help") for _ in range(_RUNS)]
         report.at_most("`backstory --help`", percentile(usage, 0.5), 120)
         _server(environ)  # the first start after an installation fills the cache of tool definitions
         initialized, listed, searched = zip(*(_server(environ) for _ in range(_RUNS)), strict=True)
@@ -32,7 +32,7 @@ def measure(report: Report, home: Path) -> None:
         report.at_most("`backstory mcp`, start to first search answered", percentile(searched, 0.5), 200)
 
 
-def _command(environ: dict[str, str], *arguments: str) -> float:
+def command(environ: dict[str, str], *arguments: str) -> float:
     """Milliseconds of a command."""
     started = time.perf_counter()
     subprocess.run([sys.executable, "-m", "backstory", *arguments], env=environ, capture_output=True, check=True)

@@ -16,7 +16,7 @@ from backstory.model import rfc3339
 
 from .texts import Texts
 
-__all__ = ["Home", "write_claude_home"]
+__all__ = ["Home", "Session", "transcript", "write_claude_home"]
 
 _FIRST_DAY_MS = 1_767_225_600_000  # 2026-01-01
 _DAYS = 180
@@ -61,12 +61,12 @@ def _write_session(projects: Path, texts: Texts, counts: Counter[str]) -> None:
     path = projects / re.sub(r"[^0-9A-Za-z-]", "-", cwd) / f"{session}.jsonl"
     started = _FIRST_DAY_MS + texts.number(_DAYS * 86_400) * 1000
     counts["sessions"] += 1
-    with _transcript(path, counts) as file:
+    with transcript(path, counts) as file:
         Session(file, texts, counts, {"cwd": cwd, "sessionId": session}, started, path.with_suffix("")).write()
 
 
 @contextmanager
-def _transcript(path: Path, counts: Counter[str]) -> Iterator[BinaryIO]:
+def transcript(path: Path, counts: Counter[str]) -> Iterator[BinaryIO]:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb", buffering=1 << 20) as file:
         yield file
@@ -273,7 +273,7 @@ class Session:
         prompt = self._texts.prose(80)
         about = {"cwd": self._about["cwd"], "sessionId": self._about["sessionId"], "agentId": agent}
         self._counts["subagents"] += 1
-        with _transcript(self._siblings / "subagents" / f"agent-{agent}.jsonl", self._counts) as file:
+        with transcript(self._siblings / "subagents" / f"agent-{agent}.jsonl", self._counts) as file:
             child = Session(file, self._texts, self._counts, about, self._clock, self._siblings)
             report = child.write_as_subagent(prompt)
         details = {

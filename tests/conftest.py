@@ -1,8 +1,10 @@
-"""Shared by all tests: a home folder for each test, the corpus of real transcripts, and the number of examples."""
+"""Shared by all tests: where they write, a home folder for each, real transcripts, and the number of examples."""
 
 from __future__ import annotations
 
 import itertools
+import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,10 +14,19 @@ from hypothesis import settings
 _CORPUS = Path(__file__).resolve().parents[2] / "shared" / "corpus"
 _AGENTS_VARIABLES = ("BACKSTORY_HOME", "CLAUDE_CONFIG_DIR", "CODEX_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME")
 
-# `make test` runs "fast", `make test-slow` runs "thorough"; a test that sets its own number keeps it.
-settings.register_profile("fast", max_examples=40, deadline=None)
+# `make test` runs "fast", `make test-slow` runs "thorough"; a test with a number of its own takes `tests.examples`.
+settings.register_profile("fast", max_examples=25, deadline=None)
 settings.register_profile("thorough", max_examples=400, deadline=None)
 settings.load_profile("fast")
+
+
+def _write_to_memory(folder: Path = Path("/dev/shm"), needed: int = 2 << 30) -> None:
+    """Let tests write to memory where there is enough: thousands of small archives need not wait for a disk."""
+    if "TMPDIR" not in os.environ and os.access(folder, os.W_OK) and shutil.disk_usage(folder).free > needed:
+        os.environ["TMPDIR"] = str(folder)
+
+
+_write_to_memory()
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,10 @@ def main() -> None:
     gc.set_threshold(50_000)
     # Whatever this process writes is for its owner only, also what libraries write.
     os.umask(0o077)
+    if sys.argv[1:2] == ["hook"]:  # not worth the imports of the command line
+        from .faces.hook import main as answer_hook
+
+        answer_hook(sys.argv[2:])
     from .faces.cli.app import run
 
     sys.exit(run(sys.argv[1:]))

@@ -82,6 +82,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     redact: Literal["egress", "ingest", "off"] = "egress"
     catch_up_seconds: float = 2.0
     archive: ArchiveSettings = ArchiveSettings()
+    keep_raw: bool = True
     capsules: CapsuleSettings = CapsuleSettings()
     mcp: McpSettings = McpSettings()
     # Read by the live toolset itself, because it reloads this table while running.

@@ -60,7 +60,7 @@ _PRAGMAS: Pragmas = {
 }
 _WRITER_PRAGMAS: Pragmas = {
     **_PRAGMAS,
-    "mmap_size": 1 << 28,  # the memory of a writer stays small
+    "mmap_size": 1 << 25,  # the memory of a writer stays small
     # In WAL mode NORMAL loses nothing when a process dies; a power cut may undo the last commits.
     "synchronous": "NORMAL",
     "wal_autocheckpoint": 4_000,

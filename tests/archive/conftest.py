@@ -65,6 +65,13 @@ ENGINES: dict[str, Callable[[pytest.FixtureRequest, Path], AbstractContextManage
 _MARKED = ["local", pytest.param("clickhouse", marks=pytest.mark.clickhouse)]
 
 
+@pytest.fixture(scope="class", params=_MARKED)
+def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Archive]:
+    """An archive for a class whose tests only read it."""
+    with ENGINES[request.param](request, tmp_path_factory.mktemp("shared")) as archive:
+        yield archive
+
+
 @pytest.fixture(params=_MARKED)
 def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Archive]:
     with ENGINES[request.param](request, tmp_path) as archive:

@@ -11,7 +11,16 @@ import msgspec
 import pytest
 
 from backstory.archive import open_engine
-from backstory.archive.base import Archive, ArchiveError, Batch, ExchangeRow, ExchangesRequest, FileRow, SessionsRequest
+from backstory.archive.base import (
+    Archive,
+    ArchiveError,
+    Batch,
+    ExchangeRow,
+    ExchangesRequest,
+    FileRow,
+    FolderRow,
+    SessionsRequest,
+)
 from backstory.archive.clickhouse.cluster import statements
 from backstory.archive.clickhouse.schema import MIGRATIONS, TABLES
 from backstory.config import ClickHouseSettings
@@ -85,6 +94,12 @@ class TestMachines:
             assert [file.offset for file in one.files()] == [7]
             assert list(two.files()) == []
 
+    def test_folders_are_those_of_a_machine(self, tmp_path: Path, server: ClickHouseSettings) -> None:
+        with closing(opened(tmp_path / "a", server)) as one, closing(opened(tmp_path / "b", server)) as two:
+            write(one, Batch(folders=[FolderRow("/t", "codex", 1)]))
+            assert [row.path for row in one.folders()] == ["/t"]
+            assert list(two.folders()) == []
+
     def test_they_write_at_the_same_time(self, tmp_path: Path, server: ClickHouseSettings) -> None:
         with closing(opened(tmp_path / "a", server)) as one, closing(opened(tmp_path / "b", server)) as two:
             with closing(one.writer()) as first, closing(two.writer()) as second:
@@ -94,14 +109,27 @@ class TestMachines:
 
 
 @pytest.mark.clickhouse
+class TestRepositories:
+    def test_removed_sessions_stay_removed(self, tmp_path: Path, server: ClickHouseSettings) -> None:
+        """A batch that removes a session and names the repository of its folder does not write it again."""
+        with closing(opened(tmp_path, server)) as archive:
+            write(archive, batch(session(cwd="/shop"), talk()), batch(session("codex/two", cwd="/shop"), talk()))
+            write(archive, Batch(removed=[KEY], projects={"/shop": "example.com/shop"}))
+            found = archive.sessions(SessionsRequest(project="example.com"))
+            assert [row.key for row in found] == ["codex/two"]
+
+
+@pytest.mark.clickhouse
 class TestForgetting:
     def test_no_name_of_a_folder_is_left(self, tmp_path: Path, server: ClickHouseSettings) -> None:
         with closing(opened(tmp_path, server)) as archive:
             for key, folder in ((KEY, "/secret"), ("codex/other", "/open")):
-                write(archive, batch(session(key, folder=folder), talk()))
+                row = session(key, folder=folder, cwd=folder, project=f"example.com{folder}")
+                write(archive, batch(row, talk()))
             archive.forget(KEY)
             write(archive)
-            assert run(server, "SELECT path FROM project") == "/open\n"
+            for table in ("project", "repository"):
+                assert run(server, f"SELECT path FROM {table}") == "/open\n"
 
     def test_forgotten_events_leave_the_exchanges_of_a_fork(self, tmp_path: Path, server: ClickHouseSettings) -> None:
         """What is left is numbered anew; an exchange with nothing left is gone."""

@@ -19,6 +19,8 @@ from backstory.archive.base import (
     ExchangeRow,
     ExchangesRequest,
     FileRow,
+    FilesRequest,
+    FolderRow,
     Head,
     Part,
     Reader,
@@ -142,9 +144,9 @@ def keys(archive: Archive, **options: object) -> list[str]:
 
 class TestProtocol:
     def test_it_stays_small(self) -> None:
-        """An engine implements 18 methods, `spans`, and the protocol of spans; `session` is derived from `sessions`."""
+        """An engine implements 19 methods, `spans`, and the protocol of spans; `session` is derived from `sessions`."""
         names = {name for kind in (Reader, Archive, Writer) for name in vars(kind) if not name.startswith("_")}
-        assert len(names - {"session", "spans"}) == 18
+        assert len(names - {"session", "spans"}) == 19
 
 
 class TestWriting:
@@ -289,15 +291,16 @@ class TestDeleting:
 
 
 class TestSearching:
-    @pytest.fixture
-    def world(self, engine: Archive) -> Archive:
+    @pytest.fixture(scope="class")
+    @classmethod
+    def world(cls, shared: Archive) -> Archive:
         write(
-            engine,
+            shared,
             batch(session("codex/a", cwd="/home/dev/Shop", folder="/home/dev/Shop"), talk(), talk("needle again")),
             batch(session("codex/b", start=NOW + 60 * MINUTE), talk()),
             batch(session("claude-code/c", start=NOW + 120 * MINUTE), talk()),
         )
-        return engine
+        return shared
 
     @pytest.mark.parametrize(
         ("options", "count"),
@@ -326,6 +329,21 @@ class TestSearching:
         write(engine, made, batch(session("codex/two"), talk()))
         assert len(found(engine, "needle", project="dev/SHOP")) == 2
         assert found(engine, "needle", project="elsewhere") == []
+
+    def test_repositories_of_folders(self, engine: Archive) -> None:
+        """Sessions in a folder get its identity, unless they have that of a remote; folders below it are found, too."""
+        made = batch(session(cwd="/home/dev/shop"), talk())
+        for each in made.events:
+            each.cwd = "/home/dev/shop/src"
+        others = [
+            batch(session("codex/two", cwd="/home/dev/shop", project="shop@1f3a"), talk()),
+            batch(session("codex/three", cwd="/home/dev/shop", project="example.com/fork"), talk()),
+            batch(session("codex/four", cwd="/home/dev/other"), talk()),
+        ]
+        write(engine, made, *others, Batch(projects={"/home/dev/shop": "example.com/acme/till"}))
+        assert sorted(keys(engine, project="ACME/till")) == [KEY, "codex/two"]
+        assert keys(engine, project="fork") == ["codex/three"]
+        assert len(found(engine, "needle", project="acme/TILL")) == 2
 
     def test_unknown_places(self, world: Archive) -> None:
         """Are told apart from places without a match."""
@@ -383,18 +401,19 @@ class TestSearching:
 
 
 class TestSessions:
-    @pytest.fixture
-    def world(self, engine: Archive) -> Archive:
+    @pytest.fixture(scope="class")
+    @classmethod
+    def world(cls, shared: Archive) -> Archive:
         for number in range(6):
             start = NOW + number // 2 * 60 * MINUTE
             row = session(f"codex/{number}a", start=start, cwd=f"/home/dev/P{number % 2}")
             row.mode = "chat" if number % 3 else "tool_calling"
             made = batch(row, [(PROMPT, "hello")])
             made.events[0].ts = row.updated_at = start
-            write(engine, made)
-        write(engine, Batch(sessions=[session("codex/empty", parent="codex/0a")]))
-        write(engine, batch(session("claude-code/0a/agent-1", parent="codex/0a"), [(PROMPT, "hi")]))
-        return engine
+            write(shared, made)
+        write(shared, Batch(sessions=[session("codex/empty", parent="codex/0a")]))
+        write(shared, batch(session("claude-code/0a/agent-1", parent="codex/0a"), [(PROMPT, "hi")]))
+        return shared
 
     @pytest.mark.parametrize("ascending", [True, False])
     def test_pages(self, world: Archive, ascending: bool) -> None:
@@ -453,10 +472,11 @@ class TestSessions:
 class TestParts:
     """Turns and events in their order, whole or in part."""
 
-    @pytest.fixture
-    def world(self, engine: Archive) -> Archive:
-        write(engine, batch(session(), *[talk(f"word{n}") if n % 2 else [(PROMPT, "hm")] for n in range(1, 8)]))
-        return engine
+    @pytest.fixture(scope="class")
+    @classmethod
+    def world(cls, shared: Archive) -> Archive:
+        write(shared, batch(session(), *[talk(f"word{n}") if n % 2 else [(PROMPT, "hm")] for n in range(1, 8)]))
+        return shared
 
     @pytest.mark.parametrize(
         ("part", "ordinals"),
@@ -510,19 +530,20 @@ class TestParts:
 
 
 class TestOpening:
-    @pytest.fixture
-    def world(self, engine: Archive) -> Archive:
+    @pytest.fixture(scope="class")
+    @classmethod
+    def world(cls, shared: Archive) -> Archive:
         for number, name in enumerate(("zero", "one", "two")):
             row = session(f"codex/{name}", start=NOW + number, cwd="/x")
-            write(engine, batch(row, talk(), talk(), [(PROMPT, "hm")]))
+            write(shared, batch(row, talk(), talk(), [(PROMPT, "hm")]))
         elsewhere = batch(session("codex/elsewhere", start=NOW, cwd="/y"), talk())
         children = [
             batch(session("codex/child", parent=KEY, parent_call="call", start=NOW + 2), talk()),
             batch(session("codex/first", parent=KEY, start=NOW + 1, cwd="/z"), talk()),
             batch(session("codex/orphan", parent="codex/gone"), talk()),
         ]
-        write(engine, elsewhere, *children, Batch(sessions=[session("codex/empty", parent=KEY)]))
-        return engine
+        write(shared, elsewhere, *children, Batch(sessions=[session("codex/empty", parent=KEY)]))
+        return shared
 
     def test_a_session(self, world: Archive) -> None:
         opened = world.open(SessionRef(KEY), Part(limit=2, heads=4))
@@ -574,8 +595,9 @@ class TestOpening:
 
 
 class TestExchanges:
-    @pytest.fixture
-    def world(self, engine: Archive) -> Archive:
+    @pytest.fixture(scope="class")
+    @classmethod
+    def world(cls, shared: Archive) -> Archive:
         for name, folder in (("a", "-f1"), ("b", "-f2")):
             key = f"claude-code/{name}"
             made = batch(session(key, folder=folder, last_at=NOW, exchange_count=3), *[talk(f"w{n}") for n in range(3)])
@@ -585,8 +607,8 @@ class TestExchanges:
                 row.said += events[1].uid + events[3].uid
                 row.user_text = "a longer text" if number == 2 else None
                 made.exchanges.append(row)
-            write(engine, made)
-        return engine
+            write(shared, made)
+        return shared
 
     def test_of_a_session(self, world: Archive) -> None:
         found = list(world.exchanges(ExchangesRequest(session="claude-code/a")))
@@ -649,9 +671,38 @@ class TestFilesAndState:
             ("/t/1", 0, {"at": 1}),
             ("/t/2", 7, {"at": 2}),
         ]
-        assert [row.state for row in engine.files(states=False)] == [None, None]
+        assert [row.state for row in engine.files(FilesRequest(states=False))] == [{}, {}]
         counts = engine.counts()
         assert (counts.files, counts.files_missing, counts.files_with_errors) == (2, 1, 1)
+
+    def test_some_files(self, engine: Archive) -> None:
+        """By path, by source, below a folder, and the latest."""
+        places = (("/t/a", "codex", 3), ("/t/a/b", "pi", 1), ("/t/ab", "codex", 2))
+        rows = [FileRow(path=path, source=source, session="", mtime_ns=time) for path, source, time in places]
+        write(engine, Batch(files=rows))
+
+        def found(**request: object) -> list[str]:
+            return [row.path for row in engine.files(FilesRequest(**request))]  # type: ignore[arg-type]
+
+        assert found(paths=["/t/ab", "/t/none"]) == ["/t/ab"]
+        assert found(source="codex") == ["/t/a", "/t/ab"]
+        assert found(below="/t/a") == ["/t/a/b"]
+        assert found(newest=2) == ["/t/a", "/t/ab"]
+        assert [row.state for row in engine.files(FilesRequest(states=False))] == [None, None, None]
+
+    def test_folders(self, engine: Archive) -> None:
+        """They are replaced as a whole, and stay as they are in a batch without any."""
+        rows = [FolderRow("/t/a", "codex", 1), FolderRow("/t/a", "pi", 1), FolderRow("/t/b", "pi", 2)]
+        write(engine, Batch(folders=[FolderRow("/t/z", "pi", 9)]))
+        write(engine, Batch(folders=rows))
+        write(engine, Batch())
+        assert list(engine.folders()) == rows
+
+    def test_the_writer_is_seen(self, engine: Archive) -> None:
+        assert not engine.sync_state().writing
+        with writing(engine):
+            assert engine.sync_state().writing
+        assert not engine.sync_state().writing
 
     def test_sync_state(self, engine: Archive) -> None:
         assert engine.sync_state().started_at == 0

@@ -103,10 +103,10 @@ class TestWords:
     def test_an_empty_archive(self, shelf: Shelf) -> None:
         assert shelf.find("anything") == []
 
-    @pytest.mark.parametrize("query", ["?", '"', "AND OR NOT", "text:foo", "a* b~2 (c", "\\", "+-&|!{}[]^", "\0"])
-    def test_no_query_syntax_can_break_it(self, shelf: Shelf, query: str) -> None:
+    def test_no_query_syntax_can_break_it(self, shelf: Shelf) -> None:
         shelf.add("and or not foo")
-        shelf.find(query)
+        for query in ("?", '"', "AND OR NOT", "text:foo", "a* b~2 (c", "\\", "+-&|!{}[]^", "\0"):
+            shelf.find(query)
 
 
 class TestWholeAndParts:
@@ -166,12 +166,12 @@ class TestWholeAndParts:
 class TestFilters:
     """A filter never lets anything else through."""
 
-    @pytest.mark.parametrize("kind", SEARCHABLE_TYPES)
-    def test_types(self, shelf: Shelf, kind: EventType) -> None:
-        for other in SEARCHABLE_TYPES:
-            shelf.add("needle", type=other)
-        found = shelf.search("needle", types=(kind,))
-        assert [hit.event.type for hit in found.hits] == [kind]
+    def test_types(self, shelf: Shelf) -> None:
+        for kind in SEARCHABLE_TYPES:
+            shelf.add("needle", type=kind)
+        for kind in SEARCHABLE_TYPES:
+            found = shelf.search("needle", types=(kind,))
+            assert [hit.event.type for hit in found.hits] == [kind]
 
     def test_types_from_both_fields(self, shelf: Shelf) -> None:
         for other in SEARCHABLE_TYPES:

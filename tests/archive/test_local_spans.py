@@ -14,10 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backstory.archive import open_engine
-from backstory.archive.base import ArchiveError
+from backstory.archive.base import ArchiveError, SessionsRequest
 from backstory.archive.local.spans import database
 from backstory.archive.spans import SpanRow, Window
-from tests.traces_world import START, Call, World, caller, fill, hex_id
+from backstory.model import session_id
+from tests.examples import examples
+from tests.traces_world import START, Call, World, caller, fill, hex_id, open_world
 from tests.transcripts import Transcript
 
 
@@ -123,7 +125,7 @@ class TestCalls:
     )
 
     @given(st.permutations(REPORTS), st.integers(1, len(REPORTS)))
-    @settings(max_examples=25, deadline=None)
+    @settings(max_examples=examples(0.4))
     def test_any_order(self, reports: list[SpanRow], size: int) -> None:
         with TemporaryDirectory() as folder:
             archive = open_engine("local", Path(folder))
@@ -205,7 +207,7 @@ class TestPlacesOfTurns:
         world.library.close()
         with closing(sqlite3.connect(tmp_path / "backstory" / "traces.db", isolation_level=None)) as db:
             kept = db.execute(places).fetchall()
-            db.execute("DROP TABLE turn")
+            db.executescript("DROP TABLE turn; DROP TRIGGER usage_of_deleted; DROP TABLE usage")
             db.execute("CREATE TABLE host (session INTEGER PRIMARY KEY, parent INTEGER, turn INTEGER, uid INTEGER)")
             db.execute("PRAGMA user_version=8")
         world = World(tmp_path)
@@ -215,6 +217,35 @@ class TestPlacesOfTurns:
         world.library.close()
         with closing(sqlite3.connect(tmp_path / "backstory" / "traces.db")) as db:
             assert db.execute(places).fetchall() == kept
+
+
+class TestUsage:
+    """Usage is kept added up by quarter hour; what is added up from the spans is the same."""
+
+    def test_of_any_time_is_the_same_as_of_whole_quarters(self, tmp_path: Path) -> None:
+        archive, spans = open_world(tmp_path)
+        fill(archive, spans[:60], source="codex", project="/home/dev/shop", session="codex/one")
+        last = max(span.start for span in spans)
+        whole = archive.spans.usage(Window())
+        assert sum(total.calls for total in whole) > 10
+        assert archive.spans.usage(Window(since=START - 1, until=last + 1)) == whole
+        assert archive.spans.usage(Window(since=START + 1, until=last), "session") != whole
+
+    def test_is_gone_with_its_trace(self, tmp_path: Path) -> None:
+        world = World(tmp_path)
+        world.sync(Transcript("one").prompt("go").answer("done"))
+        key = world.library.archive.sessions(SessionsRequest())[0].key
+        assert world.library.archive.spans.usage(Window())
+        world.library.forget(session_id(key))
+        assert world.library.archive.spans.usage(Window()) == []
+
+    def test_migrated(self, tmp_path: Path) -> None:
+        archive, _ = open_world(tmp_path)
+        before = archive.spans.usage(Window())
+        archive.close()
+        with closing(sqlite3.connect(tmp_path / "traces.db", isolation_level=None)) as db:
+            db.executescript("DROP TRIGGER usage_of_deleted; DROP TABLE usage; PRAGMA user_version=9")
+        assert open_engine("local", tmp_path).spans.usage(Window()) == before
 
 
 class TestFullDisk:

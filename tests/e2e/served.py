@@ -15,7 +15,7 @@ from typing import Any, Self
 import httpx
 
 PROGRAM = [sys.executable, "-m", "backstory"]
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:

@@ -10,6 +10,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -243,9 +244,21 @@ COMMANDS: dict[str, Lines] = {
         *([id, "--md"] for id in (ids["session"], ids["turn"], ids["events"][0])),
         [ids["session"], "--full"],
     ],
+    "export": lambda ids: [
+        [ids["session"], f"--{format}", "--output", target]
+        for format in ("html", "md", "jsonl")
+        for target in ("-", str(Path(ids["file"]).with_name(f"export.{format}")))
+    ],
     "sessions": lambda ids: [["--since", "2001-01-01"]],
     "sources": lambda ids: [[], ["--all"]],
-    "import": lambda ids: [["/nowhere/conversations.json"], [ids["file"]]],
+    "setup": lambda ids: [["--dry-run"], ["--dry-run", "--agents", HOSTILE]],
+    "resume": lambda ids: [["--print", ids["session"]], ["--print", "platypus"], ["--print", HOSTILE]],
+    "restore": lambda ids: [["--dry-run", ids["session"]], ["--dry-run", HOSTILE]],
+    "service": lambda ids: [[]],
+    "service install": lambda ids: [["--port", HOSTILE]],
+    "service status": lambda ids: [[]],
+    "service uninstall": lambda ids: [[]],
+    "import": lambda ids: [["/nowhere/conversations.json"], [ids["file"]], [HOSTILE]],
     "traces": lambda ids: [[]],
     "traces list": lambda ids: [[]],
     "traces search": lambda ids: [[], ["--spans"]],
@@ -258,6 +271,7 @@ COMMANDS: dict[str, Lines] = {
     "sync": lambda ids: [[]],
     "watch": lambda ids: [["--beside"]],
     "mcp": lambda ids: [["--json"], ["--tools", HOSTILE]],
+    "ui": lambda ids: [["--print"]],
     "serve": lambda ids: [["--host", HOSTILE], ["--token", HOSTILE]],
     "tools": lambda ids: [[], ["--cost"]],
     "call": lambda ids: [["open", json.dumps({"id": ids["session"]})], [HOSTILE, "{}"], ["open", HOSTILE]],
@@ -285,6 +299,12 @@ COMMANDS: dict[str, Lines] = {
     "capsule import": lambda ids: [[HOSTILE]],
     "capsule purge": lambda ids: [[]],
 }
+
+
+SILENT_COMMANDS = (
+    *("traces", "watch", "serve", "live worker", "capsule", "capsule import", "import"),
+    *("service", "service install"),
+)
 
 
 def every_command(group: click.Group, prefix: str = "") -> Iterator[str]:
@@ -324,7 +344,7 @@ class TestCommands:
                 shown += out
         run_program([*name, f"--{HOSTILE}", HOSTILE])
         check("".join(capfd.readouterr()))
-        assert shown or command in ("traces", "watch", "serve", "live worker", "capsule", "capsule import"), err
+        assert shown or command in SILENT_COMMANDS, err
 
 
 # Route -> what a request to it gives. Programs keep their own data behind EXACT ones, and get it back as they sent it.
@@ -335,7 +355,7 @@ Routes = Callable[[Served, dict[str, Any]], Iterator[httpx.Response]]
 def _tools(server: Served, ids: dict[str, Any]) -> Iterator[httpx.Response]:
     for name, calls in TOOLS.items():
         for arguments in calls(ids):
-            yield httpx.post(f"{server.url}/api/tools/{name}", json=arguments, timeout=30)
+            yield httpx.post(f"{server.url}/api/tools/{name}", json=arguments, timeout=60)
     yield httpx.post(f"{server.url}/api/tools/{quote(HOSTILE)}", json={})
     yield httpx.post(f"{server.url}/api/tools/open", content=HOSTILE.encode())
     yield httpx.post(f"{server.url}/api/tools/open", json=[HOSTILE])
@@ -365,8 +385,123 @@ def _get(path: str) -> Routes:
     return lambda server, ids: iter([httpx.get(f"{server.url}{path}")])
 
 
+def _search_page(path: str) -> Routes:
+    def requests(server: Served, ids: dict[str, Any]) -> Iterator[httpx.Response]:
+        for query in ({}, {"q": "platypus"}, {"q": "platypus", "type": "tool_call"}, {"q": HOSTILE, "branch": HOSTILE}):
+            yield httpx.get(f"{server.url}{path}", params=query, timeout=30)
+
+    return requests
+
+
+def _session_page(suffix: str) -> Routes:
+    def requests(server: Served, ids: dict[str, Any]) -> Iterator[httpx.Response]:
+        for id in (ids["session"], ids["turn"], ids["native"], quote(HOSTILE, safe="")):
+            address = f"{server.url}/s/{id}{suffix}"
+            yield httpx.get(address, params={"find": "platypus"}, follow_redirects=True, timeout=30)
+
+    return requests
+
+
+def _event_texts(server: Served, ids: dict[str, Any]) -> Iterator[httpx.Response]:
+    for event in (*ids["events"], quote(HOSTILE, safe="")):
+        yield httpx.get(f"{server.url}/s/{ids['session']}/{event}.txt")
+
+
+def _forms(path: str) -> Routes:
+    def requests(server: Served, ids: dict[str, Any]) -> Iterator[httpx.Response]:
+        yield httpx.post(f"{server.url}{path}", data={"theme": HOSTILE, "token": HOSTILE, "back": f"/?q={HOSTILE}"})
+
+    return requests
+
+
+def _filled(path: str, ids: dict[str, Any]) -> str:
+    return path.format_map({name: quote(str(id)) for name, id in ids.items()})
+
+
+def _pages(*paths: str) -> Routes:
+    """Pages and their JSON twins; `{session}` and other names are those of the ids. The first path is there."""
+
+    def requests(server: Served, ids: dict[str, Any]) -> Iterator[httpx.Response]:
+        for path in paths:
+            yield httpx.get(
+                server.url + path.format_map({name: quote(str(id)) for name, id in ids.items()}), timeout=30
+            )
+
+    return requests
+
+
+def _spans(suffix: str) -> Routes:
+    def requests(server: Served, ids: dict[str, Any]) -> Iterator[httpx.Response]:
+        trace = f"{server.url}/traces/{quote(ids['trace'])}"
+        for row in httpx.get(f"{trace}.json").json()["rows"]:
+            yield httpx.get(f"{trace}/{row[0]}{suffix}")
+        yield httpx.get(f"{trace}/{quote(HOSTILE)}{suffix}")
+
+    return requests
+
+
+def _capsule_forms(path: str) -> Routes:
+    """Forms of a page: without its token, with hostile fields, and as they are sent."""
+
+    def requests(server: Served, ids: dict[str, Any]) -> Iterator[httpx.Response]:
+        page = httpx.get(f"{server.url}/capsules").text
+        token = page.partition('name="form_token" value="')[2].partition('"')[0]
+        url = server.url + _filled(path, ids)
+        fields = {"text": HOSTILE, "name": HOSTILE, "title": HOSTILE, "tags": HOSTILE, "action": HOSTILE}
+        yield httpx.get(url)
+        yield httpx.post(url, data=fields)
+        yield httpx.post(url, data={**fields, "form_token": token}, timeout=30)
+        yield httpx.post(url, data={**fields, "form_token": token, "allow_thin": "1"}, timeout=30)
+        yield httpx.post(url, data={"form_token": token}, files={"file": ("x", HOSTILE.encode())}, timeout=30)
+
+    return requests
+
+
+_TRACES = (
+    "",
+    "?of=spans",
+    f"?name={quote(HOSTILE)}&f={quote(HOSTILE)}",
+    f"?field={quote(HOSTILE)}&value={quote(HOSTILE)}",
+)
+_USAGE = ("?range=all", f"?project={quote(HOSTILE)}&source={quote(HOSTILE)}", f"?range={quote(HOSTILE)}")
+_LIVE = ("", "?session={session}", "?session={session}&part=tail", f"?session={quote(HOSTILE)}")
+_CAPSULES = ("", "?q=platypus", f"?q={quote(HOSTILE)}&workspace={quote(HOSTILE)}", "?deleted")
+_CAPSULE = ("", "?version=1")
+
 ROUTES: dict[str, Routes] = {
-    "/": _get("/"),
+    **{f"/traces{end}": _pages(*(f"/traces{end}{query}" for query in _TRACES)) for end in ("", ".json")},
+    "/traces/{id}": _pages("/traces/{trace}", "/traces/{trace}?view=tree", f"/traces/{quote(HOSTILE)}"),
+    "/traces/{id}.json": _pages("/traces/{trace}.json", f"/traces/{quote(HOSTILE)}.json"),
+    "/traces/{id}/{span}": _spans(""),
+    "/traces/{id}/{span}.json": _spans(".json"),
+    **{f"/usage{end}": _pages(*(f"/usage{end}{query}" for query in _USAGE)) for end in ("", ".json")},
+    **{f"/live{end}": _pages(*(f"/live{end}{query}" for query in _LIVE)) for end in ("", ".json")},
+    "/capsules.json": _pages(*(f"/capsules.json{query}" for query in _CAPSULES)),
+    "/capsules": lambda server, ids: chain(
+        _pages(*(f"/capsules{query}" for query in _CAPSULES))(server, ids), _capsule_forms("/capsules")(server, ids)
+    ),
+    "/capsules/lint": _capsule_forms("/capsules/lint"),
+    "/capsules/new": _capsule_forms("/capsules/new"),
+    "/capsules/{path:path}/edit": _capsule_forms("/capsules/default/{capsule}/edit"),
+    "/capsules/{path:path}.md": _pages("/capsules/default/{capsule}.md", f"/capsules/{quote(HOSTILE)}.md"),
+    "/capsules/{path:path}.json": _pages(*(f"/capsules/default/{{capsule}}.json{query}" for query in _CAPSULE)),
+    "/capsules/{path:path}": lambda server, ids: chain(
+        _pages(*(f"/capsules/default/{{capsule}}{query}" for query in _CAPSULE))(server, ids),
+        _capsule_forms("/capsules/default/{capsule}")(server, ids),
+    ),
+    "/doctor": _pages("/doctor", "/doctor?part=sync"),
+    "/doctor.json": _pages("/doctor.json", "/doctor.json?part=sync"),
+    "/": _search_page("/"),
+    "/.json": _search_page("/.json"),
+    "/s/{id}": _session_page(""),
+    "/s/{id}.json": _session_page(".json"),
+    "/s/{id}.html": _session_page(".html"),
+    "/s/{id}.md": _session_page(".md"),
+    "/s/{id}.jsonl": _session_page(".jsonl"),
+    "/s/{id}/{event}.txt": _event_texts,
+    "/static/{version}/{name}": _get("/static/1/app.js"),
+    "/theme": _forms("/theme"),
+    "/token": _forms("/token"),
     "/healthz": _get("/healthz"),
     "/api/tools": _get("/api/tools"),
     "/api/tools/{name}": _tools,
@@ -398,8 +533,12 @@ class TestRoutes:
     @pytest.mark.parametrize("path", ROUTES)
     def test_responses(self, world: World, server: Served, path: str) -> None:
         for response in ROUTES[path](server, world.ids):
-            data = response.json() if "json" in response.headers.get("content-type", "") else response.text
+            data = response.json() if response.headers.get("content-type") == "application/json" else response.text
             check(without_request(data) if isinstance(data, dict) else data)
+
+    def test_exported_files(self, world: World) -> None:
+        for path in world.home.rglob("export.*"):
+            check(path.read_text("utf-8"))
 
     def test_paths_that_are_not_there(self, server: Served) -> None:
         for method in ("GET", "POST", "DELETE"):

@@ -216,7 +216,7 @@ class TestWatch:
         assert watching.stdout.readline().endswith("2 events from 1 file\n")
         found = json.loads(run(tmp_path, "search", "termites", "--json").stdout)
         watching.send_signal(number)
-        output, errors = watching.communicate(timeout=30)
+        output, errors = watching.communicate(timeout=60)
 
         assert found["data"]["result_count"] == 1
         assert (watching.returncode, output, errors) == (0, "", "")
@@ -229,11 +229,11 @@ class TestWatch:
         process = subprocess.Popen(
             [*PROGRAM, "watch", "--json"], env=environment(tmp_path), stdout=subprocess.PIPE, text=True
         )
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while not _events(tmp_path) and time.monotonic() < deadline:
             time.sleep(0.1)
         process.terminate()
-        output, _ = process.communicate(timeout=30)
+        output, _ = process.communicate(timeout=60)
 
         assert json.loads(output)["events"] == 2
 
@@ -256,14 +256,14 @@ class TestInterrupt:
         )
         _wait_until_reading_stdin(process)
         process.send_signal(signal.SIGINT)
-        output, errors = process.communicate(timeout=30)
+        output, errors = process.communicate(timeout=60)
 
         assert (process.returncode, output, errors.strip()) == (130, b"", b"")
 
 
 def _wait_until_reading_stdin(process: subprocess.Popen[bytes]) -> None:
     """Until the process sleeps in a read of descriptor 0; elsewhere than on Linux, a fair while."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     call = Path(f"/proc/{process.pid}/syscall")
     while time.monotonic() < deadline:
         if not call.exists():

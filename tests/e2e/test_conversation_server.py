@@ -23,7 +23,7 @@ SCRIPT = CHECKOUT / "conversation_search.py"
 BACKSTORY = ("-m", "backstory", "mcp", "--tools", "conversations")
 PATTERN = "-home-dev-sites*"
 SOON = 3.0
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 class Server:

@@ -14,12 +14,9 @@ from tests.archive_world import turn_row
 EVER = {"start_datetime": "2001-01-01T00:00:00Z", "end_datetime": "2099-01-01T00:00:00Z"}
 
 
-@pytest.fixture(scope="module")
-def library(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Library:
-    library = Library(tmp_path_factory.mktemp("backstory"), agents_home=corpus / "home", environ={})
-    report = library.sync()
-    assert (report.errors, report.skipped) == (0, 0)
-    return library
+@pytest.fixture
+def library(corpus_library: Library) -> Library:
+    return corpus_library
 
 
 def outline(library: Library) -> dict[str, list[tuple[bytes, ...]]]:
@@ -53,10 +50,12 @@ class TestCorpus:
         again = library.sync()
         assert (again.files, again.bytes) == (0, 0)
 
-    def test_indexed_again_from_nothing(self, library: Library, corpus: Path, tmp_path: Path) -> None:
-        with Library(tmp_path, agents_home=corpus / "home", environ={}) as again:
+    @pytest.mark.parametrize("source", ["codex", pytest.param("claude-code", marks=pytest.mark.slow)])
+    def test_indexed_again_from_nothing(self, library: Library, corpus: Path, tmp_path: Path, source: str) -> None:
+        with Library(tmp_path, agents_home=corpus / "home", environ={"BACKSTORY_SOURCES": source}) as again:
             again.sync()
-            assert outline(again) == outline(library)
+            expected = {key: turns for key, turns in outline(library).items() if key.startswith(f"{source}/")}
+            assert outline(again) == expected
 
     def test_every_listed_session_opens(self, library: Library) -> None:
         cursor, seen = None, 0

@@ -138,7 +138,8 @@ class TestKill:
         for number in range(kills):
             word = f"{SECRET}{number}"
             key = f"claude-code/{write(tmp_path, word, word).id}"
-            assert run(tmp_path, "sync").returncode == 0
+            with Library(folder, agents_home=tmp_path, environ={}) as library:
+                library.sync()
             command = [sys.executable, "-c", _FORGET, str(folder), session_id(key)]
             with subprocess.Popen(
                 command, stdout=subprocess.PIPE, env={**os.environ, "HOME": str(tmp_path)}

@@ -55,7 +55,7 @@ class Topology:
     def heard(self, *texts: str) -> None:
         """Every subscriber heard every one of these once, and nothing else."""
         for seen in self.seen:
-            heard = [words(seen.get(timeout=20)) for _ in texts]
+            heard = [words(seen.get(timeout=60)) for _ in texts]
             assert Counter(heard) == Counter(texts)
             assert seen.empty()
 
@@ -70,7 +70,7 @@ def words(event: Any) -> str:
 
 
 def reaches_main(server: Served) -> bool:
-    answer = httpx.post(server.url + "/session/list", json={}, timeout=30)
+    answer = httpx.post(server.url + "/session/list", json={}, timeout=60)
     return answer.status_code == 200
 
 
@@ -109,7 +109,7 @@ class TestBridge:
 
     def test_without_a_main_calls_fail_in_time(self, tmp_path: Path) -> None:
         with Served(bridge(tmp_path, "ws://127.0.0.1:9", timeout_ms=200)) as alone:
-            answer = httpx.post(alone.url + "/session/create", json={}, timeout=30)
+            answer = httpx.post(alone.url + "/session/create", json={}, timeout=60)
             assert answer.status_code == 503
             assert answer.json()["error"]["message"].startswith("session/storage: ")
 
@@ -133,7 +133,7 @@ class TestKilledMain:
         topology.say(topology.main, session_id, "while the bridges are away")
         eventually(lambda: reaches_main(topology.left) and reaches_main(topology.right))
         bridged = topology.seen[1:]
-        assert [words(seen.get(timeout=20)) for seen in bridged] == ["while the bridges are away"] * 2
+        assert [words(seen.get(timeout=60)) for seen in bridged] == ["while the bridges are away"] * 2
         eventually(lambda: is_back(topology.clients[0]))
         drain(topology.seen[0])
         topology.say(topology.left, session_id, "after")

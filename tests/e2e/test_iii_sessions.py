@@ -58,7 +58,7 @@ class TestQuickstart:
             content = [{"type": "text", "text": text}]
             request = {"session_id": session_id, "entry_id": entry_id, "content": content}
             assert client.call("session::update-message", request) == {"updated": True, "revision": revision}
-        updates = [seen.get(timeout=10) for _ in range(3)]
+        updates = [seen.get(timeout=60) for _ in range(3)]
         assert [update["revision"] for update in updates] == [1, 2, 3]
         assert updates[-1]["message"]["content"] == [{"type": "text", "text": "It rains."}]
 
@@ -77,7 +77,7 @@ class TestQuickstart:
         seen = client.on("session::created", {"metadata": {"owner": "u_1"}})
         for owner in ("u_2", "u_1"):
             client.call("session::create", {"title": owner, "metadata": {"owner": owner}})
-        assert seen.get(timeout=10)["title"] == "u_1"
+        assert seen.get(timeout=60)["title"] == "u_1"
         assert seen.empty()
 
 
@@ -88,9 +88,9 @@ class TestAway:
         first = client.on("session::created", function_id="first")
         for title in ("one", "two", "three"):
             client.call("session::create", {"title": title})
-        position = first.get(timeout=10)["seq"]
+        position = first.get(timeout=60)["seq"]
         later = client.on("session::created", {"after": position}, function_id="later")
-        assert [later.get(timeout=10)["title"] for _ in range(2)] == ["two", "three"]
+        assert [later.get(timeout=60)["title"] for _ in range(2)] == ["two", "three"]
 
     def test_a_killed_server_comes_back(self, tmp_path: Path) -> None:
         with Served(tmp_path) as server, connected(server.ws_url) as client:
@@ -107,5 +107,5 @@ class TestAway:
 
                 eventually(answered)
                 client.call("session::create", {"title": "after"})
-                assert [seen.get(timeout=10)["title"] for _ in range(2)] == ["before", "after"]
+                assert [seen.get(timeout=60)["title"] for _ in range(2)] == ["before", "after"]
                 assert drain(seen) == []

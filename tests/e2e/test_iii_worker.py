@@ -53,10 +53,10 @@ def running_engine(port: int = 0) -> Iterator[str]:
 
     thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)
     thread.start()
-    assert started.wait(10)
+    assert started.wait(60)
     yield f"ws://127.0.0.1:{started.port}"
     started.server.should_exit = True
-    thread.join(10)
+    thread.join(60)
 
 
 @pytest.fixture
@@ -75,13 +75,13 @@ class TestWorker:
                 seen = client.on("session::message-added")
                 session_id = client.call("session::create", {"title": "there"})["session_id"]
                 client.call("session::append", {"session_id": session_id, "message": MESSAGE})
-                assert seen.get(timeout=10)["message"] == MESSAGE
+                assert seen.get(timeout=60)["message"] == MESSAGE
                 with pytest.raises(iii.InvocationError, match="session/not_found: ") as failure:
                     client.call("session::append", {"session_id": "s_0", "message": MESSAGE})
                 assert failure.value.stacktrace is None
                 assert worker.process.poll() is None
                 worker.process.send_signal(signal.SIGTERM)
-                assert worker.process.wait(10) == 0
+                assert worker.process.wait(60) == 0
                 assert worker.stderr == ""
                 with pytest.raises(iii.InvocationError, match="function_not_found"):
                     client.call("session::list")
@@ -169,7 +169,7 @@ class TestConfiguration:
                 assert client.call("session::create")["session_id"]
                 eventually(lambda: configuration.bindings)
                 worker.process.send_signal(signal.SIGTERM)
-                assert worker.process.wait(10) == 0
+                assert worker.process.wait(60) == 0
                 assert worker.stderr == ""
 
     def variants(self, configuration: ConfigurationWorker) -> list[Any]:

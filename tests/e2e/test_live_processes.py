@@ -50,12 +50,12 @@ class Server:
             json.dumps(data).encode(),
             {"Content-Type": "application/json"},
         )
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return json.load(answer)
 
     def stop(self, how: int = signal.SIGTERM) -> None:
         self.process.send_signal(how)
-        self.process.wait(20)
+        self.process.wait(60)
         assert self.process.stdout is not None
         self.process.stdout.close()
 
@@ -151,7 +151,7 @@ class TestTopology:
                 time.sleep(0.01)
             main.stop(signal.SIGKILL)
             main.start()
-        writer.join(120)
+        writer.join(60)
         assert len(acknowledged) == 200
         items = []
         cursor = None

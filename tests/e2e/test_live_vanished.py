@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.e2e.served import Served
 
-MESSAGE = {"role": "user", "content": [{"type": "text", "text": "x" * 400_000}], "timestamp": 1}
+MESSAGE = {"role": "user", "content": [{"type": "text", "text": "x" * 200_000}], "timestamp": 1}
 POST = (
     "POST {} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     "Accept: application/json, text/event-stream\r\n"
@@ -24,7 +24,7 @@ def deaf(port: int) -> socket.socket:
     """A connection with a small buffer, so that the server soon cannot send."""
     client = socket.socket()
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    client.settimeout(20)
+    client.settimeout(60)
     client.connect(("127.0.0.1", port))
     return client
 
@@ -76,7 +76,7 @@ def half_an_event(port: int) -> Iterator[socket.socket]:
 def a_call(port: int) -> Iterator[socket.socket]:
     client = web_socket(port)
     call = {"function_id": "session::messages", "data": {"session_id": "s", "limit": 500}}
-    client.sendall(frame("invokefunction", invocation_id="1", **call) * 5)
+    client.sendall(frame("invokefunction", invocation_id="1", **call) * 2)
     yield client
 
 

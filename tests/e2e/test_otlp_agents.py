@@ -61,7 +61,7 @@ def logs_body(service: str, scope: str, *records: dict[str, Any]) -> tuple[str, 
 
 def send(server: Served, bodies: Bodies) -> None:
     for path, body in bodies:
-        reply = httpx.post(f"{server.url}{path}", content=json.dumps(body).encode(), headers=JSON, timeout=30)
+        reply = httpx.post(f"{server.url}{path}", content=json.dumps(body).encode(), headers=JSON, timeout=60)
         assert (reply.status_code, reply.json()) == (200, {})
 
 

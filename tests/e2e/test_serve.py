@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import socket
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
@@ -18,7 +17,7 @@ from filelock import FileLock, Timeout
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
-from tests.e2e.served import Served, eventually, run
+from tests.e2e.served import PATIENCE, Served, eventually, run
 from tests.transcripts import Transcript
 
 MESSAGE = {"role": "user", "content": [{"type": "text", "text": "where do wombats dig"}], "timestamp": 1}
@@ -84,18 +83,16 @@ class TestStop:
     def test_with_clients_connected(self, server: Served, number: int) -> None:
         with (
             connect(server.ws_url) as client,
-            httpx.stream("GET", server.url + "/session/events", timeout=10) as events,
+            httpx.stream("GET", server.url + "/session/events", timeout=PATIENCE) as events,
         ):
-            client.recv(10)
+            client.recv(PATIENCE)
             lines = events.iter_lines()
             next(lines)
-            started = time.monotonic()
             server.process.send_signal(number)
             list(lines)
             with pytest.raises(ConnectionClosed):
-                client.recv(10)
-        assert server.process.wait(10) == 0
-        assert time.monotonic() - started < 5
+                client.recv(PATIENCE)
+        assert server.process.wait(PATIENCE) == 0
         assert server.stderr == ""
 
     def test_killed(self, tmp_path: Path) -> None:
@@ -145,7 +142,7 @@ class TestEvents:
 
 def titles(server: Served, count: int, after: str) -> list[str]:
     headers = {"Last-Event-ID": after}
-    with httpx.stream("GET", server.url + "/session/events", headers=headers, timeout=10) as answer:
+    with httpx.stream("GET", server.url + "/session/events", headers=headers, timeout=60) as answer:
         lines = (line.removeprefix("data: ") for line in answer.iter_lines() if line.startswith("data: "))
         return [json.loads(line)["title"] for line in islice(lines, count)]
 
@@ -157,7 +154,7 @@ class TestMeanwhile:
     def test_nobody_is_left_behind(self, server: Served, tmp_path: Path, number: int) -> None:
         eventually(lambda: not free(tmp_path))
         server.process.send_signal(number)
-        server.process.wait(10)
+        server.process.wait(PATIENCE)
         eventually(lambda: free(tmp_path))
 
     @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc to find the process")

@@ -279,14 +279,14 @@ class TestCancellation:
 
         def wait(arguments: Arguments) -> Reply:
             running.set()
-            release.wait(10)
+            release.wait(60)
             return Reply.of({})
 
         tool = Tool(name="echo", description="-", input_schema={"type": "object"}, handler=wait)
         conversation = Conversation(lambda name: Toolset(name=name, tools=(tool,)))
         conversation.send(*READY)
         conversation.connection.receive(json.dumps(ask(1, "tools/call", name="echo")).encode())
-        assert running.wait(10)
+        assert running.wait(60)
         answers = conversation.send(note("notifications/cancelled", requestId=id), ask(2, "ping"))
         release.set()
 

@@ -20,6 +20,7 @@ from backstory.archive.local import writer
 from backstory.archive.local.writer import LocalWriter
 from backstory.ingest import pipeline
 from backstory.library import Library
+from tests.examples import examples
 from tests.transcripts import Transcript, stable_uuid
 
 HOME = home()
@@ -121,7 +122,7 @@ class TestOrder:
             found = read(tmp_path / str(after), [[begun], [first], [second], [rest]])
             assert expected - found == []
 
-    @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=examples(0.2), suppress_health_check=list(HealthCheck))
     @given(seed=st.integers(0, 1 << 32), size=st.sampled_from([1, 5, 4000]), batches=st.integers(1, 9))
     def test_any_order_in_any_batches(self, at_once: Contents, seed: int, size: int, batches: int) -> None:
         """Files come in any order, cut anywhere, a few at a time."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from backstory.archive.base import Batch, EventRow, SyncState
+from backstory.ingest.news import has_news
 from backstory.library import Library
 from backstory.model import EventType
 from tests.archive_world import conversations
@@ -89,3 +93,109 @@ class TestCatchingUp:
         with Library(tmp_path / "backstory", agents_home=tmp_path / "agents", environ={}) as again:
             assert has_written(again, monkeypatch)
             assert again.call("list_traces")["count"] == 2
+
+
+class TestCost:
+    """What a look costs does not depend on the number of files."""
+
+    @pytest.fixture
+    def agents(self, tmp_path: Path) -> Path:
+        """An agents' home whose folders and files are a day old."""
+        agents = tmp_path / "agents"
+        for number in range(30):
+            Transcript(f"s{number}", cwd=f"/p{number % 3}").prompt(f"number {number}").write(agents)
+        self.age(agents)
+        return agents
+
+    @staticmethod
+    def age(agents: Path) -> None:
+        day_ago = time.time_ns() - 86_400 * 10**9
+        for path in (*agents.rglob("*"), agents):
+            os.utime(path, ns=(day_ago, day_ago))
+
+    @staticmethod
+    def looked_at(library: Library, monkeypatch: pytest.MonkeyPatch, recent: int) -> tuple[bool, int]:
+        """Whether there is news, and the number of files and folders that were looked at."""
+        looks: list[object] = []
+        stat, scandir = os.stat, os.scandir
+        with monkeypatch.context() as patch:
+            root = str(library.agents_home / ".claude" / "projects")
+
+            def counted(path: object) -> Any:
+                if str(path).startswith(root):
+                    looks.append(path)
+                return path
+
+            patch.setattr(os, "stat", lambda path, **more: stat(counted(path), **more))
+            patch.setattr(os, "scandir", lambda path=".": scandir(counted(path)))
+            news = has_news(
+                library.archive,
+                library.sources,
+                home=library.agents_home,
+                environ={},
+                extra_roots={},
+                recent=recent,
+            )
+        return news, len(looks)
+
+    @pytest.fixture
+    def library(self, tmp_path: Path, agents: Path) -> Iterator[Library]:
+        with Library(tmp_path / "backstory", agents_home=agents, environ={}) as library:
+            library.sync()
+            yield library
+
+    def test_nothing_is_new(self, library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Folders are looked at, not listed, and so many files as are asked for."""
+        news, looks = self.looked_at(library, monkeypatch, recent=5)
+        assert not news
+        assert looks <= 5 + 4 + 4  # four folders, and the roots
+
+    def test_a_new_file_among_many(self, library: Library, agents: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        Transcript("new", cwd="/p1").prompt("something new").write(agents)
+        assert self.looked_at(library, monkeypatch, recent=0)[0]
+
+    def test_a_new_folder(self, library: Library, agents: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        Transcript("new", cwd="/other").prompt("something new").write(agents)
+        assert self.looked_at(library, monkeypatch, recent=0)[0]
+
+    def test_a_file_that_is_gone(self, library: Library, agents: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        Transcript("s7", cwd="/p1").path(agents).unlink()
+        assert self.looked_at(library, monkeypatch, recent=0)[0]
+
+    def test_another_file_in_a_folder(self, library: Library, agents: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """It is no transcript: there is nothing to read."""
+        (Transcript("s7", cwd="/p1").path(agents).parent / "notes.txt").touch()
+        assert not self.looked_at(library, monkeypatch, recent=0)[0]
+
+    def test_an_old_file_that_grows(self, library: Library, agents: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Is noticed by the sync that is due after an hour, if it is not among the latest."""
+        path = Transcript("s7", cwd="/p1").path(agents)
+        with path.open("a") as file:
+            file.write("{}\n")
+        assert not self.looked_at(library, monkeypatch, recent=0)[0]
+        assert self.looked_at(library, monkeypatch, recent=50)[0]
+        later = time.time_ns() + 2 * 3600 * 10**9
+        with monkeypatch.context() as patch:
+            patch.setattr(time, "time_ns", lambda: later)
+            assert self.looked_at(library, monkeypatch, recent=0)[0]
+
+    def test_a_folder_that_had_just_changed(
+        self, tmp_path: Path, agents: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Its time is not trusted: a file that comes within the same tick is noticed."""
+        folder = Transcript("s7", cwd="/p1").path(agents).parent
+        os.utime(folder)
+        now = folder.stat().st_mtime_ns
+        with Library(tmp_path / "backstory", agents_home=agents, environ={}) as library:
+            library.sync()
+            Transcript("new", cwd="/p1").prompt("something new").write(agents)
+            os.utime(folder, ns=(now, now))
+            assert self.looked_at(library, monkeypatch, recent=0)[0]
+
+    def test_nothing_is_looked_at_while_there_is_a_writer(
+        self, library: Library, agents: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        writer = library.archive.writer()
+        monkeypatch.setattr(library, "_has_news", lambda: pytest.fail("the writer does that"))
+        library.catch_up()
+        writer.close()

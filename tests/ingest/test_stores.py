@@ -24,7 +24,7 @@ from backstory.sources import load_sources, opencode
 from backstory.sources.base import Event
 from tests.ingest.opencode_writer import OpenCode
 
-_PATIENCE = 30
+_PATIENCE = 60
 
 
 class Machine:

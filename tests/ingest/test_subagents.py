@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -14,6 +15,7 @@ from backstory.archive.base import Archive, Batch
 from backstory.archive.spans import TraceQuery
 from tests.archive.test_conformance import ANSWER, CALL, PROMPT, RESULT, batch, session, write
 from tests.archive_world import PROJECTION
+from tests.examples import examples
 
 PLAIN = [(PROMPT, "go"), (ANSWER, "done")]
 CALLING = [(PROMPT, "go"), (CALL, "start an agent"), (RESULT, "it is done"), (ANSWER, "done")]
@@ -48,6 +50,7 @@ def spans(archive: Archive) -> set[tuple[object, ...]]:
     return {(row.trace, row.id, row.parent, row.name, row.status, row.start, row.end) for row in found.rows}
 
 
+@cache
 def expected() -> set[tuple[object, ...]]:
     with TemporaryDirectory() as folder:
         archive = open_engine("local", Path(folder), PROJECTION)
@@ -58,10 +61,8 @@ def expected() -> set[tuple[object, ...]]:
 
 
 class TestAnyOrder:
-    EXPECTED = expected()
-
     @given(st.lists(st.sampled_from("abcABC"), max_size=12), st.integers(1, 4))
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=examples(0.4))
     def test_the_result_is_the_same(self, steps: list[str], size: int) -> None:
         """A small letter reads one more turn of a session, a capital removes the session; at last all is read."""
         made = family()
@@ -80,4 +81,4 @@ class TestAnyOrder:
                 write(archive, *batches[start : start + size])
             result = spans(archive)
             archive.close()
-        assert result == self.EXPECTED
+        assert result == expected()

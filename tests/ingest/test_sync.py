@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-import backstory.ingest.reading  # noqa: F401 - before a test replaces what it imports
+from backstory.ingest import pipeline, reading
 from backstory.ingest.pipeline import SyncProgress
 from backstory.library import Library
 from backstory.model import EventType
@@ -413,23 +413,26 @@ class TestBudget:
         assert machine.library.sync().files == 5
         assert machine.library.archive.sync_state().first_finished_at is not None
 
-    def test_time_is_up_within_a_file(self, machine: Machine) -> None:
-        transcript = talk(turns=3_000)
+    def test_time_is_up_within_a_file(self, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+        transcript = talk(turns=100)
         transcript.write(machine.home)
-        until = time.monotonic() + 0.5
+        now = time.monotonic()
 
-        def linger(now: SyncProgress) -> None:
-            """What has been committed took all the time there was."""
-            while now.events and time.monotonic() <= until:
-                time.sleep(0.01)
+        def commit(progress: SyncProgress) -> None:
+            """The first commit takes all the time there is."""
+            if progress.events:
+                monkeypatch.setattr(time, "monotonic", lambda: now + 20)
 
-        report = machine.library.sync(budget=0.4, progress=linger)
+        monkeypatch.setattr(pipeline, "_EVENTS_PER_COMMIT", 20)
+        monkeypatch.setattr(reading, "_ITEMS_PER_STEP", 20)
+        monkeypatch.setattr(time, "monotonic", lambda: now)
+        report = machine.library.sync(budget=10, progress=commit)
         assert (report.files, report.skipped) == (0, 1)
-        assert 0 < report.events < 6_000
+        assert 0 < report.events < 200
         rest = machine.library.sync()
-        assert (rest.files, rest.events) == (1, 6_000 - report.events)
-        assert machine.texts(transcript)[1_234] == ["question 1235 of one", "answer 1235 of one"]
-        assert len(machine.texts(transcript)) == 3_000
+        assert (rest.files, rest.events) == (1, 200 - report.events)
+        assert machine.texts(transcript)[76] == ["question 77 of one", "answer 77 of one"]
+        assert len(machine.texts(transcript)) == 100
 
     def test_newest_first(self, machine: Machine) -> None:
         seen: list[str | None] = []

@@ -18,6 +18,7 @@ from backstory.config import Settings
 from backstory.ingest.telemetry import Receiver
 from backstory.sources.otel.conventions import METADATA, SLOTS
 from backstory.sources.otel.otlp import Encoding
+from tests.examples import examples
 from tests.traces_world import START, Call, caller
 
 OWN = ("project", "source", "sessionId", "exitCode", "stopReason", "cacheReadTokens", "totalTokens", "statusMessage")
@@ -252,7 +253,7 @@ class TestLossless:
     """Any span, with names of every convention, of our own facts and of the protocol's fields."""
 
     @given(spans)
-    @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(max_examples=examples(2), suppress_health_check=[HealthCheck.function_scoped_fixture])
     def test_any_span(self, world: World, encoding: Encoding, span: dict[str, Any]) -> None:
         trace, found = world.data(span, encoding)
         data = found["data"]

@@ -15,16 +15,15 @@ from backstory.ingest import watch as watch_module
 from backstory.library import Library
 from tests.transcripts import Transcript
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
-def eventually(condition: Callable[[], bool]) -> float:
-    """Seconds until the condition held; fails when it does not."""
+def eventually(condition: Callable[[], bool]) -> None:
+    """Wait until the condition holds; fails when it does not."""
     started = time.monotonic()
     while not condition():
         assert time.monotonic() - started < PATIENCE, "waited in vain"
         time.sleep(0.01)
-    return time.monotonic() - started
 
 
 class Watched:
@@ -90,7 +89,7 @@ class TestWatch:
         ]
         stamped = ({"timestamp": "2026-01-02T03:04:05.000Z", **record} for record in records)
         (rollout / name).write_text("".join(json.dumps(record) + "\n" for record in stamped))
-        assert eventually(lambda: watched.finds("newcomer")) < PATIENCE
+        eventually(lambda: watched.finds("newcomer"))
 
     @pytest.mark.parametrize("kind", [OSError, RuntimeError])
     def test_a_system_that_cannot_tell(

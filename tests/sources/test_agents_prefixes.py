@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from backstory.ingest.lines import decode_line, lines
 from backstory.library import Library
 from backstory.sources.base import Item, Source
+from tests.examples import examples
 
 GROWING = [
     (agent, path)
@@ -44,7 +45,7 @@ def read_in_pieces(source: Source, path: Path, cuts: list[int]) -> list[Item]:
 
 class TestParsers:
     @given(where=st.lists(st.floats(0, 1), min_size=1, max_size=4))
-    @settings(max_examples=15, deadline=None)
+    @settings(max_examples=examples(0.2))
     def test_any_cut(self, where: list[float]) -> None:
         """The parser goes on where it stopped, wherever that is."""
         for agent, path in GROWING:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -188,8 +189,10 @@ class TestContext:
         assert texts(items, EventType.SYSTEM) == ["Approvals: never.\n\nMode: plan."]
 
     def test_hostile_repetition(self) -> None:
-        """Ten thousand layers of context are peeled in no time."""
-        assert prompts(read(Rollout().user_item("<skill></skill>" * 10_000 + "hi"))) == ["hi"]
+        """Layers of context cost what they are long, not the square of it."""
+        started = time.process_time()
+        assert prompts(read(Rollout().user_item("<skill></skill>" * 40_000 + "hi"))) == ["hi"]
+        assert time.process_time() - started < 20
 
 
 class TestAnswers:

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 from codex_rollout import Rollout, feed, feed_with_restarts, made_up, nothing_known
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from backstory.sources.base import Event, Item, Usage
@@ -57,13 +57,11 @@ def uids(items: list[Item]) -> list[bytes]:
 
 
 class TestAnyRollout:
-    @settings(max_examples=50, deadline=None)
     @given(ROLLOUTS)
     def test_reading_can_stop_anywhere(self, records: list[Any]) -> None:
         """A restart before every record changes nothing."""
         assert feed_with_restarts(records, None, parent_owns_turn_1) == feed(records, None, parent_owns_turn_1)
 
-    @settings(max_examples=50, deadline=None)
     @given(ROLLOUTS)
     def test_ids_of_neighbours_differ(self, records: list[Any]) -> None:
         """Events get different ids as long as time does not go back."""
@@ -73,14 +71,12 @@ class TestAnyRollout:
         keys = [item.key for item in items if isinstance(item, Usage)]
         assert all(isinstance(key, bytes) and len(key) == 16 for key in keys)
 
-    @settings(max_examples=60, deadline=None)
     @given(ROLLOUTS, st.integers(0, 40))
     def test_ids_do_not_depend_on_what_follows(self, records: list[Any], length: int) -> None:
         """A file that is still growing already has its ids."""
         shorter = uids(feed(records[:length]))
         assert uids(feed(records))[: len(shorter)] == shorter
 
-    @settings(max_examples=60, deadline=None)
     @given(ROLLOUTS)
     def test_a_copy_keeps_its_own_ids(self, records: list[Any]) -> None:
         """Knowing the original or not, the events a fork keeps have the same ids."""
@@ -121,7 +117,6 @@ class TestSpoiltRecords:
         Codex().parser(made_up(), msgspec.json.decode(msgspec.json.encode(parser.state())), nothing_known)
         assert list(parser.parse(Rollout().user_item("still here")))
 
-    @settings(max_examples=60, deadline=None)
     @given(
         st.sampled_from(["response_item", "event_msg", *RECORDS]), NAMES, st.dictionaries(FIELDS, SHAPES, max_size=8)
     )
@@ -129,20 +124,17 @@ class TestSpoiltRecords:
         """No shape of a known record breaks the parser."""
         self.check({"timestamp": "2026-06-18T09:00:00Z", "type": kind, "payload": {**fields, "type": name}})
 
-    @settings(max_examples=50, deadline=None)
     @given(st.sampled_from([*TURN_ITEMS]), st.dictionaries(FIELDS, SHAPES, max_size=8))
     def test_wrong_turn_items(self, name: str, fields: dict[str, Any]) -> None:
         """Nor of a turn item."""
         item = {**fields, "type": name}
         self.check({"timestamp": None, "type": "event_msg", "payload": {"type": "item_completed", "item": item}})
 
-    @settings(max_examples=50, deadline=None)
     @given(st.dictionaries(FIELDS, SHAPES, max_size=8) | JSON)
     def test_anything(self, record: Any) -> None:
         """Nor anything else."""
         self.check(record)
 
-    @settings(max_examples=50, deadline=None)
     @given(st.binary(max_size=200) | SHAPES.map(lambda value: ascii(value).encode()))
     def test_any_head(self, head: bytes) -> None:
         """A file is described or not, with any beginning."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from backstory.sources.stateless import exit_code_in
+from backstory.sources.content import command_exit_code
 
 
-class TestExitCodeIn:
+class TestCommandExitCode:
     @pytest.mark.parametrize(
         "text",
         [
@@ -21,13 +21,13 @@ class TestExitCodeIn:
     )
     def test_of_a_command(self, text: str) -> None:
         """It stands at the beginning or at the end."""
-        assert exit_code_in(text, "execute_command") == 3
+        assert command_exit_code(text, "execute_command") == 3
 
     @pytest.mark.parametrize("tool", ["read_file", "web_search", "editor", None])
     def test_of_other_tools(self, tool: str | None) -> None:
         """A file that speaks of exit codes has none."""
-        assert exit_code_in("Exit code: 3 means that the test failed", tool) is None
+        assert command_exit_code("Exit code: 3 means that the test failed", tool) is None
 
     @pytest.mark.parametrize("text", ["", "all is well", "the exit was coded in 3 days", "exit code unknown"])
     def test_without_one(self, text: str) -> None:
-        assert exit_code_in(text, "bash") is None
+        assert command_exit_code(text, "bash") is None

@@ -8,7 +8,7 @@ from typing import Any
 import jsonschema
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Struct
 
@@ -141,7 +141,6 @@ class TestArguments:
 
 
 class TestExcerpt:
-    @settings(deadline=None, max_examples=200)
     @given(JSON)
     def test_is_never_longer_than_the_limit(self, value: Any) -> None:
         """For any value."""
@@ -175,7 +174,7 @@ class TestExcerpt:
         started = time.process_time()
         short = excerpt(value)
 
-        assert time.process_time() - started < 0.5
+        assert time.process_time() - started < 5
         assert 10 < len(msgspec.json.encode(short)) <= 3072
 
 
@@ -184,7 +183,8 @@ class TestReceipt:
         """Where a face says when that was; otherwise from now on."""
         with received(12.5):
             assert received_at() == 12.5
-        assert abs(received_at() - time.monotonic()) < 5
+        before = time.monotonic()
+        assert before <= received_at() <= time.monotonic()
 
 
 class TestSchemas:

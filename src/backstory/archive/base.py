@@ -16,7 +16,7 @@ from ..model import EVENT_TYPES, EventRef, EventType, SessionRef, TurnRef
 from .errors import ArchiveBusy, ArchiveError, DeadlineExceeded
 from .query import Query
 from .ranking import Evidence
-from .rows import Batch, EventRow, ExchangeRow, FileRow, Head, Mode, SessionRow, SyncState, TurnRow, UsageRow
+from .rows import Batch, EventRow, ExchangeRow, FileRow, FolderRow, Head, Mode, SessionRow, SyncState, TurnRow, UsageRow
 from .spans import Spans
 
 __all__ = [
@@ -32,6 +32,8 @@ __all__ = [
     "ExchangeRow",
     "ExchangesRequest",
     "FileRow",
+    "FilesRequest",
+    "FolderRow",
     "Folders",
     "Found",
     "Head",
@@ -62,7 +64,7 @@ class SearchRequest(Struct, frozen=True, kw_only=True):
     turn: int | None = None
     """With `session`: only this turn."""
     project: str | None = None
-    """Part of a project's path, in any case."""
+    """Part of a project's path or identity, in any case."""
     source: str | None = None
     since: int | None = None
     until: int | None = None
@@ -162,7 +164,7 @@ class SessionsRequest(Struct, frozen=True, kw_only=True):
     """Only sessions with activity between these times."""
     mode: Mode | None = None
     project: str | None = None
-    """Part of the working directory, in any case."""
+    """Part of the working directory or of the identity of the project, in any case."""
     source: str | None = None
     empty: bool = False
     """Also sessions without events."""
@@ -263,6 +265,22 @@ class Counts(Struct, kw_only=True):
     bytes: int
 
 
+class FilesRequest(Struct, frozen=True, kw_only=True):
+    """None does not filter."""
+
+    states: bool = True
+    """Without them, which can be large, `FileRow.state` is an empty mapping where there is a state."""
+    paths: Sequence[str] | None = None
+    source: str | None = None
+    below: str | None = None
+    """A folder."""
+    newest: int | None = None
+    """At most so many: those that changed last, the latest first."""
+
+
+ALL_FILES = FilesRequest()
+
+
 class Reader(Protocol):
     """Reads of rows, common to an archive and its writer. They see everything that is committed."""
 
@@ -275,8 +293,11 @@ class Reader(Protocol):
     def exchanges(self, request: ExchangesRequest) -> Iterator[Exchange]:
         """Read in portions: a request may match the whole archive."""
 
-    def files(self, *, states: bool = True) -> Iterator[FileRow]:
-        """Every transcript that was read, by path; without `states`, which can be large, `FileRow.state` is None."""
+    def files(self, request: FilesRequest = ALL_FILES) -> Iterator[FileRow]:
+        """The transcripts that were read, by path."""
+
+    def folders(self) -> Iterator[FolderRow]:
+        """The folders that the last complete sync has searched, by path."""
 
     def forgotten(self, digests: Sequence[bytes]) -> frozenset[bytes]:
         """Those that belong to forgotten sessions: uids of events, keys of usage, `session_mark` of a session."""

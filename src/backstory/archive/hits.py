@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 from typing import NamedTuple
 
@@ -12,10 +12,11 @@ from .query import Query, tokens
 
 
 class Project(NamedTuple):
-    """A project folder; `id` is the engine's number of it."""
+    """A folder that events are in, and the identity of its repository; `id` is the engine's number of it."""
 
     id: int
     path: str
+    identity: str | None
 
 
 def named_projects(projects: Iterable[Project], query: Query) -> set[int]:
@@ -24,12 +25,27 @@ def named_projects(projects: Iterable[Project], query: Query) -> set[int]:
     return {id for id, name in names if name and query.terms.issuperset(name)}
 
 
-def project_around(projects: Iterable[Project], here: str | None) -> set[int]:
-    """The project that a folder belongs to: of several the innermost."""
+def projects_with(projects: Sequence[Project], part: str) -> list[int]:
+    """The projects with this part, in any case, in their paths or in the identity of the repository they are in."""
+    part = part.casefold()
+    named = {PurePath(project.path) for project in projects if part in (project.identity or "").casefold()}
+    return [
+        project.id
+        for project in projects
+        if part in project.path.casefold()
+        or not named.isdisjoint((PurePath(project.path), *PurePath(project.path).parents))
+    ]
+
+
+def project_around(projects: Sequence[Project], here: str | None) -> set[int]:
+    """The project that a folder belongs to, of several the innermost, with its other clones and worktrees."""
     if here is None:
         return set()
     holding = [project for project in projects if PurePath(here).is_relative_to(project.path)]
-    return {max(holding, key=lambda project: len(project.path)).id} if holding else set()
+    if not holding:
+        return set()
+    inner = max(holding, key=lambda project: len(project.path))
+    return {inner.id, *(project.id for project in projects if inner.identity and project.identity == inner.identity)}
 
 
 def is_repetition(hit: Hit, other: Hit) -> bool:

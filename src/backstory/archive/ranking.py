@@ -118,9 +118,27 @@ class Evidence(Struct, frozen=True, kw_only=True):
 
 
 class Ranked(Struct, frozen=True):
+    """A candidate with its score and the parts of it, as in `Evidence`. There are hundreds, of which ten are shown."""
+
     candidate: Candidate
     score: float
-    evidence: Evidence
+    event: float
+    session: float
+    turn: float
+    title: float
+    factor: float
+    repeated: float
+
+    @property
+    def evidence(self) -> Evidence:
+        return Evidence(
+            event=self.event,
+            session=self.session,
+            turn=self.turn,
+            title=self.title,
+            factor=self.factor,
+            repeated=self.repeated,
+        )
 
 
 def rank(
@@ -137,15 +155,27 @@ def rank(
     `spread` lets other sessions come between the hits of one; it makes no sense within a session.
     """
     weights = weights or WEIGHTS
+    by_type = {kind: _weight(kind, context, weights) for kind in EventType}
     sessions: dict[int, list[tuple[float, Candidate]]] = defaultdict(list)
     for candidate in candidates:
-        sessions[candidate.session].append((candidate.score * _weight(candidate.type, context, weights), candidate))
+        sessions[candidate.session].append((candidate.score * by_type[candidate.type], candidate))
     ranked: list[Ranked] = []
     for session, events in sessions.items():
-        events.sort(key=lambda pair: -pair[0])
-        ranked += _rank_session(events, titles.get(session, 0.0), returned, context, spread, weights)
+        title = titles.get(session, 0.0)
+        if len(events) > 1:
+            events.sort(key=lambda pair: -pair[0])
+            ranked += _rank_session(events, title, returned, context, spread, weights)
+        elif events[0][1].type in returned:
+            ranked.append(_rank_single(*events[0], title, context, weights))
     ranked.sort(key=lambda hit: -hit.score)
     return ranked
+
+
+def _rank_single(own: float, candidate: Candidate, title: float, context: Context, weights: Weights) -> Ranked:
+    """The only event of its session, as most candidates are: the sums of `_rank_session` have one member."""
+    turn, titled = weights.turn * own, weights.title * title
+    factor = _factor(candidate, context, weights)
+    return Ranked(candidate, (own + turn + titled) * factor, own, 0.0, turn, titled, factor, 1.0)
 
 
 def _rank_session(
@@ -171,15 +201,9 @@ def _rank_session(
         factor = _factor(candidate, context, weights)
         repeated = weights.repeated**place if spread else 1.0
         share = own / best if best else 1.0
-        evidence = Evidence(
-            event=own,
-            session=session - events[0][0],
-            turn=turn,
-            title=weights.title * title,
-            factor=factor,
-            repeated=repeated,
-        )
-        yield Ranked(candidate, total * share * factor * repeated, evidence)
+        score = total * share * factor * repeated
+        rest = session - events[0][0]
+        yield Ranked(candidate, score, own, rest, turn, weights.title * title, factor, repeated)
 
 
 def bound(best: float, titles: float, context: Context, weights: Weights | None = None) -> float:
@@ -216,4 +240,7 @@ def _factor(candidate: Candidate, context: Context, weights: Weights) -> float:
     if context.period is not None and context.period[0] <= candidate.ts < context.period[1]:
         factor *= weights.period
     age = context.now - candidate.ts
-    return factor * next((share for hours, share in weights.recent if 0 <= age < hours * _HOUR_MS), 1.0)
+    for hours, share in weights.recent:
+        if 0 <= age < hours * _HOUR_MS:
+            return factor * share
+    return factor

@@ -26,6 +26,8 @@ class SessionRow(Struct, kw_only=True):
     cwd: str | None = None
     """The first working directory, which is the project of the session; `last_cwd` is the latest."""
     last_cwd: str | None = None
+    project: str | None = None
+    """The identity of the repository that it is about, the same for clones and worktrees; None if there is none."""
     branch: str | None = None
     version: str | None = None
     parent: str | None = None
@@ -166,6 +168,15 @@ class FileRow(Struct, kw_only=True):
     missing: bool = False
 
 
+class FolderRow(Struct, frozen=True):
+    """A folder that was searched for transcripts, and its time: names added or removed since change the time."""
+
+    path: str
+    source: str
+    mtime_ns: int
+    """0 if the folder had just changed, so that another change need not have shown in its time."""
+
+
 class SyncState(Struct, kw_only=True, omit_defaults=True):
     """The progress of the latest sync, and what is pending in the archive."""
 
@@ -175,6 +186,8 @@ class SyncState(Struct, kw_only=True, omit_defaults=True):
     files_done: int = 0
     first_finished_at: int | None = None
     """The time at which the archive was complete for the first time; None before that."""
+    has_projects: bool = False
+    """The folders of sessions that were read before sessions had projects were looked at."""
     index_behind: bool = False
     read_only: bool = False
     """The archive can be read but not written: it stays as it is."""
@@ -182,6 +195,8 @@ class SyncState(Struct, kw_only=True, omit_defaults=True):
     """Everything that was written can be found. The fields from here on, and the two above, are computed on reading."""
     forgetting: tuple[str, ...] = ()
     """Keys of sessions that were requested to be forgotten and are not yet."""
+    writing: bool = False
+    """A process, this one or another, is the writer now."""
 
 
 class Batch(Struct, kw_only=True):
@@ -197,6 +212,11 @@ class Batch(Struct, kw_only=True):
     exchanges: list[ExchangeRow] = []
     usage: list[UsageRow] = []
     files: list[FileRow] = []
+    folders: list[FolderRow] | None = None
+    """All folders that were searched, in place of those that were known."""
     forgotten: list[bytes] = []
     """Digests to be recognised as forgotten from now on."""
+    projects: dict[str, str] = {}
+    """Folders, each with the identity of its repository. Sessions in them that have none, or one that is not the
+    address of a remote, get it."""
     sync: SyncState | None = None

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from msgspec import Struct
@@ -117,6 +117,23 @@ class SpanRow(Struct, kw_only=True):
     """There is more of it than was asked for."""
 
 
+class SpanOutline(Struct, kw_only=True):
+    """One span without texts, metadata and attributes, for a drawing of its trace."""
+
+    id: int
+    parent: int | None
+    """May name a span that the trace does not have."""
+    name: str
+    type: SpanType
+    status: Status
+    start: int
+    end: int | None
+    model: str | None
+    tokens: int | None
+    cost: float | None
+    """Tokens and cost of a call that another span shows are None."""
+
+
 class Condition(Struct, frozen=True):
     """`field` is one of the contract's paths; times are milliseconds."""
 
@@ -161,6 +178,8 @@ class Window(Struct, frozen=True, kw_only=True):
     until: int | None = None
     project: str | None = None
     """Part of a project's path, in any case."""
+    folders: tuple[str, ...] = ()
+    """With `project`: also the projects at these paths."""
     source: str | None = None
 
 
@@ -217,10 +236,16 @@ class Spans(Protocol):
     def spans(self, query: TraceQuery, chars: int) -> Found[SpanRow]:
         """Inputs, outputs and values of attributes come with at most so many characters."""
 
-    def trace(self, id: str) -> tuple[TraceRow, list[SpanRow]] | None: ...
+    def trace(self, id: str, only: Collection[int] | None = None) -> tuple[TraceRow, list[SpanRow]] | None:
+        """A trace with its spans, or with `only` those of these ids."""
+
+    def outline(self, id: str) -> tuple[TraceRow, list[SpanOutline]] | None:
+        """A trace with its spans as a drawing needs them, by their start."""
+
     def usage(self, window: Window, detail: UsageDetail = "day") -> list[UsageTotal]:
         """A call counts once, whether a transcript, telemetry or both report it. Telemetry that does not name its calls
-        counts for sessions without a transcript. `detail` also separates sessions, or the quarter hours of a day."""
+        counts for sessions without a transcript. `detail` also separates sessions, or sessions and the quarter hours of
+        a day."""
 
     def stats(self, window: Window, by: StatsGroup) -> list[SpanStats]:
         """Counts, errors and latencies of spans by name, model or tool; the most frequent first."""

@@ -67,6 +67,7 @@ STOP_WORDS: dict[str, frozenset[str]] = {
     }.items()
 }
 
+_ALL = frozenset[str]().union(*STOP_WORDS.values())
 _LANGUAGE_CHARS = 600
 _WORD = re.compile(r"[^\W\d_]+")
 
@@ -78,6 +79,6 @@ def stop_words(text: str) -> frozenset[str]:
 
 def language_of(text: str) -> str:
     """The language of a text by its commonest words; English where they say nothing."""
-    words = {word.lower() for word in _WORD.findall(text[:_LANGUAGE_CHARS])}
+    words = _ALL.intersection(map(str.lower, _WORD.findall(text[:_LANGUAGE_CHARS])))
     counts = {language: len(words & stops) for language, stops in STOP_WORDS.items()}
     return max(counts, key=lambda language: counts[language])

@@ -62,6 +62,7 @@ _DRAIN_SECONDS = 10.0
 _STOP_SECONDS = 2.0
 # Indexing begins when the first call is answered, or after this long: both would compete for the processor.
 _HEAD_START_SECONDS = 0.5
+_READING = ("history", "conversations", "traces")
 
 
 class _Meta(Struct):
@@ -351,7 +352,14 @@ def serve_stdio(library: Library, names: Sequence[str], *, pattern: str | None =
     incoming = _claim(0, os.open(os.devnull, os.O_RDONLY), "rb")
     outgoing = _claim(1, 2, "wb")
     stop = threading.Event()
-    connection = Connection(load_listing(library, names), partial(load_toolset, library, pattern=pattern), outgoing)
+
+    def load(name: str) -> Toolset:
+        # The first answer has what agents have written just now, as at the terminal; then the watcher sees to that.
+        if name in _READING:
+            library.catch_up()
+        return load_toolset(library, name, pattern=pattern)
+
+    connection = Connection(load_listing(library, names), load, outgoing)
     library.expect_first_sync()
     watcher = threading.Thread(
         target=_watch, args=(library, connection.answered_call, stop), name="backstory-watch", daemon=True

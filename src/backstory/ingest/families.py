@@ -10,9 +10,9 @@ depends on what the files hold, not on when they came.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -23,6 +23,7 @@ from .scan import HEAD_BYTES, Changed, open_transcript, stored_path
 
 _STANDING = "standing"
 Order = tuple[tuple[int, str], str]
+_K = TypeVar("_K")
 
 
 class Standing(Struct, omit_defaults=True):
@@ -66,37 +67,60 @@ def settled(row: FileRow, size: int) -> FileRow:
     return msgspec.structs.replace(row, size=size, state=msgspec.structs.replace(standing, again=()).join(state))
 
 
-class Families:
-    """The transcripts that were read, by session, by family and by the sessions they copy from."""
+class _Kept(Struct, frozen=True):
+    """The part of the state of a transcript that others need."""
 
-    def __init__(self, sources: Iterable[Source], rows: Mapping[str, FileRow]) -> None:
+    standing: Standing | None
+    ancestors: tuple[str, ...]
+
+
+class Families:
+    """The transcripts that were read, by session, by family and by the sessions they copy from.
+
+    `rows` are without their states. Those are read through once, by `load`, when something has changed.
+    """
+
+    def __init__(
+        self, sources: Iterable[Source], rows: Mapping[str, FileRow], load: Callable[[], Iterable[FileRow]]
+    ) -> None:
         self._sources = {source.name: source for source in sources}
         self._rows = rows
-        self._by_session: dict[str, set[str]] = defaultdict(set)
-        self._by_family: dict[tuple[str, str], set[str]] = defaultdict(set)
+        self._load: Callable[[], Iterable[FileRow]] | None = load
+        self._kept: dict[str, _Kept] = {}
+        # Nearly all have one member: tuples take a quarter of the memory of sets.
+        self._by_session: dict[str, tuple[str, ...]] = {}
+        self._by_family: dict[tuple[str, str], tuple[str, ...]] = {}
         self._copies: dict[str, set[str]] = defaultdict(set)
         self.read_whole: set[str] = set()
         """The transcripts that this sync has read from their start."""
-        for row in rows.values():
-            self.note(row)
+
+    def open(self) -> None:
+        """To be called before the first transcript is read: all that was read until then is committed."""
+        if self._load is not None:
+            load, self._load = self._load, None
+            for row in load():
+                self.note(row)
 
     def note(self, row: FileRow) -> None:
         """A transcript was read, as far as its row says."""
-        if not row.session:
+        if not row.session or self._load is not None:
             return
         key = f"{row.source}/{row.session}"
-        self._by_session[key].add(row.path)
+        _include(self._by_session, key, row.path)
         standing, state = Standing.split(row.state)
+        kept = self._kept[row.path] = _Kept(standing, _ancestors(state))
         if standing is not None:
-            self._by_family[row.source, standing.family].add(row.path)
-        for ancestor in {*(standing.after if standing else ()), *_ancestors(state)}:
+            _include(self._by_family, (row.source, standing.family), row.path)
+        for ancestor in {*(standing.after if standing else ()), *kept.ancestors}:
             if ancestor != row.session:
                 self._copies[f"{row.source}/{ancestor}"].add(key)
 
     def drop(self, row: FileRow) -> None:
         """A transcript is as if it had never been read."""
-        for paths in (*self._by_session.values(), *self._by_family.values()):
-            paths.discard(row.path)
+        _exclude(self._by_session, f"{row.source}/{row.session}", row.path)
+        for family in [family for family, paths in self._by_family.items() if row.path in paths]:
+            _exclude(self._by_family, family, row.path)
+        self._kept.pop(row.path, None)
 
     def files(self, key: str) -> list[FileRow]:
         """The transcripts of a session that were read, those that are gone among them."""
@@ -112,7 +136,8 @@ class Families:
 
     def standing(self, row: FileRow) -> Standing | None:
         """Noted when it was read; for files that an older version read, found out now."""
-        standing, _ = Standing.split(row.state)
+        kept = self._kept.get(row.path)
+        standing = kept.standing if kept else None
         if standing is None and (source := self._sources.get(row.source)) is not None:
             path = Path(row.path)
             try:
@@ -128,12 +153,22 @@ class Families:
         standing = self.standing(row)
         if standing is None or row.session in transcript.after:
             return False
-        _, state = Standing.split(row.state)
-        if transcript.session in (*standing.after, *_ancestors(state)):
+        kept = self._kept.get(row.path)
+        if transcript.session in (*standing.after, *(kept.ancestors if kept else ())):
             return True
         if row.session != transcript.session and standing.rank == transcript.rank:
             return False  # the original cannot be determined
         return _order(transcript) < (standing.rank, row.path)
+
+
+def _include(groups: dict[_K, tuple[str, ...]], key: _K, path: str) -> None:
+    members = groups.get(key, ())
+    if path not in members:
+        groups[key] = (*members, path)
+
+
+def _exclude(groups: dict[_K, tuple[str, ...]], key: _K, path: str) -> None:
+    groups[key] = tuple(member for member in groups.get(key, ()) if member != path)
 
 
 def _ancestors(state: Mapping[str, Any] | None) -> tuple[str, ...]:

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+import msgspec
 from msgspec import Struct
 
-from ..archive.base import Batch, FileRow, SessionsRequest, Writer
+from ..archive.base import Batch, FileRow, FilesRequest, FolderRow, SessionsRequest, SyncState, Writer
 from ..model import session_mark
 from ..sources.base import Event, Item, Source, Transcript
 from .families import Families, Watch, settled
+from .projects import Projects
 from .reading import Reading
 from .scan import (
     Changed,
     Listed,
+    Seen,
     changed_files,
     existing_roots,
     family_order,
@@ -31,13 +35,20 @@ from .turns import Added, Assembly
 
 _EVENTS_PER_COMMIT = 4_000
 _CHARS_PER_COMMIT = 16 << 20
-_FILES_PER_COMMIT = 100
+_FILES_PER_COMMIT = 1_000
+_WITHOUT_STATES = FilesRequest(states=False)
 # Reading sessions again may show that others were read too early as well.
 _MAX_ROUNDS = 8
 # While much is being read the index is committed now and then: at first soon, so that search is useful at once, then
 # less and less often, because each commit waits for the index.
 _FIRST_FLUSH_SECONDS = 2.0
 _FLUSH_SECONDS = 30.0
+
+
+class Keep(Protocol):
+    """Keeps the bytes of a transcript that was read to its end."""
+
+    def __call__(self, path: Path, source: str, session: str, *, from_start: bool) -> None: ...
 
 
 class SyncProgress(Struct, kw_only=True):
@@ -74,6 +85,7 @@ class Ingest:
         environ: Mapping[str, str] = os.environ,
         extra_roots: Mapping[str, Sequence[str]] | None = None,
         redact: Callable[[Any], Any] | None = None,
+        keep: Keep | None = None,
     ) -> None:
         self._writer = writer
         self._sources = sources
@@ -81,11 +93,14 @@ class Ingest:
         self._environ = environ
         self._extra_roots = extra_roots or {}
         self._redact = redact
-        self._known = {row.path: row for row in writer.files()}
-        self._families = Families(sources, self._known)
+        self._keep = keep
+        # Without their states, which take most of the memory: `_with_state` reads the few that are needed.
+        self._known: dict[str, FileRow] = {}
+        self._families = self._read_known()
         # The sessions that were read too early, with the size of the transcript that showed it, by its path.
         self._again: dict[str, tuple[int, set[str]]] = {}
         self._assembly = Assembly(writer)
+        self._projects = Projects(writer, home)
         self._files: list[FileRow] = []
         # The stores that this pass has listed, by path.
         self._listed: dict[str, Listed] = {}
@@ -101,8 +116,20 @@ class Ingest:
         """Forget the sessions that any process has requested to be forgotten."""
         if self._writer.sync_state().forgetting:
             self._writer.recover()
-            self._known = {row.path: row for row in self._writer.files()}
-            self._families = Families(self._sources, self._known)
+            self._families = self._read_known()
+
+    def _read_known(self) -> Families:
+        self._known = {row.path: row for row in self._writer.files(_WITHOUT_STATES)}
+        return Families(self._sources, self._known, self._writer.files)
+
+    def _with_states(self, rows: Sequence[FileRow]) -> list[FileRow]:
+        """Rows of `_known` as they are to be written."""
+        paths = [row.path for row in rows if row.state is not None]
+        states = {row.path: row.state for row in self._writer.files(FilesRequest(paths=paths))} if paths else {}
+        return [msgspec.structs.replace(row, state=states.get(row.path)) for row in rows]
+
+    def _with_state(self, row: FileRow) -> FileRow:
+        return self._with_states([row])[0]
 
     def sync(
         self, *, progress: Callable[[SyncProgress], None] | None = None, deadline: float | None = None
@@ -113,30 +140,29 @@ class Ingest:
         state.started_at, state.finished_at, state.files_done = _now_ms(), None, 0
         changes: list[Changed] = []
         present: set[str] = set()
+        folders: list[FolderRow] = []
         for source in self._sources:
             roots = self._roots(source)
             if not roots:  # it is not even imported
                 continue
-            found = [seen for root in roots for seen in walk(source, root)]
-            present.update(stored_path(seen.path) for seen in found)
-            changes += self._changes(source, found, set(source.outdated(self._read_of(source))))
+            outdated = set(source.outdated(self._read_of(source)))
+            for root in roots:
+                found = _noting(walk(source, root, known=self._known, folders=folders), present)
+                changes += self._changes(source, found, outdated)
         self._mark_missing(present)
         state.files_total = len(changes)
         if changes:
             self._writer.write(Batch(sync=state))
-
-        def note_progress(now: SyncProgress) -> None:
-            if now.files_done >= state.files_done + _FILES_PER_COMMIT:
-                state.files_done = now.files_done
-                self._writer.write(Batch(sync=state))
-            if progress:
-                progress(now)
-
-        report = self._read(changes, note_progress, deadline)
+        report = self._read(changes, progress, deadline, state)
         if not report.skipped:
-            state.files_done, state.finished_at = len(changes), _now_ms()
+            if not state.has_projects:
+                self._writer.write(self._projects.of_folders(self._writer.sessions(SessionsRequest(empty=True))))
+                state.has_projects = True
+            state.files_done, state.finished_at = state.files_total, _now_ms()
             state.first_finished_at = state.first_finished_at or state.finished_at
-            self._writer.write(Batch(sync=state))
+            folders.sort(key=lambda row: (row.path, row.source))
+            changed = folders != list(self._writer.folders())
+            self._writer.write(Batch(sync=state, folders=folders if changed else None))
         return report
 
     def sync_paths(self, paths: Iterable[Path]) -> SyncReport:
@@ -149,18 +175,18 @@ class Ingest:
             roots = self._roots(source)
             own = [path for path in paths if any(path.is_relative_to(root) for root in roots)]
             changes += self._changes(source, named(source, own))
-        return self._read(changes, None, None)
+        return self._read(changes)
 
     def _read_of(self, source: Source) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
-        for row in self._known.values():
-            if row.source == source.name and row.session and row.state is not None:
+        for row in self._writer.files(FilesRequest(source=source.name)):
+            if row.session and row.state is not None:
                 yield row.path, row.session, row.state
 
     def _changes(self, source: Source, found: Iterable[Any], outdated: Container[str] = ()) -> list[Changed]:
         changes = []
         for change in changed_files(source, found, self._known, outdated):
             if isinstance(change, FileRow):
-                self._note(change)
+                self._note(self._with_state(change))
             elif isinstance(change, Listed):
                 self._listed[change.row.path] = change
             elif self._is_forgotten(change.transcript):
@@ -177,37 +203,49 @@ class Ingest:
     def _mark_missing(self, present: set[str]) -> None:
         """Files that are gone: what was read of them stays. Sources that were not looked for are left alone."""
         names = {source.name for source in self._sources}
-        present = present.union(*(listed.sessions for listed in self._listed.values()))
+        for listed in self._listed.values():
+            present |= listed.sessions
+        changed = []
         for path, row in self._known.items():
             if (store := store_of(path)) in present and store not in self._listed:
                 continue  # the store has not changed
             if row.source in names and row.missing == (path in present):
                 row.missing = path not in present
-                self._files.append(row)
+                changed.append(row)
+        self._files += self._with_states(changed)
 
     def _read(
-        self, changes: list[Changed], progress: Callable[[SyncProgress], None] | None, deadline: float | None
+        self,
+        changes: list[Changed],
+        progress: Callable[[SyncProgress], None] | None = None,
+        deadline: float | None = None,
+        state: SyncState | None = None,
     ) -> SyncReport:
-        run = _Run(changes, progress, deadline)
+        run = _Run(changes, progress, deadline, state)
         self._families.read_whole.clear()
+        if changes:
+            self._families.open()
         with self._writer.bulk(run.bytes_total):
-            self._read_files(family_order(changes), run)
+            ordered = deque(family_order(changes))
+            changes.clear()  # each is let go when it is read: there may be very many
+            self._read_files(ordered, run)
             for _ in range(_MAX_ROUNDS):
                 if not self._again or run.is_over:
                     break
                 again = self._take_back()
                 run.extend(again)
-                self._read_files(family_order(again, strictly=True), run)
+                self._read_files(deque(family_order(again, strictly=True)), run)
             self._settle(run)
             self._writer.flush()
             run.report.seconds = time.monotonic() - run.started
         return run.report
 
-    def _read_files(self, changes: list[Changed], run: _Run) -> None:
-        for number, change in enumerate(changes):
-            if run.is_over or not self._read_file(change, run):
-                run.report.skipped += len(changes) - number
+    def _read_files(self, changes: deque[Changed], run: _Run) -> None:
+        while changes:
+            if run.is_over or not self._read_file(changes[0], run):
+                run.report.skipped += len(changes)
                 break
+            changes.popleft()
         self._commit(run)
         self._assembly.forget()
 
@@ -224,7 +262,7 @@ class Ingest:
             self._families.drop(row)
         for path, (size, _) in self._again.items():
             if path in self._known:
-                self._note(settled(self._known[path], size))
+                self._note(settled(self._with_state(self._known[path]), size))
         self._again.clear()
         changes: list[Changed] = []
         for source in self._sources:
@@ -236,7 +274,7 @@ class Ingest:
         """Past the deadline the rows of the files keep what is left to do; else nothing is."""
         if self._again and not run.is_over:
             for path, (size, _) in self._again.items():
-                self._note(settled(self._known[path], size))
+                self._note(settled(self._with_state(self._known[path]), size))
             self._commit(run)
         self._again.clear()
         if not run.report.skipped:
@@ -259,6 +297,8 @@ class Ingest:
     def _read_file(self, change: Changed, run: _Run) -> bool:
         """False if the time was up before its end: it is read on from there."""
         run.start(change)
+        if change.before is not None:
+            change.before = self._with_state(change.before)
         reading = Reading(change, lambda session: self._assembly.turn_keys(f"{change.source.name}/{session}"))
         watch = Watch(self._families, self._assembly, change)
         for number, items in enumerate(reading.steps()):
@@ -280,6 +320,9 @@ class Ingest:
             self._again[row.path] = (change.size, watch.again)
         if reading.interrupted and change.store is not None:
             self._listed.pop(stored_path(change.store), None)
+        if self._keep is not None and change.store is None and change.path.is_file():
+            # Before the row is committed: after a crash in between, the file is read and kept once more.
+            self._keep(change.path, change.source.name, change.transcript.session, from_start=reading.from_start)
         self._note(row)
         run.finish(change, reading.errors)
         if len(self._files) >= _FILES_PER_COMMIT or self._full:
@@ -301,7 +344,7 @@ class Ingest:
         return self._assembly.event_count >= _EVENTS_PER_COMMIT or self._assembly.text_chars >= _CHARS_PER_COMMIT
 
     def _note(self, row: FileRow) -> None:
-        self._known[row.path] = row
+        self._known[row.path] = msgspec.structs.replace(row, state=None if row.state is None else {})
         self._families.note(row)
         self._files.append(row)
 
@@ -310,8 +353,10 @@ class Ingest:
         if reading is not None:
             self._note(reading.checkpoint())
         batch = self._assembly.take()
+        self._projects.complete(batch)
         batch.files, self._files = self._files, []
         if batch.sessions or batch.events or batch.files or batch.usage:
+            batch.sync = run.state
             self._writer.write(batch)
             sessions = {row.key for row in batch.sessions if row.event_count}
             run.wrote(len(batch.events), sessions, reading.offset if reading else 0)
@@ -324,8 +369,14 @@ class _Run:
     """The counts of one pass, for the report and the progress bar."""
 
     def __init__(
-        self, changes: list[Changed], progress: Callable[[SyncProgress], None] | None, deadline: float | None
+        self,
+        changes: list[Changed],
+        progress: Callable[[SyncProgress], None] | None,
+        deadline: float | None,
+        state: SyncState | None,
     ) -> None:
+        self.state = state
+        """Written with every commit, for those who ask how far the sync is."""
         self.started = time.monotonic()
         self._deadline = deadline
         self._flush_after = _FIRST_FLUSH_SECONDS
@@ -365,6 +416,8 @@ class _Run:
 
     def finish(self, change: Changed, errors: int) -> None:
         self._now.files_done += 1
+        if self.state is not None:
+            self.state.files_done = self._now.files_done
         self._now.bytes_done = self._bytes_before + change.bytes_to_read
         self.report.files += 1
         self.report.errors += errors
@@ -374,6 +427,12 @@ class _Run:
     def _report(self) -> None:
         if self._progress:
             self._progress(self._now)
+
+
+def _noting(found: Iterable[Seen], present: set[str]) -> Iterator[Seen]:
+    for seen in found:
+        present.add(stored_path(seen.name))
+        yield seen
 
 
 def _now_ms() -> int:

@@ -33,7 +33,7 @@ class Reading:
         self.known_until = 0
         """The offset up to which the file was read before, if it is read from its start once more."""
         self._lookup = lookup
-        self._unknown = Kinds()
+        self._unknown = Kinds(change.source.name)
         self._parser: Parser | None = None
         self._incremental = False
         self.interrupted = False
@@ -172,7 +172,7 @@ class Reading:
     def _parse(self, parser: Parser, record: Any) -> Iterable[Item]:
         try:
             items = list(parser.parse(record))
-            self._unknown.count(items)
+            self._unknown.count(record, items)
             return items
         except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
             # A shape that no parser foresaw must not stop the rest of the file.

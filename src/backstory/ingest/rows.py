@@ -132,6 +132,7 @@ def describe(row: SessionRow, about: About, transcript: Transcript) -> None:
         row.cwd, row.last_cwd = row.cwd or about.cwd, about.cwd
     row.summary = about.summary or row.summary
     row.slug = about.slug or row.slug
+    row.project = about.remote or row.project
     row.branch = about.branch or row.branch
     row.version = about.version or row.version
     row.parent_call = (about.parent_call if is_own else None) or row.parent_call or about.parent_call

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import BinaryIO
 
 from msgspec import Struct
 
-from ..archive.base import Archive, FileRow
+from ..archive.base import FileRow, FolderRow
 from ..sources.base import Source, Stored, Transcript
 from ..sources.fields import integer
 
@@ -28,6 +29,7 @@ _MAX_INT64 = (1 << 63) - 1
 _DATABASES = (".db", ".sqlite", ".sqlite3", ".vscdb")
 # New rows of a database are in its write-ahead log first, or, with some settings, announced by its rollback journal.
 _LOGS = ("-wal", "-journal")
+_UNSETTLED_NS = 2_000_000_000
 
 
 class Changed(Struct, kw_only=True):
@@ -60,14 +62,20 @@ class Listed(Struct):
     sessions: frozenset[str]
 
 
-class _Seen(Struct, frozen=True):
-    path: Path
+class Seen(Struct, frozen=True):
+    """A transcript or store on disk. There may be tens of thousands, and few have changed: the path is a string."""
+
+    name: str
     inode: int
     size: int
     mtime_ns: int
 
+    @property
+    def path(self) -> Path:
+        return Path(self.name)
 
-def stored_path(path: Path) -> str:
+
+def stored_path(path: Path | str) -> str:
     """The path as the archive keeps it: names that are not UTF-8 are made so."""
     return os.fsencode(path).decode("utf-8", "replace")
 
@@ -83,22 +91,22 @@ def store_of(path: str) -> str:
 
 
 def changed_files(
-    source: Source, candidates: Iterable[_Seen], known: Mapping[str, FileRow], outdated: Container[str] = ()
+    source: Source, candidates: Iterable[Seen], known: Mapping[str, FileRow], outdated: Container[str] = ()
 ) -> Iterator[Changed | Listed | FileRow]:
     """The transcripts to read, `outdated` ones included, and the stores that were listed. A FileRow is a file with
     nothing to read: it cannot be opened, or is no transcript after all. It is kept so that the file is not opened again
     until it changes."""
     for seen in candidates:
-        before = known.get(stored_path(seen.path))
-        same = before and (before.size, before.mtime_ns, before.inode) == (seen.size, seen.mtime_ns, seen.inode)
-        if before and same and before.path not in outdated:
+        before = known.get(stored_path(seen.name))
+        if before is not None and is_as_read(before, seen) and before.path not in outdated:
             continue
+        path = seen.path
         try:
-            stored = source.sessions(seen.path)
+            stored = source.sessions(path)
             if stored is not None:
                 yield from _changed_sessions(source, seen, list(stored), known)
                 continue
-            transcript = source.describe(seen.path, _head(seen.path))
+            transcript = source.describe(path, _head(path))
         except (OSError, ValueError) as error:
             yield _nothing_to_read(source, seen, before, error)
             continue
@@ -108,7 +116,7 @@ def changed_files(
             yield Changed(
                 source=source,
                 transcript=transcript,
-                path=seen.path,
+                path=path,
                 before=before,
                 inode=seen.inode,
                 size=seen.size,
@@ -116,10 +124,15 @@ def changed_files(
             )
 
 
+def is_as_read(row: FileRow, seen: Seen) -> bool:
+    """True if a file has not changed since it was read."""
+    return row.size == seen.size and row.mtime_ns == seen.mtime_ns and row.inode == seen.inode
+
+
 def _changed_sessions(
-    source: Source, seen: _Seen, sessions: Sequence[Stored], known: Mapping[str, FileRow]
+    source: Source, seen: Seen, sessions: Sequence[Stored], known: Mapping[str, FileRow]
 ) -> Iterator[Changed | Listed]:
-    store = stored_path(seen.path)
+    store = stored_path(seen.name)
     weight = 0 if store in known else seen.size // max(len(sessions), 1)
     paths = []
     for stored in sessions:
@@ -167,8 +180,8 @@ def nothing_to_read(change: Changed) -> FileRow:
     )
 
 
-def _nothing_to_read(source: Source, seen: _Seen, before: FileRow | None, error: Exception | None) -> FileRow:
-    row = before or FileRow(path=stored_path(seen.path), source=source.name, session="")
+def _nothing_to_read(source: Source, seen: Seen, before: FileRow | None, error: Exception | None) -> FileRow:
+    row = before or FileRow(path=stored_path(seen.name), source=source.name, session="")
     row.inode, row.size, row.mtime_ns, row.missing = seen.inode, seen.size, seen.mtime_ns, False
     if error is not None:
         # The reason may go away without a trace on the file (permissions, limits): it is tried again each time.
@@ -192,40 +205,64 @@ def existing_roots(source: Source, home: Path, environ: Mapping[str, str], extra
     return roots
 
 
-def walk(source: Source, root: Path, unreadable: Callable[[OSError], None] | None = None) -> Iterator[_Seen]:
-    """Every transcript and store at or below a root, by name; folders that cannot be read are reported and passed
-    over."""
-    folders: list[str] = []
+def walk(
+    source: Source,
+    root: Path,
+    unreadable: Callable[[OSError], None] | None = None,
+    *,
+    known: Mapping[str, FileRow] | None = None,
+    folders: list[FolderRow] | None = None,
+) -> Iterator[Seen]:
+    """Every transcript and store at or below a root; folders that cannot be read are reported and passed over.
+
+    What is `known` of this source is not asked for by name again. `folders` takes the folders that were searched.
+    """
+    pending: list[str] = []
     try:
         if not root.is_dir():
             yield from filter(None, (_look(source, root),))
         elif source.gathers(root):
             yield _gather(root)
         else:
-            folders.append(os.fspath(root))
+            pending.append(os.fspath(root))
     except OSError as error:
         if unreadable is not None:
             unreadable(error)
-    while folders:
+    while pending:
+        folder = pending.pop()
         try:
-            entries = list(os.scandir(folders.pop()))
+            # Before its names: what is added while they are read shows in a later time.
+            if folders is not None:
+                folders.append(FolderRow(stored_path(folder), source.name, _settled_time(folder)))
+            entries = list(os.scandir(folder))
         except OSError as error:
             if unreadable is not None:
                 unreadable(error)
             continue
         for entry in entries:
             try:
-                if not entry.is_dir(follow_symlinks=False):
-                    yield from filter(None, (_look(source, Path(entry.path)),))
-                elif source.gathers(Path(entry.path)):
-                    yield _gather(Path(entry.path))
-                else:
-                    folders.append(entry.path)
+                if entry.is_dir(follow_symlinks=False):
+                    if source.gathers(Path(entry.path)):
+                        yield _gather(Path(entry.path))
+                    else:
+                        pending.append(entry.path)
+                    continue
+                row = known.get(stored_path(entry.path)) if known is not None else None
+                is_known = row is not None and row.source == source.name
+                if is_known or source.accepts(Path(entry.path)):
+                    yield from filter(None, (_seen(entry.path, entry.stat()),))
             except OSError:
                 continue
 
 
-def named(source: Source, paths: Iterable[Path]) -> Iterator[_Seen]:
+def _settled_time(folder: str) -> int:
+    """The time of a folder, or 0 if it has just changed: the clock of a file system is coarse, and another change
+    might get the same time."""
+    mtime_ns = os.stat(folder).st_mtime_ns  # noqa: PTH116 - called for every folder
+    return mtime_ns if time.time_ns() - mtime_ns > _UNSETTLED_NS else 0
+
+
+def named(source: Source, paths: Iterable[Path]) -> Iterator[Seen]:
     """The transcripts and stores among some paths, and those that the paths are a part of. A folder among them is new,
     and what is in it may not have been announced."""
     for path in dict.fromkeys(_whole(source, path) for path in paths):
@@ -246,16 +283,23 @@ def _whole(source: Source, path: Path) -> Path:
     return next((folder for folder in path.parents if source.gathers(folder)), path)
 
 
-def _look(source: Source, path: Path) -> _Seen | None:
-    if not source.accepts(path):
-        return None
-    status = path.stat()
+def _look(source: Source, path: Path) -> Seen | None:
+    return _seen(os.fspath(path), path.stat()) if source.accepts(path) else None
+
+
+def look_again(path: str) -> Seen | None:
+    """A transcript or store that is known, as it is now; None for what is neither file nor folder. Raises OSError."""
+    status = os.stat(path)  # noqa: PTH116 - called for thousands of files before a search
+    return _gather(Path(path)) if stat.S_ISDIR(status.st_mode) else _seen(path, status)
+
+
+def _seen(path: str, status: os.stat_result) -> Seen | None:
     if not stat.S_ISREG(status.st_mode):  # a pipe would be waited for
         return None
     size, mtime_ns = status.st_size, status.st_mtime_ns
-    if path.suffix in _DATABASES:
-        size, mtime_ns = database_stamp(path)
-    return _Seen(path, status.st_ino & _MAX_INT64, size, mtime_ns)
+    if path.endswith(_DATABASES):
+        size, mtime_ns = database_stamp(Path(path))
+    return Seen(path, status.st_ino & _MAX_INT64, size, mtime_ns)
 
 
 def database_stamp(path: Path) -> tuple[int, int]:
@@ -269,7 +313,7 @@ def database_stamp(path: Path) -> tuple[int, int]:
     return size + log.st_size, max(mtime_ns, log.st_mtime_ns)
 
 
-def _gather(folder: Path) -> _Seen:
+def _gather(folder: Path) -> Seen:
     """A folder as one file: how many files it has, their bytes, the time of the latest change."""
     count = size = mtime_ns = 0
     for parent, _, names in os.walk(folder):
@@ -277,40 +321,7 @@ def _gather(folder: Path) -> _Seen:
             status = os.lstat(os.path.join(parent, name))  # noqa: PTH118 - trees of many small files
             if stat.S_ISREG(status.st_mode):
                 count, size, mtime_ns = count + 1, size + status.st_size, max(mtime_ns, status.st_mtime_ns)
-    return _Seen(folder, count, size, mtime_ns)
-
-
-def has_news(
-    archive: Archive,
-    sources: Sequence[Source],
-    *,
-    home: Path,
-    environ: Mapping[str, str],
-    extra_roots: Mapping[str, Sequence[str]],
-) -> bool:
-    """True if a sync would change anything: a transcript is new, changed or gone, or the last sync was cut short.
-    Needs no writer."""
-    state = archive.sync_state()
-    if state.finished_at is None or not state.recovered:
-        return True
-    known = {row.path: row for row in archive.files(states=False)}
-    there = set()
-    for source in sources:
-        roots = existing_roots(source, home, environ, extra_roots.get(source.name, ()))
-        for seen in (seen for root in roots for seen in walk(source, root)):
-            path = stored_path(seen.path)
-            there.add(path)
-            before = known.get(path)
-            if before is None or before.missing:
-                return True
-            if (before.inode, before.size, before.mtime_ns) != (seen.inode, seen.size, seen.mtime_ns):
-                return True
-    # A file that is not there any more matters if nobody has noticed.
-    names = {source.name for source in sources}
-    return any(
-        row.source in names and not row.missing and path not in there and store_of(path) not in there
-        for path, row in known.items()
-    )
+    return Seen(os.fspath(folder), count, size, mtime_ns)
 
 
 def family_order(changes: Iterable[Changed], *, strictly: bool = False) -> list[Changed]:

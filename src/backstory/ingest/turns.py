@@ -71,6 +71,8 @@ class Assembly:
     def __init__(self, known: Reader) -> None:
         self._known = known
         self._open: dict[str, _Open] = {}
+        # Those among them that the transcript which is being read has spoken of.
+        self._current: dict[str, _Open] = {}
         self._placed: dict[bytes, _Place] = {}
         self._events: dict[bytes, EventRow] = {}
         self._replaced: dict[bytes, EventRow] = {}
@@ -87,8 +89,9 @@ class Assembly:
 
     def begin(self, transcript: Transcript, turn: int | None, *, from_start: bool) -> None:
         """A transcript is read, from its start or where it was left: in this turn, 0 for none, None for the latest."""
-        for session in self._open.values():
+        for session in self._current.values():
             session.turn, session.entering = self._turn(session, session.row.turn_count), False
+        self._current = {}
         session = self._session(transcript, None)
         if from_start:
             session.entering = session.restarted = True
@@ -113,8 +116,9 @@ class Assembly:
             found = self._known.events(part=Part(uids=tuple(new), texts=False))
             self._placed.update((event.uid, _Place(event.session, event.turn)) for event in found)
         gone = self._known.forgotten([*new, *(item.key for item in items if isinstance(item, Usage))])
+        own = self._session(transcript, None)
         for item in items:
-            session = self._session(transcript, item.session)
+            session = own if item.session is None else self._session(transcript, item.session)
             if session.forgotten:
                 continue
             match item:
@@ -145,7 +149,8 @@ class Assembly:
         return self._known.turn_keys(key) | {turn.turn_key for turn in turns if turn.turn_key}
 
     def take(self) -> Batch:
-        """The rows as they are now, to be written before anything else is added."""
+        """The rows as they are now, to be written before anything else is added. Of the sessions only those that are
+        being read stay at hand."""
         batch = Batch(
             events=list(self._events.values()),
             replaced=list(self._replaced.values()),
@@ -163,11 +168,13 @@ class Assembly:
         self._events, self._replaced, self._usage, self.text_chars = {}, {}, {}, 0
         self._placed.clear()
         self._turn_events.clear()
+        self._open = dict(self._current)
         return batch
 
     def forget(self) -> None:
         """Nothing more will come for the sessions seen so far; what was taken must have been written."""
         self._open.clear()
+        self._current.clear()
 
     def _session(self, transcript: Transcript, native: str | None) -> _Open:
         key = f"{transcript.source}/{native or transcript.session}"
@@ -189,6 +196,7 @@ class Assembly:
                 session.row.folder = transcript.folder
                 session.changed = row is not None
             self._open[key] = session
+        self._current[key] = session
         return session
 
     def _add_event(self, session: _Open, event: Event, fallback_ts: int) -> None:

@@ -1,12 +1,17 @@
-"""Records that no parser knows: counted by kind while a transcript is read, kept with its row, added up on demand.
+"""Records and fields that no parser knows: counted by name while a transcript is read, kept with its row, added up on
+demand. They show that an agent has changed its format.
 
-They show that an agent has changed its format. Each is an event of the type `unknown`, whose text is the record.
+An unknown record is an event of the type `unknown`. Fields are compared with those that the agents' records had when
+the sources were checked (`sources/known_fields.json`), in a sample of the records: the first ones, then every 16th.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from functools import cache
+from importlib.resources import files
 from typing import Any
 
 import msgspec
@@ -18,34 +23,49 @@ from ..sources.base import Event, Item
 
 _STATE = "unknown"
 _MOST_KINDS = 20
-_SAMPLE_CHARS = 400
+_SAMPLE_CHARS = 800
 _HEAD_CHARS = 4_000
+_FIRST_RECORDS = 32
+_EVERY_RECORD = 16
 _KIND = re.compile(r'"(?:type|kind|role)"\s*:\s*(?:"([^"\\]{1,80})"|(\d{1,9}))')
+_NAMES = ("type", "kind", "role")
+# The mappings in records whose fields are the format's own. Others hold the arguments of tools and the like.
+_PARTS = ("payload", "message", "data")
+# Values that name a kind of thing; names of fields. Other names, such as paths, are data.
+_WORD = re.compile(r"[\w.:/-]{1,40}")
+_FIELD = re.compile(r"[\w$-]{1,40}")
+_ODD = re.compile(r"[^\w.:/$-]")
+_DEEPEST = 3
+_WIDEST = 20
 
 
 class Kind(Struct, omit_defaults=True):
-    """The number of records of a kind in a transcript, and the first one of them."""
+    """The number of records of a kind or with a field in a transcript, and the shape of the first one of them."""
 
     count: int = 0
     sample: str = ""
 
 
 class Unknown(Struct, kw_only=True):
-    """A kind of record that no parser knows, as one version of one agent writes it."""
+    """A kind of record, or a field (`kind.field`), that no parser knows, as one version of one agent writes it."""
 
     source: str
     version: str | None
     kind: str
     count: int
+    """Of fields, in the records that were sampled."""
     sample: str
-    """The beginning of one of them, as it was written: redact it before it is shown."""
+    """The names and types of the fields of one of them. It has no text of the transcript."""
+    is_field: bool = False
 
 
 class Kinds:
-    """The kinds of one transcript."""
+    """The unknown kinds and fields of one transcript."""
 
-    def __init__(self) -> None:
+    def __init__(self, source: str) -> None:
+        self._source = source
         self._kinds: dict[str, Kind] = {}
+        self._records = 0
 
     def restore(self, state: dict[str, Any] | None) -> None:
         """Go on with the counts that are kept in the state of a row; they are taken out of it."""
@@ -53,22 +73,96 @@ class Kinds:
         if kept:
             self._kinds = msgspec.convert(kept, dict[str, Kind])
 
-    def count(self, items: Iterable[Item]) -> None:
+    def count(self, record: Any, items: Iterable[Item]) -> None:
+        """Count what is unknown of a record, given its items."""
+        self._records = number = self._records + 1
         for item in items:
             if isinstance(item, Event) and item.type is EventType.UNKNOWN:
                 found = _KIND.search(item.text, 0, _HEAD_CHARS)
                 name = found[1] or found[2] if found else "without a type"
-                if name in self._kinds or len(self._kinds) < _MOST_KINDS:
-                    kind = self._kinds.setdefault(name, Kind(sample=item.text[:_SAMPLE_CHARS]))
-                    kind.count += 1
+                self._add(name, item.text)
+        if (number <= _FIRST_RECORDS or number % _EVERY_RECORD == 0) and type(record) is dict:
+            self._count_fields(record)
+
+    def _count_fields(self, record: dict[str, Any]) -> None:
+        known = _known_fields().get(self._source)
+        if known is None:
+            return
+        for kind, part in parts_of(record):
+            fields = known.get(kind)
+            if fields is not None and not part.keys() <= fields:
+                for name in sorted(part.keys() - fields):
+                    self._add(f"{kind}.{name}", {name: part[name]}, is_field=True)
+
+    def _add(self, name: str, value: Any, *, is_field: bool = False) -> None:
+        name = f"{'.' if is_field else ''}{_ODD.sub('?', name)[:120]}"
+        if name in self._kinds or len(self._kinds) < _MOST_KINDS:
+            if name not in self._kinds:
+                self._kinds[name] = Kind(sample=shape_of(value))
+            self._kinds[name].count += 1
 
     def keep(self, state: dict[str, Any]) -> dict[str, Any]:
         """The state with the counts in it, if there are any."""
         return {**state, _STATE: msgspec.to_builtins(self._kinds)} if self._kinds else state
 
 
+def parts_of(record: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """A record and the parts of it whose fields belong to the format, each with the name of its kind."""
+    kind = _kind_of(record)
+    yield kind, record
+    for name in _PARTS:
+        part = record.get(name)
+        if type(part) is dict:
+            inner = _kind_of(part)
+            yield f"{kind}.{name}:{inner}" if inner else f"{kind}.{name}", part
+
+
+def _kind_of(record: dict[str, Any]) -> str:
+    for name in _NAMES:
+        value = record.get(name)
+        if type(value) is str:
+            return value
+    return ""
+
+
+def shape_of(value: Any) -> str:
+    """JSON with the names of fields, and types in place of values. Only words that name a kind of thing are kept."""
+    if isinstance(value, str):
+        with suppress(ValueError, RecursionError):
+            value = msgspec.json.decode(value)
+    return msgspec.json.encode(_shape(value, "", _DEEPEST)).decode()[:_SAMPLE_CHARS]
+
+
+def _shape(value: Any, name: str, depth: int) -> Any:
+    match value:
+        case dict() if depth:
+            return {
+                key: _shape(each, key, depth - 1)
+                for key, each in list(value.items())[:_WIDEST]
+                if isinstance(key, str) and _FIELD.fullmatch(key)
+            }
+        case list() if depth:
+            return [_shape(each, name, depth - 1) for each in value[:2]]
+        case str() if name in _NAMES and _WORD.fullmatch(value):
+            return value
+        case str():
+            return f"<{len(value)} characters>"
+        case bool() | None:
+            return value
+        case int() | float():
+            return "<number>"
+        case _:
+            return "<...>"
+
+
+@cache
+def _known_fields() -> dict[str, dict[str, frozenset[str]]]:
+    stored = files("backstory.sources").joinpath("known_fields.json").read_bytes()
+    return msgspec.json.decode(stored, type=dict[str, dict[str, frozenset[str]]])
+
+
 def unknown_records(archive: Archive) -> list[Unknown]:
-    """Every unknown kind, by agent and version, the most frequent first."""
+    """Every unknown kind and field, by agent and version, the most frequent first."""
     found: dict[tuple[str, str | None, str], Unknown] = {}
     for row in archive.files():
         kept = (row.state or {}).get(_STATE)
@@ -80,7 +174,13 @@ def unknown_records(archive: Archive) -> list[Unknown]:
             key = (row.source, version, name)
             unknown = found.get(key)
             if unknown is None:
-                sample = kind.sample
-                unknown = found[key] = Unknown(source=row.source, version=version, kind=name, count=0, sample=sample)
+                unknown = found[key] = Unknown(
+                    source=row.source,
+                    version=version,
+                    kind=name.removeprefix("."),
+                    count=0,
+                    sample=kind.sample,
+                    is_field=name.startswith("."),
+                )
             unknown.count += kind.count
     return sorted(found.values(), key=lambda unknown: (-unknown.count, unknown.source, unknown.kind))

@@ -162,7 +162,7 @@ AGENTS: tuple[Agent, ...] = (
         "~/.cline/data/tasks",
         *_extension("saoudrizwan.claude-dev"),
     ),
-    Agent("roo-code", "Roo Code", "roo_code:RooCode", *_extension("rooveterinaryinc.roo-cline")),
+    Agent("roo-code", "Roo Code", "cline:RooCode", *_extension("rooveterinaryinc.roo-cline")),
     # It keeps its history in each project: the setting `extra_roots` names those to read.
     Agent("aider", "Aider", "aider:Aider"),
     Agent(

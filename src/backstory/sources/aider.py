@@ -11,7 +11,7 @@ from typing import Any
 from ..model import EventType, parse_time
 from .base import About, Item, Lookup, Parser, Source, Stored, Transcript
 from .fields import Payload, text_of
-from .stateless import Stateless, Writer
+from .parsing import StatelessParser, Writer
 
 _NAME = ".aider.chat.history.md"
 _RUN = re.compile(r"^# aider chat started at (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)[^\n]*\n", re.MULTILINE)
@@ -29,11 +29,8 @@ class Aider(Source):
     def accepts(self, path: Path) -> bool:
         return path.name == _NAME
 
-    def describe(self, path: Path, head: bytes) -> Transcript | None:
-        return None
-
     def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
-        return Stateless(_Run(transcript.session).items)
+        return _Run(transcript)
 
     def sessions(self, path: Path) -> Iterable[Stored] | None:
         return (Stored(session=name, updated=begun, version=len(text)) for name, begun, text in _runs(path))
@@ -82,19 +79,19 @@ def _kind(line: str) -> str:
     return "note" if line.startswith(">") else "answer"
 
 
-class _Run:
-    def __init__(self, session: str) -> None:
-        self._session = session
+class _Run(StatelessParser):
+    def __init__(self, transcript: Transcript) -> None:
+        super().__init__(transcript)
         self._model: str | None = None
         self._begun: int | None = None
 
-    def items(self, record: Payload) -> Iterator[Item]:
+    def parse(self, record: Payload) -> Iterator[Item]:
         if "cwd" in record:
             self._begun = record["begun"]
             yield About(cwd=text_of(record, "cwd"))
             return
         text, index = record["text"], record["index"]
-        write = Writer("aider", self._session, str(index), ts=self._begun, model=self._model)
+        write = self.writer(str(index), ts=self._begun, model=self._model)
         match record["kind"]:
             case "prompt" if text.startswith("/"):
                 yield write.event("command", EventType.SYSTEM, text)

@@ -8,10 +8,11 @@ from typing import Any
 
 from ..model import EventType, parse_time
 from .base import About, Item, Lookup, Parser, Source, Transcript
-from .blocks import Blocks
+from .content import command_exit_code
 from .decoding import encode, read_document
-from .fields import Payload, integer, local_path, mapping_of, text_of
-from .stateless import Stateless, Writer, exit_code_in
+from .fields import Payload, integer, list_of, local_path, mapping_of, mappings_of, text_of
+from .messages import Blocks
+from .parsing import StatelessParser, Writer
 
 _FAILED = {"error", "cancelled", "rejected-by-user"}
 
@@ -26,31 +27,25 @@ class Amp(Source):
         return Transcript(source=self.name, path=path, session=path.stem)
 
     def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
-        return Stateless(_Thread(transcript.session).items)
+        return _Thread(transcript)
 
-    def records(self, path: Path) -> Iterator[Any] | None:
-        return _records(path)
+    def records(self, path: Path) -> Iterator[Any]:
+        thread = mapping_of(read_document(path))
+        yield {"thread": thread}
+        for index, message in enumerate(list_of(thread.get("messages"))):
+            yield {"message": mapping_of(message), "index": index}
 
     def resume(self, session: str) -> tuple[str, ...] | None:
         return ("amp", "threads", "continue", session)
 
 
-def _records(path: Path) -> Iterator[Payload]:
-    thread = mapping_of(read_document(path))
-    yield {"thread": thread}
-    messages = thread.get("messages")
-    for index, message in enumerate(messages if isinstance(messages, list) else ()):
-        yield {"message": mapping_of(message), "index": index}
-
-
-class _Thread:
-    def __init__(self, session: str) -> None:
-        self._session = session
+class _Thread(StatelessParser):
+    def __init__(self, transcript: Transcript) -> None:
+        super().__init__(transcript)
         self._blocks = Blocks()
-        self._tools: dict[str, str] = {}
         self._begun: int | None = None
 
-    def items(self, record: Payload) -> Iterator[Item]:
+    def parse(self, record: Payload) -> Iterator[Item]:
         if "thread" in record:
             thread = record["thread"]
             self._begun = parse_time(thread.get("created"))
@@ -64,7 +59,7 @@ class _Thread:
         ts = parse_time(mapping_of(message, "meta").get("sentAt")) or parse_time(usage.get("timestamp"))
         ts = ts or (self._begun if index == 0 else None)
         identity = str(message.get("messageId", index))
-        write = Writer("amp", self._session, identity, ts=ts, model=text_of(usage, "model"))
+        write = self.writer(identity, ts=ts, model=text_of(usage, "model"))
         if message.get("role") == "user":
             yield from self._user(write, message.get("content"))
             return
@@ -76,13 +71,13 @@ class _Thread:
         )
         stop = text_of(mapping_of(message, "state"), "stopReason")
         content = message.get("content")
-        for block in content if isinstance(content, list) else ():
+        for block in list_of(content):
             if mapping_of(block).get("type") == "tool_use":
-                self._tools[text_of(block, "id") or ""] = text_of(block, "name") or "unknown"
+                self.tools[text_of(block, "id") or ""] = text_of(block, "name") or "unknown"
         yield from self._blocks.assistant(write, content, ends=None if stop is None else stop == "end_turn")
 
     def _user(self, write: Writer, content: Any) -> Iterator[Item]:
-        for number, block in enumerate(map(mapping_of, content if isinstance(content, list) else ())):
+        for number, block in enumerate(mappings_of(content)):
             part = str(number)
             match block.get("type"):
                 case "text":
@@ -102,8 +97,8 @@ class _Thread:
         text = text or (encode(result) if result else "")
         error = text_of(mapping_of(run, "error"), "message") or text_of(run, "error") or ""
         exit_code = integer(mapping_of(result).get("exitCode"))
-        tool = self._tools.get(call_id)
-        exit_code = exit_code_in(error, tool) if exit_code is None else exit_code
+        tool = self.tools.get(call_id)
+        exit_code = command_exit_code(error, tool) if exit_code is None else exit_code
         failed = run.get("status") in _FAILED or bool(exit_code)
         text = "\n".join(filter(None, (text, error)))
         return write.result(part, tool, call_id, text, exit_code=exit_code, failed=failed)

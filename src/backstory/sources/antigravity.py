@@ -16,8 +16,9 @@ from msgspec import field
 from ..model import EventType, parse_time
 from .base import Item, Lookup, Parser, Source, Transcript, TurnEnd
 from .content import exit_code_in, inside, readable
-from .fields import Payload, arguments_of, text_of
-from .parsing import Memory, RecordParser, begun_at, head_records, restored
+from .decoding import begun_at, head_records
+from .fields import Payload, arguments_of, list_of, text_of
+from .parsing import Memory, RecordParser, restored
 
 _EXIT_CODE = re.compile(r"exit code:? (\d{1,5})", re.IGNORECASE)
 _FULL, _SHORT = "transcript_full.jsonl", "transcript.jsonl"
@@ -110,8 +111,7 @@ class AntigravityParser(RecordParser[AntigravityMemory]):
 
     def _read_step(self, record: Payload, kind: str, text: str, identity: str) -> None:
         """A step that did something: the result of a call, or both in one."""
-        calls = record.get("tool_calls")
-        for number, call in enumerate(calls if isinstance(calls, list) else ()):
+        for number, call in enumerate(list_of(record.get("tool_calls"))):
             if isinstance(call, dict):
                 self._call(call, identity, number)
         status = (text_of(record, "status") or "").upper()

@@ -9,8 +9,8 @@ from typing import Any
 from ..model import EventType, parse_time
 from .base import About, Item, Lookup, Parser, Source, Transcript
 from .decoding import decode_or_none, encode, read_document
-from .fields import Payload, integer, mapping_of, text_of
-from .stateless import Stateless, Writer, exit_code_in
+from .fields import Payload, integer, mapping_of, mappings_of, text_of
+from .parsing import StatelessParser, Writer
 
 # The numbers by which Auggie names the kinds of nodes.
 _TEXT, _TOOL_RESULT, _IDE_STATE, _TOOL_USE, _THINKING, _TOKENS = 0, 1, 4, 5, 8, 10
@@ -30,30 +30,24 @@ class Auggie(Source):
         return Transcript(source=self.name, path=path, session=path.stem)
 
     def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
-        return Stateless(_Session(transcript.session).items)
+        return _Session(transcript)
 
-    def records(self, path: Path) -> Iterator[Any] | None:
-        return _records(path)
+    def records(self, path: Path) -> Iterator[Any]:
+        document = mapping_of(read_document(path))
+        yield {"session": document}
+        for index, entry in enumerate(mappings_of(document.get("chatHistory"))):
+            yield {"entry": entry, "index": index}
 
     def resume(self, session: str) -> tuple[str, ...] | None:
         return ("auggie", "--resume", session)
 
 
-def _records(path: Path) -> Iterator[Payload]:
-    document = mapping_of(read_document(path))
-    yield {"session": document}
-    history = document.get("chatHistory")
-    for index, entry in enumerate(map(mapping_of, history if isinstance(history, list) else ())):
-        yield {"entry": entry, "index": index}
-
-
-class _Session:
-    def __init__(self, session: str) -> None:
-        self._session = session
-        self._tools: dict[str, str] = {}
+class _Session(StatelessParser):
+    def __init__(self, transcript: Transcript) -> None:
+        super().__init__(transcript)
         self._ts: int | None = None
 
-    def items(self, record: Payload) -> Iterator[Item]:
+    def parse(self, record: Payload) -> Iterator[Item]:
         if "session" in record:
             session = record["session"]
             self._ts = parse_time(session.get("created"))
@@ -65,10 +59,10 @@ class _Session:
         first = next((ts for node in answers if (ts := parse_time(node.get("timestamp_ms")))), None)
         identity = text_of(exchange, "request_id") or str(record["index"])
         model = text_of(exchange, "model_id") or text_of(entry, "modelId")
-        asked = Writer("auggie", self._session, identity, ts=first or self._ts)
+        asked = self.writer(identity, ts=first or self._ts)
         yield from self._request(asked, exchange, summary=entry.get("isHistorySummary") is True)
         self._ts = parse_time(entry.get("finishedAt")) or first or self._ts
-        answered = Writer("auggie", self._session, identity, ts=first or self._ts, model=model)
+        answered = self.writer(identity, ts=first or self._ts, model=model)
         yield from self._response(answered, exchange, answers, completed=entry.get("completed") is not False)
 
     def _request(self, write: Writer, exchange: Payload, *, summary: bool) -> Iterator[Item]:
@@ -96,13 +90,11 @@ class _Session:
 
     def _result(self, write: Writer, part: str, node: Payload) -> Item:
         call_id, text = text_of(node, "tool_use_id") or "", text_of(node, "content") or ""
-        tool = self._tools.get(call_id)
-        exit_code = exit_code_in(text, tool)
-        failed = node.get("is_error") is True or bool(exit_code)
         start, duration = parse_time(node.get("start_time_ms")), integer(node.get("duration_ms"))
         ts = start + duration if start and duration is not None else None
         extra = {"duration_ms": duration} if duration is not None else None
-        return write.result(part, tool, call_id, text, ts=ts, exit_code=exit_code, failed=failed, extra=extra)
+        failed = node.get("is_error") is True
+        return write.text_result(part, self.tools.get(call_id), call_id, text, failed=failed, ts=ts, extra=extra)
 
     def _response(self, write: Writer, exchange: Payload, nodes: list[Payload], *, completed: bool) -> Iterator[Item]:
         for tokens in (mapping_of(node, "token_usage") for node in nodes if node.get("type") == _TOKENS):
@@ -125,7 +117,7 @@ class _Session:
                 case 5:
                     use = mapping_of(node, "tool_use")
                     call_id, tool = text_of(use, "tool_use_id") or "", text_of(use, "tool_name") or "unknown"
-                    self._tools[call_id] = tool
+                    self.tools[call_id] = tool
                     given = text_of(use, "input_json")
                     arguments = decode_or_none(given)
                     ts = parse_time(use.get("started_at_ms")) or ts
@@ -142,5 +134,4 @@ class _Session:
 
 
 def _nodes(exchange: Payload, name: str) -> list[Payload]:
-    nodes = exchange.get(name)
-    return [mapping_of(node) for node in nodes] if isinstance(nodes, list) else []
+    return mappings_of(exchange.get(name))

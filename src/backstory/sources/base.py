@@ -46,7 +46,7 @@ class Transcript(Struct, frozen=True, kw_only=True):
 
 
 class Stored(Struct, frozen=True, kw_only=True):
-    """One session of a store, and how far it has come. It is read when one of the two numbers is not as before."""
+    """One session of a store, with its state. It is read when `updated` or `version` differs from the last read."""
 
     session: str
     updated: int
@@ -76,7 +76,7 @@ class Event(Struct, kw_only=True):
     starts_turn: bool = False
     """A prompt that opens a new turn."""
     ends_turn: bool = False
-    """The agent said so: after this the turn waits for new input."""
+    """The agent recorded that the turn ends here: it waits for new input."""
     late: bool = False
     """Recorded after its turn (`turn_key`) was over, such as the result of a command that outlived it: it belongs to
     that turn and leaves its end as it is."""
@@ -122,6 +122,8 @@ class About(Struct, kw_only=True):
     slug: str | None = None
     cwd: str | None = None
     branch: str | None = None
+    remote: str | None = None
+    """The address of the remote of the git repository (`fields.remote_address`)."""
     version: str | None = None
     parent: str | None = None
     parent_call: str | None = None
@@ -155,9 +157,10 @@ class Usage(Struct, kw_only=True):
 
 
 class TurnEnd(Struct, kw_only=True):
-    """A record that says: the turn is over. Its last answer is the terminal event; without one it says nothing.
+    """The end of a turn, as the agent recorded it. The last answer is the terminal event. It has no effect on a
+    turn without an answer.
 
-    Whatever the agent does in the same turn afterwards (answers, reasoning, tools) takes the end back: it was not one.
+    Answers, reasoning and tools that follow in the same turn revoke the end.
     """
 
     session: str | None = None
@@ -204,6 +207,7 @@ class Source(Protocol):
 
     def accepts(self, path: Path) -> bool:
         """True if a file below a root is a transcript or a store, by its name alone."""
+        return False
 
     def gathers(self, folder: Path) -> bool:
         """True if a folder below a root is, as a whole, a transcript or a store, by its name alone."""
@@ -211,7 +215,8 @@ class Source(Protocol):
 
     def describe(self, path: Path, head: bytes) -> Transcript | None:
         """The transcript behind a path, from its name and first bytes (up to 64 KiB, none of a folder); None: not one
-        of ours."""
+        of ours, or a store."""
+        return None
 
     def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
         """A parser for the transcript, from the beginning (state None) or from where an earlier one stopped."""
@@ -231,15 +236,15 @@ class Source(Protocol):
         return None
 
     def changes(self, path: Path, session: str, since: Stored | None) -> Iterator[Any]:
-        """The records of one session of a store that are not as they were when the session was as `since` says, in
-        their order, each after the prompt of its turn; None: all records. Their events have `replaces`.
+        """The records of one session of a store that changed after the state `since`, in their order, each after the
+        prompt of its turn; all records if `since` is None. Their events have `replaces`.
 
         `since.updated` is a little earlier than it was: rows may be committed a moment after the time they bear."""
         raise NotImplementedError(f"{self.name} has no stores")
 
     def outdated(self, read: Iterable[tuple[str, str, Mapping[str, Any]]]) -> Iterable[str]:
-        """Of transcripts that were read, as (path, session, state of the parser), the paths of those about which a file
-        beside them says something new: they are gone on with although they have not changed."""
+        """The paths of those transcripts beside which a file has changed: they are read on, although they have not
+        changed themselves. `read` has (path, session, state of the parser) of each transcript that was read."""
         return ()
 
     def resume(self, session: str) -> tuple[str, ...] | None:

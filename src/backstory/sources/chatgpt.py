@@ -10,7 +10,7 @@ from ..model import EventType, parse_time
 from .base import About, Item, Lookup, Parser, Source, Transcript
 from .decoding import decode_or_none, encode, read_document
 from .fields import Payload, mapping_of, text_of
-from .stateless import Stateless, Writer
+from .parsing import StatelessParser, Writer
 
 _CONTEXT = {"user_editable_context", "model_editable_context"}
 
@@ -25,58 +25,55 @@ class ChatGpt(Source):
         return Transcript(source=self.name, path=path, session=path.stem)
 
     def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
-        return Stateless(_items)
+        return _Conversation(transcript)
 
-    def records(self, path: Path) -> Iterator[Any] | None:
-        return _records(path)
-
-
-def _records(path: Path) -> Iterator[Payload]:
-    """A conversation is a tree; the branch that ends with its current node is the one that is shown."""
-    conversation = mapping_of(read_document(path))
-    yield {"conversation": conversation}
-    mapping = mapping_of(conversation, "mapping")
-    branch: list[Payload] = []
-    node = text_of(conversation, "current_node")
-    seen: set[str] = set()
-    while node and node not in seen:
-        seen.add(node)
-        entry = mapping_of(mapping.get(node))
-        if message := mapping_of(entry, "message"):
-            branch.append(message)
-        node = text_of(entry, "parent")
-    for message in reversed(branch):
-        yield {"message": message, "model": text_of(conversation, "default_model_slug")}
+    def records(self, path: Path) -> Iterator[Any]:
+        """A conversation is a tree; the branch that ends with its current node is the one that is shown."""
+        conversation = mapping_of(read_document(path))
+        yield {"conversation": conversation}
+        mapping = mapping_of(conversation, "mapping")
+        branch: list[Payload] = []
+        node = text_of(conversation, "current_node")
+        seen: set[str] = set()
+        while node and node not in seen:
+            seen.add(node)
+            entry = mapping_of(mapping.get(node))
+            if message := mapping_of(entry, "message"):
+                branch.append(message)
+            node = text_of(entry, "parent")
+        for message in reversed(branch):
+            yield {"message": message, "model": text_of(conversation, "default_model_slug")}
 
 
-def _items(record: Payload) -> Iterator[Item]:
-    if "conversation" in record:
-        yield About(title=text_of(record["conversation"], "title"), title_rank=2)
-        return
-    message = record["message"]
-    metadata, content = mapping_of(message, "metadata"), mapping_of(message, "content")
-    model = text_of(metadata, "model_slug") or record["model"]
-    ts = parse_time(message.get("create_time"))
-    write = Writer("chatgpt", str(message.get("id")), ts=ts, model=model)
-    role, author = mapping_of(message, "author").get("role"), text_of(mapping_of(message, "author"), "name")
-    text = _text(content)
-    hidden = metadata.get("is_visually_hidden_from_conversation") is True
-    if content.get("content_type") in _CONTEXT or role == "system" or hidden:
-        if text:
-            yield write.event("text", EventType.SYSTEM, text)
-    elif role == "user":
-        yield write.prompt("prompt", text)
-    elif role == "tool":
-        yield write.result("result", author, None, text)
-    elif content.get("content_type") in ("thoughts", "reasoning_recap"):
-        if text:
-            yield write.thought("thought", text)
-    elif (recipient := text_of(message, "recipient") or "all") != "all":
-        given = decode_or_none(text)
-        yield write.call("call", recipient, None, given if isinstance(given, dict) else {"input": text})
-    elif text:
-        ends = message.get("end_turn")
-        yield write.answer("text", text, ends_turn=ends is True, may_end_turn=ends is None)
+class _Conversation(StatelessParser):
+    def parse(self, record: Payload) -> Iterator[Item]:
+        if "conversation" in record:
+            yield About(title=text_of(record["conversation"], "title"), title_rank=2)
+            return
+        message = record["message"]
+        metadata, content = mapping_of(message, "metadata"), mapping_of(message, "content")
+        model = text_of(metadata, "model_slug") or record["model"]
+        ts = parse_time(message.get("create_time"))
+        write = Writer("chatgpt", str(message.get("id")), ts=ts, model=model)
+        role, author = mapping_of(message, "author").get("role"), text_of(mapping_of(message, "author"), "name")
+        text = _text(content)
+        hidden = metadata.get("is_visually_hidden_from_conversation") is True
+        if content.get("content_type") in _CONTEXT or role == "system" or hidden:
+            if text:
+                yield write.event("text", EventType.SYSTEM, text)
+        elif role == "user":
+            yield write.prompt("prompt", text)
+        elif role == "tool":
+            yield write.result("result", author, None, text)
+        elif content.get("content_type") in ("thoughts", "reasoning_recap"):
+            if text:
+                yield write.thought("thought", text)
+        elif (recipient := text_of(message, "recipient") or "all") != "all":
+            given = decode_or_none(text)
+            yield write.call("call", recipient, None, given if isinstance(given, dict) else {"input": text})
+        elif text:
+            ends = message.get("end_turn")
+            yield write.answer("text", text, ends_turn=ends is True, may_end_turn=ends is None)
 
 
 def _text(content: Payload) -> str:

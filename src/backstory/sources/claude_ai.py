@@ -8,10 +8,10 @@ from typing import Any
 
 from ..model import parse_time
 from .base import About, Item, Lookup, Parser, Source, Transcript
-from .blocks import Blocks
 from .decoding import read_document
-from .fields import Payload, mapping_of, text_of
-from .stateless import Stateless, Writer
+from .fields import Payload, list_of, mapping_of, mappings_of, text_of
+from .messages import Blocks
+from .parsing import StatelessParser, Writer
 
 
 class ClaudeAi(Source):
@@ -24,25 +24,21 @@ class ClaudeAi(Source):
         return Transcript(source=self.name, path=path, session=path.stem)
 
     def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
-        return Stateless(_Conversation().items)
+        return _Conversation(transcript)
 
-    def records(self, path: Path) -> Iterator[Any] | None:
-        return _records(path)
-
-
-def _records(path: Path) -> Iterator[Payload]:
-    conversation = mapping_of(read_document(path))
-    yield {"conversation": conversation}
-    messages = conversation.get("chat_messages")
-    for message in messages if isinstance(messages, list) else ():
-        yield {"message": mapping_of(message), "model": text_of(conversation, "model")}
+    def records(self, path: Path) -> Iterator[Any]:
+        conversation = mapping_of(read_document(path))
+        yield {"conversation": conversation}
+        for message in list_of(conversation.get("chat_messages")):
+            yield {"message": mapping_of(message), "model": text_of(conversation, "model")}
 
 
-class _Conversation:
-    def __init__(self) -> None:
+class _Conversation(StatelessParser):
+    def __init__(self, transcript: Transcript) -> None:
+        super().__init__(transcript)
         self._blocks = Blocks()
 
-    def items(self, record: Payload) -> Iterator[Item]:
+    def parse(self, record: Payload) -> Iterator[Item]:
         if "conversation" in record:
             conversation = record["conversation"]
             yield About(title=text_of(conversation, "name"), title_rank=2, summary=text_of(conversation, "summary"))
@@ -66,7 +62,6 @@ def _text(content: Any) -> str:
 def _attachments(message: Payload) -> Iterator[str]:
     """Texts that were pasted or attached are in the export; other files are only named."""
     for name in ("attachments", "files"):
-        found = message.get(name)
-        for file in map(mapping_of, found if isinstance(found, list) else ()):
+        for file in mappings_of(message.get(name)):
             label = f"[{text_of(file, 'file_name') or 'attachment'}]"
             yield "\n".join(filter(None, (label, text_of(file, "extracted_content"))))

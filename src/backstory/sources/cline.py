@@ -13,10 +13,10 @@ from typing import Any
 
 from ..model import EventType, parse_time
 from .base import About, Item, Lookup, Parser, Source, Transcript, TurnEnd
-from .blocks import Blocks
-from .decoding import decode_or_none, read_document, read_or_none
-from .fields import Payload, mapping_of, text_of
-from .stateless import Stateless, Writer, exit_code_in
+from .decoding import decode_or_none, read_document, read_mapping, read_or_none
+from .fields import Payload, list_of, mapping_of, mappings_of, remote_address, text_of
+from .messages import Blocks
+from .parsing import StatelessParser, Writer
 
 _CONVERSATIONS = ("api_conversation_history.json", "claude_messages.json")
 _WRAPPER = re.compile(r"\s*<(task|user_message|user_input|feedback|answer)(?:\s[^>]*)?>\s*(.*?)\s*</\1>\s*", re.DOTALL)
@@ -39,9 +39,6 @@ _ARGUMENT = re.compile(r"<(\w+)>\n?(.*?)\n?</\1>", re.DOTALL)
 class Cline(Source):
     name = "cline"
 
-    def accepts(self, path: Path) -> bool:
-        return False
-
     def gathers(self, folder: Path) -> bool:
         return folder.parent.name in ("tasks", "sessions")
 
@@ -56,11 +53,29 @@ class Cline(Source):
 
     def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
         if transcript.path.parent.name == "tasks":
-            return Stateless(Task(self.name, transcript.session).items)
-        return Stateless(_Session(transcript.session).items)
+            return Task(transcript)
+        return _Session(transcript)
 
     def records(self, path: Path) -> Iterator[Any] | None:
         return task_records(path) if path.parent.name == "tasks" else _session_records(path)
+
+
+class RooCode(Source):
+    """Only tasks, as Cline's extension had them."""
+
+    name = "roo-code"
+
+    def gathers(self, folder: Path) -> bool:
+        return folder.parent.name == "tasks"
+
+    def describe(self, path: Path, head: bytes) -> Transcript | None:
+        return describe_task(self.name, path)
+
+    def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
+        return Task(transcript)
+
+    def records(self, path: Path) -> Iterator[Any] | None:
+        return task_records(path)
 
 
 # The current generation
@@ -70,18 +85,17 @@ def _session_records(folder: Path) -> Iterator[Payload]:
     about = mapping_of(read_or_none(folder / f"{folder.name}.json"))
     yield {"session": about}
     document = mapping_of(read_document(folder / f"{folder.name}.messages.json"))
-    messages = document.get("messages")
-    for message in messages if isinstance(messages, list) else ():
+    for message in list_of(document.get("messages")):
         yield {"message": mapping_of(message), "model": about.get("model")}
     yield {"ended": about.get("ended_at") is not None}
 
 
-class _Session:
-    def __init__(self, session: str) -> None:
-        self._session = session
+class _Session(StatelessParser):
+    def __init__(self, transcript: Transcript) -> None:
+        super().__init__(transcript)
         self._blocks = Blocks(_texts)
 
-    def items(self, record: Payload) -> Iterator[Item]:
+    def parse(self, record: Payload) -> Iterator[Item]:
         if "session" in record:
             yield from _about_session(record["session"])
         elif "message" in record:
@@ -91,7 +105,7 @@ class _Session:
 
     def _message(self, message: Payload, model: str | None) -> Iterator[Item]:
         ts, model = parse_time(message.get("ts")), text_of(mapping_of(message, "modelInfo"), "id") or model
-        write = Writer("cline", self._session, text_of(message, "id") or str(ts), ts=ts, model=model)
+        write = self.writer(text_of(message, "id") or str(ts), ts=ts, model=model)
         content = message.get("content")
         match message.get("role"):
             case "user":
@@ -118,6 +132,7 @@ def _about_session(session: Payload) -> Iterator[Item]:
         title_rank=2,
         cwd=text_of(session, "cwd", "workspace_root"),
         branch=text_of(mapping_of(metadata, "git"), "branch"),
+        remote=remote_address(mapping_of(metadata, "git").get("url")),
         version=text_of(mapping_of(metadata, "sessionHistoryOrigin"), "version"),
         parent=text_of(session, "parent_session_id"),
     )
@@ -138,18 +153,17 @@ def task_records(folder: Path) -> Iterator[Payload]:
     """Times and tokens are in `ui_messages.json`, which has a record for each request to the model."""
     path = next(path for name in _CONVERSATIONS if (path := folder / name).exists())
     history = read_document(path)
-    shown = read_or_none(folder / "ui_messages.json")
-    shown = [mapping_of(entry) for entry in shown] if isinstance(shown, list) else []
+    shown = mappings_of(read_or_none(folder / "ui_messages.json"))
     requests = [entry for entry in shown if entry.get("say") == "api_req_started"]
-    about = {**_listed_task(folder), **mapping_of(read_or_none(folder / "history_item.json"))}
-    metadata = mapping_of(read_or_none(folder / "task_metadata.json"))
+    about = {**_listed_task(folder), **read_mapping(folder / "history_item.json")}
+    metadata = read_mapping(folder / "task_metadata.json")
     used = metadata.get("model_usage")
     model = text_of(mapping_of(metadata, "modelInfo"), "id") or text_of(about, "modelId")
     if isinstance(used, list) and used:
         model = text_of(used[-1], "model_id") or model
     yield {"task": about}
     number = 0
-    for index, message in enumerate(map(mapping_of, history if isinstance(history, list) else ())):
+    for index, message in enumerate(mappings_of(history)):
         request: Payload = {}
         if message.get("role") == "assistant":
             request, number = requests[number] if number < len(requests) else {}, number + 1
@@ -158,19 +172,17 @@ def task_records(folder: Path) -> Iterator[Payload]:
 
 def _listed_task(folder: Path) -> Payload:
     """The entry of a task in the list of all tasks, beside the folder of tasks."""
-    tasks = read_or_none(folder.parent.parent / "state" / "taskHistory.json")
-    listed = (mapping_of(task) for task in tasks) if isinstance(tasks, list) else ()
+    listed = mappings_of(read_or_none(folder.parent.parent / "state" / "taskHistory.json"))
     return next((task for task in listed if task.get("id") == folder.name), {})
 
 
-class Task:
-    def __init__(self, source: str, session: str) -> None:
-        self._source = source
-        self._session = session
+class Task(StatelessParser):
+    def __init__(self, transcript: Transcript) -> None:
+        super().__init__(transcript)
         self._blocks = Blocks(_texts)
         self._began = False
 
-    def items(self, record: Payload) -> Iterator[Item]:
+    def parse(self, record: Payload) -> Iterator[Item]:
         if "task" in record:
             about = record["task"]
             yield About(
@@ -185,7 +197,7 @@ class Task:
         ts = ts or (None if self._began else parse_time(record["begun"]))
         self._began = True
         model = text_of(message, "model") or text_of(mapping_of(message, "modelInfo"), "modelId") or record["model"]
-        write = Writer(self._source, self._session, str(record["index"]), ts=ts, model=model)
+        write = self.writer(str(record["index"]), ts=ts, model=model)
         content = message.get("content")
         if message.get("role") == "user":
             yield from self._blocks.user(write, _joined(content))
@@ -221,7 +233,7 @@ def _joined(content: Any) -> Any:
 
 
 def _calls_in_text(write: Writer, answer: Any) -> Iterator[Item]:
-    """An answer whose text holds thoughts and a call of a tool, as models write it that have no better way."""
+    """The items of an answer whose text holds thoughts and a tool call, from models without native tool calls."""
     for number, thought in enumerate(_TEXT_THOUGHT.finditer(answer.text)):
         yield write.thought(f"thought {number}", thought[1])
     answer.text = _TEXT_THOUGHT.sub("", answer.text).strip()
@@ -247,9 +259,8 @@ def _texts(write: Writer, part: str, text: str) -> Iterator[Item]:
         yield write.prompt(part, wrapped[2])
     elif result := _TEXT_RESULT.match(text):
         output = text[result.end() :]
-        exit_code = exit_code_in(output, result[1])
         if result[1] != _COMPLETION:  # which was the answer, not a call
-            yield write.result(part, result[1], None, output, exit_code=exit_code, failed=bool(exit_code))
+            yield write.text_result(part, result[1], None, output)
         if typed := _FEEDBACK.search(output):
             yield write.prompt(f"{part} feedback", typed[2])
     elif text.lstrip().startswith(_CONTEXT):

@@ -10,10 +10,14 @@ from .fields import text_of
 
 _EDGE = 4_096
 _MAX_REMINDERS = 64
+# "Command exited with code 3", "Exit code: 3", "exit_code=3", "<return-code>3".
+_EXIT_CODE = re.compile(r"(?:exit(?:ed with)?[ _]code|return-code>)[^\w-]{0,3}(-?\d{1,10})\b", re.IGNORECASE)
+_COMMANDS = re.compile(r"bash|shell|command|terminal|exec|process|^run", re.IGNORECASE)
+_NEAR_END = 400
 
 
 def raw_text(value: Any) -> str:
-    """JSON as it stood in the transcript, for what has no better reading."""
+    """A value as JSON text, for records that have no better text."""
     return json.dumps(value, ensure_ascii=False)
 
 
@@ -96,6 +100,15 @@ def exit_code_in(text: str, pattern: re.Pattern[str]) -> int | None:
         text = f"{text[:_EDGE]}\n{text[-_EDGE:]}"
     codes = pattern.findall(text)
     return int(codes[-1]) if codes else None
+
+
+def command_exit_code(text: str, tool: str | None) -> int | None:
+    """The exit code in the text of a result, at its beginning or end, of an agent that has it nowhere else. Only tools
+    that run commands have one: what another tool read may speak of exit codes, too."""
+    if tool is None or not _COMMANDS.search(tool):
+        return None
+    found = _EXIT_CODE.search(text[:_NEAR_END]) or _EXIT_CODE.search(text[-_NEAR_END:])
+    return int(found[1]) if found else None
 
 
 def inside(text: str, tag: str) -> str | None:

@@ -8,9 +8,10 @@ from typing import Any
 
 from ..model import EventType, parse_time
 from .base import About, Item, Lookup, Parser, Source, Transcript
+from .content import command_exit_code
 from .decoding import decode_or_none, read_document, read_or_none
-from .fields import Payload, integer, local_path, mapping_of, text_of
-from .stateless import Stateless, Writer, exit_code_in
+from .fields import Payload, integer, list_of, local_path, mapping_of, mappings_of, text_of
+from .parsing import StatelessParser, Writer
 
 _PLACEHOLDERS = ("Untitled Session", "New Session")
 _FINISHED = {"done", "errored", "canceled"}
@@ -34,28 +35,20 @@ class Continue(Source):
         return Transcript(source=self.name, path=path, session=path.stem, begun=begun or 0)
 
     def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
-        return Stateless(_Session(transcript.session).items)
+        return _Session(transcript)
 
-    def records(self, path: Path) -> Iterator[Any] | None:
-        return _records(path)
+    def records(self, path: Path) -> Iterator[Any]:
+        document = mapping_of(read_document(path))
+        yield {"session": document}
+        for index, entry in enumerate(mappings_of(document.get("history"))):
+            yield {"entry": entry, "index": index, "model": text_of(document, "chatModelTitle")}
 
     def resume(self, session: str) -> tuple[str, ...] | None:
         return ("cn", "--fork", session)
 
 
-def _records(path: Path) -> Iterator[Payload]:
-    document = mapping_of(read_document(path))
-    yield {"session": document}
-    history = document.get("history")
-    for index, entry in enumerate(map(mapping_of, history if isinstance(history, list) else ())):
-        yield {"entry": entry, "index": index, "model": text_of(document, "chatModelTitle")}
-
-
-class _Session:
-    def __init__(self, session: str) -> None:
-        self._session = session
-
-    def items(self, record: Payload) -> Iterator[Item]:
+class _Session(StatelessParser):
+    def parse(self, record: Payload) -> Iterator[Item]:
         if "session" in record:
             session = record["session"]
             title = text_of(session, "title")
@@ -70,7 +63,7 @@ class _Session:
         message = mapping_of(entry, "message")
         usage = mapping_of(message, "usage")
         model = text_of(usage, "model") or record["model"]
-        write = Writer("continue", self._session, text_of(message, "id") or str(record["index"]), model=model)
+        write = self.writer(text_of(message, "id") or str(record["index"]), model=model)
         text = _text(message.get("content"))
         match message.get("role"):
             case "user":
@@ -102,8 +95,7 @@ class _Session:
             yield write.thought("thought", thought)
         states = entry.get("toolCallStates")
         states = {text_of(state, "toolCallId"): state for state in states} if isinstance(states, list) else {}
-        calls = message.get("toolCalls")
-        calls = [mapping_of(call) for call in calls] if isinstance(calls, list) else []
+        calls = mappings_of(message.get("toolCalls"))
         if text:
             yield write.answer("text", text, may_end_turn=not calls)
         for number, call in enumerate(calls):
@@ -112,10 +104,9 @@ class _Session:
             given = mapping_of(state, "parsedArgs") or decode_or_none(text_of(function, "arguments"))
             yield write.call(f"call {number}", tool, call_id, function.get("arguments") if given is None else given)
             if state.get("status") in _FINISHED:
-                output = state.get("output")
-                texts = [text_of(part, "content") or "" for part in output] if isinstance(output, list) else []
+                texts = [text_of(part, "content") or "" for part in list_of(state.get("output"))]
                 result = "\n".join(texts)
-                exit_code = exit_code_in(result, tool)
+                exit_code = command_exit_code(result, tool)
                 failed = state["status"] != "done" or bool(exit_code)
                 yield write.result(f"result {number}", tool, call_id, result, exit_code=exit_code, failed=failed)
 

@@ -8,9 +8,10 @@ from typing import Any
 
 from ..model import EventType, parse_time
 from .base import About, Item, Lookup, Parser, Source, Transcript
+from .content import command_exit_code
 from .decoding import decode, decode_or_none, encode, read_document, read_or_none
-from .fields import Payload, integer, local_path, mapping_of, text_of
-from .stateless import Stateless, Writer, exit_code_in
+from .fields import Payload, integer, list_of, local_path, mapping_of, mappings_of, text_of
+from .parsing import StatelessParser, Writer
 
 # The kinds of changes in a log.
 _INITIAL, _SET, _PUSH, _DELETE = range(4)
@@ -34,19 +35,14 @@ class CopilotChat(Source):
         return Transcript(source=self.name, path=path, session=path.stem) if b'"requests"' in head else None
 
     def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
-        return Stateless(_Session(transcript.session).items)
+        return _Session(transcript)
 
-    def records(self, path: Path) -> Iterator[Any] | None:
-        return _records(path)
-
-
-def _records(path: Path) -> Iterator[Payload]:
-    document = mapping_of(_replayed(path) if path.suffix == ".jsonl" else read_document(path))
-    workspace = read_or_none(path.parent.parent / "workspace.json")
-    yield {"session": document, "folder": text_of(workspace, "folder")}
-    requests = document.get("requests")
-    for index, request in enumerate(requests if isinstance(requests, list) else ()):
-        yield {"request": mapping_of(request), "index": index}
+    def records(self, path: Path) -> Iterator[Any]:
+        document = mapping_of(_replayed(path) if path.suffix == ".jsonl" else read_document(path))
+        workspace = read_or_none(path.parent.parent / "workspace.json")
+        yield {"session": document, "folder": text_of(workspace, "folder")}
+        for index, request in enumerate(list_of(document.get("requests"))):
+            yield {"request": mapping_of(request), "index": index}
 
 
 def _replayed(path: Path) -> Any:
@@ -88,11 +84,8 @@ def _apply(document: Any, keys: list[Any], change: Payload) -> None:
                 del document[last]
 
 
-class _Session:
-    def __init__(self, session: str) -> None:
-        self._session = session
-
-    def items(self, record: Payload) -> Iterator[Item]:
+class _Session(StatelessParser):
+    def parse(self, record: Payload) -> Iterator[Item]:
         if "session" in record:
             folder = record["folder"]
             title = text_of(record["session"], "customTitle", "computedTitle")
@@ -104,7 +97,7 @@ class _Session:
         result = mapping_of(request, "result")
         metadata = mapping_of(result, "metadata")
         model = text_of(metadata, "resolvedModel") or (text_of(request, "modelId") or "").rpartition("/")[2] or None
-        write = Writer("copilot-chat", self._session, identity, ts=ts, model=model)
+        write = self.writer(identity, ts=ts, model=model)
         message = request.get("message")
         yield write.prompt("prompt", message if isinstance(message, str) else text_of(message, "text") or "")
         yield from write.usage(
@@ -132,7 +125,7 @@ def _response(write: Writer, request: Payload, metadata: Payload) -> Iterator[It
             yield write.answer(f"text {start}", text, ends_turn=last and done)
         texts.clear()
 
-    for number, part in enumerate(map(mapping_of, parts if isinstance(parts, list) else ())):
+    for number, part in enumerate(mappings_of(parts)):
         kind = part.get("kind")
         if kind in (None, "markdownContent", "markdownVuln", "inlineReference", "warning"):
             start = start if texts else number
@@ -153,9 +146,8 @@ def _calls(metadata: Payload) -> tuple[dict[str, Payload], Payload]:
     """The calls as the model made them, and what it got, by the call's id."""
     rounds = metadata.get("toolCallRounds")
     calls: dict[str, Payload] = {}
-    for round_ in map(mapping_of, rounds if isinstance(rounds, list) else ()):
-        made = round_.get("toolCalls")
-        for call in map(mapping_of, made if isinstance(made, list) else ()):
+    for round_ in mappings_of(rounds):
+        for call in mappings_of(round_.get("toolCalls")):
             calls[_call_id(text_of(call, "id") or "")] = call
     results = {_call_id(name): value for name, value in mapping_of(metadata, "toolCallResults").items()}
     return calls, results
@@ -182,7 +174,7 @@ def _tool(write: Writer, part: str, invocation: Payload, calls: dict[str, Payloa
     text = text or _markdown({"value": invocation.get("pastTenseMessage")})
     exit_code = integer(mapping_of(specific, "terminalCommandState").get("exitCode"))
     if exit_code is None:
-        exit_code = exit_code_in(text, tool)
+        exit_code = command_exit_code(text, tool)
     failed = details.get("isError") is True or bool(exit_code)
     yield write.result(f"result {part}", tool, call_id, text, exit_code=exit_code, failed=failed)
 

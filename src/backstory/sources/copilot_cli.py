@@ -17,10 +17,12 @@ from msgspec import field
 from ..model import EventType, parse_time
 from .base import Item, Lookup, Parser, Source, Transcript, TurnEnd
 from .content import exit_code_in, readable
-from .fields import Payload, integer, mapping_of, text_of
-from .parsing import Memory, RecordParser, begun_at, head_records, restored, tokens_of, version_of, with_news
+from .decoding import begun_at, head_records
+from .fields import Payload, integer, mapping_of, remote_address, text_of
+from .parsing import Memory, RecordParser, restored, tokens_of, version_of, with_news
 
 _EXIT_CODE = re.compile(r"exit(?:ed with| with)? (?:exit )?code (\d{1,5})>")
+_GITHUB = "github.com"
 _BOOKKEEPING = (b'{"type":"hook.', b'{"type":"system.message"')
 # Types of events, or their beginnings, that repeat what others say or only keep books.
 _SKIPPED = (
@@ -136,8 +138,12 @@ class CopilotParser(RecordParser[CopilotMemory]):
     def _read_start(self, data: Payload, identity: str) -> None:
         context = mapping_of(data, "context")
         self.memory.model = text_of(data, "selectedModel") or self.memory.model
+        host, repository = text_of(context, "repositoryHost") or _GITHUB, text_of(context, "repository")
         self.note(
-            cwd=text_of(context, "cwd"), branch=text_of(context, "branch"), version=text_of(data, "copilotVersion")
+            cwd=text_of(context, "cwd"),
+            branch=text_of(context, "branch"),
+            remote=remote_address(f"https://{host}/{repository}") if repository else None,
+            version=text_of(data, "copilotVersion"),
         )
 
     def _read_model(self, data: Payload, identity: str) -> None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from ..model import EventType, parse_time
 from .base import About, Item, Lookup, Parser, Source, Stored, Transcript
 from .database import has_table, open_database
-from .decoding import decode_or_none, encode, read_or_none
-from .fields import Payload, mapping_of, text_of
-from .stateless import Stateless, Writer, exit_code_in
+from .decoding import decode_or_none, encode, read_mapping
+from .fields import Payload, mapping_of, mappings_of, text_of
+from .parsing import StatelessParser, Writer
 
 _DATABASE = "crush.db"
 _FINAL = {"end_turn", "max_tokens", "canceled", "error", "permission_denied"}
@@ -22,9 +22,8 @@ class Crush(Source):
 
     def roots(self, home: Path, environ: Mapping[str, str]) -> list[Path]:
         data = Path(environ.get("XDG_DATA_HOME") or home / ".local" / "share")
-        listed = mapping_of(read_or_none(data / "crush" / "projects.json")).get("projects")
         roots = []
-        for project in map(mapping_of, listed if isinstance(listed, list) else ()):
+        for project in mappings_of(read_mapping(data / "crush" / "projects.json").get("projects")):
             folder = Path(text_of(project, "path") or "/")
             roots.append(folder / (text_of(project, "data_dir", "dataDir") or ".crush") / _DATABASE)
         return roots
@@ -32,64 +31,52 @@ class Crush(Source):
     def accepts(self, path: Path) -> bool:
         return path.name == _DATABASE
 
-    def describe(self, path: Path, head: bytes) -> Transcript | None:
-        return None
-
     def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
-        return Stateless(_Conversation(transcript.session).items)
+        return _Conversation(transcript)
 
-    def sessions(self, path: Path) -> Iterable[Stored] | None:
-        return _sessions(path)
+    def sessions(self, path: Path) -> Iterator[Stored]:
+        with open_database(path) as database:
+            if not has_table(database, "sessions"):
+                return
+            query = "SELECT session_id, count(*) AS count, max(updated_at) AS updated FROM messages GROUP BY session_id"
+            messages = {row["session_id"]: row for row in database.execute(query)}
+            for row in database.execute("SELECT id, parent_session_id, updated_at FROM sessions").fetchall():
+                found = messages.get(row["id"])
+                times = (row["updated_at"], found["updated"] if found else None)
+                yield Stored(
+                    session=str(row["id"]),
+                    updated=max(parse_time(time) or 0 for time in times),
+                    version=found["count"] if found else 0,
+                    parent=row["parent_session_id"],
+                )
 
     def changes(self, path: Path, session: str, since: Stored | None) -> Iterator[Any]:
-        return _changes(path, session, since)
+        with open_database(path) as database:
+            row = database.execute("SELECT * FROM sessions WHERE id = ?", (session,)).fetchone()
+            about = dict(row) if row else {}
+            yield {"session": about, "folder": str(path.parent.parent)}
+            prompt: str | None = None
+            order = "SELECT id, role, updated_at FROM messages WHERE session_id = ? ORDER BY created_at, rowid"
+            for row in database.execute(order, (session,)).fetchall():
+                if row["role"] == "user":
+                    prompt = row["id"]
+                if since is not None and (parse_time(row["updated_at"]) or 0) < since.updated:
+                    continue
+                for identity in filter(None, dict.fromkeys((prompt, row["id"]))):
+                    found = database.execute("SELECT * FROM messages WHERE id = ?", (identity,)).fetchone()
+                    if found is not None:
+                        yield {"message": dict(found)}
+                prompt = None
+            first = "SELECT min(created_at) FROM messages WHERE session_id = ? AND role = 'user'"
+            yield {"totals": about, "begun": database.execute(first, (session,)).fetchone()[0]}
 
 
-def _sessions(path: Path) -> Iterator[Stored]:
-    with open_database(path) as database:
-        if not has_table(database, "sessions"):
-            return
-        query = "SELECT session_id, count(*) AS count, max(updated_at) AS updated FROM messages GROUP BY session_id"
-        messages = {row["session_id"]: row for row in database.execute(query)}
-        for row in database.execute("SELECT id, parent_session_id, updated_at FROM sessions").fetchall():
-            found = messages.get(row["id"])
-            times = (row["updated_at"], found["updated"] if found else None)
-            yield Stored(
-                session=str(row["id"]),
-                updated=max(parse_time(time) or 0 for time in times),
-                version=found["count"] if found else 0,
-                parent=row["parent_session_id"],
-            )
-
-
-def _changes(path: Path, session: str, since: Stored | None) -> Iterator[Payload]:
-    with open_database(path) as database:
-        row = database.execute("SELECT * FROM sessions WHERE id = ?", (session,)).fetchone()
-        about = dict(row) if row else {}
-        yield {"session": about, "folder": str(path.parent.parent)}
-        prompt: str | None = None
-        order = "SELECT id, role, updated_at FROM messages WHERE session_id = ? ORDER BY created_at, rowid"
-        for row in database.execute(order, (session,)).fetchall():
-            if row["role"] == "user":
-                prompt = row["id"]
-            if since is not None and (parse_time(row["updated_at"]) or 0) < since.updated:
-                continue
-            for identity in filter(None, dict.fromkeys((prompt, row["id"]))):
-                found = database.execute("SELECT * FROM messages WHERE id = ?", (identity,)).fetchone()
-                if found is not None:
-                    yield {"message": dict(found)}
-            prompt = None
-        first = "SELECT min(created_at) FROM messages WHERE session_id = ? AND role = 'user'"
-        yield {"totals": about, "begun": database.execute(first, (session,)).fetchone()[0]}
-
-
-class _Conversation:
-    def __init__(self, session: str) -> None:
-        self._session = session
-        self._tools: dict[str, str] = {}
+class _Conversation(StatelessParser):
+    def __init__(self, transcript: Transcript) -> None:
+        super().__init__(transcript)
         self._model: str | None = None
 
-    def items(self, record: Payload) -> Iterator[Item]:
+    def parse(self, record: Payload) -> Iterator[Item]:
         if "session" in record:
             session = record["session"]
             parent = text_of(session, "parent_session_id")
@@ -102,7 +89,7 @@ class _Conversation:
     def _totals(self, totals: Payload, begun: int | None) -> Iterator[Item]:
         """Crush keeps the tokens of a session, not those of its model calls: they count at its first turn."""
         if begun is not None:
-            yield from Writer("crush", self._session, ts=begun, model=self._model).usage(
+            yield from self.writer(ts=begun, model=self._model).usage(
                 by_time=True,
                 fresh=totals.get("prompt_tokens"),
                 output=totals.get("completion_tokens"),
@@ -113,8 +100,7 @@ class _Conversation:
         ts, model = parse_time(message.get("created_at")), text_of(message, "model")
         self._model = model or self._model
         write = Writer("crush", str(message["id"]), ts=ts, model=model)
-        parts = decode_or_none(message.get("parts"))
-        parts = [mapping_of(part) for part in parts] if isinstance(parts, list) else []
+        parts = mappings_of(decode_or_none(message.get("parts")))
         finish = next((mapping_of(part, "data") for part in parts if part.get("type") == "finish"), {})
         ends = finish.get("reason") in _FINAL
         said = []
@@ -146,14 +132,12 @@ class _Conversation:
 
     def _call(self, write: Writer, part: str, data: Payload) -> Item:
         call_id, tool = text_of(data, "id") or "", text_of(data, "name") or "unknown"
-        self._tools[call_id] = tool
+        self.tools[call_id] = tool
         given = data.get("input")
         arguments = decode_or_none(given) if isinstance(given, str) else given
         return write.call(part, tool, call_id, given if arguments is None else arguments)
 
     def _result(self, write: Writer, part: str, data: Payload) -> Item:
         call_id, text = text_of(data, "tool_call_id") or "", text_of(data, "content") or ""
-        tool = text_of(data, "name") or self._tools.get(call_id)
-        exit_code = exit_code_in(text, tool)
-        failed = data.get("is_error") is True or bool(exit_code)
-        return write.result(part, tool, call_id, text, exit_code=exit_code, failed=failed)
+        tool = text_of(data, "name") or self.tools.get(call_id)
+        return write.text_result(part, tool, call_id, text, failed=data.get("is_error") is True)

@@ -7,10 +7,12 @@ checkpoint is made.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
+
+from .base import Stored
 
 BUSY_SECONDS = 1.0
 _PAGE = 200
@@ -50,6 +52,27 @@ def has_table(database: sqlite3.Connection, name: str) -> bool:
 def columns(database: sqlite3.Connection, table: str) -> frozenset[str]:
     """The names of a table's columns; none if there is no such table."""
     return frozenset(row["name"] for row in database.execute(f"PRAGMA table_info({table})"))
+
+
+def row_of(database: sqlite3.Connection, table: str, identity: str, names: Sequence[str]) -> dict[str, Any]:
+    """The row with an id, with those of the named columns that the table has; empty if there is no such row."""
+    known = columns(database, table)
+    found = ", ".join(name for name in names if name in known)
+    row = database.execute(f"SELECT {found} FROM {table} WHERE id = ?", (identity,)).fetchone()
+    return dict(row) if row else {}
+
+
+def turn_start(database: sqlite3.Connection, session: str, since: Stored | None, *, prompts: str) -> int:
+    """The row of `messages` to begin reading at: the prompt of the turn that the first row after `since.version`
+    belongs to. `prompts` is the SQL condition by which prompts are found."""
+    if since is None:
+        return 0
+    query = (
+        f"SELECT max(id) FROM messages WHERE session_id = ? AND {prompts}"
+        " AND id <= (SELECT min(id) FROM messages WHERE session_id = ? AND id > ?)"
+    )
+    found: int | None = database.execute(query, (session, session, since.version)).fetchone()[0]
+    return found or since.version
 
 
 def pages(

@@ -1,24 +1,34 @@
-"""JSON as agents write it: also with control characters, NaN, numbers of any size and halves of surrogate pairs."""
+"""JSON as agents write it: values, documents in files, and the first records of JSON Lines files.
+
+Decoding accepts control characters, NaN, numbers of any size and halves of surrogate pairs.
+"""
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from ..model import parse_time
+from .fields import Payload, mapping_of
+
 UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 MAX_DOCUMENT_BYTES = 256 << 20
 """A document is held in memory, several times over while it is decoded."""
+MAX_SIDECAR_BYTES = 8 << 20
+_HEAD_BYTES = 65_536
+_MAX_FIRST_LINE = 64 << 20
 
 _decoder = msgspec.json.Decoder()
 decode_fast = _decoder.decode
 
 
 def _number(text: str) -> float | None:
-    """A number as near as it can be kept; a value that no number can hold (and NaN, which is none) is nothing."""
+    """The nearest float; None for NaN and for a number beyond the range of floats."""
     number = float(text)
     return number if math.isfinite(number) else None
 
@@ -32,7 +42,7 @@ _lenient = json.JSONDecoder(
 
 
 def decode(data: bytes | str) -> Any:
-    """One JSON value. Raises ValueError when it is none."""
+    """One JSON value. Raises ValueError for anything else."""
     try:
         return decode_fast(data)
     except UNDECODABLE:
@@ -69,20 +79,58 @@ def decode_or_none(data: bytes | str | None) -> Any:
 
 
 def encode(value: Any) -> str:
-    """A value as JSON, for a text."""
+    """A value as JSON text, without spaces."""
     return msgspec.json.encode(value).decode()
 
 
-def read_document(path: Path) -> Any:
-    """The JSON document in a file. Raises OSError, and ValueError for anything else."""
-    if path.stat().st_size > MAX_DOCUMENT_BYTES:
-        raise ValueError(f"{path.name} has more than {MAX_DOCUMENT_BYTES >> 20} MiB")
+def read_document(path: Path, limit: int = MAX_DOCUMENT_BYTES) -> Any:
+    """The JSON document in a file of at most `limit` bytes. Raises OSError, and ValueError for anything else."""
+    if path.stat().st_size > limit:
+        raise ValueError(f"{path.name} has more than {limit >> 20} MiB")
     return decode(path.read_bytes())
 
 
-def read_or_none(path: Path) -> Any:
+def read_or_none(path: Path, limit: int = MAX_DOCUMENT_BYTES) -> Any:
     """The JSON document in a file, or None for anything else."""
     try:
-        return read_document(path)
+        return read_document(path, limit)
     except (OSError, ValueError):
         return None
+
+
+def read_mapping(path: Path) -> Payload:
+    """The JSON object in a small file beside a transcript; an empty one if the file is missing, torn, large or holds
+    something else."""
+    return mapping_of(read_or_none(path, MAX_SIDECAR_BYTES))
+
+
+def head_records(path: Path, head: bytes) -> Iterator[Payload]:
+    """The JSON objects on the whole lines of a file's first bytes. Where the first line is longer, such as a prompt
+    with a book in it, that line and what follows are read from the file."""
+    if len(head) >= _HEAD_BYTES and b"\n" not in head:
+        try:
+            with path.open("rb") as file:
+                head = file.readline(_MAX_FIRST_LINE) + file.read(_HEAD_BYTES)
+        except OSError:
+            return
+    yield from records_in(head)
+
+
+def records_in(data: bytes) -> Iterator[Payload]:
+    """The JSON objects on the whole lines of some bytes; the last line counts if it is whole."""
+    for line in data.splitlines():
+        try:
+            record = msgspec.json.decode(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(record, dict):
+            yield record
+
+
+def begun_at(records: Iterable[Payload], *names: str) -> int:
+    """The time of the first record that has one, in milliseconds; 0 if none has."""
+    for record in records:
+        for name in names:
+            if (time := parse_time(record.get(name))) is not None:
+                return time
+    return 0

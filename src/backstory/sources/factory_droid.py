@@ -9,9 +9,10 @@ from typing import Any
 
 from ..model import EventType, parse_time
 from .base import Item, Lookup, Parser, Source, Transcript, TurnEnd
+from .decoding import begun_at, head_records, read_mapping
 from .fields import Payload, mapping_of, text_of
 from .messages import MessageParser
-from .parsing import Memory, begun_at, head_records, read_json, restored, tokens_of, version_of, with_cached, with_news
+from .parsing import Memory, restored, tokens_of, version_of, with_cached, with_news
 
 _EXIT_CODE = re.compile(r"(?:\[Process exited with code |\(exit code: )(\d{1,5})[\])]")
 _SETTINGS = "*.settings.json"
@@ -49,7 +50,7 @@ class DroidParser(MessageParser[Memory]):
         super().__init__(transcript, memory)
         self._settings = transcript.path.with_suffix(".settings.json")
         # Old versions name the model only there.
-        memory.model = memory.model or text_of(read_json(self._settings), "model")
+        memory.model = memory.model or text_of(read_mapping(self._settings), "model")
 
     def read(self, record: Payload) -> None:
         self.ts = parse_time(record.get("timestamp"))
@@ -85,7 +86,7 @@ class DroidParser(MessageParser[Memory]):
         """The tokens are known for the session as a whole: they count for its first turn."""
         self.reset()
         self.memory.beside = version_of(self._settings)
-        settings = read_json(self._settings)
+        settings = read_mapping(self._settings)
         tokens = tokens_of(
             settings.get("tokenUsage"),
             input_tokens="inputTokens",

@@ -19,8 +19,9 @@ from msgspec import field
 from ..model import EventType, digest, parse_time
 from .base import Item, Lookup, Parser, Source, Transcript, TurnEnd
 from .content import exit_code_in, function_response, parts_text, readable
-from .fields import Payload, mapping_of, text_of
-from .parsing import Memory, RecordParser, begun_at, head_records, read_json, remember, restored, tokens_of
+from .decoding import begun_at, head_records, read_mapping
+from .fields import Payload, list_of, mapping_of, text_of
+from .parsing import Memory, RecordParser, remember, restored, tokens_of
 
 _EXIT_CODE = re.compile(r"^Exit Code: (\d{1,5})$", re.MULTILINE)
 _MODEL_TYPES = {"gemini", "model", "assistant", "tabnine"}
@@ -88,7 +89,7 @@ class GeminiParser(RecordParser[GeminiMemory]):
         if isinstance(changes := record.get("$set"), dict):
             self._note_header(changes)
             messages = changes.get("messages")
-            for message in messages if isinstance(messages, list) else ():
+            for message in list_of(messages):
                 # A resume repeats known messages, without their thoughts, tokens and tools.
                 if isinstance(message, dict) and (
                     text_of(message, "id") not in self.memory.seen or "toolCalls" in message
@@ -146,7 +147,7 @@ class GeminiParser(RecordParser[GeminiMemory]):
 
     def _read_user(self, message: Payload, identity: str) -> None:
         content = message.get("content")
-        for part in content if isinstance(content, list) else ():
+        for part in list_of(content):
             response = mapping_of(part, "functionResponse")
             call_id = text_of(response, "id")
             if call_id and call_id in self.memory.calls:
@@ -173,8 +174,7 @@ class GeminiParser(RecordParser[GeminiMemory]):
             tools = tokens_of(message.get("tokens"), tool="tool").get("tool", 0)
             tokens["input_tokens"] = tokens.get("input_tokens", 0) + tools
             key = self.add_usage(self.transcript.session, identity, **{**tokens, "ts": time})
-        thoughts = message.get("thoughts")
-        for number, thought in enumerate(thoughts if isinstance(thoughts, list) else ()):
+        for number, thought in enumerate(list_of(message.get("thoughts"))):
             text = "\n".join(filter(None, (text_of(thought, "subject"), text_of(thought, "description"))))
             if text:
                 self._say(EventType.REASONING, text, identity, f"thought {number}", usage_key=key)
@@ -195,7 +195,7 @@ class GeminiParser(RecordParser[GeminiMemory]):
         result = call.get("result")
         if result is None and "resultDisplay" not in call:
             return
-        responses = [mapping_of(part, "functionResponse") for part in result] if isinstance(result, list) else []
+        responses = [mapping_of(part, "functionResponse") for part in list_of(result)]
         texts = [function_response(response.get("response")) for response in responses if response]
         text = "\n".join(texts) or readable(result) or readable(call.get("resultDisplay"))
         self.ts = parse_time(call.get("timestamp")) or self.ts
@@ -230,7 +230,7 @@ def _project_of(path: Path) -> str | None:
         root = ""
     if root:
         return root
-    for project, name in mapping_of(read_json(folder.parent.parent / "projects.json"), "projects").items():
+    for project, name in mapping_of(read_mapping(folder.parent.parent / "projects.json"), "projects").items():
         if folder.name in (name, hashlib.sha256(project.encode()).hexdigest()):
             return project
     return None

@@ -8,16 +8,16 @@ from typing import Any
 
 from ..model import EventType, parse_time
 from .base import About, Item, Lookup, Parser, Source, Stored, Transcript
-from .database import columns, has_table, open_database, pages
+from .database import columns, has_table, open_database, pages, row_of, turn_start
 from .decoding import decode_or_none, encode
-from .fields import Payload, integer, mapping_of, text_of
-from .stateless import Stateless, Writer
+from .fields import Payload, integer, list_of, mapping_of, text_of
+from .parsing import StatelessParser, Writer
 
 _SESSION_FIELDS = (
     "id name description working_dir updated_at model_config_json parent_session_id "
     "accumulated_input_tokens accumulated_output_tokens accumulated_cost"
 ).split()
-_RESULT = '%"toolResponse"%'
+_IS_PROMPT = "role = 'user' AND content_json NOT LIKE '%\"toolResponse\"%'"
 
 
 class Goose(Source):
@@ -30,13 +30,34 @@ class Goose(Source):
         return Transcript(source=self.name, path=path, session=path.stem)
 
     def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
-        return Stateless(_Conversation(transcript.session).items)
+        return _Conversation(transcript)
 
     def sessions(self, path: Path) -> Iterable[Stored] | None:
         return _sessions(path) if path.suffix == ".db" else None
 
     def changes(self, path: Path, session: str, since: Stored | None) -> Iterator[Any]:
-        return _changes(path, session, since)
+        """Messages are only added. New ones are read from the prompt of their turn on."""
+        with open_database(path) as database:
+            about = row_of(database, "sessions", session, _SESSION_FIELDS)
+            model = text_of(decode_or_none(about.get("model_config_json")), "model_name")
+            start = turn_start(database, session, since, prompts=_IS_PROMPT)
+            yield {"session": about}
+            identity = "message_id" if "message_id" in columns(database, "messages") else "NULL AS message_id"
+            query = (
+                f"SELECT id, {identity}, role, content_json, created_timestamp, metadata_json FROM messages"
+                " WHERE session_id = :session AND id > :after ORDER BY id LIMIT :limit"
+            )
+            for message in pages(database, query, {"session": session}, after=start - 1):
+                yield {
+                    "id": message["message_id"] or str(message["id"]),
+                    "role": message["role"],
+                    "created": message["created_timestamp"],
+                    "content": decode_or_none(message["content_json"]),
+                    "metadata": decode_or_none(message["metadata_json"]),
+                    "model": model,
+                }
+            first = "SELECT min(created_timestamp) FROM messages WHERE session_id = ? AND role = 'user'"
+            yield {"totals": about, "model": model, "begun": database.execute(first, (session,)).fetchone()[0]}
 
     def resume(self, session: str) -> tuple[str, ...] | None:
         return ("goose", "session", "--resume", "--session-id", session)
@@ -54,46 +75,8 @@ def _sessions(path: Path) -> Iterator[Stored]:
             yield Stored(session=str(row["id"]), updated=updated, version=version, parent=row["parent"])
 
 
-def _changes(path: Path, session: str, since: Stored | None) -> Iterator[Payload]:
-    """Messages are only added; those that were are read from the prompt of their turn on."""
-    with open_database(path) as database:
-        known = columns(database, "sessions")
-        names = ", ".join(name for name in _SESSION_FIELDS if name in known)
-        row = database.execute(f"SELECT {names} FROM sessions WHERE id = ?", (session,)).fetchone()
-        about = dict(row) if row else {}
-        model = text_of(decode_or_none(about.get("model_config_json")), "model_name")
-        start = 0
-        if since is not None:
-            prompt = (
-                "SELECT max(id) FROM messages WHERE session_id = ? AND role = 'user' AND content_json NOT LIKE ?"
-                " AND id <= (SELECT min(id) FROM messages WHERE session_id = ? AND id > ?)"
-            )
-            start = database.execute(prompt, (session, _RESULT, session, since.version)).fetchone()[0] or since.version
-        yield {"session": about}
-        identity = "message_id" if "message_id" in columns(database, "messages") else "NULL AS message_id"
-        query = (
-            f"SELECT id, {identity}, role, content_json, created_timestamp, metadata_json FROM messages"
-            " WHERE session_id = :session AND id > :after ORDER BY id LIMIT :limit"
-        )
-        for message in pages(database, query, {"session": session}, after=start - 1):
-            yield {
-                "id": message["message_id"] or str(message["id"]),
-                "role": message["role"],
-                "created": message["created_timestamp"],
-                "content": decode_or_none(message["content_json"]),
-                "metadata": decode_or_none(message["metadata_json"]),
-                "model": model,
-            }
-        first = "SELECT min(created_timestamp) FROM messages WHERE session_id = ? AND role = 'user'"
-        yield {"totals": about, "model": model, "begun": database.execute(first, (session,)).fetchone()[0]}
-
-
-class _Conversation:
-    def __init__(self, session: str) -> None:
-        self._session = session
-        self._tools: dict[str, str] = {}
-
-    def items(self, record: Payload) -> Iterator[Item]:
+class _Conversation(StatelessParser):
+    def parse(self, record: Payload) -> Iterator[Item]:
         if "session" in record:
             yield _about(record["session"])
         elif "totals" in record:
@@ -108,9 +91,8 @@ class _Conversation:
         ts = parse_time(record.get("created"))
         model = text_of(metadata, "model") or text_of(record, "model")
         identity = text_of(record, "id") or f"{record.get('created')} {encode(record.get('content'))}"
-        write = Writer("goose", self._session, identity, ts=ts, model=model)
-        content = record.get("content")
-        blocks = content if isinstance(content, list) else []
+        write = self.writer(identity, ts=ts, model=model)
+        blocks = list_of(record.get("content"))
         hidden = metadata.get("userVisible") is False
         texts: list[str] = []
         asks = any(mapping_of(block).get("type") in ("toolRequest", "frontendToolRequest") for block in blocks)
@@ -148,7 +130,7 @@ class _Conversation:
         call = mapping_of(block, "toolCall")
         value = mapping_of(call, "value") or call
         call_id, tool = text_of(block, "id") or text_of(call, "id") or "", text_of(value, "name") or "unknown"
-        self._tools[call_id] = tool
+        self.tools[call_id] = tool
         arguments = value.get("arguments")
         error = text_of(call, "error")
         return write.call(part, tool, call_id, {"error": error} if error and arguments is None else arguments)
@@ -157,19 +139,19 @@ class _Conversation:
         result = mapping_of(block, "toolResult")
         value = result.get("value", result)
         parts = value if isinstance(value, list) else mapping_of(value).get("content")
-        texts = [text_of(entry, "text") or "" for entry in parts] if isinstance(parts, list) else []
+        texts = [text_of(entry, "text") or "" for entry in list_of(parts)]
         text = "\n".join(filter(None, texts)) or text_of(result, "error") or ""
         exit_code = integer(mapping_of(value, "structuredContent").get("exit_code"))
         failed = result.get("status") == "error" or mapping_of(value).get("isError") is True or bool(exit_code)
         call_id = text_of(block, "id", "toolCallId") or ""
-        return write.result(part, self._tools.get(call_id), call_id, text, exit_code=exit_code, failed=failed)
+        return write.result(part, self.tools.get(call_id), call_id, text, exit_code=exit_code, failed=failed)
 
     def _totals(self, record: Payload) -> Iterator[Item]:
         """Goose keeps the tokens of a session, not those of its model calls: they count at its first turn."""
         totals, begun = mapping_of(record, "totals"), parse_time(record.get("begun"))
         if begun is None:
             return
-        write = Writer("goose", self._session, ts=begun, model=record.get("model"))
+        write = self.writer(ts=begun, model=record.get("model"))
         yield from write.usage(
             by_time=True,
             fresh=totals.get("accumulated_input_tokens"),

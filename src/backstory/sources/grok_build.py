@@ -14,9 +14,10 @@ from typing import Any
 from ..model import EventType, parse_time
 from .base import Item, Lookup, Parser, Source, Transcript, TurnEnd
 from .content import exit_code_in, inside, raw_text, readable, split_reminders
-from .fields import Payload, integer, mapping_of, text_of
+from .decoding import begun_at, head_records, read_mapping
+from .fields import Payload, integer, mapping_of, remote_address, text_of
 from .messages import read_completion
-from .parsing import Memory, RecordParser, begun_at, head_records, read_json, restored, tokens_of, version_of, with_news
+from .parsing import Memory, RecordParser, restored, tokens_of, version_of, with_news
 
 _UPDATES, _HISTORY, _SUMMARY = "updates.jsonl", "chat_history.jsonl", "summary.json"
 _EXIT = re.compile(r"^exit: (\d{1,5})$", re.MULTILINE)
@@ -58,7 +59,7 @@ class GrokBuild(Source):
             return None
         if path.name == _HISTORY and path.with_name(_UPDATES).exists():
             return None
-        summary = read_json(path.with_name(_SUMMARY))
+        summary = read_mapping(path.with_name(_SUMMARY))
         parent, forked_from = _origin(summary)
         begun = begun_at((mapping_of(record, "params", "_meta") for record in records), "agentTimestampMs")
         return Transcript(
@@ -106,13 +107,15 @@ class GrokParser(RecordParser[GrokMemory]):
     def note_summary(self) -> None:
         path = self.transcript.path.with_name(_SUMMARY)
         self.memory.beside = version_of(path)
-        summary = read_json(path)
+        summary = read_mapping(path)
         self.memory.model = self.memory.model or text_of(summary, "current_model_id")
         parent, forked_from = _origin(summary)
+        remotes = summary.get("git_remotes")
         title = text_of(summary, "generated_title")
         self.note(
             cwd=text_of(mapping_of(summary, "info"), "cwd"),
             branch=text_of(summary, "head_branch"),
+            remote=next(filter(None, map(remote_address, remotes if isinstance(remotes, list) else ())), None),
             title=title or text_of(summary, "session_summary"),
             title_rank=2 if title else 1,
             parent=parent,

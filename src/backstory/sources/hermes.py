@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from ..model import EventType, parse_time
 from .base import About, Item, Lookup, Parser, Source, Stored, Transcript
-from .database import columns, has_table, open_database, pages
+from .database import columns, has_table, open_database, pages, row_of, turn_start
 from .decoding import decode_or_none
-from .fields import Payload, integer, mapping_of, text_of
-from .stateless import Stateless, Writer
+from .fields import Payload, integer, list_of, mapping_of, text_of
+from .parsing import StatelessParser, Writer
 
 _SESSION_FIELDS = (
     "title cwd model parent_session_id started_at ended_at input_tokens output_tokens cache_read_tokens "
@@ -28,72 +28,48 @@ class Hermes(Source):
     def accepts(self, path: Path) -> bool:
         return path.name == "state.db"
 
-    def describe(self, path: Path, head: bytes) -> Transcript | None:
-        return None
-
     def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
-        return Stateless(_Conversation(transcript.session).items)
+        return _Conversation(transcript)
 
-    def sessions(self, path: Path) -> Iterable[Stored] | None:
-        return _sessions(path)
+    def sessions(self, path: Path) -> Iterator[Stored]:
+        with open_database(path) as database:
+            if not has_table(database, "sessions"):
+                return
+            # The index on session and time has all three.
+            newest = "SELECT session_id, max(id) AS newest, max(timestamp) AS ts FROM messages GROUP BY session_id"
+            messages = {row["session_id"]: row for row in database.execute(newest)}
+            ended = "ended_at" if "ended_at" in columns(database, "sessions") else "NULL"
+            query = f"SELECT id, parent_session_id, started_at, {ended} AS ended_at FROM sessions"
+            for row in database.execute(query).fetchall():
+                latest = messages.get(row["id"])
+                times = [row["started_at"], row["ended_at"], latest["ts"] if latest else None]
+                yield Stored(
+                    session=str(row["id"]),
+                    updated=max(parse_time(time) or 0 for time in times),
+                    version=latest["newest"] if latest else 0,
+                    parent=row["parent_session_id"],
+                )
 
     def changes(self, path: Path, session: str, since: Stored | None) -> Iterator[Any]:
-        return _changes(path, session, since)
+        """Messages are only added. New ones are read from the prompt of their turn on."""
+        with open_database(path) as database:
+            about = row_of(database, "sessions", session, _SESSION_FIELDS)
+            yield {"session": about}
+            start = turn_start(database, session, since, prompts="role = 'user'")
+            known = columns(database, "messages")
+            names = ", ".join(name for name in _MESSAGE_FIELDS if name in known)
+            query = f"SELECT {names} FROM messages WHERE session_id = :session AND id > :after ORDER BY id LIMIT :limit"
+            for message in pages(database, query, {"session": session}, after=start - 1):
+                yield {"message": dict(message), "model": about.get("model")}
+            first = "SELECT min(timestamp) FROM messages WHERE session_id = ? AND role = 'user'"
+            yield {"totals": about, "begun": database.execute(first, (session,)).fetchone()[0]}
 
     def resume(self, session: str) -> tuple[str, ...] | None:
         return ("hermes", "--resume", session)
 
 
-def _sessions(path: Path) -> Iterator[Stored]:
-    with open_database(path) as database:
-        if not has_table(database, "sessions"):
-            return
-        # The index on session and time has all three.
-        newest = "SELECT session_id, max(id) AS newest, max(timestamp) AS ts FROM messages GROUP BY session_id"
-        messages = {row["session_id"]: row for row in database.execute(newest)}
-        ended = "ended_at" if "ended_at" in columns(database, "sessions") else "NULL"
-        query = f"SELECT id, parent_session_id, started_at, {ended} AS ended_at FROM sessions"
-        for row in database.execute(query).fetchall():
-            latest = messages.get(row["id"])
-            times = [row["started_at"], row["ended_at"], latest["ts"] if latest else None]
-            yield Stored(
-                session=str(row["id"]),
-                updated=max(parse_time(time) or 0 for time in times),
-                version=latest["newest"] if latest else 0,
-                parent=row["parent_session_id"],
-            )
-
-
-def _changes(path: Path, session: str, since: Stored | None) -> Iterator[Payload]:
-    """Messages are only added; those that were are read from the prompt of their turn on."""
-    with open_database(path) as database:
-        known = columns(database, "sessions")
-        names = ", ".join(name for name in _SESSION_FIELDS if name in known)
-        row = database.execute(f"SELECT {names} FROM sessions WHERE id = ?", (session,)).fetchone()
-        about = dict(row) if row else {}
-        yield {"session": about}
-        start = 0
-        if since is not None:
-            prompt = (
-                "SELECT max(id) FROM messages WHERE session_id = ? AND role = 'user'"
-                " AND id <= (SELECT min(id) FROM messages WHERE session_id = ? AND id > ?)"
-            )
-            start = database.execute(prompt, (session, session, since.version)).fetchone()[0] or since.version
-        known = columns(database, "messages")
-        names = ", ".join(name for name in _MESSAGE_FIELDS if name in known)
-        query = f"SELECT {names} FROM messages WHERE session_id = :session AND id > :after ORDER BY id LIMIT :limit"
-        for message in pages(database, query, {"session": session}, after=start - 1):
-            yield {"message": dict(message), "model": about.get("model")}
-        first = "SELECT min(timestamp) FROM messages WHERE session_id = ? AND role = 'user'"
-        yield {"totals": about, "begun": database.execute(first, (session,)).fetchone()[0]}
-
-
-class _Conversation:
-    def __init__(self, session: str) -> None:
-        self._session = session
-        self._tools: dict[str, str] = {}
-
-    def items(self, record: Payload) -> Iterator[Item]:
+class _Conversation(StatelessParser):
+    def parse(self, record: Payload) -> Iterator[Item]:
         if "session" in record:
             about = record["session"]
             yield About(
@@ -109,7 +85,7 @@ class _Conversation:
 
     def _message(self, message: Payload, model: str | None) -> Iterator[Item]:
         ts = parse_time(message.get("timestamp"))
-        write = Writer("hermes", self._session, str(message["id"]), ts=ts, model=model)
+        write = self.writer(str(message["id"]), ts=ts, model=model)
         text = _text(message.get("content"))
         match message.get("role"):
             case "user":
@@ -128,15 +104,14 @@ class _Conversation:
         if thought := text_of(message, "reasoning", "reasoning_content"):
             yield write.thought("thought", thought)
         finish = message.get("finish_reason")
-        calls = decode_or_none(message.get("tool_calls"))
-        calls = calls if isinstance(calls, list) else []
+        calls = list_of(decode_or_none(message.get("tool_calls")))
         if text:
             ends = not calls and finish not in (None, "tool_calls")
             yield write.answer("text", text, ends_turn=ends, may_end_turn=not calls)
         for number, call in enumerate(calls):
             function = mapping_of(call, "function")
             call_id, tool = text_of(call, "id", "call_id") or str(number), text_of(function, "name") or "unknown"
-            self._tools[call_id] = tool
+            self.tools[call_id] = tool
             arguments = function.get("arguments")
             given = decode_or_none(arguments) if isinstance(arguments, str) else arguments
             yield write.call(f"call {number}", tool, call_id, arguments if given is None else given)
@@ -150,14 +125,14 @@ class _Conversation:
         if "output" in answer and isinstance(answer["output"], str):
             text = "\n".join(filter(None, (answer["output"], error)))
         failed = bool(exit_code) or error is not None
-        tool = text_of(message, "tool_name") or self._tools.get(call_id)
+        tool = text_of(message, "tool_name") or self.tools.get(call_id)
         return write.result("result", tool, call_id, text, exit_code=exit_code, failed=failed)
 
     def _totals(self, totals: Payload, begun: int | None) -> Iterator[Item]:
         """Hermes keeps the tokens of a session, not those of its model calls: they count at its first turn."""
         if begun is None:
             return
-        write = Writer("hermes", self._session, ts=begun, model=text_of(totals, "model"))
+        write = self.writer(ts=begun, model=text_of(totals, "model"))
         yield from write.usage(
             by_time=True,
             fresh=totals.get("input_tokens"),

@@ -11,9 +11,10 @@ from typing import Any
 from ..model import EventType, parse_time
 from .base import Item, Lookup, Parser, Source, Transcript, TurnEnd
 from .content import function_response, readable
+from .decoding import begun_at, head_records
 from .fields import Payload, mapping_of, text_of
 from .messages import MessageParser
-from .parsing import Memory, begun_at, head_records, restored, tokens_of, with_cached
+from .parsing import Memory, restored, tokens_of, with_cached
 
 _EXIT_CODE = re.compile(r"^Exit Code: (\d{1,5})$", re.MULTILINE | re.IGNORECASE)
 _SKIPPED = {"session_meta", "progress", "summary", "file-history-snapshot"}

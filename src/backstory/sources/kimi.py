@@ -15,19 +15,9 @@ from typing import Any
 from ..model import EventType, parse_time
 from .base import Item, Lookup, Parser, Source, Transcript, TurnEnd
 from .content import exit_code_in, readable
-from .fields import Payload, arguments_of, mapping_of, text_of
-from .parsing import (
-    Memory,
-    RecordParser,
-    begun_at,
-    head_records,
-    read_json,
-    restored,
-    tokens_of,
-    version_of,
-    with_cached,
-    with_news,
-)
+from .decoding import begun_at, head_records, read_mapping
+from .fields import Payload, arguments_of, list_of, mapping_of, text_of
+from .parsing import Memory, RecordParser, restored, tokens_of, version_of, with_cached, with_news
 
 _EXIT_CODE = re.compile(r"exit code:? (\d{1,5})\.?\s*$", re.IGNORECASE)
 _COUNTS: dict[str, str | tuple[str, ...]] = {
@@ -93,7 +83,7 @@ def _identity(path: Path) -> tuple[str, str | None]:
         session = holder.parent.name
         if agent == "main":
             return session, None
-        above = text_of(mapping_of(read_json(holder.parent / "state.json"), "agents", agent), "parentAgentId")
+        above = text_of(mapping_of(read_mapping(holder.parent / "state.json"), "agents", agent), "parentAgentId")
         return f"{session}/{agent}", session if above in (None, "main") else f"{session}/{above}"
     if holder.name == "subagents":
         return f"{holder.parent.name}/{agent}", holder.parent.name
@@ -148,7 +138,7 @@ class KimiParser(RecordParser[Memory]):
         if path.parent.parent.name == "agents" and path.parent.name == "main":
             state = path.parent / _STATE
             self.memory.beside = version_of(state)
-            about = read_json(state)
+            about = read_mapping(state)
             rank = 3 if about.get("isCustomTitle") is True else 2
             self.note(cwd=text_of(about, "cwd", "workDir"), title=text_of(about, "title"), title_rank=rank)
         elif path.parent.parent.name not in ("agents", "subagents"):
@@ -306,8 +296,7 @@ class KimiParser(RecordParser[Memory]):
 def _legacy_folder(path: Path) -> str | None:
     """The working directory: the folder of a project is named by its digest, and a list has the directories."""
     project = path.parent.parent.name
-    folders = read_json(path.parent.parent.parent.parent / "kimi.json").get("work_dirs")
-    for folder in folders if isinstance(folders, list) else ():
+    for folder in list_of(read_mapping(path.parent.parent.parent.parent / "kimi.json").get("work_dirs")):
         name = text_of(folder, "path")
         if name and hashlib.md5(name.encode(), usedforsecurity=False).hexdigest() == project:
             return name

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..model import EventType, parse_time
 from .base import About, Item, Lookup, Parser, Source, Stored, Transcript
 from .database import columns, open_database
 from .decoding import decode, decode_or_none, encode, read_or_none
-from .fields import Payload, mapping_of, text_of
-from .stateless import Stateless, Writer, exit_code_in
-
-_TABLES = ("conversations_v2", "conversations")
+from .fields import Payload, list_of, mapping_of, mappings_of, text_of
+from .parsing import StatelessParser, Writer
 
 
 class Kiro(Source):
@@ -26,77 +25,72 @@ class Kiro(Source):
         return Transcript(source=self.name, path=path, session=path.stem)
 
     def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
-        return Stateless(_Conversation(transcript.session).items)
+        return _Conversation(transcript)
 
-    def records(self, path: Path) -> Iterator[Any] | None:
-        return _records(path)
+    def records(self, path: Path) -> Iterator[Any]:
+        about = mapping_of(read_or_none(path.with_suffix(".json")))
+        yield {"session": about}
+        turns = list_of(mapping_of(about, "session_state", "conversation_metadata").get("user_turn_metadatas"))
+        *lines, torn = path.read_bytes().split(b"\n")
+        prompts = 0
+        for index, line in enumerate((*lines, torn if decode_or_none(torn) else b"")):
+            if not line.strip():
+                continue
+            record = mapping_of(decode(line))
+            yield {"line": record, "index": index}
+            if record.get("kind") == "Prompt":
+                if prompts < len(turns):
+                    yield {"turn": mapping_of(turns[prompts]), "index": prompts}
+                prompts += 1
 
     def sessions(self, path: Path) -> Iterable[Stored] | None:
         return _sessions(path) if path.suffix == ".sqlite3" else None
 
     def changes(self, path: Path, session: str, since: Stored | None) -> Iterator[Any]:
-        return _changes(path, session)
+        with open_database(path) as database:
+            for table, identity, _ in _tables(database):
+                row = database.execute(f"SELECT key, value FROM {table} WHERE {identity} = ?", (session,)).fetchone()
+                if row is None:
+                    continue
+                conversation = mapping_of(decode(row["value"]))
+                yield {"session": {"cwd": row["key"]}}
+                for index, entry in enumerate(mappings_of(conversation.get("history"))):
+                    yield {"exchange": entry, "index": index}
+                return
 
     def resume(self, session: str) -> tuple[str, ...] | None:
         return ("kiro-cli", "chat", "--resume")
 
 
-def _records(path: Path) -> Iterator[Payload]:
-    about = mapping_of(read_or_none(path.with_suffix(".json")))
-    yield {"session": about}
-    turns = mapping_of(about, "session_state", "conversation_metadata").get("user_turn_metadatas")
-    turns = turns if isinstance(turns, list) else []
-    *lines, torn = path.read_bytes().split(b"\n")
-    prompts = 0
-    for index, line in enumerate((*lines, torn if decode_or_none(torn) else b"")):
-        if not line.strip():
-            continue
-        record = mapping_of(decode(line))
-        yield {"line": record, "index": index}
-        if record.get("kind") == "Prompt":
-            if prompts < len(turns):
-                yield {"turn": mapping_of(turns[prompts]), "index": prompts}
-            prompts += 1
+class _Table(NamedTuple):
+    """A table of conversations, and its columns for the id of one and the time of its latest change."""
+
+    name: str
+    identity: str
+    updated: str
+
+
+def _tables(database: sqlite3.Connection) -> Iterator[_Table]:
+    for name in ("conversations_v2", "conversations"):
+        if known := columns(database, name):
+            identity = "conversation_id" if "conversation_id" in known else "key"
+            yield _Table(name, identity, "updated_at" if "updated_at" in known else "0")
 
 
 def _sessions(path: Path) -> Iterator[Stored]:
     with open_database(path) as database:
-        for table in _TABLES:
-            known = columns(database, table)
-            if not known:
-                continue
-            identity = "conversation_id" if "conversation_id" in known else "key"
-            updated = "updated_at" if "updated_at" in known else "0"
+        for table, identity, updated in _tables(database):
             query = f"SELECT {identity} AS id, {updated} AS updated, length(value) AS bytes FROM {table}"
             for row in database.execute(query).fetchall():
                 yield Stored(session=str(row["id"]), updated=parse_time(row["updated"]) or 0, version=row["bytes"] or 0)
 
 
-def _changes(path: Path, session: str) -> Iterator[Payload]:
-    with open_database(path) as database:
-        for table in _TABLES:
-            known = columns(database, table)
-            if not known:
-                continue
-            identity = "conversation_id" if "conversation_id" in known else "key"
-            row = database.execute(f"SELECT key, value FROM {table} WHERE {identity} = ?", (session,)).fetchone()
-            if row is None:
-                continue
-            conversation = mapping_of(decode(row["value"]))
-            yield {"session": {"cwd": row["key"]}}
-            history = conversation.get("history")
-            for index, entry in enumerate(map(mapping_of, history if isinstance(history, list) else ())):
-                yield {"exchange": entry, "index": index}
-            return
-
-
-class _Conversation:
-    def __init__(self, session: str) -> None:
-        self._session = session
-        self._tools: dict[str, str] = {}
+class _Conversation(StatelessParser):
+    def __init__(self, transcript: Transcript) -> None:
+        super().__init__(transcript)
         self._model: str | None = None
 
-    def items(self, record: Payload) -> Iterator[Item]:
+    def parse(self, record: Payload) -> Iterator[Item]:
         if "session" in record:
             session = record["session"]
             info = mapping_of(session, "session_state", "rts_model_state", "model_info")
@@ -104,7 +98,7 @@ class _Conversation:
             yield About(title=text_of(session, "title"), title_rank=2, cwd=text_of(session, "cwd"))
         elif "turn" in record:
             turn = record["turn"]
-            write = Writer("kiro", self._session, f"turn {record['index']}", model=self._model)
+            write = self.writer(f"turn {record['index']}", model=self._model)
             yield from write.usage(fresh=turn.get("input_token_count"), output=turn.get("output_token_count"))
         elif "exchange" in record:
             yield from self._exchange(record["exchange"], record["index"])
@@ -117,9 +111,8 @@ class _Conversation:
         data = mapping_of(line, "data")
         ts = parse_time(mapping_of(data, "meta").get("timestamp"))
         identity = text_of(data, "message_id") or str(index)
-        write = Writer("kiro", self._session, identity, ts=ts, model=self._model)
-        content = data.get("content")
-        parts = [mapping_of(part) for part in content] if isinstance(content, list) else []
+        write = self.writer(identity, ts=ts, model=self._model)
+        parts = mappings_of(data.get("content"))
         match line.get("kind"):
             case "Prompt":
                 texts = [part["data"] for part in parts if isinstance(part.get("data"), str)]
@@ -146,7 +139,7 @@ class _Conversation:
                         yield write.thought(name, thought)
                 case "toolUse":
                     call_id, tool = text_of(data, "toolUseId") or "", text_of(data, "name") or "unknown"
-                    self._tools[call_id] = tool
+                    self.tools[call_id] = tool
                     write.model = text_of(data, "modelId") or write.model
                     yield write.call(name, tool, call_id, mapping_of(data).get("input"))
                 case "text" | "image":
@@ -156,40 +149,34 @@ class _Conversation:
 
     def _result(self, write: Writer, part: str, data: Payload) -> Item:
         call_id = text_of(data, "toolUseId", "tool_use_id") or ""
-        content = data.get("content")
-        texts = [_result_text(mapping_of(entry)) for entry in content] if isinstance(content, list) else []
+        texts = [_result_text(mapping_of(entry)) for entry in list_of(data.get("content"))]
         text = "\n".join(texts)
-        tool = self._tools.get(call_id)
-        exit_code = exit_code_in(text, tool)
-        status = str(data.get("status", "success")).lower()
-        failed = status != "success" or bool(exit_code)
-        return write.result(part, tool, call_id, text, exit_code=exit_code, failed=failed)
+        failed = str(data.get("status", "success")).lower() != "success"
+        return write.text_result(part, self.tools.get(call_id), call_id, text, failed=failed)
 
     # The database
 
     def _exchange(self, exchange: Payload, index: int) -> Iterator[Item]:
         user, answer = mapping_of(exchange, "user"), mapping_of(exchange, "assistant")
         metadata = mapping_of(exchange, "request_metadata")
-        asked = Writer("kiro", self._session, f"{index} user", ts=parse_time(user.get("timestamp")))
+        asked = self.writer(f"{index} user", ts=parse_time(user.get("timestamp")))
         place = mapping_of(user, "env_context", "env_state")
         if cwd := text_of(place, "current_working_directory"):
             yield About(cwd=cwd)
         content = mapping_of(user, "content")
         if prompt := text_of(mapping_of(content, "Prompt"), "prompt"):
             yield asked.prompt("prompt", prompt)
-        results = mapping_of(content, "ToolUseResults").get("tool_use_results")
-        for number, result in enumerate(map(mapping_of, results if isinstance(results, list) else ())):
+        for number, result in enumerate(mappings_of(mapping_of(content, "ToolUseResults").get("tool_use_results"))):
             yield self._result(asked, str(number), result)
         ts = parse_time(metadata.get("stream_end_timestamp_ms"))
         model = text_of(metadata, "model_id") or self._model
         kind, message = next(iter(answer.items()), ("", {}))
-        write = Writer("kiro", self._session, text_of(message, "message_id") or f"{index} answer", ts=ts, model=model)
+        write = self.writer(text_of(message, "message_id") or f"{index} answer", ts=ts, model=model)
         if text := text_of(message, "content"):
             yield write.answer("text", text, ends_turn=kind == "Response")
-        calls = mapping_of(message).get("tool_uses")
-        for number, call in enumerate(map(mapping_of, calls if isinstance(calls, list) else ())):
+        for number, call in enumerate(mappings_of(mapping_of(message).get("tool_uses"))):
             call_id, tool = text_of(call, "id") or "", text_of(call, "name") or "unknown"
-            self._tools[call_id] = tool
+            self.tools[call_id] = tool
             yield write.call(f"call {number}", tool, call_id, call.get("args"))
 
 

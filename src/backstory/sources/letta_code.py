@@ -12,8 +12,9 @@ from typing import Any
 
 from ..model import parse_time
 from .base import Event, Item, Lookup, Parser, Source, Transcript
+from .decoding import begun_at, head_records, read_mapping
 from .fields import Payload, mapping_of, text_of
-from .parsing import Memory, begun_at, head_records, read_json, restored, version_of, with_news
+from .parsing import Memory, restored, version_of, with_news
 from .pi import PiParser
 
 _CONVERSATION = "conversation.json"
@@ -30,7 +31,7 @@ class LettaCode(Source):
         if not records or not ("type" in records[0] or "role" in records[0]):
             return None
         header = records[0] if records[0].get("type") == "session" else {}
-        known = read_json(path.with_name(_CONVERSATION))
+        known = read_mapping(path.with_name(_CONVERSATION))
         session = text_of(header, "id") or text_of(known, "id") or path.parent.name
         return Transcript(source=self.name, path=path, session=session, begun=begun_at(records, "timestamp"))
 
@@ -63,5 +64,5 @@ class LettaParser(PiParser):
         self.reset()
         path = self.transcript.path.with_name(_CONVERSATION)
         self.memory.beside = version_of(path)
-        self.note(title=text_of(read_json(path), "summary"), title_rank=2)
+        self.note(title=text_of(read_mapping(path), "summary"), title_rank=2)
         return self.items

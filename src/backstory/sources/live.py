@@ -46,18 +46,6 @@ class Live(Source):
     def parser(self, transcript: Transcript, state: Json | None, lookup: Lookup) -> Parser:
         return _Parser(transcript.session, msgspec.convert(state or {}, _State))
 
-    def skips(self, line: bytes) -> bool:
-        return False
-
-    def records(self, path: Path) -> Iterator[Any] | None:
-        return None
-
-    def outdated(self, read: Iterable[tuple[str, str, Mapping[str, Any]]]) -> Iterable[str]:
-        return ()
-
-    def resume(self, session: str) -> tuple[str, ...] | None:
-        return None
-
 
 class _State(msgspec.Struct, rename={"emitted": "told"}):
     about: tuple[str, str, str | None] | None = None

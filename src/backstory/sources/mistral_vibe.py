@@ -15,9 +15,10 @@ import msgspec
 from ..model import EventType, parse_time
 from .base import Item, Lookup, Parser, Source, Transcript, TurnEnd
 from .content import raw_text, readable
-from .fields import Payload, integer, mapping_of, text_of
+from .decoding import begun_at, head_records, read_mapping, records_in
+from .fields import Payload, integer, list_of, mapping_of, mappings_of, text_of
 from .messages import read_completion
-from .parsing import Memory, RecordParser, begun_at, head_records, read_json, records_in, restored, tokens_of
+from .parsing import Memory, RecordParser, restored, tokens_of
 
 _UNIFIED = "unified"
 _META = "meta.json"
@@ -41,7 +42,7 @@ class MistralVibe(Source):
             return None
         if not is_store and not any("role" in record for record in head_records(path, head)):
             return None
-        meta = read_json(folder / _META)
+        meta = read_mapping(folder / _META)
         return Transcript(
             source=self.name,
             path=path,
@@ -87,7 +88,7 @@ class MessagesParser(VibeParser):
 
     def read(self, record: Payload) -> None:
         if self.memory.count == 1:
-            self.note_meta(read_json(self.transcript.path.with_name(_META)))
+            self.note_meta(read_mapping(self.transcript.path.with_name(_META)))
         call_id = text_of(record, "tool_call_id")
         name = text_of(record, "message_id") or call_id or f"record {self.memory.count}"
         identity = f"{self.transcript.session} {name}"
@@ -107,7 +108,7 @@ class MessagesParser(VibeParser):
 
     def finish(self) -> Iterable[Item]:
         self.reset()
-        meta = read_json(self.transcript.path.with_name(_META))
+        meta = read_mapping(self.transcript.path.with_name(_META))
         self.note_meta(meta)
         names = {"input_tokens": "session_prompt_tokens", "output_tokens": "session_completion_tokens"}
         self.add_total(tokens_of(meta.get("stats"), **names))
@@ -187,19 +188,19 @@ class StoreParser(VibeParser):
 
 def _entries(folder: Path) -> Iterator[Any]:
     """The metadata, the entries of the current generation with the changes of its journal, and the state."""
-    yield {**read_json(folder / _META), "type": "meta"}
-    generation = text_of(read_json(folder / "CURRENT"), "generation") or ""
+    yield {**read_mapping(folder / _META), "type": "meta"}
+    generation = text_of(read_mapping(folder / "CURRENT"), "generation") or ""
     if not generation.isdigit():
         raise ValueError("CURRENT names no generation")
     place = folder / "generations" / generation
-    manifest = read_json(place / "manifest.json")
+    manifest = read_mapping(place / "manifest.json")
     entries: dict[str, Any] = {}
     chunks = mapping_of(manifest, "projection_state").get("chunks")
-    for name in chunks if isinstance(chunks, list) else ():
+    for name in list_of(chunks):
         if isinstance(name, str) and name.isalnum():
             for entry in _read_list(folder / "chunks" / f"{name}.json"):
                 entries[str(mapping_of(entry).get("id"))] = entry
-    state = read_json(place / "projection-state.json")
+    state = read_mapping(place / "projection-state.json")
     journal = Path(text_of(mapping_of(manifest, "recovery_journal_segment"), "path") or "").name
     for delta in _deltas(folder / "journal" / journal) if journal else ():
         if delta.get("op") == "set_envelope":
@@ -212,8 +213,7 @@ def _entries(folder: Path) -> Iterator[Any]:
 
 def _read_list(path: Path) -> list[Any]:
     with path.open("rb") as file:
-        value = msgspec.json.decode(file.read(_MAX_CHUNK_BYTES))
-    return value if isinstance(value, list) else []
+        return list_of(msgspec.json.decode(file.read(_MAX_CHUNK_BYTES)))
 
 
 def _deltas(path: Path) -> Iterator[Payload]:
@@ -222,5 +222,4 @@ def _deltas(path: Path) -> Iterator[Payload]:
     except FileNotFoundError:
         return
     for record in records_in(data):
-        deltas = mapping_of(record, "payload").get("delta")
-        yield from (mapping_of(delta) for delta in deltas) if isinstance(deltas, list) else ()
+        yield from mappings_of(mapping_of(record, "payload").get("delta"))

@@ -25,7 +25,25 @@ class OpenClaw(Pi):
         return _sessions(path) if path.suffix == ".sqlite" else None
 
     def changes(self, path: Path, session: str, since: Stored | None) -> Iterator[Any]:
-        return _changes(path, session, since)
+        """Entries are only added. New ones are read from the prompt of their turn on. Some are compressed."""
+        start = -1
+        with open_database(path) as database:
+            if since is not None:
+                prompt = (
+                    "SELECT max(seq) FROM transcript_events WHERE session_id = ? AND seq <= ?"
+                    ' AND event_json LIKE \'%"role":"user"%\''
+                )
+                found = database.execute(prompt, (session, since.version + 1)).fetchone()[0]
+                start = found - 1 if found is not None else start
+                yield from _entries(
+                    database.execute(_QUERY, (session, -1, 1)).fetchall()
+                )  # the header, with the folder
+            while True:
+                rows = database.execute(_QUERY, (session, start, _PAGE)).fetchall()
+                yield from _entries(rows)
+                if len(rows) < _PAGE:
+                    return
+                start = rows[-1]["seq"]
 
     def resume(self, session: str) -> tuple[str, ...] | None:
         return ("openclaw", "agent", "--session-id", session)
@@ -41,26 +59,6 @@ def _sessions(path: Path) -> Iterator[Stored]:
         for row in database.execute(latest).fetchall():
             updated = database.execute(created, (row["session_id"], row["seq"])).fetchone()[0]
             yield Stored(session=str(row["session_id"]), updated=updated, version=row["seq"])
-
-
-def _changes(path: Path, session: str, since: Stored | None) -> Iterator[Any]:
-    """Entries are only added; those that were are read from the prompt of their turn on. Some are compressed."""
-    start = -1
-    with open_database(path) as database:
-        if since is not None:
-            prompt = (
-                "SELECT max(seq) FROM transcript_events WHERE session_id = ? AND seq <= ?"
-                ' AND event_json LIKE \'%"role":"user"%\''
-            )
-            found = database.execute(prompt, (session, since.version + 1)).fetchone()[0]
-            start = found - 1 if found is not None else start
-            yield from _entries(database.execute(_QUERY, (session, -1, 1)).fetchall())  # the header, with the folder
-        while True:
-            rows = database.execute(_QUERY, (session, start, _PAGE)).fetchall()
-            yield from _entries(rows)
-            if len(rows) < _PAGE:
-                return
-            start = rows[-1]["seq"]
 
 
 _QUERY = (

@@ -14,7 +14,7 @@ from .cline import Task, describe_task, task_records
 from .database import columns, has_table, open_database
 from .decoding import decode_or_none, encode, read_or_none
 from .fields import Payload, integer, mapping_of, text_of
-from .stateless import Stateless, Writer
+from .parsing import StatelessParser, Writer
 
 _PLACEHOLDER_TITLES = ("New session - ", "Child session - ")
 _SESSION_FIELDS = ("title", "directory", "version", "parent_id", "slug")
@@ -35,11 +35,8 @@ class OpenCode(Source):
     def gathers(self, folder: Path) -> bool:
         return folder.name == "storage" and folder.parent.name == self.command
 
-    def describe(self, path: Path, head: bytes) -> Transcript | None:
-        return None
-
     def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
-        return Stateless(_Records(self.name).items)
+        return _Records(transcript)
 
     def sessions(self, path: Path) -> Iterable[Stored] | None:
         return _tree_sessions(path) if path.is_dir() else _sessions(path)
@@ -65,7 +62,7 @@ class Kilo(OpenCode):
 
     def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
         if transcript.path.parent.name == "tasks":
-            return Stateless(Task(self.name, transcript.session).items)
+            return Task(transcript)
         return super().parser(transcript, state, lookup)
 
     def records(self, path: Path) -> Iterator[Any] | None:
@@ -199,11 +196,8 @@ def _latest(paths: Iterable[Path]) -> int:
 # The records
 
 
-class _Records:
-    def __init__(self, source: str) -> None:
-        self._source = source
-
-    def items(self, record: Payload) -> Iterator[Item]:
+class _Records(StatelessParser):
+    def parse(self, record: Payload) -> Iterator[Item]:
         if "session" in record:
             yield _about(record["session"])
             return
@@ -214,7 +208,7 @@ class _Records:
             case "assistant":
                 yield from self._answer(record, message)
             case _:
-                write = Writer(self._source, str(record.get("id")))
+                write = Writer(self.source, str(record.get("id")))
                 yield write.event("raw", EventType.UNKNOWN, encode(message))
 
     def _prompt(self, record: Payload, message: Payload) -> Iterator[Item]:
@@ -222,7 +216,7 @@ class _Records:
         ts = parse_time(mapping_of(message, "time").get("created"))
         texts, files = [], []
         for identity, part in record["parts"]:
-            write = Writer(self._source, identity, ts=ts)
+            write = Writer(self.source, identity, ts=ts)
             text = text_of(part, "text") or ""
             match mapping_of(part).get("type"):
                 case "text" if part.get("synthetic") or part.get("ignored"):
@@ -239,7 +233,7 @@ class _Records:
                     yield write.event("raw", EventType.UNKNOWN, encode(part))
         if not texts and not files:
             return
-        write = Writer(self._source, record["id"], ts=ts)
+        write = Writer(self.source, record["id"], ts=ts)
         extra = {"files": [file for file in files if not file.startswith("data:")]} if files else None
         yield write.prompt("prompt", "\n".join(filter(None, texts)), turn_key=record["id"], extra=extra)
 
@@ -248,18 +242,18 @@ class _Records:
         created = parse_time(times.get("created"))
         model = text_of(message, "modelID") or text_of(mapping_of(message, "model"), "modelID", "id")
         cwd = text_of(mapping_of(message, "path"), "cwd")
-        usage = _usage(Writer(self._source, record["id"], ts=created, model=model), message)
+        usage = _usage(Writer(self.source, record["id"], ts=created, model=model), message)
         is_summary = message.get("summary") is True
         ends = message.get("finish") not in (None, "tool-calls", "unknown") and "completed" in times
         for identity, part in record["parts"]:
-            write = Writer(self._source, identity, ts=created, model=model, cwd=cwd)
+            write = Writer(self.source, identity, ts=created, model=model, cwd=cwd)
             for item in _part(write, mapping_of(part), is_summary=is_summary):
                 if isinstance(item, Event):
                     item.usage_key = usage[0].key if usage else None
                 yield item
         yield from usage
         if error := mapping_of(message, "error"):
-            write = Writer(self._source, record["id"], ts=parse_time(times.get("completed")) or created)
+            write = Writer(self.source, record["id"], ts=parse_time(times.get("completed")) or created)
             text = text_of(mapping_of(error, "data"), "message") or text_of(error, "name") or "error"
             stopped = error.get("name") == "MessageAbortedError"
             extra = {"interrupted": True} if stopped else None

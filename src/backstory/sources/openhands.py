@@ -9,17 +9,14 @@ from typing import Any
 from ..model import EventType, parse_time
 from .base import About, Item, Lookup, Parser, Source, Transcript
 from .decoding import decode_or_none, encode, read_document, read_or_none
-from .fields import Payload, integer, mapping_of, text_of
-from .stateless import Stateless, Writer
+from .fields import Payload, integer, mapping_of, mappings_of, text_of
+from .parsing import StatelessParser, Writer
 
 _FINISH = "finish"
 
 
 class OpenHands(Source):
     name = "openhands"
-
-    def accepts(self, path: Path) -> bool:
-        return False
 
     def gathers(self, folder: Path) -> bool:
         return folder.parent.name == "conversations"
@@ -28,33 +25,29 @@ class OpenHands(Source):
         return Transcript(source=self.name, path=path, session=path.name) if (path / "events").is_dir() else None
 
     def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
-        return Stateless(_Conversation(transcript.session).items)
+        return _Conversation(transcript)
 
-    def records(self, path: Path) -> Iterator[Any] | None:
-        return _records(path)
+    def records(self, path: Path) -> Iterator[Any]:
+        yield {"state": mapping_of(read_or_none(path / "base_state.json"))}
+        for event in sorted((path / "events").glob("event-*.json")):
+            yield read_document(event)
 
     def resume(self, session: str) -> tuple[str, ...] | None:
         return ("openhands", "--resume", session)
 
 
-def _records(folder: Path) -> Iterator[Payload]:
-    yield {"state": mapping_of(read_or_none(folder / "base_state.json"))}
-    for path in sorted((folder / "events").glob("event-*.json")):
-        yield read_document(path)
-
-
-class _Conversation:
-    def __init__(self, session: str) -> None:
-        self._session = session
+class _Conversation(StatelessParser):
+    def __init__(self, transcript: Transcript) -> None:
+        super().__init__(transcript)
         self._model: str | None = None
         self._usage: dict[str, Payload] = {}
 
-    def items(self, record: Payload) -> Iterator[Item]:
+    def parse(self, record: Payload) -> Iterator[Item]:
         if "state" in record:
             yield self._begin(record["state"])
             return
         ts = parse_time(record.get("timestamp"))
-        write = Writer("openhands", self._session, text_of(record, "id") or encode(record), ts=ts, model=self._model)
+        write = self.writer(text_of(record, "id") or encode(record), ts=ts, model=self._model)
         yield from self._tokens(write, text_of(record, "llm_response_id"))
         match record.get("kind"):
             case "MessageEvent":
@@ -79,8 +72,7 @@ class _Conversation:
         """The tokens of a model call are in the state, under the id of the response that its events name."""
         self._model = text_of(mapping_of(state, "agent", "llm"), "model")
         for metrics in mapping_of(state, "stats", "usage_to_metrics").values():
-            calls = mapping_of(metrics).get("token_usages")
-            for call in map(mapping_of, calls if isinstance(calls, list) else ()):
+            for call in mappings_of(mapping_of(metrics).get("token_usages")):
                 self._usage[text_of(call, "response_id") or ""] = call
         return About(cwd=text_of(mapping_of(state, "workspace"), "working_dir"), title=text_of(state, "title"))
 
@@ -88,7 +80,7 @@ class _Conversation:
         call = self._usage.get(response or "")
         if call is None or response is None:
             return
-        counted = Writer("openhands", self._session, response, ts=write.ts, model=text_of(call, "model") or self._model)
+        counted = self.writer(response, ts=write.ts, model=text_of(call, "model") or self._model)
         read, written = integer(call.get("cache_read_tokens")) or 0, integer(call.get("cache_write_tokens")) or 0
         usage = counted.usage(
             fresh=(integer(call.get("prompt_tokens")) or 0) - read - written,

@@ -1,4 +1,4 @@
-"""The base of parsers: events with identities, tool calls joined to their responses, facts yielded when they change."""
+"""The bases of parsers: `RecordParser` for records that an agent only adds, `StatelessParser` for those it rewrites."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ from typing import Any, Generic, TypeVar
 import msgspec
 from msgspec import Struct
 
-from ..model import EventType, digest, parse_time
+from ..model import EventType, digest
 from .base import About, Event, Item, Transcript, TurnEnd, Usage
-from .content import raw_text
+from .content import command_exit_code, raw_text
 from .fields import Payload, integer
 
 _MAX_CALLS = 512
-_MAX_SIDECAR_BYTES = 8 << 20
-_HEAD_BYTES = 65_536
-_MAX_FIRST_LINE = 64 << 20
 _MAX_SESSIONS = 128
+_BY_MODEL = (EventType.ASSISTANT_RESPONSE, EventType.REASONING, EventType.TOOL_CALL)
+_OF_TOOL = (EventType.TOOL_CALL, EventType.TOOL_RESPONSE)
 
 
 class Call(Struct, array_like=True):
@@ -43,6 +42,7 @@ class Memory(Struct, omit_defaults=True):
 
 
 M = TypeVar("M", bound=Memory)
+V = TypeVar("V")
 
 
 def restored(kind: type[M], state: dict[str, Any] | None) -> M:
@@ -170,12 +170,120 @@ class RecordParser(Generic[M]):
         self.items.append(About(session=self.session, **new))
 
 
-def remember(table: dict[str, Any], key: str, value: Any, limit: int) -> None:
-    """Put it in as the newest entry; the oldest one goes when there are too many."""
+def remember(table: dict[str, V], key: str, value: V, limit: int) -> None:
+    """Add an entry as the newest one; the oldest one is dropped beyond the limit."""
     table.pop(key, None)
     table[key] = value
     if len(table) > limit:
         del table[next(iter(table))]
+
+
+class StatelessParser:
+    """A parser that keeps nothing between two reads: each begins anew, and its events replace earlier ones. A subclass
+    has `parse`."""
+
+    def __init__(self, transcript: Transcript) -> None:
+        self.source = transcript.source
+        self.session = transcript.session
+        self.tools: dict[str, str] = {}
+        """The names of the tools that were called so far, by call id."""
+
+    def parse(self, record: Any) -> Iterable[Item]:
+        raise NotImplementedError
+
+    def finish(self) -> Iterable[Item]:
+        return (TurnEnd(provisional=True),)
+
+    def state(self) -> dict[str, Any]:
+        return {}
+
+    def writer(self, *identity: str, **fields: Any) -> Writer:
+        """A writer for a record that is identified within its session."""
+        return Writer(self.source, self.session, *identity, **fields)
+
+
+class Writer:
+    """Makes the items of one record that the agent may rewrite. All have its identity, its time and its model, and
+    events have `replaces`."""
+
+    def __init__(self, *identity: str, ts: Any = None, model: Any = None, cwd: Any = None) -> None:
+        """Values of another type than the expected one count as missing, as in `fields`."""
+        self._identity = identity
+        self.ts: int | None = integer(ts)
+        self.model: str | None = model if isinstance(model, str) else None
+        self._cwd: str | None = cwd if isinstance(cwd, str) else None
+        self.usage_key: bytes | None = None
+
+    def uid(self, *part: str) -> bytes:
+        return digest(*self._identity, *part)
+
+    def event(self, part: str, kind: EventType, text: str = "", **fields: Any) -> Event:
+        """An event of the record; `part` is its name within the record."""
+        if not isinstance(text, str):
+            raise ValueError(f"a text that is {type(text).__name__}")
+        fields["ts"] = fields.get("ts") or self.ts
+        fields.setdefault("cwd", self._cwd)
+        if kind in _BY_MODEL:
+            fields.setdefault("model", self.model)
+            fields.setdefault("usage_key", self.usage_key)
+        if kind in _OF_TOOL:
+            fields.setdefault("originating_model", self.model)
+        return Event(uid=self.uid(part), type=kind, text=text, replaces=True, **fields)
+
+    def prompt(self, part: str, text: str, **fields: Any) -> Event:
+        return self.event(part, EventType.USER_INPUT, text, starts_turn=True, **fields)
+
+    def answer(self, part: str, text: str, **fields: Any) -> Event:
+        return self.event(part, EventType.ASSISTANT_RESPONSE, text, **fields)
+
+    def thought(self, part: str, text: str, **fields: Any) -> Event:
+        return self.event(part, EventType.REASONING, text, **fields)
+
+    def call(self, part: str, tool: str, call_id: str | None, arguments: Any, **fields: Any) -> Event:
+        return self.event(part, EventType.TOOL_CALL, tool=tool, call_id=call_id, arguments=arguments, **fields)
+
+    def result(self, part: str, tool: str | None, call_id: str | None, text: str, **fields: Any) -> Event:
+        return self.event(part, EventType.TOOL_RESPONSE, text, tool=tool, call_id=call_id, **fields)
+
+    def text_result(
+        self, part: str, tool: str | None, call_id: str | None, text: str, *, failed: bool = False, **fields: Any
+    ) -> Event:
+        """A result of an agent that writes exit codes into texts alone. One that is not zero is a failure."""
+        exit_code = command_exit_code(text, tool)
+        failed = failed or bool(exit_code)
+        return self.result(part, tool, call_id, text, exit_code=exit_code, failed=failed, **fields)
+
+    def usage(
+        self,
+        *,
+        fresh: Any = 0,
+        output: Any = 0,
+        cache_read: Any = 0,
+        cache_write: Any = 0,
+        reasoning: Any = 0,
+        cost: Any = None,
+        **fields: Any,
+    ) -> list[Usage]:
+        """The tokens of the model call behind the record, if it has any: `fresh` are those of the input that were
+        neither read from the cache nor written to it, `output` includes reasoning. Events that follow name the call."""
+        numbers = [integer(value) or 0 for value in (fresh, output, cache_read, cache_write, reasoning)]
+        if not any(numbers):
+            return []
+        fresh, output, cache_read, cache_write, reasoning = numbers
+        self.usage_key = self.uid("usage")
+        usage = Usage(
+            key=self.usage_key,
+            model=self.model,
+            ts=fields.pop("ts", None) or self.ts,
+            input_tokens=fresh + cache_read + cache_write,
+            output_tokens=output,
+            cache_read_tokens=cache_read,
+            cache_write_5m_tokens=cache_write,
+            reasoning_tokens=reasoning,
+            cost=float(cost) if isinstance(cost, int | float) and cost > 0 else None,
+            **fields,
+        )
+        return [usage]
 
 
 def tokens_of(usage: Any, **names: str | tuple[str, ...]) -> dict[str, int]:
@@ -197,48 +305,6 @@ def with_cached(tokens: dict[str, int]) -> dict[str, int]:
         return tokens
     cached = tokens.get("cache_read_tokens", 0) + tokens.get("cache_write_5m_tokens", 0)
     return {**tokens, "input_tokens": tokens.get("input_tokens", 0) + cached}
-
-
-def head_records(path: Path, head: bytes) -> Iterator[Payload]:
-    """The JSON objects on the whole lines of a file's first bytes. Where the first line is longer, such as a prompt
-    with a book in it, that line and what follows are read from the file."""
-    if len(head) >= _HEAD_BYTES and b"\n" not in head:
-        try:
-            with path.open("rb") as file:
-                head = file.readline(_MAX_FIRST_LINE) + file.read(_HEAD_BYTES)
-        except OSError:
-            return
-    yield from records_in(head)
-
-
-def records_in(data: bytes) -> Iterator[Payload]:
-    """The JSON objects on the whole lines of some bytes; the last line counts if it is whole."""
-    for line in data.splitlines():
-        try:
-            record = msgspec.json.decode(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(record, dict):
-            yield record
-
-
-def begun_at(records: Iterable[Payload], *names: str) -> int:
-    """The time of the first record that has one, in milliseconds; 0 if none has."""
-    for record in records:
-        for name in names:
-            if (time := parse_time(record.get(name))) is not None:
-                return time
-    return 0
-
-
-def read_json(path: Path) -> Payload:
-    """A small JSON object beside a transcript; an empty one if it is missing, torn or something else."""
-    try:
-        with path.open("rb") as file:
-            value = msgspec.json.decode(file.read(_MAX_SIDECAR_BYTES))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
 
 
 def version_of(*paths: Path) -> str:

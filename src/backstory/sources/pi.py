@@ -15,8 +15,9 @@ import msgspec
 from ..model import EventType, digest, parse_time
 from .base import Lookup, Parser, Source, Transcript
 from .content import exit_code_in, readable
-from .fields import Payload, integer, mapping_of, text_of
-from .parsing import Memory, RecordParser, begun_at, head_records, restored, tokens_of, with_cached
+from .decoding import begun_at, head_records
+from .fields import Payload, integer, mapping_of, remote_address, text_of
+from .parsing import Memory, RecordParser, restored, tokens_of, with_cached
 
 _EXIT_CODE = re.compile(r"^Command exited with code (\d{1,5})$", re.MULTILINE)
 _FINAL = {"stop", "length"}
@@ -109,6 +110,7 @@ class PiParser(RecordParser[Memory]):
         self.note(
             cwd=text_of(record, "cwd"),
             branch=text_of(mapping_of(record, "git"), "branch"),
+            remote=remote_address(mapping_of(record, "git").get("repoUrl")),
             parent=parent,
             forked_from=forked_from,
         )

@@ -13,8 +13,9 @@ from typing import Any
 from ..model import EventType, parse_time
 from .base import Item, Lookup, Parser, Source, Transcript, TurnEnd
 from .content import exit_code_in, function_response, part_text, parts_text
-from .fields import Payload, mapping_of, text_of
-from .parsing import Memory, RecordParser, begun_at, head_records, read_json, restored, tokens_of
+from .decoding import begun_at, head_records, read_mapping
+from .fields import Payload, list_of, mapping_of, text_of
+from .parsing import Memory, RecordParser, restored, tokens_of
 
 _EXIT_CODE = re.compile(r"^Exit Code: (\d{1,5})$", re.MULTILINE)
 _TYPES = {"user", "assistant", "tool_result", "system"}
@@ -60,7 +61,7 @@ class QwenCode(Source):
 class QwenParser(RecordParser[Memory]):
     def __init__(self, transcript: Transcript, memory: Memory) -> None:
         super().__init__(transcript, memory)
-        self._meta = read_json(transcript.path.with_suffix(".meta.json")) if transcript.parent else {}
+        self._meta = read_mapping(transcript.path.with_suffix(".meta.json")) if transcript.parent else {}
         # The records of subagents do not name their model.
         memory.model = memory.model or text_of(mapping_of(self._meta, "persistedCliFlags"), "model")
 
@@ -135,8 +136,7 @@ class QwenParser(RecordParser[Memory]):
     def _read_result(self, record: Payload, identity: str) -> None:
         result = mapping_of(record, "toolCallResult")
         status, display = text_of(result, "status"), result.get("resultDisplay")
-        parts = mapping_of(record, "message").get("parts")
-        for number, part in enumerate(parts if isinstance(parts, list) else ()):
+        for number, part in enumerate(list_of(mapping_of(record, "message").get("parts"))):
             response = mapping_of(part, "functionResponse")
             if not response:
                 continue

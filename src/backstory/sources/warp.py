@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +10,8 @@ from ..model import parse_time
 from .base import About, Item, Lookup, Parser, Source, Stored, Transcript
 from .database import has_table, open_database
 from .decoding import decode_or_none
-from .fields import Payload, mapping_of, text_of
-from .stateless import Stateless, Writer
+from .fields import Payload, list_of, mapping_of, text_of
+from .parsing import StatelessParser
 
 # Field numbers of a task, of a message in it, and of the parts of a message.
 _DESCRIPTION, _MESSAGE = 2, 5
@@ -25,72 +25,59 @@ class Warp(Source):
     def accepts(self, path: Path) -> bool:
         return path.name == "warp.sqlite"
 
-    def describe(self, path: Path, head: bytes) -> Transcript | None:
-        return None
-
     def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
-        return Stateless(_Conversation(transcript.session).items)
+        return _Conversation(transcript)
 
-    def sessions(self, path: Path) -> Iterable[Stored] | None:
-        return _sessions(path)
+    def sessions(self, path: Path) -> Iterator[Stored]:
+        with open_database(path) as database:
+            if not has_table(database, "ai_queries"):
+                return
+            counts = (
+                "SELECT conversation_id AS id, count(*) AS count, max(start_ts) AS updated FROM ai_queries GROUP BY 1"
+            )
+            found = {row["id"]: (row["count"], parse_time(row["updated"]) or 0) for row in database.execute(counts)}
+            if has_table(database, "agent_tasks"):
+                query = "SELECT conversation_id AS id, sum(length(task)) AS bytes, max(last_modified_at) AS updated"
+                for row in database.execute(f"{query} FROM agent_tasks GROUP BY 1"):
+                    count, updated = found.get(row["id"], (0, 0))
+                    found[row["id"]] = (count + row["bytes"], max(updated, parse_time(row["updated"]) or 0))
+        for session, (version, updated) in found.items():
+            yield Stored(session=session, updated=updated, version=version)
 
     def changes(self, path: Path, session: str, since: Stored | None) -> Iterator[Any]:
-        return _changes(path, session)
+        with open_database(path) as database:
+            queries = database.execute(
+                "SELECT exchange_id, start_ts, input, working_directory, model_id FROM ai_queries"
+                " WHERE conversation_id = ? ORDER BY id",
+                (session,),
+            ).fetchall()
+            tasks = []
+            if has_table(database, "agent_tasks"):
+                query = "SELECT task FROM agent_tasks WHERE conversation_id = ? ORDER BY id"
+                tasks = [row["task"] for row in database.execute(query, (session,))]
+        asked = {row["exchange_id"]: dict(row) for row in queries}
+        messages = [message for task in tasks for message in _messages(task)]
+        for message in sorted(messages, key=lambda message: message["ts"] or 0):
+            yield {"message": message, "query": asked.get(message["request"], {})}
+        answered = {message["request"] for message in messages}
+        for identity, found in asked.items():
+            if identity not in answered:  # before there were tasks, only prompts were kept
+                yield {"message": None, "query": found}
 
 
-def _sessions(path: Path) -> Iterator[Stored]:
-    with open_database(path) as database:
-        if not has_table(database, "ai_queries"):
-            return
-        counts = "SELECT conversation_id AS id, count(*) AS count, max(start_ts) AS updated FROM ai_queries GROUP BY 1"
-        found = {row["id"]: (row["count"], parse_time(row["updated"]) or 0) for row in database.execute(counts)}
-        if has_table(database, "agent_tasks"):
-            query = "SELECT conversation_id AS id, sum(length(task)) AS bytes, max(last_modified_at) AS updated"
-            for row in database.execute(f"{query} FROM agent_tasks GROUP BY 1"):
-                count, updated = found.get(row["id"], (0, 0))
-                found[row["id"]] = (count + row["bytes"], max(updated, parse_time(row["updated"]) or 0))
-    for session, (version, updated) in found.items():
-        yield Stored(session=session, updated=updated, version=version)
-
-
-def _changes(path: Path, session: str) -> Iterator[Payload]:
-    with open_database(path) as database:
-        queries = database.execute(
-            "SELECT exchange_id, start_ts, input, working_directory, model_id FROM ai_queries"
-            " WHERE conversation_id = ? ORDER BY id",
-            (session,),
-        ).fetchall()
-        tasks = []
-        if has_table(database, "agent_tasks"):
-            query = "SELECT task FROM agent_tasks WHERE conversation_id = ? ORDER BY id"
-            tasks = [row["task"] for row in database.execute(query, (session,))]
-    asked = {row["exchange_id"]: dict(row) for row in queries}
-    messages = [message for task in tasks for message in _messages(task)]
-    for message in sorted(messages, key=lambda message: message["ts"] or 0):
-        yield {"message": message, "query": asked.get(message["request"], {})}
-    answered = {message["request"] for message in messages}
-    for identity, found in asked.items():
-        if identity not in answered:  # before there were tasks, only prompts were kept
-            yield {"message": None, "query": found}
-
-
-class _Conversation:
-    def __init__(self, session: str) -> None:
-        self._session = session
-
-    def items(self, record: Payload) -> Iterator[Item]:
+class _Conversation(StatelessParser):
+    def parse(self, record: Payload) -> Iterator[Item]:
         message, query = record["message"], record["query"]
         model, cwd = text_of(query, "model_id"), text_of(query, "working_directory")
         if cwd:
             yield About(cwd=cwd)
         if message is None:
-            given = decode_or_none(text_of(query, "input"))
-            texts = [_typed(mapping_of(entry)) for entry in given] if isinstance(given, list) else []
-            write = Writer("warp", self._session, str(query["exchange_id"]), ts=parse_time(query.get("start_ts")))
+            texts = [_typed(mapping_of(entry)) for entry in list_of(decode_or_none(text_of(query, "input")))]
+            write = self.writer(str(query["exchange_id"]), ts=parse_time(query.get("start_ts")))
             if text := "\n".join(filter(None, texts)):
                 yield write.prompt("prompt", text)
             return
-        write = Writer("warp", self._session, message["id"], ts=message["ts"], model=model, cwd=cwd)
+        write = self.writer(message["id"], ts=message["ts"], model=model, cwd=cwd)
         if message["user"]:
             yield write.prompt("prompt", message["user"])
         if message["agent"]:

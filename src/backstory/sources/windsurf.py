@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +10,8 @@ from ..model import digest, parse_time
 from .base import About, Item, Lookup, Parser, Source, Stored, Transcript
 from .database import has_table, open_database
 from .decoding import decode_or_none, encode, read_or_none
-from .fields import Payload, local_path, mapping_of, text_of
-from .stateless import Stateless, Writer
+from .fields import Payload, list_of, local_path, mapping_of, mappings_of, text_of
+from .parsing import StatelessParser
 
 _KEYS = ("workbench.panel.aichat.view.aichat.chatdata", "aiChat.chatdata")
 
@@ -22,30 +22,22 @@ class Windsurf(Source):
     def accepts(self, path: Path) -> bool:
         return path.name == "state.vscdb"
 
-    def describe(self, path: Path, head: bytes) -> Transcript | None:
-        return None
-
     def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
-        return Stateless(_items)
+        return _Chat(transcript)
 
-    def sessions(self, path: Path) -> Iterable[Stored] | None:
-        return _sessions(path)
+    def sessions(self, path: Path) -> Iterator[Stored]:
+        """The value has neither times nor counters: a digest of a chat shows that it changed."""
+        for identity, tab in _tabs(path):
+            version = int.from_bytes(digest(encode(tab))[:6], "big")
+            yield Stored(session=identity, updated=parse_time(tab.get("lastSendTime")) or 0, version=version)
 
     def changes(self, path: Path, session: str, since: Stored | None) -> Iterator[Any]:
         folder = text_of(read_or_none(path.with_name("workspace.json")), "folder")
         for identity, tab in _tabs(path):
             if identity == session:
                 yield {"tab": tab, "folder": folder}
-                bubbles = tab.get("bubbles")
-                for index, bubble in enumerate(bubbles if isinstance(bubbles, list) else ()):
-                    yield {"bubble": mapping_of(bubble), "index": index, "session": session}
-
-
-def _sessions(path: Path) -> Iterator[Stored]:
-    """The value has neither times nor counters: a digest of a chat shows that it changed."""
-    for identity, tab in _tabs(path):
-        version = int.from_bytes(digest(encode(tab))[:6], "big")
-        yield Stored(session=identity, updated=parse_time(tab.get("lastSendTime")) or 0, version=version)
+                for index, bubble in enumerate(list_of(tab.get("bubbles"))):
+                    yield {"bubble": mapping_of(bubble), "index": index}
 
 
 def _tabs(path: Path) -> Iterator[tuple[str, Payload]]:
@@ -58,21 +50,21 @@ def _tabs(path: Path) -> Iterator[tuple[str, Payload]]:
             for row in database.execute("SELECT value FROM ItemTable WHERE key = ?", (key,)).fetchall()
         ]
     for value in found:
-        tabs = mapping_of(decode_or_none(value)).get("tabs")
-        for tab in map(mapping_of, tabs if isinstance(tabs, list) else ()):
+        for tab in mappings_of(mapping_of(decode_or_none(value)).get("tabs")):
             if (identity := text_of(tab, "tabId")) and tab.get("bubbles"):
                 yield identity, tab
 
 
-def _items(record: Payload) -> Iterator[Item]:
-    if "tab" in record:
-        folder = record["folder"]
-        title = text_of(record["tab"], "chatTitle")
-        yield About(title=title, title_rank=2, cwd=local_path(folder) if folder else None)
-        return
-    bubble = record["bubble"]
-    identity = text_of(bubble, "id") or str(record["index"])
-    write = Writer("windsurf", record["session"], identity, ts=parse_time(bubble.get("timestamp")))
-    if text := text_of(bubble, "text", "rawText"):
-        is_user = bubble.get("type") in ("user", 1)
-        yield write.prompt("text", text) if is_user else write.answer("text", text, may_end_turn=True)
+class _Chat(StatelessParser):
+    def parse(self, record: Payload) -> Iterator[Item]:
+        if "tab" in record:
+            folder = record["folder"]
+            title = text_of(record["tab"], "chatTitle")
+            yield About(title=title, title_rank=2, cwd=local_path(folder) if folder else None)
+            return
+        bubble = record["bubble"]
+        identity = text_of(bubble, "id") or str(record["index"])
+        write = self.writer(identity, ts=parse_time(bubble.get("timestamp")))
+        if text := text_of(bubble, "text", "rawText"):
+            is_user = bubble.get("type") in ("user", 1)
+            yield write.prompt("text", text) if is_user else write.answer("text", text, may_end_turn=True)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from ..model import EventType, parse_time
 from .base import About, Item, Lookup, Parser, Source, Stored, Transcript
-from .blocks import Blocks
 from .database import columns, open_database
 from .decoding import MAX_DOCUMENT_BYTES, decode, encode
-from .fields import Payload, mapping_of, text_of
-from .stateless import Stateless, Writer, exit_code_in
+from .fields import Payload, list_of, mapping_of, mappings_of, text_of
+from .messages import Blocks
+from .parsing import StatelessParser, Writer
 
 
 class Zed(Source):
@@ -21,59 +21,47 @@ class Zed(Source):
     def accepts(self, path: Path) -> bool:
         return path.name == "threads.db"
 
-    def describe(self, path: Path, head: bytes) -> Transcript | None:
-        return None
-
     def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
-        return Stateless(_Thread(transcript.session).items)
+        return _Thread(transcript)
 
-    def sessions(self, path: Path) -> Iterable[Stored] | None:
-        return _sessions(path)
+    def sessions(self, path: Path) -> Iterator[Stored]:
+        with open_database(path) as database:
+            known = columns(database, "threads")
+            if not known:
+                return
+            parent = "parent_id" if "parent_id" in known else "NULL"
+            query = f"SELECT id, updated_at, length(data) AS bytes, {parent} AS parent FROM threads"
+            for row in database.execute(query).fetchall():
+                updated = parse_time(row["updated_at"]) or 0
+                yield Stored(session=str(row["id"]), updated=updated, version=row["bytes"], parent=row["parent"])
 
     def changes(self, path: Path, session: str, since: Stored | None) -> Iterator[Any]:
-        return _changes(path, session)
-
-
-def _sessions(path: Path) -> Iterator[Stored]:
-    with open_database(path) as database:
-        known = columns(database, "threads")
-        if not known:
+        with open_database(path) as database:
+            row = database.execute("SELECT * FROM threads WHERE id = ?", (session,)).fetchone()
+        if row is None:
             return
-        parent = "parent_id" if "parent_id" in known else "NULL"
-        query = f"SELECT id, updated_at, length(data) AS bytes, {parent} AS parent FROM threads"
-        for row in database.execute(query).fetchall():
-            updated = parse_time(row["updated_at"]) or 0
-            yield Stored(session=str(row["id"]), updated=updated, version=row["bytes"], parent=row["parent"])
+        about = dict(row)
+        data = about.pop("data")
+        if about.get("data_type") == "zstd":
+            import zstandard
+
+            with zstandard.ZstdDecompressor(max_window_size=1 << 28).stream_reader(data) as stream:
+                data = stream.read(MAX_DOCUMENT_BYTES)
+        thread = mapping_of(decode(data))
+        yield {"thread": about, "model": mapping_of(thread, "model")}
+        for index, message in enumerate(list_of(thread.get("messages"))):
+            yield {"message": message, "index": index}
+        yield {"tokens": mapping_of(thread, "cumulative_token_usage")}
 
 
-def _changes(path: Path, session: str) -> Iterator[Payload]:
-    with open_database(path) as database:
-        row = database.execute("SELECT * FROM threads WHERE id = ?", (session,)).fetchone()
-    if row is None:
-        return
-    about = dict(row)
-    data = about.pop("data")
-    if about.get("data_type") == "zstd":
-        import zstandard
-
-        with zstandard.ZstdDecompressor(max_window_size=1 << 28).stream_reader(data) as stream:
-            data = stream.read(MAX_DOCUMENT_BYTES)
-    thread = mapping_of(decode(data))
-    yield {"thread": about, "model": mapping_of(thread, "model")}
-    messages = thread.get("messages")
-    for index, message in enumerate(messages if isinstance(messages, list) else ()):
-        yield {"message": message, "index": index}
-    yield {"tokens": mapping_of(thread, "cumulative_token_usage")}
-
-
-class _Thread:
-    def __init__(self, session: str) -> None:
-        self._session = session
+class _Thread(StatelessParser):
+    def __init__(self, transcript: Transcript) -> None:
+        super().__init__(transcript)
         self._blocks = Blocks()
         self._model: str | None = None
         self._begun: int | None = None
 
-    def items(self, record: Payload) -> Iterator[Item]:
+    def parse(self, record: Payload) -> Iterator[Item]:
         if "thread" in record:
             thread = record["thread"]
             self._model = text_of(record["model"], "model")
@@ -83,7 +71,7 @@ class _Thread:
         elif "tokens" in record:
             tokens = record["tokens"]
             # Of the thread, not of a model call: they count at its first turn.
-            yield from Writer("zed", self._session, ts=self._begun, model=self._model).usage(
+            yield from self.writer(ts=self._begun, model=self._model).usage(
                 by_time=True,
                 fresh=tokens.get("input_tokens"),
                 output=tokens.get("output_tokens"),
@@ -95,7 +83,7 @@ class _Thread:
 
     def _message(self, message: Any, index: int) -> Iterator[Item]:
         """Newer threads name a message by its kind, older ones by a role. None has a time."""
-        write = Writer("zed", self._session, str(index), ts=None if index else self._begun, model=self._model)
+        write = self.writer(str(index), ts=None if index else self._begun, model=self._model)
         if isinstance(message, str):  # "Resume": a request to go on
             return
         if "role" in message:
@@ -105,7 +93,7 @@ class _Thread:
         content = mapping_of(value).get("content")
         match kind:
             case "User":
-                texts = [_user_text(mapping_of(part)) for part in content] if isinstance(content, list) else []
+                texts = [_user_text(mapping_of(part)) for part in list_of(content)]
                 yield write.prompt("prompt", "\n".join(filter(None, texts)))
             case "Agent":
                 yield from self._answer(write, mapping_of(value))
@@ -116,8 +104,7 @@ class _Thread:
 
     def _answer(self, write: Writer, answer: Payload) -> Iterator[Item]:
         results = mapping_of(answer, "tool_results")
-        content = answer.get("content")
-        parts = [mapping_of(part) for part in content] if isinstance(content, list) else []
+        parts = mappings_of(answer.get("content"))
         calls = any("ToolUse" in part for part in parts)
         for number, part in enumerate(parts):
             kind, value = next(iter(part.items()), (None, None))
@@ -144,10 +131,9 @@ class _Thread:
             yield from self._blocks.user(write, segments or message.get("text"))
         else:
             uses, results = message.get("tool_uses"), message.get("tool_results")
-            blocks = [*(segments if isinstance(segments, list) else ())]
-            blocks += [{"type": "tool_use", **mapping_of(use)} for use in uses] if isinstance(uses, list) else []
+            blocks = [*list_of(segments), *[{"type": "tool_use", **mapping_of(use)} for use in list_of(uses)]]
             yield from self._blocks.assistant(write, blocks)
-            for number, result in enumerate(map(mapping_of, results if isinstance(results, list) else ())):
+            for number, result in enumerate(mappings_of(results)):
                 yield _result(write, str(number), None, text_of(result, "tool_use_id"), result)
 
 
@@ -158,8 +144,6 @@ def _user_text(part: Payload) -> str:
 
 def _result(write: Writer, part: str, tool: str | None, call_id: str | None, result: Payload) -> Item:
     content = result.get("content")
-    texts = [text_of(entry, "Text") or "" for entry in content] if isinstance(content, list) else []
+    texts = [text_of(entry, "Text") or "" for entry in list_of(content)]
     text = "\n".join(texts) or text_of(mapping_of(content), "Text") or (content if isinstance(content, str) else "")
-    exit_code = exit_code_in(text, tool)
-    failed = result.get("is_error") is True or bool(exit_code)
-    return write.result(f"result {part}", tool, call_id, text, exit_code=exit_code, failed=failed)
+    return write.text_result(f"result {part}", tool, call_id, text, failed=result.get("is_error") is True)

@@ -21,9 +21,8 @@ def told(world: World, tool: str, arguments: Any) -> dict[str, Any]:
 class TestSummaries:
     """Each tool by the arguments that tell what the call was about, and nothing else of it."""
 
-    @pytest.mark.parametrize(
-        ("tool", "arguments", "rest"),
-        [
+    def test_by_tool(self, world: World) -> None:
+        calls: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
             ("Read", {"file_path": "/a.py", "offset": 3, "limit": 9}, {"file": "/a.py"}),
             ("Write", {"file_path": "/a.py", "content": "x" * 1234}, {"file": "/a.py", "chars": 1234}),
             ("Write", {"file_path": "/a.py", "content": "ñ👍\n"}, {"file": "/a.py", "chars": 3}),
@@ -41,10 +40,10 @@ class TestSummaries:
             ("MultiEdit", {"file_path": "/a.py", "edits": []}, {}),
             ("TodoWrite", {"todos": [{"content": "x"}]}, {}),
             ("mcp__shop__add", {"item": "x"}, {}),
-        ],
-    )
-    def test_by_tool(self, world: World, tool: str, arguments: dict[str, Any], rest: dict[str, Any]) -> None:
-        assert told(world, tool, arguments) == {"tool": tool, **rest}
+        ]
+        used = [tool_use(tool, arguments, f"toolu_{number}") for number, (tool, arguments, _) in enumerate(calls)]
+        (turn,) = world.turns(Session("s").prompt("Ask").says(*used))
+        assert turn["tools_used"] == [{"tool": tool, **rest} for tool, _, rest in calls]
 
     @pytest.mark.parametrize("arguments", [{}, None, [], "text", 3], ids=repr)
     def test_without_arguments(self, world: World, arguments: Any) -> None:

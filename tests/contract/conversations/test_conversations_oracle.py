@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.conversation_oracle import OracleTurn, oracle_turns
 from tests.conversation_world import Json, Session, World
+from tests.examples import examples
 
 Step = Callable[[Session], Any]
 Lines = list[bytes]
@@ -103,8 +104,7 @@ class TestAnyTranscript:
     """Whatever stands in it, and however it was cut into reads."""
 
     @settings(
-        max_examples=30,
-        deadline=None,
+        max_examples=examples(0.4),
         suppress_health_check=list(HealthCheck),
         phases=(Phase.explicit, Phase.reuse, Phase.generate),  # each example is several syncs: shrinking takes minutes
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -134,6 +135,15 @@ class TestMatching:
 
         assert places(world.search("quokka")) == [(session.id, 0)]
 
+    @pytest.fixture(scope="class")
+    @classmethod
+    def timers(cls, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+        world = World(tmp_path_factory.mktemp("timers"))
+        session = Session("s").prompt("debounce the watchdog timer in src/watch/timer.py of getUserName and user_id")
+        world.read(session.says(tool_use("mcp__shop__add", {})).answer("naïveté 日本語"))
+        yield world
+        world.library.close()
+
     @pytest.mark.parametrize(
         ("query", "found"),
         [
@@ -157,12 +167,9 @@ class TestMatching:
             ("text:debounce^", True),
         ],
     )
-    def test_queries(self, world: World, query: str, found: bool) -> None:
+    def test_queries(self, timers: World, query: str, found: bool) -> None:
         """Any word in any script, identifiers and paths whole and by part; nothing is syntax but double quotes."""
-        session = Session("s").prompt("debounce the watchdog timer in src/watch/timer.py of getUserName and user_id")
-        world.read(session.says(tool_use("mcp__shop__add", {})).answer("naïveté 日本語"))
-
-        assert bool(world.search(query)) is found
+        assert bool(timers.search(query)) is found
 
     def test_a_long_query(self, world: World) -> None:
         """A pasted page is a question too."""

@@ -10,6 +10,7 @@ import pytest
 import uvicorn
 
 from backstory.config import Settings
+from backstory.egress import egress
 from backstory.faces.http.app import create_app
 from backstory.faces.http.iii import MAX_FRAME_BYTES
 from backstory.toolsets.base import Reply, Tool, Toolset
@@ -148,6 +149,9 @@ class FakeLibrary:
         self._toolset = Toolset(name="history", tools=tuple(tools))
         self._empty = Toolset(name="capsules", tools=())
 
+    def egress(self, value: Any) -> Any:
+        return egress(value)
+
     def toolset(self, name: str) -> Toolset:
         return self._toolset if name == "history" else self._empty
 
@@ -165,7 +169,7 @@ class Running:
         self._started = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(options)), daemon=True)
         self._thread.start()
-        assert self._started.wait(10)
+        assert self._started.wait(60)
 
     async def _serve(self, options: dict[str, Any]) -> None:
         self.loop = asyncio.get_running_loop()
@@ -203,7 +207,7 @@ class Running:
 
     def stop(self) -> None:
         self._server.should_exit = True
-        self._thread.join(10)
+        self._thread.join(60)
 
 
 @pytest.fixture

@@ -38,14 +38,8 @@ class TestTools:
         assert "/api/tools" in answer.json()["error"]["message"]
 
 
-class TestHome:
-    """The root is a page for people, and every wrong address is answered as JSON."""
-
-    def test_page(self, server: Running) -> None:
-        answer = httpx.get(server.url)
-        assert answer.status_code == 200
-        assert answer.headers["Content-Type"].startswith("text/html")
-        assert "Content-Security-Policy" in answer.headers
+class TestAddresses:
+    """Every wrong address is answered as JSON."""
 
     def test_health(self, server: Running) -> None:
         assert httpx.get(server.url + "/healthz").json() == {"status": "ok"}

@@ -4,7 +4,7 @@ import asyncio
 import json
 from typing import Any, cast
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from backstory.faces.http.iii import Engine
@@ -53,7 +53,6 @@ FRAMES = st.fixed_dictionaries(
 class TestAnyFrames:
     """Clients send any frames in any order: the engine goes on, and nothing is left when they disconnect."""
 
-    @settings(max_examples=75, deadline=None)
     @given(st.lists(st.tuples(st.integers(0, 2), FRAMES), max_size=25))
     def test_the_engine_goes_on(self, frames: list[tuple[int, dict[str, Any]]]) -> None:
         async def main() -> None:

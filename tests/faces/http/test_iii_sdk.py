@@ -100,7 +100,7 @@ class TestClient:
         for session_id in ("s_0", "s_1"):
             call(other, "session::create", {"session_id": session_id})
             call(other, "session::append", {"session_id": session_id, "message": MESSAGE})
-        assert seen.get(timeout=5)["session_id"] == "s_1"
+        assert seen.get(timeout=60)["session_id"] == "s_1"
         binding.unregister()
         settle(client)
         call(other, "session::append", {"session_id": "s_1", "message": MESSAGE})
@@ -118,7 +118,7 @@ class TestClient:
         other.register_trigger({"type": "cron", "function_id": "on-time", "config": {"at": "noon"}})
         settle(other)
         client.register_trigger_type({"id": "cron", "description": "time"}, provider)
-        bound = provider.bound.get(timeout=5)
+        bound = provider.bound.get(timeout=60)
         assert (bound.function_id, bound.config) == ("on-time", {"at": "noon"})
 
     def test_a_namespace_of_its_own_changes_nothing(self, server: Running, connect: Callable[..., III]) -> None:
@@ -140,11 +140,11 @@ class TestClient:
         first_id, lost = client.worker_id, threading.Event()
         client.add_connection_state_listener(lambda state: lost.set() if state == "disconnected" else None)
         asyncio.run_coroutine_threadsafe(client._ws.close(), client._loop).result(5)
-        assert lost.wait(5)
+        assert lost.wait(60)
         settle(client)
         assert client.worker_id != first_id
         call(other, "session::create", {"session_id": "s_1"})
-        assert seen.get(timeout=5)["session_id"] == "s_1"
+        assert seen.get(timeout=60)["session_id"] == "s_1"
         settle(client)
         assert seen.empty()
 
@@ -167,7 +167,7 @@ class ForeignEngine:
         self._started = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(port)), daemon=True)
         self._thread.start()
-        assert self._started.wait(10)
+        assert self._started.wait(60)
 
     async def _serve(self, port: int) -> None:
         live = FakeLive()
@@ -185,7 +185,7 @@ class ForeignEngine:
 
     def stop(self) -> None:
         self._server.should_exit = True
-        self._thread.join(10)
+        self._thread.join(60)
 
 
 class WorkerThread:
@@ -193,7 +193,7 @@ class WorkerThread:
         self._started = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._work(url)), daemon=True)
         self._thread.start()
-        assert self._started.wait(10)
+        assert self._started.wait(60)
 
     async def _work(self, url: str) -> None:
         from backstory.faces.http.iii.worker import Worker
@@ -209,7 +209,7 @@ class WorkerThread:
 
     def stop(self) -> None:
         self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(10)
+        self._thread.join(60)
         assert not self._thread.is_alive()
 
 
@@ -244,7 +244,7 @@ class TestWorker:
         settle(client)
         wait_for_binding(worker)
         call(client, "session::create", {"session_id": "s_1"})
-        assert seen.get(timeout=5)["session_id"] == "s_1"
+        assert seen.get(timeout=60)["session_id"] == "s_1"
 
     def test_rejections(
         self,
@@ -277,7 +277,7 @@ class TestWorker:
             assert answer == {"session_id": "s_1"}
             while seen.empty():
                 try_call(client, "session::create", {"session_id": "s_1"})
-            assert seen.get(timeout=5)["session_id"] == "s_1"
+            assert seen.get(timeout=60)["session_id"] == "s_1"
         finally:
             again.stop()
 
@@ -292,7 +292,7 @@ def wait_for_binding(worker: WorkerThread) -> None:
             worker._loop.call_later(0.005, look)
 
     worker._loop.call_soon_threadsafe(look)
-    assert bound.wait(5)
+    assert bound.wait(60)
 
 
 def try_call(client: III, function_id: str, payload: Any) -> Any:

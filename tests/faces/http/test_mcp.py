@@ -69,7 +69,7 @@ class TestMcp:
             statuses: list[int] = []
 
             async def ask() -> None:
-                async with httpx.AsyncClient(timeout=30) as client:
+                async with httpx.AsyncClient(timeout=60) as client:
                     statuses.append((await client.post(server.url + "/mcp", json=body, headers=headers)).status_code)
 
             async with anyio.create_task_group() as group:

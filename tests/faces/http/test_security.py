@@ -133,7 +133,7 @@ class TestToken:
             assert answer.headers["Location"] == "/?q=1"
             assert "HttpOnly" in answer.headers["Set-Cookie"]
             assert "samesite=strict" in answer.headers["Set-Cookie"].lower()
-            assert browser.get("/").status_code == 200
+            assert browser.get("/api/tools").status_code == 200
 
     def test_leads_to_no_other_site(self, server: Running) -> None:
         answer = httpx.get(f"{server.url}//evil.example/?token={TOKEN}", headers={"Accept": "text/html"})
@@ -144,7 +144,7 @@ class TestHeaders:
     """Every answer tells browsers not to guess types, not to frame it and not to leak its address."""
 
     def test_are_set(self, server: Running) -> None:
-        headers = httpx.get(server.url).headers
+        headers = httpx.get(f"{server.url}/healthz").headers
         assert headers["X-Content-Type-Options"] == "nosniff"
         assert headers["X-Frame-Options"] == "DENY"
         assert headers["Referrer-Policy"] == "no-referrer"

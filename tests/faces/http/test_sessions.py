@@ -81,7 +81,7 @@ class TestCalls:
 
 @contextmanager
 def subscribe(server: Running, query: str = "", **headers: str) -> Iterator[Iterator[dict[str, str]]]:
-    with httpx.stream("GET", f"{server.url}/session/events{query}", headers=headers, timeout=5) as answer:
+    with httpx.stream("GET", f"{server.url}/session/events{query}", headers=headers, timeout=60) as answer:
         assert answer.status_code == 200, answer.read()
         assert answer.headers["Content-Type"].startswith("text/event-stream")
         events = read_events(answer.iter_lines())

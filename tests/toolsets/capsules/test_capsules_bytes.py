@@ -34,7 +34,7 @@ def world(tmp_path: Path) -> World:
 
 
 class TestAnyBytes:
-    @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(
         content=st.lists(lines, max_size=6),
         mode=st.sampled_from(("error", "replace", "rename")),
@@ -82,7 +82,7 @@ class TestAnyBytes:
 
 
 class TestAnyCapsule:
-    @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(
         text=st.text(st.characters(codec="utf-8"), min_size=1).filter(str.strip),
         name=st.none() | st.text(st.characters(codec="utf-8"), min_size=1, max_size=50).filter(str.strip),

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.conversation_world import Session, World
+from tests.examples import examples
 
 SESSION = Session("s", "/home/dev/shop").prompt("How does it work?").call("Bash", {"command": "ls"}, "").answer("Well.")
 
@@ -47,7 +48,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 class TestAnything:
     """Arguments of every kind."""
 
-    @settings(max_examples=300, deadline=None)
+    @settings(max_examples=examples(2))
     @given(tool=tools, arguments=st.dictionaries(names | text, anything, max_size=4) | likely)
     def test_is_answered(self, world: World, tool: str, arguments: dict[str, Any]) -> None:
         """With what the tool's schema says or with what was wrong, in text that can be written down."""

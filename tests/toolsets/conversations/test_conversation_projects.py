@@ -65,4 +65,4 @@ class TestSelect:
         list(filter(Projects("*a" * 40 + "b").having(None), ["a" * 200] * 20))
         list(filter(Projects("[" * 1000).having(None), self.FOLDERS))
 
-        assert time.process_time() - started < 2
+        assert time.process_time() - started < 10

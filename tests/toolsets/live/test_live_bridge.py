@@ -86,7 +86,7 @@ class Main:
         self.shut_door()
         self.run(self.live.close())
         self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join(10)
+        self._thread.join(60)
         self.loop.close()
 
 
@@ -227,7 +227,7 @@ class TestEvents:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(30)
+            thread.join(60)
         items = main.call("messages", session_id=session_id, limit=500)["messages"]
         words = [item["message"]["content"][0]["text"] for item in items]
         assert sorted(words) == sorted(f"{name}{number}" for name in "ab" for number in range(100))

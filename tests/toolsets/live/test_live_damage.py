@@ -17,6 +17,7 @@ from backstory.faces.cli.checks import diagnose
 from backstory.library import Library
 from backstory.toolsets.live import recovery
 from backstory.toolsets.live.files import read_problems
+from tests.examples import examples
 from tests.live_world import World, assistant, text, user
 
 NewWorld = Callable[..., World]
@@ -332,7 +333,7 @@ Left = Literal["all", "no journal", "no state"]
 class TestAnyRange:
     """Any range zeroed, overwritten or cut off: every entry that the journal has, or the file still has, is there."""
 
-    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=examples(0.6), suppress_health_check=list(HealthCheck))
     @given(
         left=st.sampled_from(["all", "no journal", "no state"]),
         start=st.floats(0, 0.999),

@@ -51,7 +51,7 @@ def busy(tmp_path: Path) -> Iterator[list[float]]:
         listener.start()
         yield answered
         process.stdin.close()
-        process.wait(20)
+        process.wait(60)
         listener.join()
 
 
@@ -63,7 +63,7 @@ class TestTurns:
                 before = len(busy)
                 assert portal.call("session::get", {"session_id": "busy"})["meta"]["session_id"] == "busy"
                 portal.close()
-                deadline = time.monotonic() + 30
+                deadline = time.monotonic() + 60
                 while len(busy) <= before + 10:  # and the busy one goes on
                     assert time.monotonic() < deadline
                     time.sleep(0.01)

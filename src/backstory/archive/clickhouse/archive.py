@@ -19,9 +19,10 @@ from ..base import (
     Part,
     SessionRow,
     SessionsRequest,
+    SyncState,
     TurnRow,
 )
-from ..lock import take_lock
+from ..lock import WriterLock, is_held
 from ..spans import Spans
 from .reading import having, of_types
 from .schema import keep, migrate
@@ -49,7 +50,7 @@ class ClickHouseArchive(Searching):
         self._server.close()
 
     def writer(self) -> ClickHouseWriter:
-        return ClickHouseWriter(self._server, self._machine, take_lock(self.home))
+        return ClickHouseWriter(self._server, self._machine, WriterLock(self.home))
 
     @property
     def spans(self) -> Spans:
@@ -174,6 +175,11 @@ class ClickHouseArchive(Searching):
         return int(row[0]) if row else 0
 
     # State
+
+    def sync_state(self) -> SyncState:
+        state = super().sync_state()
+        state.writing = is_held(self.home)
+        return state
 
     def counts(self) -> Counts:
         by_source = self._server.rows(

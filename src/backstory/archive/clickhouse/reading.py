@@ -9,12 +9,15 @@ import msgspec
 
 from ...model import EVENT_TYPES, EventType, session_mark
 from ..base import (
+    ALL_FILES,
     EVERYTHING,
     ArchiveError,
     EventRow,
     Exchange,
     ExchangesRequest,
     FileRow,
+    FilesRequest,
+    FolderRow,
     Head,
     Part,
     SessionRow,
@@ -236,13 +239,28 @@ class Reading:
 
     # Files, what was forgotten, and the state
 
-    def files(self, *, states: bool = True) -> Iterator[FileRow]:
-        names = FILE_COLUMNS if states else tuple("NULL" if name == "state" else name for name in FILE_COLUMNS)
+    def files(self, request: FilesRequest = ALL_FILES) -> Iterator[FileRow]:
+        bare = "if(f.state IS NULL, NULL, '{}')"  # an empty object
+        names = [bare if name == "state" and not request.states else f"f.{name}" for name in FILE_COLUMNS]
+        select = f"SELECT {', '.join(names)} FROM file f FINAL WHERE f.machine = %(machine)s"
+        if request.paths is not None:
+            of_machine = {"machine": self._machine}
+            return map(read_file, self._server.rows_of(f"{select} AND f.path IN %(names)s", request.paths, of_machine))
+        tests = {"source": " AND f.source = %(source)s", "below": " AND startsWith(f.path, concat(%(below)s, '/'))"}
+        given = {"source": request.source, "below": request.below}
+        parameters = {name: value for name, value in given.items() if value is not None}
+        order = "f.path" if request.newest is None else "f.mtime_ns DESC"
         rows = self._server.rows(
-            f"SELECT {', '.join(names)} FROM file FINAL WHERE machine = %(machine)s ORDER BY path",
-            {"machine": self._machine},
+            f"{select}{''.join(tests[name] for name in parameters)} ORDER BY {order} LIMIT {_count(request.newest)}",
+            {**parameters, "machine": self._machine},
         )
         return map(read_file, rows)
+
+    def folders(self) -> Iterator[FolderRow]:
+        row = self._server.row(
+            "SELECT value FROM meta FINAL WHERE machine = %(machine)s AND name = 'folders'", {"machine": self._machine}
+        )
+        yield from msgspec.json.decode(row[0], type=list[FolderRow]) if row else ()
 
     def forgotten(self, digests: Sequence[bytes]) -> frozenset[bytes]:
         return frozenset(mark for (mark,) in self._server.rows_in(_FORGOTTEN, digests))
@@ -296,7 +314,8 @@ def _session_conditions(request: SessionsRequest) -> tuple[list[str], dict[str, 
         "end": "s.started_at < %(end)s",
         "mode": "s.mode = %(mode)s",
         "source": "s.source = %(source)s",
-        "project": "position(caseFoldUTF8(assumeNotNull(s.cwd)), %(project)s) > 0",
+        "project": "(position(caseFoldUTF8(ifNull(s.cwd, '')), %(project)s) > 0"
+        " OR position(caseFoldUTF8(ifNull(s.project, '')), %(project)s) > 0)",
         "parent": "s.parent = %(parent)s",
         "keys": "s.key IN %(keys)s",
         # A key is `<source>/<the agent's own id>`.

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from ...model import EVENT_TYPES, EventType, event_id
 from .. import ranking
 from ..base import Exchange, ExchangesRequest, Found, Hit, SearchRequest, any_folder
-from ..hits import Project, is_repetition, named_projects, project_around
+from ..hits import Project, is_repetition, named_projects, project_around, projects_with
 from ..query import Query, parse_query
 from ..question import read_hints
 from ..ranking import Candidate, Context, Ranked
@@ -135,16 +135,19 @@ class Searching(Reading):
     def _context(self, request: SearchRequest) -> tuple[list[Project], bool]:
         """All projects, and whether the session or turn of the request exists."""
         row = self._server.row(
-            "SELECT (SELECT arraySort(groupUniqArray(path)) FROM project), "
+            "SELECT (SELECT groupUniqArray(path) FROM project), "
+            "(SELECT groupArray((path, identity)) FROM repository FINAL), "
             "(SELECT count() FROM session WHERE key = %(session)s), "
             "(SELECT count() FROM turn WHERE session = %(session)s AND ordinal = %(turn)s)",
             {"session": request.session or "", "turn": request.turn or 0},
             request.deadline,
         )
         assert row is not None
-        paths, sessions, turns = row
+        paths, repositories, sessions, turns = row
+        identities: dict[str, str] = dict(repositories)
         known = request.session is None or (sessions > 0 and (request.turn is None or turns > 0))
-        return [Project(number, path) for number, path in enumerate(paths)], known
+        projects = enumerate(sorted({*paths, *identities}))
+        return [Project(number, path, identities.get(path)) for number, path in projects], known
 
     def _places(
         self, question: Question, request: SearchRequest, conditions: Sequence[str], parameters: dict[str, Any]
@@ -289,7 +292,7 @@ class Searching(Reading):
                 yield exchange
 
 
-def _filters(request: SearchRequest, projects: Iterable[Project]) -> tuple[list[str] | None, dict[str, Any]]:
+def _filters(request: SearchRequest, projects: Sequence[Project]) -> tuple[list[str] | None, dict[str, Any]]:
     """The request as conditions on events, None when nothing can match."""
     given: dict[str, Any] = {
         "session": request.session,
@@ -299,8 +302,7 @@ def _filters(request: SearchRequest, projects: Iterable[Project]) -> tuple[list[
         "until": request.until,
     }
     if request.project is not None:
-        part = request.project.casefold()
-        given["projects"] = tuple(project.path for project in projects if part in project.path.casefold())
+        given["projects"] = tuple(projects[at].path for at in projects_with(projects, request.project))
         if not given["projects"]:
             return None, {}
     tests = {

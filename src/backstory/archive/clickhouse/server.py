@@ -17,6 +17,7 @@ _TIMEOUT_EXCEEDED = 159
 _UNKNOWN_DATABASE = 81
 # A statement stays below ClickHouse's `max_query_size` of 256 KiB.
 _IN_AT_ONCE = 2_000
+_NAMES_AT_ONCE = 500
 
 
 class Server:
@@ -70,6 +71,11 @@ class Server:
         """The rows of a query with `IN ({})` over digests, in portions."""
         for start in range(0, len(digests), _IN_AT_ONCE):
             yield from self.rows(sql.format(hexed(digests[start : start + _IN_AT_ONCE])))
+
+    def rows_of(self, sql: str, names: Sequence[str], parameters: Mapping[str, Any]) -> Iterator[Any]:
+        """The rows of a query with `IN %(names)s` over texts, in portions."""
+        for start in range(0, len(names), _NAMES_AT_ONCE):
+            yield from self.rows(sql, {**parameters, "names": tuple(names[start : start + _NAMES_AT_ONCE])})
 
     def insert(self, table: str, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         if not rows:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from ...model import EventType, session_mark
-from ..base import Batch, EventRow, ExchangeRow, ExchangesRequest, Part, SessionsRequest
+from ..base import Batch, EventRow, ExchangeRow, ExchangesRequest, Part, SessionRow, SessionsRequest
+from ..lock import WriterLock
 from .documents import text_tokens
-from .reading import Reading
+from .reading import SESSION, Reading
 from .rows import (
     EVENT_WRITTEN,
     EXCHANGE_WRITTEN,
@@ -24,19 +25,19 @@ from .rows import (
     event_values,
     exchange_values,
     file_values,
+    read_session,
     split_uids,
     text_of,
 )
 from .server import Server, encode
 
-if TYPE_CHECKING:
-    import filelock
-
 _OF_SESSIONS = ("event", "turn", "exchange", "usage")
 _OF_SESSION = "session = %(key)s"
+_META = ("machine", "name", "version", "value")
 # Folders that no session names any more.
 _UNUSED = (
     "path NOT IN (SELECT project FROM event) "
+    "AND path NOT IN (SELECT assumeNotNull(cwd) FROM session WHERE cwd IS NOT NULL) "
     "AND path NOT IN (SELECT assumeNotNull(folder) FROM session WHERE folder IS NOT NULL)"
 )
 
@@ -55,7 +56,7 @@ class ClickHouseWriter(Reading):
     which say how far transcripts were read, come last: what a cut leaves out is read and written again.
     """
 
-    def __init__(self, server: Server, machine: str, lock: filelock.BaseFileLock) -> None:
+    def __init__(self, server: Server, machine: str, lock: WriterLock) -> None:
         super().__init__(server, machine)
         self._lock = lock
         self._version = 0
@@ -74,6 +75,9 @@ class ClickHouseWriter(Reading):
         projects = {row.cwd for row in (*batch.events, *batch.replaced) if row.cwd}
         projects |= {row.folder for row in batch.sessions if row.folder}
         yield _Insert("project", ("path",), [[path] for path in sorted(projects - self._projects)])
+        repositories = {row.cwd: row.project for row in batch.sessions if row.cwd and row.project} | batch.projects
+        named = [[path, version, identity] for path, identity in repositories.items()]
+        yield _Insert("repository", ("path", "version", "identity"), named)
         before = self._known_projects([row.uid for row in batch.replaced if not row.cwd])
         events = [event_values(row, version, row.cwd or "") for row in batch.events]
         events += [event_values(row, version + 1, row.cwd or before.get(row.uid, "")) for row in batch.replaced]
@@ -82,16 +86,31 @@ class ClickHouseWriter(Reading):
         usage = [[getattr(row, name) for name in USAGE_COLUMNS] for row in batch.usage]
         yield _Insert("usage", USAGE_COLUMNS, usage)
         yield _Insert("turn", TURNS.names, [TURNS.values(row, version) for row in batch.turns])
-        yield _Insert("session", SESSIONS.names, [SESSIONS.values(row, version) for row in batch.sessions])
+        yield _Insert("session", SESSIONS.names, [SESSIONS.values(row, version) for row in self._identified(batch)])
         yield _Insert("forgotten", ("mark",), [[digest] for digest in batch.forgotten])
         yield _Insert("file", FILE_WRITTEN, [file_values(row, version, self._machine) for row in batch.files])
+        if batch.folders is not None:
+            yield _Insert("meta", _META, [[self._machine, "folders", version, encode(batch.folders)]])
         if batch.sync is not None:
             # The other fields are computed when the state is read.
             stored = msgspec.structs.replace(
-                batch.sync, index_behind=False, read_only=False, recovered=True, forgetting=()
+                batch.sync, index_behind=False, read_only=False, recovered=True, forgetting=(), writing=False
             )
-            names = ("machine", "name", "version", "value")
-            yield _Insert("meta", names, [[self._machine, "sync", version, encode(stored)]])
+            yield _Insert("meta", _META, [[self._machine, "sync", version, encode(stored)]])
+
+    def _identified(self, batch: Batch) -> list[SessionRow]:
+        """The sessions of a batch and those in its folders, with the identities of their repositories."""
+        stored = self._server.rows_of(
+            f"SELECT {SESSION} FROM session s FINAL WHERE s.cwd IN %(names)s", list(batch.projects), {}
+        )
+        found = (row for row in map(read_session, stored) if row.key not in batch.removed)
+        known = {row.key: row for row in found if _is_unidentified(row)}
+        return [
+            msgspec.structs.replace(row, project=batch.projects[row.cwd])
+            if row.cwd in batch.projects and _is_unidentified(row)
+            else row
+            for row in (known | {row.key: row for row in batch.sessions}).values()
+        ]
 
     def _known_projects(self, uids: Sequence[bytes]) -> dict[bytes, str]:
         """The projects of events that are replaced: a record that does not name its folder keeps it."""
@@ -127,7 +146,8 @@ class ClickHouseWriter(Reading):
                     self._remember(member)
                 self._delete_copies(member, wipe=wipe)
                 self._delete(member, wipe=wipe)
-            self._server.delete("project", _UNUSED, {}, wipe=wipe)
+            for table in ("project", "repository"):
+                self._server.delete(table, _UNUSED, {}, wipe=wipe)
             self._projects.clear()
             self._server.delete("forget", "key = %(key)s", {"key": key})
 
@@ -202,6 +222,11 @@ class ClickHouseWriter(Reading):
 
     def close(self) -> None:
         self._lock.release()
+
+
+def _is_unidentified(row: SessionRow) -> bool:
+    """True without an identity, or with one of a repository that had no remote, which has an `@`."""
+    return row.project is None or "@" in row.project
 
 
 def _uids_of(row: ExchangeRow) -> list[bytes]:

@@ -24,6 +24,7 @@ from ..base import (
     SyncState,
 )
 from ..errors import DAMAGED
+from ..lock import WriterLock, is_held
 from .database import MIGRATIONS, progress_of
 from .documents import EVENTS, EXCHANGES
 from .index import Index
@@ -133,10 +134,10 @@ class LocalArchive(Searching):
     # Writing
 
     def writer(self) -> LocalWriter:
-        from .writer import LocalWriter, take_lock
+        from .writer import LocalWriter
 
         self._check_writable()
-        lock = take_lock(self.home)
+        lock = WriterLock(self.home)
         try:
             connection = connect(self._path, writable=True)
             return LocalWriter(self.home, connection, self.feed, self._events, self._projection, lock)
@@ -286,6 +287,7 @@ class LocalArchive(Searching):
         outdated = self._events.outdated or self._exchanges.outdated
         state = progress.sync
         state.read_only = not is_writable(self._path)
+        state.writing = is_held(self.home)
         state.index_behind = state.first_finished_at is not None and outdated
         state.recovered = progress.recovered and not outdated and (self.home / "traces.db").exists()
         return state

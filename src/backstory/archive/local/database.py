@@ -155,6 +155,18 @@ MIGRATIONS: tuple[str, ...] = (
     END;
     INSERT INTO session_title (session_title) VALUES ('rebuild')
     """,
+    # The identity of the repository of a session, and of the folders that events are in.
+    """
+    ALTER TABLE session ADD COLUMN project TEXT;
+    ALTER TABLE project ADD COLUMN identity TEXT
+    """,
+    # By these a search that no writer serves sees what is new: folders by their times, files by the latest changes.
+    """
+    CREATE TABLE folder (
+        path TEXT NOT NULL, source TEXT NOT NULL, mtime_ns INTEGER NOT NULL, PRIMARY KEY (path, source)
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX file_time ON file (mtime_ns)
+    """,
 )
 
 

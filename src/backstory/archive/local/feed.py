@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sqlite3
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _PAGE_ROWS = 2_000
 _PAGE_STALE = 200
+_PAGE_EXCHANGES = 200
 _CALL, _UNKNOWN = EventType.TOOL_CALL.code, EventType.UNKNOWN.code
 
 _SELECT_EVENTS = """
@@ -34,12 +35,30 @@ WHERE e.id > ? ORDER BY e.id LIMIT ?
 """
 _SELECT_STALE = "SELECT id, session, turn, event, key FROM stale WHERE id > ? ORDER BY id LIMIT ?"
 _SELECT_EXCHANGES = """
-SELECT x.session, x.number, x.change, x.ts, p.id
+SELECT x.session, x.number, x.change, x.ts, p.id, x.user, x.user_text, x.said
 FROM exchange x JOIN session s ON s.id = x.session JOIN project p ON p.path = s.folder
 WHERE x.{} ?
 """
-_SELECT_EXCHANGE = "SELECT user, user_text, said FROM exchange WHERE session = ? AND number = ?"
 _SELECT_PARTS = "SELECT uid, type, tool, body FROM event WHERE uid IN ({})"
+
+
+class _Exchange(NamedTuple):
+    session: int
+    number: int
+    change: int
+    ts: int
+    folder: int
+    user: bytes | None
+    user_text: str | bytes | None
+    said: bytes
+
+
+class _Part(NamedTuple):
+    """An event of an exchange."""
+
+    type: int
+    tool: str | None
+    body: str | bytes | None
 
 
 class Feed:
@@ -181,11 +200,14 @@ class Feed:
     def _feed_exchanges(self, writer: IndexWriter, after: int) -> int:
         """Exchanges grow: each takes the place of what was known of it."""
         with snapshot(self._record):
-            rows = self._record.execute(_SELECT_EXCHANGES.format("change >"), (after,)).fetchall()
-            if after and rows:
-                writer.delete("exchange", [turn_number(session, number) for session, number, *_ in rows])
-            self._add_exchanges(writer, rows)
-        return len(rows)
+            rows = self._record.execute(_SELECT_EXCHANGES.format("change >"), (after,))
+            count = 0
+            while page := [_Exchange(*row) for row in rows.fetchmany(_PAGE_EXCHANGES)]:
+                if after:
+                    writer.delete("exchange", [turn_number(one.session, one.number) for one in page])
+                self._add_exchanges(writer, page)
+                count += len(page)
+        return count
 
     def _feed_again(self, session: int) -> None:
         """All exchanges of a session take the place of all that was known, also of those that have not changed."""
@@ -194,22 +216,23 @@ class Feed:
         if self._fed_change:  # else all of them are about to be fed
             with snapshot(self._record):
                 rows = self._record.execute(_SELECT_EXCHANGES.format("session ="), (session,)).fetchall()
-                self._add_exchanges(self._open_exchanges(), rows)
+                self._add_exchanges(self._open_exchanges(), [_Exchange(*row) for row in rows])
 
-    def _add_exchanges(self, writer: IndexWriter, rows: Iterable[tuple[int, int, int, int, int]]) -> None:
-        for session, number, change, ts, folder in rows:
-            text = self._exchange_text(session, number)
-            writer.add(ExchangeDocument(session, number, change, text, folder, ts).entry())
+    def _add_exchanges(self, writer: IndexWriter, exchanges: Sequence[_Exchange]) -> None:
+        uids = [uid for one in exchanges for uid in (*split_uids(one.said), *([one.user] if one.user else ()))]
+        parts = {uid: _Part(*row) for uid, *row in select_in(self._record, _SELECT_PARTS, uids)}
+        for one in exchanges:
+            text = self._exchange_text(one, parts)
+            writer.add(ExchangeDocument(one.session, one.number, one.change, text, one.folder, one.ts).entry())
 
-    def _exchange_text(self, session: int, number: int) -> str:
-        user, user_text, said = self._record.execute(_SELECT_EXCHANGE, (session, number)).fetchone()
-        uids = split_uids(said)
-        found = {uid: row for uid, *row in select_in(self._record, _SELECT_PARTS, [*uids, *([user] if user else ())])}
+    def _exchange_text(self, exchange: _Exchange, found: Mapping[bytes, _Part]) -> str:
         unpack = self._bodies.unpack
-        parts = [found[uid] for uid in uids if uid in found]
-        texts = [unpack(user_text if user_text is not None or user not in found else found[user][2])]
-        texts += [unpack(body) for kind, _, body in parts if kind != _CALL]
-        texts.append("tools: " + " ".join(sorted({tool or "" for kind, tool, _ in parts if kind == _CALL})))
+        parts = [found[uid] for uid in split_uids(exchange.said) if uid in found]
+        prompt = found.get(exchange.user) if exchange.user else None
+        is_own = exchange.user_text is not None or prompt is None
+        texts = [unpack(exchange.user_text if is_own or prompt is None else prompt.body)]
+        texts += [unpack(part.body) for part in parts if part.type != _CALL]
+        texts.append("tools: " + " ".join(sorted({part.tool or "" for part in parts if part.type == _CALL})))
         return "\n".join(texts)
 
     def _newest_change(self) -> int:

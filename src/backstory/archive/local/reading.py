@@ -16,6 +16,7 @@ import msgspec
 from ...model import EVENT_TYPES, EventType, session_mark
 from ...sqlite import TimeoutExceeded, select_in, time_limit
 from ..base import (
+    ALL_FILES,
     EVERYTHING,
     ArchiveError,
     DeadlineExceeded,
@@ -23,6 +24,8 @@ from ..base import (
     Exchange,
     ExchangesRequest,
     FileRow,
+    FilesRequest,
+    FolderRow,
     Folders,
     Head,
     Part,
@@ -267,10 +270,24 @@ class Reading:
 
     # Files, and what was forgotten
 
-    def files(self, *, states: bool = True) -> Iterator[FileRow]:
-        names = FILE_COLUMNS if states else ["NULL" if name == "state" else name for name in FILE_COLUMNS]
-        for row in self._db.execute(f"SELECT {', '.join(names)} FROM file ORDER BY path"):
-            yield read_file(row)
+    def files(self, request: FilesRequest = ALL_FILES) -> Iterator[FileRow]:
+        bare = "iif(state IS NULL, NULL, x'7b7d')"  # an empty object
+        names = ", ".join(bare if name == "state" and not request.states else name for name in FILE_COLUMNS)
+        if request.paths is not None:
+            rows: Iterable[Any] = select_in(self._db, f"SELECT {names} FROM file WHERE path IN ({{}})", request.paths)
+        else:
+            rows = self._db.execute(
+                f"SELECT {names} FROM file WHERE (:source IS NULL OR source = :source) "
+                # From the separator to the character after it.
+                + ("AND path >= :below || '/' AND path < :below || '0' " if request.below is not None else "")
+                + ("ORDER BY mtime_ns DESC LIMIT :newest" if request.newest is not None else "ORDER BY path"),
+                {"source": request.source, "below": request.below, "newest": request.newest},
+            )
+        yield from map(read_file, rows)
+
+    def folders(self) -> Iterator[FolderRow]:
+        for row in self._db.execute("SELECT path, source, mtime_ns FROM folder ORDER BY path, source"):
+            yield FolderRow(*row)
 
     def forgotten(self, digests: Sequence[bytes]) -> frozenset[bytes]:
         if not digests:
@@ -307,7 +324,8 @@ def _session_conditions(request: SessionsRequest) -> tuple[list[str], dict[str, 
         "end": "s.started_at < :end",
         "mode": "s.mode = :mode",
         "source": "s.source = :source",
-        "project": "instr(casefold(s.cwd), casefold(:project)) > 0",
+        "project": "(instr(casefold(s.cwd), casefold(:project)) > 0"
+        " OR instr(casefold(s.project), casefold(:project)) > 0)",
         "parent": "s.parent = :parent",
     }
     parameters = {name: value for name, value in parameters.items() if value is not None}

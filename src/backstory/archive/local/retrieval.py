@@ -88,6 +88,9 @@ class Question:
         """False for an index of an older version, which `candidates` cannot read."""
         self._weights = ranking.WEIGHTS
         self._fields = FORMER_FIELDS[:1] if self.has_places else FORMER_FIELDS
+        # Each word is asked for several times: for its score, its rarity and its corrections.
+        self._counted: dict[tuple[str, str], int] = {}
+        self._stemmed: dict[str, list[tuple[str, str]]] = {}
         self.terms = [self._term(token) for token in dict.fromkeys(_tokens(query.clauses))]
         self._parts = list(self._score())
 
@@ -139,11 +142,7 @@ class Question:
         words = [word for term in self.terms for word in (term.word, *term.read_as)]
         split = analyzer()
         tokens, named = (set(split.analyze(" ".join(index_text(part)))) for part in (text, title))
-        stems = {
-            field: set(_stemmer(field.removeprefix("stem_")).analyze(text))
-            for word in words
-            for field, _ in self._stems(word)
-        }
+        stems = {field: set(_stemmers()[field].analyze(text)) for word in words for field, _ in self._stems(word)}
         return {
             "text": [word for word in words if word in tokens],
             "stem": [
@@ -163,7 +162,7 @@ class Question:
         """The commonest words of the index that are one edit away from a word it does not have."""
         if len(word) < _MIN_CORRECTED_CHARS or not word.isalpha() or not word.isascii() or self._stems(word):
             return []
-        known = {near: self._documents("text", near) for near in _edits(word)}
+        known = {near: self._snapshot.doc_freq("text", near) for near in _edits(word)}
         best = sorted((near for near, count in known.items() if count), key=lambda near: (-known[near], near))
         return best[:_CORRECTIONS]
 
@@ -171,8 +170,10 @@ class Question:
         """(field, stem) of a word in the languages that have the stem."""
         if not self.has_places or token.isdigit():
             return []
-        stems = [(stem_field(language), stem) for language in STEMMERS for stem in _stemmer(language).analyze(token)]
-        return [(field, stem) for field, stem in stems if self._documents(field, stem)]
+        if token not in self._stemmed:
+            stems = [(field, stem) for field, stemmer in _stemmers().items() for stem in stemmer.analyze(token)]
+            self._stemmed[token] = [(field, stem) for field, stem in stems if self._documents(field, stem)]
+        return self._stemmed[token]
 
     def _weight(self, token: str) -> float:
         if token in self._hints.time_words:
@@ -287,7 +288,10 @@ class Question:
         return math.log1p((max(total - having, 0) + 0.5) / (having + 0.5))
 
     def _documents(self, field: str, token: str) -> int:
-        return self._snapshot.doc_freq(field, token)
+        count = self._counted.get((field, token))
+        if count is None:
+            count = self._counted[field, token] = self._snapshot.doc_freq(field, token)
+        return count
 
 
 def _tokens(clauses: Iterable[Clause]) -> Iterator[str]:
@@ -305,8 +309,9 @@ def _single_parts(clause: Clause) -> list[str]:
 
 
 @cache
-def _stemmer(language: str) -> tantivy.TextAnalyzer:
-    return analyzer(language)
+def _stemmers() -> dict[str, tantivy.TextAnalyzer]:
+    """By the field of their stems."""
+    return {stem_field(language): analyzer(language) for language in STEMMERS}
 
 
 def _edits(word: str) -> set[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
+from functools import lru_cache
 from pathlib import PurePath
 from typing import NamedTuple
 
@@ -43,7 +44,7 @@ SELECT (SELECT id FROM session WHERE key = :session) AS session,
     EXISTS (SELECT 1 FROM turn t JOIN session s ON s.id = t.session WHERE s.key = :session AND t.ordinal = :turn)
         AS has_turn,
     (SELECT id FROM source WHERE name = :source) AS source,
-    (SELECT json_group_array(json_array(id, path)) FROM project) AS projects,
+    (SELECT json_group_array(json_array(id, path, identity)) FROM project) AS projects,
     (SELECT json_group_array(json_array(found.id, found.score, e.id, e.turn, e.project, e.ts, o.id))
         FROM (
             SELECT rowid AS id, -rank AS score FROM session_title WHERE session_title MATCH :words
@@ -65,8 +66,11 @@ _EXCHANGES_AT = (
 
 
 class _Project(NamedTuple):
+    """A folder that events are in, and the identity of its repository."""
+
     id: int
     path: str
+    identity: str | None
 
 
 class _Title(NamedTuple):
@@ -286,8 +290,7 @@ def _filters(request: SearchRequest, record: _Context) -> tuple[Filters | None, 
         return None, False
     projects = None
     if request.project is not None:
-        part = request.project.casefold()
-        projects = tuple(project.id for project in record.projects if part in project.path.casefold())
+        projects = tuple(_holding(record.projects, request.project.casefold()))
     if (request.source is not None and record.source is None) or projects == ():
         return None, True
     in_turn = record.session is not None and request.turn is not None
@@ -302,18 +305,35 @@ def _filters(request: SearchRequest, record: _Context) -> tuple[Filters | None, 
     ), True
 
 
+def _holding(projects: Sequence[_Project], part: str) -> Iterator[int]:
+    """The projects with this part in their paths or in the identity of the repository they are in."""
+    named = {PurePath(project.path) for project in projects if part in (project.identity or "").casefold()}
+    for project in projects:
+        path = PurePath(project.path)
+        if part in project.path.casefold() or not named.isdisjoint((path, *path.parents)):
+            yield project.id
+
+
 def _named(projects: Iterable[_Project], query: Query) -> set[int]:
     """The projects whose names are among the words of the query."""
-    names = ((project.id, tokens(PurePath(project.path).name)) for project in projects)
-    return {id for id, name in names if name and query.terms.issuperset(name)}
+    terms = query.terms
+    return {project.id for project in projects if (name := _name_tokens(project.path)) and terms.issuperset(name)}
 
 
-def _around(projects: Iterable[_Project], here: str | None) -> set[int]:
-    """The project that a folder belongs to: of several the innermost."""
+@lru_cache(maxsize=8_192)  # the same projects in every search
+def _name_tokens(path: str) -> tuple[str, ...]:
+    return tuple(tokens(PurePath(path).name))
+
+
+def _around(projects: Sequence[_Project], here: str | None) -> set[int]:
+    """The project that a folder belongs to, of several the innermost, with its other clones and worktrees."""
     if here is None:
         return set()
     holding = [project for project in projects if PurePath(here).is_relative_to(project.path)]
-    return {max(holding, key=lambda project: len(project.path)).id} if holding else set()
+    if not holding:
+        return set()
+    inner = max(holding, key=lambda project: len(project.path))
+    return {inner.id, *(project.id for project in projects if inner.identity and project.identity == inner.identity)}
 
 
 def _title_candidates(

@@ -7,12 +7,12 @@ import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from ...sqlite import rewrite, transaction
-from ..base import ArchiveBusy, ArchiveError, Batch, EventRow, SyncState
+from ..base import ArchiveError, Batch, EventRow, SyncState
+from ..lock import WriterLock
 from .bodies import Bodies, train_dictionary
 from .database import Followed, highest, mark, newest_change, progress_of, stored_dictionary
 from .feed import Feed
@@ -37,25 +37,10 @@ from .rows import (
     usage_values,
 )
 
-if TYPE_CHECKING:
-    import filelock
-
 _log = logging.getLogger(__name__)
 
 # From this size on a second process is worth its start.
 _BULK_BYTES = 16 << 20
-
-
-def take_lock(home: Path) -> filelock.BaseFileLock:
-    """The writer lock. It is the system's: it is free again the moment its holder dies."""
-    import filelock
-
-    lock = filelock.FileLock(home / "writer.lock", timeout=0, mode=0o600)
-    try:
-        lock.acquire()
-    except filelock.Timeout:
-        raise ArchiveBusy("another Backstory process is writing the archive") from None
-    return lock
 
 
 _DELETE_EXCHANGES = "DELETE FROM exchange WHERE session = ? AND number >= ?"
@@ -65,6 +50,9 @@ _TOUCH_TURN = (
     "UPDATE turn SET change = ?1 FROM usage u WHERE u.key = ?2 AND turn.session = u.session "
     "AND turn.ordinal = max(u.turn, 1) AND turn.change < ?1"
 )
+_IDENTIFY_FOLDER = "UPDATE project SET identity = ?1 WHERE id = ?2 AND identity IS NOT ?1"
+# An identity with `@` is of a repository that had no remote.
+_IDENTIFY_SESSIONS = "UPDATE session SET project = ? WHERE cwd = ? AND (project IS NULL OR instr(project, '@') > 0)"
 # A flush projects traces for so many seconds; the next one does the rest.
 _PROJECT_SECONDS = 3.0
 
@@ -79,7 +67,7 @@ class LocalWriter(Reading):
         feed: Callable[[sqlite3.Connection], Feed],
         events: Index,
         projection: str | None,
-        lock: filelock.BaseFileLock,
+        lock: WriterLock,
     ) -> None:
         super().__init__(lambda: connection)
         self._home = home
@@ -147,6 +135,7 @@ class LocalWriter(Reading):
                 self._number("project", "path", session.folder)
         sessions = [session_values(self._session_number(row.key), row) for row in batch.sessions]
         db.executemany(UPSERT_SESSION, sessions)
+        self._write_projects(batch)
         db.executemany(_MARK_STALE, [(row.uid,) for row in batch.replaced])
         db.executemany(REPLACE_EVENT, self._numbered(batch.replaced))
         db.executemany(INSERT_EVENT, self._numbered(batch.events))
@@ -161,15 +150,26 @@ class LocalWriter(Reading):
         touched = [row.key for row in batch.usage if (row.session, max(row.turn, 1)) not in changed]
         db.executemany(_TOUCH_TURN, [(self._change, key) for key in touched])
         db.executemany(UPSERT_FILE, [file_values(row) for row in batch.files])
+        if batch.folders is not None:
+            db.execute("DELETE FROM folder")
+            rows = [(row.path, row.source, row.mtime_ns) for row in batch.folders]
+            db.executemany("INSERT INTO folder (path, source, mtime_ns) VALUES (?, ?, ?)", rows)
         db.executemany("INSERT OR IGNORE INTO forgotten (mark) VALUES (?)", [(mark(d),) for d in batch.forgotten])
         if batch.forgotten:
             self._forgets = None
         if batch.sync is not None:
             # The other fields are computed when the state is read.
             stored = msgspec.structs.replace(
-                batch.sync, index_behind=False, read_only=False, recovered=True, forgetting=()
+                batch.sync, index_behind=False, read_only=False, recovered=True, forgetting=(), writing=False
             )
             self._set_meta("sync", msgspec.json.encode(stored).decode())
+
+    def _write_projects(self, batch: Batch) -> None:
+        told = {row.cwd: row.project for row in batch.sessions if row.cwd and row.project}
+        for folder, identity in {**told, **batch.projects}.items():
+            number = self._number("project", "path", folder)
+            self._db.execute(_IDENTIFY_FOLDER, (identity, number))
+        self._db.executemany(_IDENTIFY_SESSIONS, [(name, folder) for folder, name in batch.projects.items()])
 
     def _remove(self, keys: Sequence[str]) -> None:
         delete_sessions(self._db, keys)

@@ -8,24 +8,35 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from io import TextIOWrapper
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from .options import json_option
 from .output import print_error, print_json, use_color
 
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
 # Command -> its module and function, and its line in `backstory --help`. A module is imported when its command runs.
 COMMANDS: dict[str, tuple[str, str]] = {
     "search": ("search:search", "Find what was said or done, in any session of any agent."),
     "open": ("open:open_", "Read a session, a turn or an event."),
+    "export": ("export:export", "Write one session as HTML, Markdown or JSON Lines."),
     "sessions": ("search:sessions", "List sessions by time."),
+    "resume": (
+        "resume:resume",
+        "Continue a session in its agent: by its id, by words that find it, or the last one in this folder.",
+    ),
     "traces": ("traces:traces", "See what agents did, how long it took and what it cost."),
     "usage": ("usage:usage", "Add up tokens and cost by day, project, model, agent or tool."),
+    "setup": ("setup:setup", "Find the agents on this machine, give each the MCP server, and read their sessions."),
     "sync": ("sync:sync", "Read everything new now."),
     "watch": ("sync:watch", "Keep the archive live until stopped."),
     "mcp": ("mcp:mcp", "Serve agents over MCP on stdin and stdout."),
-    "serve": ("serve:serve", "Serve everything on one port: JSON API, MCP over HTTP, live sessions."),
+    "ui": ("ui:ui", "Open the pages in the browser."),
+    "serve": ("serve:serve", "Serve everything on one port: web pages, JSON API, MCP over HTTP, live sessions."),
+    "service": ("service:service", "Keep `backstory serve` running: a service of systemd or launchd."),
     "tools": ("tools:tools", "Show the tools agents get, with their schemas."),
     "call": ("tools:call", "Call any tool with JSON arguments."),
     "capsule": ("capsule:capsule", "Store, fetch and search handoff notes."),
@@ -33,6 +44,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "doctor": ("doctor:doctor", "Show what is found, indexed, broken or about to be purged, and how to fix it."),
     "sources": ("sources:sources", "Show every agent that can be read, and what was found of it."),
     "import": ("import_:import_", "Import a data export of Claude.ai or ChatGPT."),
+    "restore": ("restore:restore", "Write a session that its agent has deleted back into the agent's folder."),
     "forget": ("forget:forget", "Delete a session everywhere, for good."),
     "reindex": ("sync:reindex", "Rebuild the search index from the archive."),
     "help": ("app:help_", "Show the help of a command."),
@@ -65,6 +77,15 @@ class Program(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete commands from the table: importing every command would be felt at each press of the key."""
+        from click.shell_completion import CompletionItem
+
+        commands = [
+            CompletionItem(name, help=text) for name, (_, text) in COMMANDS.items() if name.startswith(incomplete)
+        ]
+        return [*commands, *click.Command.shell_complete(self, ctx, incomplete)]
 
     # Click would turn a broken pipe into exit code 1.
 

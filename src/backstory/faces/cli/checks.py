@@ -27,7 +27,7 @@ _DAY = 86_400
 # Claude Code's own default for `cleanupPeriodDays`.
 _CLAUDE_KEEPS_DAYS = 30
 _SOON_DAYS = 7
-_PARTS = ("archive.db", "index", "traces.db", "capsules.db", "live")
+_PARTS = ("archive.db", "index", "traces.db", "capsules.db", "raw.db", "live")
 _LITTLE_DISK = 1_000_000_000
 # Agents without a source: the name, and the pattern of a file or folder that each session has.
 _UNREAD_AGENTS = (
@@ -162,17 +162,18 @@ def _look_at_agent(found: Diagnosis, library: Library, source: Source, known: di
 
 
 def _unknown_problems(found: Diagnosis, library: Library) -> Iterator[Problem]:
-    """Records that no parser knows: an agent has changed its format."""
+    """Records and fields that no parser knows: an agent has changed its format."""
     from ...egress import egress
     from ...ingest.unknown import unknown_records
 
     for kind in unknown_records(library.archive) if found.archive else ():
         version = f" {kind.version}" if kind.version else ""
+        what = "fields that are not known" if kind.is_field else "records that are not understood"
         yield Problem(
             "note",
-            f"{title_of(kind.source)}{version} writes records that are not understood: {egress(kind.kind)}"
-            f" ({kind.count}), such as {egress(kind.sample)}",
-            "report it with the sample; update Backstory if there is a newer version",
+            f"{title_of(kind.source)}{version} writes {what}: {egress(kind.kind)} ({kind.count}),"
+            f" such as {egress(kind.sample)}",
+            "report it with backstory doctor --report; update Backstory if there is a newer version",
         )
 
 

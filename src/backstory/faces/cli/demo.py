@@ -57,7 +57,7 @@ def _show_next_steps() -> None:
     steps = (
         ("search WORDS", "find anything"),
         ("sessions", "list the latest sessions"),
-        ("serve", "then look at http://127.0.0.1:7717/"),
+        ("ui", "look at everything in the browser: http://127.0.0.1:7717/"),
         ("mcp --json", "the entry for an agent's MCP configuration"),
     )
     sys.stdout.write("\nTry next:\n")

@@ -96,6 +96,7 @@ def _show_files(console: Console, found: Diagnosis) -> None:
     if found.missing:
         put(console, ("\nGone from disk, kept in the archive", "bold"))
         put(console, plural(len(found.missing), "transcript"), indent=2)
+        put(console, facts("backstory restore ID writes one back"), indent=2)
     if found.purge is not None:
         purge = found.purge
         put(console, ("\nAbout to be deleted by Claude Code", "bold"))
@@ -104,6 +105,7 @@ def _show_files(console: Console, found: Diagnosis) -> None:
         put(console, f"{soon} within a week; {read:,} of them {'is' if read == 1 else 'are'} in the archive", indent=2)
         keep = f'{{"cleanupPeriodDays": 3650}} in {purge.settings_file} keeps the files'
         put_facts(console, f"after {purge.after_days} days, the first {_due(purge.first_at or 0)}", keep, indent=2)
+        put(console, facts("the archive keeps them; backstory restore ID writes one back"), indent=2)
 
 
 def _show_problems(console: Console, found: Diagnosis) -> None:

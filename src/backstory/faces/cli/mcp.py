@@ -32,9 +32,7 @@ def mcp(names: str | None, pattern: str | None, as_json: bool) -> int:
         _print_configuration(names, pattern)
         return 0
     if sys.stdin.isatty():
-        click.echo("This is an MCP server; an agent starts it. For example:", err=True)
-        click.echo("  claude mcp add --scope user backstory -- backstory mcp", err=True)
-        click.echo("  codex mcp add backstory -- backstory mcp", err=True)
+        click.echo("This is an MCP server; an agent starts it. To give it to your agents: backstory setup", err=True)
         click.echo("Waiting for requests on stdin; end with Ctrl-D.", err=True)
     from ... import open_archive
     from ..mcp import serve_stdio
@@ -57,16 +55,9 @@ def _choose(names: str | None) -> tuple[str, ...]:
 
 
 def _print_configuration(names: str | None, pattern: str | None) -> None:
+    from ...setup.command import own_command
     from .output import print_json
 
-    arguments = ["mcp", *(["--tools", names] if names else []), *([pattern] if pattern else [])]
-    print_json({"mcpServers": {"backstory": {"command": own_command(), "args": arguments}}})
-
-
-def own_command() -> str:
-    """The absolute path of this program: agents start servers with a search path of their own."""
-    import shutil
-    from pathlib import Path
-
-    script = Path(sys.executable).with_name("backstory")
-    return str(script) if script.is_file() else shutil.which("backstory") or "backstory"
+    program, *arguments = own_command()
+    arguments += ["mcp", *(["--tools", names] if names else []), *([pattern] if pattern else [])]
+    print_json({"mcpServers": {"backstory": {"command": program, "args": arguments}}})

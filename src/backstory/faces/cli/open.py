@@ -61,7 +61,7 @@ def open_(id_: str, full: bool, as_markdown: bool, as_json: bool) -> int:
     elif "error" in answer and answer["error"]["code"] == "invalid_id":
         raise click.ClickException(unknown(id_))
     elif "error" not in answer and as_markdown:
-        from .markdown import to_markdown
+        from ..markdown import to_markdown
 
         click.echo(to_markdown(library, answer, full=full), nl=False)
     elif "error" not in answer:

@@ -38,5 +38,5 @@ since_option = click.option(
 until_option = click.option(
     "--until", type=Moment(end=True), metavar="TIME", help="Not after; a date includes that day."
 )
-project_option = click.option("--project", metavar="TEXT", help="Only projects whose path contains this.")
+project_option = click.option("--project", metavar="TEXT", help="Only projects whose path or repository contains this.")
 source_option = click.option("--source", metavar="NAME", help="Only this agent: claude-code, codex, ...")

@@ -1,6 +1,7 @@
 """`backstory doctor --report`: the state of an installation, to paste into an issue.
 
-It has counts and kinds of errors, no text and no file name of a transcript. Paths below the home folder are cut after
+It has counts, kinds of errors, and the shapes of records that are not understood; no text and no file name of a
+transcript. Paths below the home folder are cut after
 their first part, and secrets are redacted even if the settings turn that off.
 """
 
@@ -18,17 +19,15 @@ import msgspec
 from msgspec import Struct
 
 from ... import __version__
-from ...archive.base import Archive, Counts, Part, SessionsRequest
+from ...archive.base import Counts
 from ...config import Settings
 from ...egress import egress
+from ...ingest.unknown import Unknown, unknown_records
 from ...library import Library
-from ...model import EventType, rfc3339
+from ...model import rfc3339
 from .checks import Agent, Diagnosis
 from .words import megabytes, plural
 
-_EVER = 1 << 53
-_ALL = 1 << 31
-_UNKNOWN = Part(types=(EventType.UNKNOWN,))
 # `a record is not understood: KeyError: ...`: what follows the kind of error may quote a transcript.
 _ERROR_KIND = re.compile(r"[^:]*(?:: \w+(?:Error|Exception)\b)?")
 _REQUIREMENT = re.compile(r"[\w.-]+")
@@ -45,6 +44,9 @@ class SourceReport(Struct, frozen=True, kw_only=True):
     errors: dict[str, int]
     """Files by the kind of their last error."""
     unknown_records: int
+    """Records of kinds that the parser does not know."""
+    unknown: list[Unknown]
+    """Kinds of records and fields that the parser does not know, with their shapes."""
 
 
 class Report(Struct, frozen=True, kw_only=True):
@@ -89,16 +91,18 @@ def _sources(found: Diagnosis, library: Library) -> list[SourceReport]:
         if row.errors:
             kind = _ERROR_KIND.match(row.last_error or "")
             errors.setdefault(row.source, Counter())[kind[0] if kind else ""] += 1
-    unknown = _unknown_records(library.archive)
+    unknown: dict[str, list[Unknown]] = {}
+    for each in unknown_records(library.archive):
+        unknown.setdefault(each.source, []).append(each)
     agents = {agent.source: agent for agent in found.agents}
     names = sorted(agents | errors | unknown | (found.archive.by_source if found.archive else {}))
     return [
-        _source(agents.get(name, Agent(source=name, roots=[])), errors.get(name, Counter()), unknown[name])
+        _source(agents.get(name, Agent(source=name, roots=[])), errors.get(name, Counter()), unknown.get(name, []))
         for name in names
     ]
 
 
-def _source(agent: Agent, errors: Counter[str], unknown: int) -> SourceReport:
+def _source(agent: Agent, errors: Counter[str], unknown: list[Unknown]) -> SourceReport:
     return SourceReport(
         source=agent.source,
         sessions=agent.sessions,
@@ -107,17 +111,9 @@ def _source(agent: Agent, errors: Counter[str], unknown: int) -> SourceReport:
         not_read=agent.unread,
         files_with_errors=errors.total(),
         errors=dict(errors),
-        unknown_records=unknown,
+        unknown_records=sum(kind.count for kind in unknown if not kind.is_field),
+        unknown=unknown,
     )
-
-
-def _unknown_records(archive: Archive) -> Counter[str]:
-    """Records of a type that the parser does not know, per source."""
-    counts: Counter[str] = Counter()
-    for session in archive.sessions(SessionsRequest(start=-_EVER, end=_EVER, limit=_ALL)):
-        for turn in archive.turns(session.key, _UNKNOWN):
-            counts[session.source] += len(archive.events(session.key, turn.ordinal, _UNKNOWN))
-    return counts
 
 
 def _changed(given: Struct, default: Struct) -> dict[str, Any]:
@@ -185,10 +181,17 @@ def to_markdown(report: Report) -> str:
         for source in report.sources
         for kind, count in source.errors.items()
     ]
+    unknown = [
+        f"{' '.join(filter(None, (kind.source, kind.version)))}: {'field' if kind.is_field else 'record'}"
+        f" `{kind.kind}`, {kind.count} times: `{kind.sample}`"
+        for source in report.sources
+        for kind in source.unknown
+    ]
     settings = [f"`{name} = {msgspec.json.encode(value).decode()}`" for name, value in report.settings.items()]
     libraries = [", ".join(f"{name} {number}" for name, number in report.libraries.items())]
     for title, entries in (
         ("Errors in transcripts", errors),
+        ("Unknown records and fields", unknown),
         ("Settings that differ from the default", settings),
         ("Problems", report.problems),
         ("Libraries", libraries),

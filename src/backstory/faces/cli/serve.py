@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
 import click
 
 from .options import json_option
 from .output import print_json, tell
+
+if TYPE_CHECKING:
+    from ..http.server import Address, Options
 
 
 @click.command()
@@ -28,18 +34,11 @@ from .output import print_json, tell
 def serve(
     host: str, port: int, token: str | None, allow_hosts: tuple[str, ...], allow_origins: tuple[str, ...], as_json: bool
 ) -> int:
-    """Serve everything on one port: JSON API, MCP over HTTP, live sessions, and the iii protocol.
+    """Serve everything on one port: web pages, JSON API, MCP over HTTP, live sessions, and the iii protocol.
 
     The archive is kept up to date meanwhile. Ctrl-C stops it.
     """
-    import asyncio
-    import os
-
-    from ... import open_archive
-    from ...toolsets.live import Live, LiveError
-    from ..http.server import Address, CannotServe, Options, listen, new_loop
-    from ..http.server import serve as run
-    from ..log import log_to_stderr
+    from ..http.server import Options
 
     def on_ready(address: Address) -> None:
         if as_json:
@@ -48,10 +47,24 @@ def serve(
             click.echo(f"Backstory is at {address.url}")
             tell("Ctrl-C stops it.")
 
+    run_server(Options(host, port, token, allow_hosts, allow_origins), on_ready)
+    return 0
+
+
+def run_server(options: Options, on_ready: Callable[[Address], None]) -> None:
+    """Serve until stopped; failures to start are errors for people."""
+    import asyncio
+    import os
+
+    from ... import open_archive
+    from ...toolsets.live import Live, LiveError
+    from ..http.server import CannotServe, listen, new_loop
+    from ..http.server import serve as run
+    from ..log import log_to_stderr
+
     log_to_stderr()
-    options = Options(host, port, token, allow_hosts, allow_origins)
-    if token:
-        os.environ["BACKSTORY_TOKEN"] = token  # tools of this process call its own server
+    if options.token:
+        os.environ["BACKSTORY_TOKEN"] = options.token  # tools of this process call its own server
     try:
         with listen(options) as listener:
             library = open_archive()
@@ -66,4 +79,3 @@ def serve(
         raise click.ClickException(str(error)) from None
     except LiveError as error:
         raise click.ClickException(error.message) from None
-    return 0

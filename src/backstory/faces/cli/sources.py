@@ -79,6 +79,7 @@ def survey(library: Library) -> list[dict[str, Any]]:
                     {
                         "version": kind.version,
                         "kind": egress(kind.kind),
+                        "field": kind.is_field,
                         "count": kind.count,
                         "sample": egress(kind.sample),
                     }
@@ -98,7 +99,11 @@ def _show(row: dict[str, Any]) -> None:
     if row["errors"]:
         facts.append(plural(row["errors"], "error"))
     if row["unknown"]:
-        facts.append(plural(sum(kind["count"] for kind in row["unknown"]), "unknown record"))
+        records = sum(kind["count"] for kind in row["unknown"] if not kind["field"])
+        fields = sum(kind["field"] for kind in row["unknown"])
+        facts += [
+            plural(count, name) for count, name in ((records, "unknown record"), (fields, "unknown field")) if count
+        ]
     click.secho(row["title"], bold=True, nl=False)
     click.echo(f" ({row['source']}): {', '.join(facts)}")
     for root in row["found"] or row["looked_for"]:

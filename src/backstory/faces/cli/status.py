@@ -46,12 +46,12 @@ def _summarize(library: Library) -> dict[str, Any]:
         "sessions_by_agent": counts.by_source,
         "events": counts.events,
         "last_sync": rfc3339(state.finished_at) if state.finished_at else None,
-        "sample_query": _sample_query(library),
+        "sample_query": sample_query(library),
         "warnings": warnings,
     }
 
 
-def _sample_query(library: Library) -> str | None:
+def sample_query(library: Library) -> str | None:
     """Words of the title of the latest session that has some: a search that finds something."""
     for session in library.archive.sessions(SessionsRequest(start=0, end=1 << 53, limit=5)):
         title = library.egress(session.title)
@@ -79,7 +79,7 @@ def _show(summary: dict[str, Any]) -> None:
         next_steps = [
             (f"backstory search {summary['sample_query']}", "search everything"),
             ("backstory sessions", "the latest sessions"),
-            ("claude mcp add --scope user backstory -- backstory mcp", "add it to Claude Code"),
+            ("backstory setup", "give it to your agents"),
         ]
     next_steps.append(("backstory --help", "all commands"))
     widest = max(len(command) for command, _ in next_steps)

@@ -41,7 +41,7 @@ def sync(as_json: bool) -> int:
 
     library = open_archive()
     library.give_way()
-    report = _sync(library)
+    report = read_everything(library)
     if as_json:
         print_json({"by_another_process": report is None, **(msgspec.to_builtins(report) if report else {})})
         return 0
@@ -62,7 +62,7 @@ def sync(as_json: bool) -> int:
     return 0
 
 
-def _sync(library: Library) -> SyncReport | None:
+def read_everything(library: Library) -> SyncReport | None:
     """Sync, or wait for the process that does. Return None when that process has read everything."""
     from ...archive.base import ArchiveBusy
 

@@ -148,9 +148,11 @@ def show(id: str, errors: bool, as_json: bool) -> int:
 def stats(by: Any, since: int | None, until: int | None, project: str | None, source: str | None, as_json: bool) -> int:
     """Show count, error rate, median and 95th percentile of the time, tokens and cost of what agents did."""
     from ...archive.spans import Window
+    from ...toolsets.traces.usage import folders_of
 
     library = up_to_date(as_json=as_json)
-    window = Window(since=since, until=until, project=project, source=source)
+    folders = folders_of(library.archive, project)
+    window = Window(since=since, until=until, project=project, folders=folders, source=source)
     found = [library.egress(line) for line in library.archive.spans.stats(window, by)]
     if as_json:
         print_json({"by": by, "stats": found})

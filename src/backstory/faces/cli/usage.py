@@ -36,18 +36,14 @@ def usage(by: Any, since: int | None, until: int | None, project: str | None, so
     first call on, the unit of some subscriptions. With --by tool, a model call counts for the tools it called.
     """
     from ...archive.spans import Window
-    from ...toolsets.traces.usage import usage_report
+    from ...toolsets.traces.usage import folders_of, usage_report
 
     if since is None and until is None:
         since = int(time.time() * 1000) - _DEFAULT_WINDOW_MS
     library = up_to_date(as_json=as_json)
-    window = Window(since=since, until=until, project=project, source=source)
-
-    def branch_of(key: str) -> str | None:
-        session = library.archive.session(key)
-        return session.branch if session else None
-
-    report = library.egress(usage_report(library.archive.spans, window, by, branch_of))
+    folders = folders_of(library.archive, project)
+    window = Window(since=since, until=until, project=project, folders=folders, source=source)
+    report = library.egress(usage_report(library.archive.spans, window, by, library.archive.session))
     if as_json:
         print_json(report)
     else:

@@ -7,12 +7,15 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 
 from ...toolsets.live import Live
+from ..web.access import access_routes
 from ..web.pages import page_routes
+from ..web.site import Site
 from .api import api_routes
 from .bodies import HANDLERS
 from .iii import Engine, iii_socket
@@ -42,8 +45,10 @@ def create_app(
     """
     access = Access.of(token, hosts, origins, beyond_loopback=beyond_loopback)
     mcp = McpEndpoint(library)
+    site = Site(library)
     routes: list[BaseRoute] = [
-        *page_routes(library),
+        *page_routes(site),
+        *access_routes(site, access),
         WebSocketRoute("/", iii_socket(Engine(live))),
         *session_routes(live),
         *api_routes(library),
@@ -56,7 +61,7 @@ def create_app(
         yield
         await mcp.close()
 
-    middleware = [Middleware(Guard, access=access)]
+    middleware = [Middleware(Guard, access=access, ask_token=site.token_page)]
     if access.origins:
         cors = Middleware(
             CORSMiddleware,
@@ -66,4 +71,5 @@ def create_app(
             expose_headers=["Mcp-Session-Id"],
         )
         middleware.append(cors)
-    return Starlette(routes=routes, middleware=middleware, exception_handlers=HANDLERS, lifespan=lifespan)
+    handlers = {**HANDLERS, HTTPException: site.http_error(HANDLERS[HTTPException])}
+    return Starlette(routes=routes, middleware=middleware, exception_handlers=handlers, lifespan=lifespan)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from urllib.parse import urlencode
 
 from msgspec import Struct
@@ -24,7 +24,11 @@ TOKEN_SUBPROTOCOL = "backstory.token."
 """A browser cannot set headers on a WebSocket; it can offer this subprotocol with the token behind the last dot."""
 
 _COOKIE = "backstory_token"
-_OPEN_PATHS = frozenset({"/healthz"})
+TOKEN_PATH = "/token"
+"""The form that asks for the token is sent here."""
+# Without a token: a sign of life, and the page that asks for it, with its stylesheet.
+_OPEN_PATHS = frozenset({"/healthz", TOKEN_PATH})
+_OPEN_FOLDER = "/static/"
 _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -93,9 +97,10 @@ class Access(Struct, frozen=True):
 class Guard:
     """ASGI middleware that refuses requests without access, before any other part sees them."""
 
-    def __init__(self, app: ASGIApp, access: Access) -> None:
+    def __init__(self, app: ASGIApp, access: Access, ask_token: Callable[[HTTPConnection], Response]) -> None:
         self.app = app
         self.access = access
+        self._ask_token = ask_token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -103,7 +108,7 @@ class Guard:
             return
         answer = self._answer(HTTPConnection(scope))
         if answer is not None:
-            await answer(scope, receive, send)
+            await answer(scope, receive, _with_headers(send))
         else:
             await self.app(scope, receive, _with_headers(send))
 
@@ -120,9 +125,13 @@ class Guard:
                 403, "forbidden_origin", "requests from other sites are refused; --allow-origin lets one in"
             )
         scope = connection.scope
-        if scope["path"] in _OPEN_PATHS or (scope.get("method") == "OPTIONS" and origin is not None):
+        path = scope["path"]
+        is_preflight = scope.get("method") == "OPTIONS" and origin is not None
+        if path in _OPEN_PATHS or path.startswith(_OPEN_FOLDER) or is_preflight:
             return None
         if not self.access.accepts(_offered_tokens(connection)):
+            if opens_page(connection):
+                return self._ask_token(connection)
             return error_response(
                 401,
                 "unauthorized",
@@ -134,14 +143,23 @@ class Guard:
     def _remember(self, connection: HTTPConnection) -> Response | None:
         """A person who opens a page with `?token=` gets a cookie and an address without it."""
         query = connection.query_params
-        is_page = connection.scope.get("method") == "GET" and "text/html" in connection.headers.get("accept", "")
-        if self.access.token is None or not is_page or "token" not in query:
+        if self.access.token is None or not opens_page(connection) or "token" not in query:
             return None
         rest = urlencode([(key, value) for key, value in query.multi_items() if key != "token"])
         path = "/" + connection.scope["path"].lstrip("/")  # `//name` would lead to another site
         response = RedirectResponse(path + (f"?{rest}" if rest else ""), status_code=303)
-        response.set_cookie(_COOKIE, self.access.token, httponly=True, samesite="strict")
+        remember_token(response, self.access.token)
         return response
+
+
+def remember_token(response: Response, token: str) -> None:
+    """Let the browser present the token from now on; scripts and other sites cannot read or send it."""
+    response.set_cookie(_COOKIE, token, httponly=True, samesite="strict")
+
+
+def opens_page(connection: HTTPConnection) -> bool:
+    """True for a browser that opens an address, not for a script or a program."""
+    return connection.scope.get("method") == "GET" and "text/html" in connection.headers.get("accept", "")
 
 
 def _host_name(header: str) -> str | None:

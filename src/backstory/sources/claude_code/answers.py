@@ -11,8 +11,9 @@ from ...model import EventType, digest
 from ..base import About, Event, Item
 from ..content import blocks_of, raw_text, readable
 from ..fields import text_of
+from ..parsing import remember
 from .content import has_only_tags
-from .state import Call, Entry, State, Thread, remember
+from .state import Call, Entry, State, Thread
 from .usage import read_usage, usage_key
 
 AGENT_TOOLS = {"Task", "Agent"}
@@ -57,7 +58,7 @@ def _read_message(entry: Entry, blocks: list[Any], message: dict[str, Any], stat
     key = usage_key(message, entry.record, entry.identity)
     if thread.message != (name := key.hex()):
         thread.message, thread.blocks, thread.usage, thread.counted = name, [], [], []
-    _tell_usage(entry, message, key, state)
+    _add_usage(entry, message, key, state)
     model = text_of(message, "model")
     events = []
     for number, block in enumerate(blocks):
@@ -75,7 +76,7 @@ def _read_message(entry: Entry, blocks: list[Any], message: dict[str, Any], stat
             events[-1].ends_turn = True  # and the marker that mostly follows is a better end
         elif reason in _FINAL:
             events[-1].ends_turn = thread.ended = True
-        elif reason is None and thread.answered and not _tells_reasons(thread.version):
+        elif reason is None and thread.answered and not _has_stop_reasons(thread.version):
             events[-1].may_end_turn = all(event.type is not EventType.TOOL_CALL for event in events)
     elif reason in _FINAL:  # nothing readable in it: a thinking block that only has a signature
         entry.end_turn()
@@ -89,14 +90,14 @@ def _follow(thread: Thread, event: Event) -> None:
         thread.said = digest(event.text.strip()).hex()
 
 
-def _tells_reasons(version: str | None) -> bool:
+def _has_stop_reasons(version: str | None) -> bool:
     """True when a message without a stop reason was cut off; in older versions, and where nothing is known, it may be
     whole."""
     parts = (version or "").split(".")[:3]
     return len(parts) == 3 and all(map(str.isdecimal, parts)) and tuple(map(int, parts)) >= _STOP_REASONS_SINCE
 
 
-def _tell_usage(entry: Entry, message: dict[str, Any], key: bytes, state: State) -> None:
+def _add_usage(entry: Entry, message: dict[str, Any], key: bytes, state: State) -> None:
     """Tokens are repeated in every record of a message, and may grow: yielded when they have changed."""
     usage = read_usage(message, entry.record, key)
     if usage is None:
@@ -179,7 +180,7 @@ def _read_call(entry: Entry, part: str, block: dict[str, Any], model: str | None
 
 
 def _complete(entry: Entry, response: Event, call: Call) -> None:
-    """Tell a response again that stood before its call, now that the call is known."""
+    """Yield a response that stood before its call once more, with the facts of the call."""
     extra = response.extra
     if call.tool in QUESTIONS:
         extra = {**(extra or {}), "asked": True}

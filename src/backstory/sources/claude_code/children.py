@@ -16,9 +16,11 @@ import msgspec
 from ...model import digest, parse_time
 from ..base import About, Item
 from ..content import readable
+from ..decoding import read_mapping
 from ..fields import text_of
+from ..parsing import remember
 from .layout import Projects, agent_id, agent_session, desktop_session, is_helper
-from .state import State, Thread, remember
+from .state import State, Thread
 from .usage import read_usage, usage_key
 
 _MAX_THREADS = 128
@@ -99,7 +101,7 @@ _ASSIGNMENTS = ("[SUGGESTION MODE:", "Your task is to create a detailed summary"
 class HelperParser:
     """Parser of runs that Claude Code starts for itself: to compact (`acompact`), to guess the next prompt.
 
-    They are no sessions anybody had. A compaction's result stands in the session it summarises; a guess was never said.
+    They are not sessions of a user. A compaction's result stands in the session it summarises, a guess nowhere.
     Only their tokens count, for their session.
     """
 
@@ -164,25 +166,13 @@ def _before_assignment(path: Path) -> list[dict[str, Any]]:
     return []
 
 
-_MAX_BYTES = 1 << 20
-
-
 def read_sidecar(path: Path) -> About | None:
     """A subagent's `agent-<id>.meta.json`, or Claude Desktop's `local_<id>.json`, of which only the title is read."""
     if agent_id(path):
-        meta = _table(path.with_suffix(".meta.json"))
+        meta = read_mapping(path.with_suffix(".meta.json"))
         title, call = text_of(meta, "description"), text_of(meta, "toolUseId")
         return About(title=title, title_rank=2 if title else 0, parent_call=call) if title or call else None
     if folder := desktop_session(path):
-        title = text_of(_table(folder.with_name(f"{folder.name}.json")), "title")
+        title = text_of(read_mapping(folder.with_name(f"{folder.name}.json")), "title")
         return About(title=title, title_rank=3) if title else None
     return None
-
-
-def _table(path: Path) -> dict[str, Any]:
-    try:
-        with path.open("rb") as file:
-            value = msgspec.json.decode(file.read(_MAX_BYTES))
-    except (OSError, ValueError):
-        return {}
-    return value if isinstance(value, dict) else {}

@@ -9,6 +9,7 @@ from ...model import EventType, digest
 from ..base import About, Event, Item, TurnEnd
 from ..content import blocks_of, count_images, readable
 from ..fields import text_of
+from ..parsing import remember
 from .answers import AGENT_TOOLS, QUESTIONS
 from .children import Children
 from .content import (
@@ -21,7 +22,7 @@ from .content import (
     response_text,
     split_prompt,
 )
-from .state import Call, Entry, State, Thread, Waiting, remember
+from .state import Call, Entry, State, Thread, Waiting
 
 # Who speaks, where the record says (`promptSource`, `turnOrigin`, `origin.kind`). Other values are left open.
 _PEOPLE = {"human", "queued", "sdk", "typed"}

@@ -186,7 +186,7 @@ ATTACHMENTS: dict[str, Reading] = {
     "teammate_mailbox": Reading(SYSTEM, _each("messages", "from", "text")),
 }
 _CONTEXT = "the surroundings as the agent sees them in every session: folder, model, date, git status"
-_LISTING = "lists what is available, thousands of words in every session that nobody said"
+_LISTING = "lists what is available: thousands of words in every session that are not part of the conversation"
 _MODE = "mode switch"
 _REMINDER = "repeats what the transcript has, to remind the agent"
 SKIPPED_ATTACHMENTS: dict[str, str] = {

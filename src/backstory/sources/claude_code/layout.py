@@ -78,6 +78,8 @@ def is_session_id(name: str) -> bool:
 
 def desktop_session(path: Path) -> Path | None:
     """The folder `local_<id>` of a Claude Desktop session that a transcript is in."""
+    if not any(part.startswith("local_") for part in path.parts):
+        return None
     folders = list(path.parents)
     for projects, settings, folder in zip(folders, folders[1:], folders[2:], strict=False):
         if folder.name.startswith("local_") and settings.name == ".claude" and projects.name == "projects":
@@ -87,9 +89,10 @@ def desktop_session(path: Path) -> Path | None:
 
 def session_folder(path: Path) -> Path:
     """The folder beside a session's transcript that holds what belongs to it, existing or not."""
-    for folder in path.parents:
-        if folder.name == "subagents":
-            return folder.parent
+    if "subagents" in path.parts[:-1]:
+        for folder in path.parents:
+            if folder.name == "subagents":
+                return folder.parent
     return path.with_suffix("")
 
 

@@ -12,13 +12,14 @@ from ...model import EventType, digest
 from ..base import About, Event, Item, Transcript, TurnEnd
 from ..content import count_images, readable
 from ..fields import text_of
+from ..parsing import remember
 from .answers import begin_exchange, is_synthetic, mark_answers, mark_user, read_answer
 from .children import Children, displaced_records, read_sidecar
 from .content import Part, is_notification, is_slash_command, split_prompt
 from .inputs import MACHINES, add_pieces, add_prompt, add_waiting, read_input
 from .kinds import ATTACHMENTS, SKIPPED_ATTACHMENTS, SKIPPED_RECORDS, SKIPPED_SUBTYPES, SUBTYPES, TITLES, Reading
 from .layout import Projects, agent_id, session_folder
-from .state import Entry, State, Thread, remember
+from .state import Entry, State, Thread
 from .usage import usage_key
 
 _MAX_SUMMARIES = 64
@@ -120,7 +121,7 @@ class ClaudeCodeParser:
         return state.main
 
     def _converse(self, record: dict[str, Any], thread: Thread, items: list[Item]) -> None:
-        self._tell_about(record, thread, items)
+        self._add_about(record, thread, items)
         entry = Entry(record, thread, self._identity(record, thread), items)
         kind, message = record.get("type"), record.get("message")
         if kind == "user" and isinstance(message, dict):
@@ -136,7 +137,7 @@ class ClaudeCodeParser:
             # Between two records of one message the agent got nothing new.
             if thread is self._state.main and thread.message != usage_key(message, record, entry.identity).hex():
                 items += self._absorbed()
-                self._go_on(record, message, items)
+                self._begin_answer(record, message, items)
             before = len(items)
             read_answer(entry, message, self._state)
             if self._has_exchanges(thread):
@@ -172,7 +173,7 @@ class ClaudeCodeParser:
         remember(state.twins, mark, count + 1, _MAX_TWINS)
         return f"{mark} {count}"
 
-    def _tell_about(self, record: dict[str, Any], thread: Thread, items: list[Item]) -> None:
+    def _add_about(self, record: dict[str, Any], thread: Thread, items: list[Item]) -> None:
         """The folder, branch and version of the session, when they have changed."""
         state = self._state
         news: dict[str, Any] = {}
@@ -212,7 +213,7 @@ class ClaudeCodeParser:
                     begin_exchange(prompt, queued.text)
         return items
 
-    def _go_on(self, record: dict[str, Any], message: dict[str, Any], items: list[Item]) -> None:
+    def _begin_answer(self, record: dict[str, Any], message: dict[str, Any], items: list[Item]) -> None:
         """A message of the model begins: the prompts it answers, where that was not known before."""
         if is_synthetic(record, message):
             self._state.waiting = None
@@ -350,5 +351,5 @@ class ClaudeCodeParser:
             "gitBranch": place.get("worktreeBranch"),
         }
         items: list[Item] = []
-        self._tell_about(moved, self._state.main, items)
+        self._add_about(moved, self._state.main, items)
         return items

@@ -243,7 +243,7 @@ def _last_time(path: Path, head: bytes) -> int:
 def _is_foreign_helper(path: Path, records: list[dict[str, Any]], head: bytes) -> bool:
     """Headless sessions other tools run for themselves: claude-mem's observers, which summarise what other sessions do
     (thousands of them, with everything said twice), and probes that ask for `/usage` and leave."""
-    if any("claude-mem-observer-sessions" in folder.name for folder in path.parents):
+    if any("claude-mem-observer-sessions" in folder for folder in path.parts[:-1]):
         return True
     if any("/.claude-mem/observer-sessions" in str(record.get("cwd") or "").replace("\\", "/") for record in records):
         return True

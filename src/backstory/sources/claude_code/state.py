@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any
 
 from msgspec import Struct, field
 
@@ -11,8 +11,6 @@ from ..base import Event, Item, TurnEnd
 from ..content import raw_text, readable
 from .content import is_notification
 from .usage import Costs
-
-_V = TypeVar("_V")
 
 
 class Call(Struct, array_like=True):
@@ -135,7 +133,7 @@ class PromptQueue(Struct):
             self.waiting = []
 
     def claim(self, text: str) -> bool:
-        """A record carries this prompt: whether it came out of the queue, which forgets it."""
+        """Take the prompt of a record out of the queue; False if it was not in there."""
         text = text.strip()
         if self.submitted == text:
             self.submitted = None
@@ -162,7 +160,7 @@ class PromptQueue(Struct):
         return True
 
     def repeat(self, text: str) -> bool:
-        """A user record repeats a prompt that went through the queue, for the transcript alone: whether it is new."""
+        """True if the prompt of a user record is new; False if it repeats one that went through the queue."""
         if _cross_off(self.attached, text) or _mark(text) in self.yielded:
             return False
         self.claim(text)
@@ -217,14 +215,6 @@ class State(Struct, omit_defaults=True):
     twins: dict[str, int] = {}
     """The count of equal records without uuid, by their digest, within the same instant."""
     instant: str = ""
-
-
-def remember(table: dict[str, _V], key: str, value: _V, limit: int) -> None:
-    """Put it in as the newest entry; the oldest one goes when there are too many."""
-    table.pop(key, None)
-    table[key] = value
-    if len(table) > limit:
-        del table[next(iter(table))]
 
 
 class Entry:

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...model import EventType, digest
 from ..base import About, Event, Item, TurnEnd, Usage
-from ..fields import Payload, integer, mapping_of, text_of
+from ..fields import Payload, integer, mapping_of, mappings_of, remote_address, text_of
 from .messages import answer
 from .outputs import as_json
 from .session import CLOSING, Session
@@ -45,6 +45,7 @@ def session_meta(session: Session, payload: Payload) -> list[Item]:
         *session.about(
             cwd=text_of(payload, "cwd"),
             branch=text_of(mapping_of(payload, "git"), "branch"),
+            remote=remote_address(mapping_of(payload, "git").get("repository_url")),
             version=text_of(payload, "cli_version"),
             parent=parent,
             forked_from=forked_from,
@@ -131,7 +132,7 @@ def turn_aborted(session: Session, payload: Payload) -> list[Item]:
 
 
 def rolled_back(session: Session, payload: Payload) -> list[Item]:
-    """The user took turns back. They were said all the same, and stay."""
+    """The user took turns back. They stay in the archive."""
     return [session.event(EventType.RUNTIME, f"Rolled back turns: {payload.get('num_turns')}")]
 
 
@@ -174,7 +175,7 @@ def exited_review_mode(session: Session, payload: Payload) -> list[Item]:
     review = mapping_of(payload, "review_output")
     findings = review.get("findings")
     parts = ["Review finished.", text_of(review, "overall_explanation")]
-    for finding in map(mapping_of, findings if isinstance(findings, list) else ()):
+    for finding in mappings_of(findings):
         parts += [text_of(finding, "title"), text_of(finding, "body")]
     return [session.event(EventType.RUNTIME, "\n\n".join(filter(None, parts)))]
 

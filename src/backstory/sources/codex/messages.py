@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from ...model import EventType
 from ..base import Item, TurnEnd
-from ..fields import Payload, mapping_of
+from ..fields import Payload, list_of, mapping_of
 from .outputs import as_mapping
 from .session import EVENT, ITEM, TURN_ITEM, Session, fingerprint
 
@@ -88,8 +88,8 @@ def item_hook_prompt(session: Session, item: Payload) -> list[Item]:
 
 
 def answer(session: Session, form: int, texts: list[str], *, final: bool = False) -> list[Item]:
-    """An answer as the model wrote it holds elements that its other forms leave out: citations, which nobody misses,
-    and plans, which are also written on their own and are therefore compared on their own. A final one ends the turn,
+    """An answer as the model wrote it holds elements that its other forms leave out: citations, which are dropped, and
+    plans, which are also written on their own and are therefore compared on their own. A final one ends the turn,
     whichever of its forms says that it is final."""
     parts = []
     for text in texts:
@@ -178,12 +178,12 @@ def item_reasoning(session: Session, item: Payload) -> list[Item]:
     return _think(session, TURN_ITEM, block_texts(item.get("summary_text")) + block_texts(item.get("raw_content")))
 
 
-# What agents said to each other
+# Messages between agents
 
 
 def inter_agent(session: Session, payload: Payload, form: int = EVENT) -> list[Item]:
-    """To an agent that another one started, what comes from above is what a prompt is to the first one. Reports that
-    come from below are context."""
+    """A message from the agent that started this one is a prompt. A report from an agent that this one started is
+    context."""
     content = payload.get("content")
     head, _, text = "\n\n".join(block_texts(content)).strip().partition("Payload:")
     if not head.startswith("Message Type:"):
@@ -204,7 +204,7 @@ def inter_agent(session: Session, payload: Payload, form: int = EVENT) -> list[I
 
 
 def _is_encrypted(content: Any) -> bool:
-    blocks = content if isinstance(content, list) else ()
+    blocks = list_of(content)
     return any(isinstance(block, dict) and block.get("type") == "encrypted_content" for block in blocks)
 
 

@@ -193,10 +193,11 @@ class Session:
     def unseen(self, role: str, form: int, parts: Iterable[str]) -> list[str]:
         """The parts that no other form of the same message has brought yet."""
         recent = self.state.seen.setdefault(role, [])
+        earlier = tuple(recent)  # what this message adds is of its own form and never matches
         fresh = []
         for part in parts:
             key = fingerprint(part)
-            for seen in recent:
+            for seen in earlier:
                 if seen.key == key and not seen.forms & form:
                     if seen.forms & _HELD:
                         seen.forms ^= _HELD

@@ -15,7 +15,7 @@ from typing import Any
 
 from ...model import EventType
 from ..base import Event, Item
-from ..fields import Payload, integer, local_path, mapping_of, text_of
+from ..fields import Payload, integer, list_of, local_path, mapping_of, text_of
 from .outputs import Output, as_json, as_mapping, duration, read_mcp, read_output, without_repeats
 from .session import EVENT, ITEM, SCRIPT, TURN_ITEM, Session
 
@@ -136,7 +136,7 @@ def tool_search_output(session: Session, payload: Payload) -> list[Item]:
     """The names of the tools that were found, without their schemas."""
     lines = []
     tools = payload.get("tools")
-    for group in tools if isinstance(tools, list) else []:
+    for group in list_of(tools):
         if not isinstance(group, dict):
             continue
         members = group.get("tools")

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from ..base import Lookup, Parser, Stored, Transcript
-from ..stateless import Stateless
 from . import editor
 from .transcripts import Cursor as Transcripts
 
@@ -20,7 +19,7 @@ class Cursor(Transcripts):
 
     def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
         if transcript.path.name.startswith(editor.STORE):
-            return Stateless(editor.Bubbles().items)
+            return editor.Bubbles(transcript)
         return super().parser(transcript, state, lookup)
 
     def sessions(self, path: Path) -> Iterable[Stored] | None:

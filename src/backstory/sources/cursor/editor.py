@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from ...model import parse_time
-from ..base import About, Item, Stored
+from ..base import About, Item, Stored, Transcript
+from ..content import command_exit_code
 from ..database import has_table, open_database
 from ..decoding import decode_or_none, encode
-from ..fields import Payload, integer, mapping_of, text_of
-from ..stateless import Writer, exit_code_in
+from ..fields import Payload, integer, mapping_of, mappings_of, text_of
+from ..parsing import StatelessParser, Writer
 
 _USER = 1
 _OVER = {"completed", "error", "cancelled", "rejected"}
@@ -49,7 +50,7 @@ def changes(path: Path, session: str, since: Stored | None) -> Iterator[Payload]
             yield from ({"bubble": mapping_of(bubble), "composer": None} for bubble in inline)
             return
         headers = composer.get("fullConversationHeadersOnly")
-        headers = [mapping_of(header) for header in headers] if isinstance(headers, list) else []
+        headers = mappings_of(headers)
         prompt: str | None = None
         for header in headers:
             identity = text_of(header, "bubbleId") or ""
@@ -70,13 +71,14 @@ def _value(database: sqlite3.Connection, key: str) -> Any:
     return decode_or_none(row["value"]) if row else None
 
 
-class Bubbles:
+class Bubbles(StatelessParser):
     """Turns bubbles into items."""
 
-    def __init__(self) -> None:
+    def __init__(self, transcript: Transcript) -> None:
+        super().__init__(transcript)
         self._begun: int | None = None
 
-    def items(self, record: Payload) -> Iterator[Item]:
+    def parse(self, record: Payload) -> Iterator[Item]:
         if "bubble" not in record:
             yield from self._about(record["composer"])
             return
@@ -125,7 +127,7 @@ def _tool(write: Writer, call: Payload) -> Iterator[Item]:
     text = "\n".join(filter(None, (text, message)))
     exit_code = integer(mapping_of(result).get("exitCodeV2", mapping_of(result).get("exitCode")))
     if exit_code is None and status == "error":
-        exit_code = exit_code_in(f"{text_of(error, 'clientVisibleErrorMessage') or ''} {text}", tool)
+        exit_code = command_exit_code(f"{text_of(error, 'clientVisibleErrorMessage') or ''} {text}", tool)
     failed = status != "completed" or bool(exit_code)
     yield write.result("result", tool, call_id, text, exit_code=exit_code, failed=failed)
 

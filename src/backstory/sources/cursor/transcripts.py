@@ -17,8 +17,9 @@ from msgspec import field
 from ...model import EventType, digest, parse_time
 from ..base import Item, Lookup, Parser, Source, Transcript, TurnEnd
 from ..content import blocks_of, inside, readable
+from ..decoding import begun_at, head_records
 from ..fields import Payload, mapping_of, text_of
-from ..parsing import Memory, RecordParser, begun_at, head_records, restored
+from ..parsing import Memory, RecordParser, restored
 
 _FOLDER = "agent-transcripts"
 _MARKER = re.compile(r"^(user|assistant):[ \t]*$", re.MULTILINE)

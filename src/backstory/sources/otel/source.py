@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +37,9 @@ def session_file(home: Path, session: str) -> Path:
 
 
 class Otel(Source):
-    """The source of these sessions."""
+    """The source of these sessions. It has no roots: the files lie in Backstory's home, which the library adds."""
 
     name = "otel"
-
-    def roots(self, home: Path, environ: Mapping[str, str]) -> list[Path]:
-        """None of its own: the files lie in Backstory's home, which the library adds."""
-        return []
 
     def accepts(self, path: Path) -> bool:
         return path.parent.name == FOLDER and session_of_file(path.name) is not None
@@ -54,18 +50,6 @@ class Otel(Source):
 
     def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
         return _Lines()
-
-    def skips(self, line: bytes) -> bool:
-        return False
-
-    def records(self, path: Path) -> Iterator[Any] | None:
-        return None
-
-    def outdated(self, read: Iterable[tuple[str, str, Mapping[str, Any]]]) -> Iterable[str]:
-        return ()
-
-    def resume(self, session: str) -> tuple[str, ...] | None:
-        return None
 
 
 class _Lines:

@@ -5,13 +5,11 @@ A question is a request with defaults applied and its ids and times parsed.
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, NoReturn, TypeVar, get_args
+from typing import Any, NoReturn, TypeVar, get_args
 
 import msgspec
-from msgspec import UNSET, Meta, Struct
+from msgspec import UNSET, Struct
 
 from ...archive.base import Mode
 from ...model import (
@@ -24,18 +22,15 @@ from ...model import (
     Ref,
     SessionRef,
     TurnRef,
-    digest,
     parse_id,
     parse_rfc3339,
     rfc3339,
 )
 from ..base import NUMBER_AS_STRING, BadArgument, decode_arguments
+from .cursor import BadCursor, Position, read_cursor
 from .envelope import Call, Refusal
 from .types import ListSessions, Open, SearchSessions
 
-Position = tuple[int, str]
-_Integer = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
-_MAX_CURSOR_CHARS = 8192
 T = TypeVar("T", bound=Struct)
 
 MAX_QUERY_CHARS = 4096
@@ -262,7 +257,7 @@ def _shape(kind: type[T], call: Call, rules: Mapping[str, str]) -> T:
 
 
 def _is_json(value: object) -> bool:
-    """Arguments of a client always are; a program may pass half a surrogate pair, or worse."""
+    """True if a value can be written as JSON. A program may pass lone surrogates, or objects of other types."""
     try:
         msgspec.json.encode(value)
     except (TypeError, ValueError, RecursionError):
@@ -271,7 +266,7 @@ def _is_json(value: object) -> bool:
 
 
 def _given(value: Any) -> Any:
-    """Arguments beyond the contract: null says nothing, like leaving it out."""
+    """The value of an argument beyond the contract; None if it was left out."""
     return None if value is UNSET else value
 
 
@@ -349,7 +344,7 @@ def _cursor(text: str, identity: tuple[object, ...]) -> Position:
 
 
 def _around(given: Open, ref: Ref) -> Ref:
-    """A turn or event of the session, or an event of the turn; whether it is in there, the archive has to say."""
+    """A turn or event of the session, or an event of the turn, by its type. The archive checks that it is in there."""
     around = _ref(_given(given.around), "around")
     inside = {SessionRef: (TurnRef, EventRef), TurnRef: (EventRef,), EventRef: ()}[type(ref)]
     if not isinstance(around, inside):
@@ -366,40 +361,3 @@ def _neighbours(given: Open, field: str, near: bool) -> int | None:
         return None
     asked = _given(given.around) is not None or _given(given.before) is not None or _given(given.after) is not None
     return _within(value, DEFAULT_NEIGHBOURS, range(201), field, _OPEN_RULES) if asked else None
-
-
-# Cursors: the end of a page, tied to the request it was a page of. Opaque to callers.
-
-
-class BadCursor(ValueError):
-    """Not a cursor, or one of another request; the message says which."""
-
-
-class _Cursor(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    question: bytes
-    position: tuple[_Integer, str]
-
-
-_decode = msgspec.msgpack.Decoder(_Cursor).decode
-
-
-def make_cursor(position: Position, *question: object) -> str:
-    encoded = msgspec.msgpack.encode(_Cursor(_fingerprint(question), position))
-    return base64.urlsafe_b64encode(encoded).rstrip(b"=").decode("ascii")
-
-
-def read_cursor(text: str, *question: object) -> Position:
-    try:
-        if len(text) > _MAX_CURSOR_CHARS:
-            raise ValueError
-        encoded = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
-        cursor = _decode(encoded)
-    except (binascii.Error, msgspec.DecodeError, ValueError):
-        raise BadCursor("cursor is not valid; pass next_cursor exactly as it was returned") from None
-    if cursor.question != _fingerprint(question):
-        raise BadCursor("cursor belongs to another request; only the limit may change between pages")
-    return cursor.position
-
-
-def _fingerprint(question: tuple[object, ...]) -> bytes:
-    return digest(*map(repr, question))

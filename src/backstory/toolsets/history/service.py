@@ -19,19 +19,18 @@ from ...archive.base import (
 from ...config import Settings
 from ...model import EVENT_TYPES, EventRef, EventType, Ref, SessionRef, TurnRef, event_id, session_id, turn_id
 from ..base import Arguments, Reply
+from .cursor import make_cursor
 from .envelope import Call, Refusal, handle
-from .rules import OpenQuestion, make_cursor, read_list, read_open, read_search
+from .rules import OpenQuestion, read_list, read_open, read_search
+from .search_types import ExplainedData, ListingData, SearchData
 from .snippet import HEAD_CHARS
 from .types import (
     CapsuleLink,
     EventRefs,
     EventView,
-    ExplainedData,
     Links,
-    ListingData,
     Page,
     ReadEvent,
-    SearchData,
     SessionRefs,
     SessionView,
     TurnRefs,

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ...archive.query import Query, tokens
 from ...egress import reaches_on
-from .types import Excerpt
+from .search_types import Excerpt
 
 EgressAll = Callable[[Sequence[str]], list[str]]
 """Makes texts fit to be shown."""
@@ -94,9 +94,9 @@ def _last_space(text: str, start: int, end: int) -> int:
 
 
 def heads(texts: Sequence[tuple[str, bool]], egress: EgressAll) -> list[Excerpt]:
-    """The beginning of each text, on one line, as if the whole of it had been made fit to be shown before the cut.
+    """The beginning of each text, on one line, as if egress had been applied to all of it before the cut.
 
-    With each text comes whether it is itself only the beginning of one, of HEAD_CHARS characters.
+    The flag of a text says that it is itself only the beginning of one, of HEAD_CHARS characters.
     """
     found: dict[int, Excerpt] = {}
     waiting = list(enumerate(texts))

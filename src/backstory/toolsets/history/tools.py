@@ -3,19 +3,9 @@
 from __future__ import annotations
 
 from ..base import Tool, Toolset, input_schema, output_schema
+from .search_types import ListingData, SearchData
 from .service import History
-from .types import (
-    Envelope,
-    ErrorEnvelope,
-    EventView,
-    ListingData,
-    ListSessions,
-    Open,
-    SearchData,
-    SearchSessions,
-    SessionView,
-    TurnView,
-)
+from .types import Envelope, ErrorEnvelope, EventView, ListSessions, Open, SearchSessions, SessionView, TurnView
 
 INSTRUCTIONS = """\
 History: every past session of the agents here. Search it before redoing work, when the user refers to something \

@@ -1,4 +1,6 @@
-"""The shapes of the contract: its requests and its answers.
+"""The shapes of the contract: its requests, its envelopes, and the answers of open.
+
+The published schema names the views of `open` with this module: they stay here.
 
 The schema has the limits of a request, `rules` checks them, in the contract's order. Arguments beyond the contract are
 echoed only if they were given.
@@ -10,7 +12,6 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from ...archive.base import Mode
 from ...model import SEARCHABLE_TYPES, EventType
 
 R = TypeVar("R")
@@ -119,132 +120,6 @@ class ErrorEnvelope(Struct, frozen=True):
 
 
 # What answers have thousands of is none of the garbage collector's business (`gc=False`): it holds no cycles.
-
-# search_sessions.
-
-
-class HitEvent(Struct, frozen=True):
-    id: str
-    type: EventType
-    timestamp: str
-    ordinal: int
-    terminal: bool
-
-
-class HitTurn(Struct, frozen=True):
-    id: str
-    ordinal: int
-    completed: bool
-    event_count: int
-
-
-class HitSession(Struct, frozen=True):
-    id: str
-    title: str
-    source: str
-    started_at: str
-    updated_at: str
-    completed: bool
-
-
-class Excerpt(Struct, frozen=True, gc=False):
-    text: str
-    truncated: bool
-
-
-class HitIds(Struct, frozen=True):
-    event_id: str
-    turn_id: str
-    session_id: str
-
-
-class SearchHit(Struct, frozen=True):
-    rank: int
-    score: float
-    id: str
-    event: HitEvent
-    turn: HitTurn
-    session: HitSession
-    snippet: Excerpt
-    open: HitIds
-
-
-class WordExplained(Struct, frozen=True):
-    """A word of the query: the events that have it, and the similar words that were taken where none has."""
-
-    word: str
-    events: int
-    read_as: tuple[str, ...]
-
-
-class HitExplained(Struct, frozen=True, kw_only=True):
-    """The words that a hit matches, by field, and the parts of its score: the sum of event, session, turn and title,
-    times the factors. The response divides it by the highest score that the query can reach."""
-
-    id: str
-    matched: dict[str, list[str]]
-    event: float
-    session: float
-    turn: float
-    title: float
-    factor: float
-    """For the project and time that the query names, the caller's project, and recent work."""
-    repeated: float
-    """Below 1 for a further hit of the same session."""
-
-
-class Explanation(Struct, frozen=True):
-    searched_events: int
-    words: list[WordExplained]
-    hits: list[HitExplained]
-
-
-class SearchData(Struct, frozen=True):
-    result_count: int
-    limit: int
-    truncated: bool
-    results: list[SearchHit]
-
-
-class ExplainedData(SearchData, frozen=True):
-    explanation: Explanation
-
-
-# list_sessions.
-
-
-class ListedSession(Struct, frozen=True):
-    id: str
-    title: str
-    source: str
-    started_at: str
-    updated_at: str
-    completed: bool
-    turn_count: int
-    event_count: int
-    mode: Mode
-    session_slug: str | None
-    session_summary: str | None
-
-
-class SessionId(Struct, frozen=True):
-    session_id: str
-
-
-class Listing(Struct, frozen=True):
-    rank: int
-    id: str
-    session: ListedSession
-    open: SessionId
-
-
-class ListingData(Struct, frozen=True):
-    result_count: int
-    limit: int
-    truncated: bool
-    sessions: list[Listing]
-    next_cursor: str | None
-
 
 # open.
 

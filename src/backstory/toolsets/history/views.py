@@ -13,12 +13,7 @@ from ...archive.query import Query
 from ...egress import Mode, egress
 from ...model import EventType, event_id, rfc3339, session_id, turn_id
 from ...toolcalls import render_call, without_preamble
-from .snippet import heads, snippets
-from .types import (
-    CallContent,
-    CapsuleLink,
-    EventHeader,
-    EventLine,
+from .search_types import (
     Excerpt,
     Explanation,
     HitEvent,
@@ -28,11 +23,19 @@ from .types import (
     HitTurn,
     ListedSession,
     Listing,
+    SearchHit,
+    SessionId,
+    WordExplained,
+)
+from .snippet import heads, snippets
+from .types import (
+    CallContent,
+    CapsuleLink,
+    EventHeader,
+    EventLine,
     Quote,
     ResponseContent,
-    SearchHit,
     SessionHead,
-    SessionId,
     SessionName,
     TextContent,
     TurnHead,
@@ -40,14 +43,13 @@ from .types import (
     TurnLine,
     TurnName,
     TurnSummary,
-    WordExplained,
 )
 
 Heads = Mapping[bytes, Excerpt]
 """The beginnings of events' texts, by uid."""
 
 UNTITLED = "Untitled session"
-# Nobody nests arguments this deep, and not every reader of JSON could follow.
+# Some readers of JSON refuse deeper nesting.
 _MAX_DEPTH = 64
 
 
@@ -268,7 +270,7 @@ class Views:
         return None if text is None else self._name(text)
 
     def _lines(self, texts: Sequence[str | None]) -> list[str | None]:
-        """Each on one line, or nothing."""
+        """The texts after egress, each on one line; None for an empty one."""
         return [line.text or None for line in heads([(text or "", False) for text in texts], self._egress)]
 
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import Raw
 
-from . import functions as ask
+from . import functions as requests
 from .events import DELETED, PUBLIC_TYPES, Event, events_of
 from .feed import Json, Metas
 from .functions import STORE_PREFIX
@@ -34,7 +34,7 @@ _MAX_REPLAY = 5000
 
 
 class Adapter(Protocol):
-    """Where sessions are kept. An adapter runs from its creation until `close`."""
+    """A store of sessions. It runs from its creation until `close`."""
 
     name: str
     head: int
@@ -169,11 +169,11 @@ class StoreProtocol:
         self._replay = replay
         self._head = head
 
-    async def get_meta(self, request: ask.SessionOf) -> Json | None:
+    async def get_meta(self, request: requests.SessionOf) -> Json | None:
         session = self._store.session(request.session_id)
         return msgspec.to_builtins(session.meta) if session else None
 
-    async def put_meta(self, request: ask.PutMeta) -> Json:
+    async def put_meta(self, request: requests.PutMeta) -> Json:
         meta = request.meta
         check_id(meta.session_id)
         await self._store.ready(meta.session_id)
@@ -184,18 +184,18 @@ class StoreProtocol:
         await self._store.durable()
         return _OK
 
-    async def delete_meta(self, request: ask.SessionOf) -> Json:
+    async def delete_meta(self, request: requests.SessionOf) -> Json:
         return await self._rewrite(request.session_id, drop_meta=True)
 
-    async def list_metas(self, _: ask.Nothing) -> Json:
+    async def list_metas(self, _: requests.Nothing) -> Json:
         return {"metas": msgspec.to_builtins(self._store.index.metas())}
 
-    async def get_entry(self, request: ask.EntryOf) -> Json | None:
+    async def get_entry(self, request: requests.EntryOf) -> Json | None:
         session = self._store.index.session(request.session_id)
         place = self._store.index.find(session, request.entry_id) if session else None
         return self._store.read(session, [place])[0] if session and place else None
 
-    async def put_entry(self, request: ask.PutEntry) -> Json:
+    async def put_entry(self, request: requests.PutEntry) -> Json:
         check_id(request.session_id)
         await self._store.ready(request.session_id)
         entry = request.entry
@@ -208,7 +208,7 @@ class StoreProtocol:
         await self._store.durable()
         return _OK
 
-    async def list_entries(self, request: ask.ListEntries) -> Json:
+    async def list_entries(self, request: requests.ListEntries) -> Json:
         """All entries, parents first. A limit asks for pages; the reference implementation has none and ignores it."""
         session = self._store.index.session(request.session_id)
         if session is None:
@@ -224,14 +224,14 @@ class StoreProtocol:
             page["next_cursor"] = f"{fitting[-1].branch}:{fitting[-1].depth}"
         return page
 
-    async def delete_entries(self, request: ask.SessionOf) -> Json:
+    async def delete_entries(self, request: requests.SessionOf) -> Json:
         return await self._rewrite(request.session_id, drop_entries=True)
 
-    async def get_active_leaf(self, request: ask.SessionOf) -> Json:
+    async def get_active_leaf(self, request: requests.SessionOf) -> Json:
         session = self._store.index.session(request.session_id)
         return {"entry_id": session.leaf if session else None}
 
-    async def set_active_leaf(self, request: ask.EntryOf) -> Json:
+    async def set_active_leaf(self, request: requests.EntryOf) -> Json:
         check_id(request.session_id)
         await self._store.ready(request.session_id)
         change = Change(cause="stored", session_id=request.session_id, time=now(), leaf=request.entry_id)
@@ -239,10 +239,10 @@ class StoreProtocol:
         await self._store.durable()
         return _OK
 
-    async def delete_active_leaf(self, request: ask.SessionOf) -> Json:
+    async def delete_active_leaf(self, request: requests.SessionOf) -> Json:
         return await self._rewrite(request.session_id, drop_leaf=True)
 
-    async def publish_events(self, request: ask.PublishEvents) -> Json:
+    async def publish_events(self, request: requests.PublishEvents) -> Json:
         """Malformed envelopes are left out; the answer has the number of the others."""
         accepted = [envelope for envelope in request.events if _is_envelope(envelope)]
         encode(accepted)
@@ -256,7 +256,7 @@ class StoreProtocol:
             await self._store.durable()
         return {"published": len(accepted)}
 
-    async def replay_events(self, request: ask.ReplayEvents) -> Json:
+    async def replay_events(self, request: requests.ReplayEvents) -> Json:
         limit = max(1, min(500 if request.limit is None else request.limit, _MAX_REPLAY))
         events = self._replay(request.after, limit)
         return {"events": msgspec.to_builtins(events), "head": self._head(), "store": self._store.journal.store}

@@ -17,7 +17,7 @@ from typing import Any, get_args
 
 import msgspec
 
-from . import functions as ask
+from . import functions as requests
 from .adapters import Publish
 from .events import DELETED, FEED, Event, event
 from .feed import Json, Metas
@@ -90,14 +90,14 @@ class BridgeAdapter:
     async def call(self, function_id: str, request: Any) -> Any:
         if function_id.startswith(STORE_PREFIX):
             raise LiveError("storage", f"{function_id} is answered where the sessions are kept: {self._bridge.url}")
-        if isinstance(request, ask.List | ask.Messages):
+        if isinstance(request, requests.List | requests.Messages):
             request.limit = self._settings.limit(request.limit)
-        if isinstance(request, ask.Append) and request.entry_id is None:
+        if isinstance(request, requests.Append) and request.entry_id is None:
             request.entry_id = new_entry_id()  # so that a repeated call cannot append twice
         encode(request)
-        return await self._ask(function_id, request, again=function_id.removeprefix("session::") in _REPEATABLE)
+        return await self._call_main(function_id, request, again=function_id.removeprefix("session::") in _REPEATABLE)
 
-    async def _ask(self, function_id: str, data: Any, *, again: bool = True) -> Any:
+    async def _call_main(self, function_id: str, data: Any, *, again: bool = True) -> Any:
         """Call the main, and wait for a connection if necessary, within `timeout_ms`.
 
         A call that was lost with its connection may have been carried out; an idempotent one is repeated (`again`).
@@ -141,9 +141,9 @@ class BridgeAdapter:
                 }
             )
             await self._catch_up()
-        self._go_on()
+        self._resume()
 
-    def _go_on(self) -> None:
+    def _resume(self) -> None:
         self._ready.set()
         while self._early and self._ready.is_set():
             self._take(self._early.popleft())
@@ -208,7 +208,7 @@ class BridgeAdapter:
         except (RemoteError, ConnectionError, LookupError, TypeError, msgspec.MsgspecError) as error:
             await self._client.drop(f"catching up failed: {error}")
         else:
-            self._go_on()
+            self._resume()
 
     def _publish_event(self, found: Event) -> None:
         self.head = found.seq
@@ -228,7 +228,7 @@ class BridgeAdapter:
     async def read_events(self, after: int, limit: int) -> list[Event]:
         if self._recent and self._recent[0].seq <= after + 1:
             return [found for found in self._recent if found.seq > after][:limit]
-        answer = await self._ask(f"{STORE_PREFIX}replay-events", {"after": after, "limit": limit})
+        answer = await self._call_main(f"{STORE_PREFIX}replay-events", {"after": after, "limit": limit})
         return [_event_of(envelope, 0) for envelope in answer["events"]]
 
     # --- state
@@ -243,10 +243,10 @@ class BridgeAdapter:
 
     async def _pages(self, function_id: str, request: Json) -> AsyncIterator[Json]:
         """All pages of a list. A main without paging answers with one page."""
-        page = await self._ask(function_id, request)
+        page = await self._call_main(function_id, request)
         yield page
         while (cursor := page.get("next_cursor")) is not None:
-            page = await self._ask(function_id, {**request, "cursor": cursor})
+            page = await self._call_main(function_id, {**request, "cursor": cursor})
             yield page
 
 

@@ -89,14 +89,14 @@ class Run(Struct, frozen=True):
 class Index:
     def __init__(self, path: Path) -> None:
         self.database = Database(path, _SCHEMA, _VERSION)
-        self._ask = self.database.query
+        self._query = self.database.query
         self._write = self.database.write
         self._cache: dict[str, Session] = {}
         self._touched: dict[int, Session] = {}
-        self._last_key: int = self._ask(
+        self._last_key: int = self._query(
             "SELECT max((SELECT coalesce(max(key), 0) FROM session), (SELECT coalesce(max(key), 0) FROM garbage))"
         ).fetchone()[0]
-        while row := self._ask("SELECT session FROM entry WHERE session > ?", self._last_key).fetchone():
+        while row := self._query("SELECT session FROM entry WHERE session > ?", self._last_key).fetchone():
             self._last_key = row[0]
             self._write("INSERT INTO garbage VALUES (?)", self._last_key)
 
@@ -105,7 +105,7 @@ class Index:
     def session(self, session_id: str) -> Session | None:
         session = self._cache.get(session_id)
         if session is None:
-            row = self._ask(
+            row = self._query(
                 "SELECT key, id, meta, leaf, size, digest, stamp, bad_lines, current, branches, orphans "
                 "FROM session WHERE id = ?",
                 session_id,
@@ -126,18 +126,18 @@ class Index:
 
     def files(self) -> Iterator[tuple[str, str | None, int]]:
         """Session id, stamp and unreadable lines of every file as it was indexed."""
-        return self._ask("SELECT id, stamp, bad_lines FROM session")
+        return self._query("SELECT id, stamp, bad_lines FROM session")
 
     def find(self, session: Session, entry_id: str) -> Place | None:
         if session.tip is not None and session.tip.id == entry_id:
             return session.tip
-        row = self._ask(f"SELECT {_PLACE} FROM entry WHERE session = ? AND id = ?", session.key, entry_id).fetchone()
+        row = self._query(f"SELECT {_PLACE} FROM entry WHERE session = ? AND id = ?", session.key, entry_id).fetchone()
         return read_place(row) if row else None
 
     def path(self, session: Session, end: Place) -> list[Run]:
         """The runs from the root to an entry."""
         runs = [Run(end.branch, 0, end.depth)]
-        while row := self._ask(
+        while row := self._query(
             "SELECT parent, depth FROM branch WHERE session = ? AND number = ?", session.key, runs[-1].branch
         ).fetchone():
             parent, depth = row
@@ -154,7 +154,7 @@ class Index:
         for run in runs:
             if limit >= 0 and len(found) >= limit:
                 break
-            rows = self._ask(
+            rows = self._query(
                 f"SELECT {_PLACE} FROM entry WHERE session = ? AND branch = ? AND depth BETWEEN ? AND ? "
                 f"AND role IN ({codes}) ORDER BY depth LIMIT ?",
                 session.key,
@@ -168,7 +168,7 @@ class Index:
 
     def all_places(self, session: Session) -> list[Place]:
         """Every entry, parents before their children (a branch is numbered after the one it leaves)."""
-        rows = self._ask(f"SELECT {_PLACE} FROM entry WHERE session = ? ORDER BY branch, depth", session.key)
+        rows = self._query(f"SELECT {_PLACE} FROM entry WHERE session = ? ORDER BY branch, depth", session.key)
         return [read_place(row) for row in rows]
 
     def ordered(
@@ -194,7 +194,7 @@ class Index:
                 values.append(token)
         # The unary plus keeps SQLite from walking the whole order when few sessions can match.
         sort = f"+{column}" if rare is not None else column
-        rows = self._ask(
+        rows = self._query(
             f"SELECT {column}, meta FROM session WHERE {' AND '.join(where)} "
             f"ORDER BY {sort} {direction}, id {direction}",
             *values,
@@ -204,16 +204,16 @@ class Index:
     def _rare(self, tokens: Sequence[int]) -> int | None:
         for token in tokens:
             query = "SELECT count(*) FROM (SELECT 1 FROM tag WHERE token = ? LIMIT ?)"
-            if self._ask(query, token, _RARE + 1).fetchone()[0] <= _RARE:
+            if self._query(query, token, _RARE + 1).fetchone()[0] <= _RARE:
                 return token
         return None
 
     def metas(self) -> list[SessionMeta]:
-        rows = self._ask("SELECT meta FROM session WHERE meta IS NOT NULL ORDER BY created, id")
+        rows = self._query("SELECT meta FROM session WHERE meta IS NOT NULL ORDER BY created, id")
         return [decode_meta(row[0]) for row in rows]
 
     def count(self) -> int:
-        return int(self._ask("SELECT count(*) FROM session WHERE meta IS NOT NULL").fetchone()[0])
+        return int(self._query("SELECT count(*) FROM session WHERE meta IS NOT NULL").fetchone()[0])
 
     # --- what changes
 
@@ -255,7 +255,7 @@ class Index:
         return place
 
     def _continued(self, session: Session, place: Place) -> bool:
-        row = self._ask(
+        row = self._query(
             "SELECT 1 FROM entry WHERE session = ? AND branch = ? AND depth = ?",
             session.key,
             place.branch,
@@ -321,7 +321,7 @@ class Index:
         self.database.write_many("INSERT INTO branch VALUES (?, ?, ?, ?)", rows)
 
     def branches(self, session: Session) -> list[Branch]:
-        rows = self._ask("SELECT number, parent, depth FROM branch WHERE session = ?", session.key)
+        rows = self._query("SELECT number, parent, depth FROM branch WHERE session = ?", session.key)
         return [Branch(*row) for row in rows]
 
     def rekey(self, session: Session, key: int) -> None:
@@ -344,7 +344,7 @@ class Index:
 
     def collect(self, limit: int = 2000) -> bool:
         """Delete some entries of deleted sessions; False when none are left."""
-        row = self._ask("SELECT key FROM garbage").fetchone()
+        row = self._query("SELECT key FROM garbage").fetchone()
         if row is None:
             return False
         (key,) = row
@@ -355,12 +355,12 @@ class Index:
             key,
             limit,
         )
-        if self._ask("SELECT 1 FROM entry WHERE session = ?", key).fetchone() is None:
+        if self._query("SELECT 1 FROM entry WHERE session = ?", key).fetchone() is None:
             self._write("DELETE FROM garbage WHERE key = ?", key)
         return True
 
     def state(self, name: str) -> str | None:
-        row = self._ask("SELECT value FROM state WHERE name = ?", name).fetchone()
+        row = self._query("SELECT value FROM state WHERE name = ?", name).fetchone()
         return row[0] if row else None
 
     def set_state(self, name: str, value: str | None) -> None:
@@ -377,7 +377,7 @@ class Index:
 
     def deleted(self, place: DeletedFrom) -> dict[str, int]:
         """The sessions that are still to be deleted from a place, with the numbers of their deletions."""
-        rows = self._ask("SELECT name, value FROM state WHERE name > ? AND name < ?", f"{place} ", f"{place}!")
+        rows = self._query("SELECT name, value FROM state WHERE name > ? AND name < ?", f"{place} ", f"{place}!")
         return {name.partition(" ")[2]: int(number) for name, number in rows}
 
     def wipe(self, deletions: Iterable[str]) -> bool:

@@ -161,7 +161,7 @@ def read_file(
     session = known or index.add_session(session_id)
     if known and start == 0:
         index.rekey(session, index.new_key())
-    _take_in(index, session, found, from_start=start == 0)
+    _add_to_index(index, session, found, from_start=start == 0)
     if session.orphans and start:
         return read_file(index, files, session_id, session, from_start=True)
     session.size, session.digest = found.end + found.unterminated, found.digest
@@ -183,7 +183,7 @@ def finish(file: BinaryIO, found: Scan) -> None:
         file.write(b"\n")
 
 
-def _take_in(index: Index, session: Session, found: Scan, *, from_start: bool) -> None:
+def _add_to_index(index: Index, session: Session, found: Scan, *, from_start: bool) -> None:
     if found.leaf is not UNSET:
         session.leaf = found.leaf
         session.tip = None

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Raw
 
 from ...model import file_name
-from . import functions as ask
+from . import functions as requests
 from .events import has_metadata, tokens_of
 from .functions import decode_list_cursor, decode_page_cursor, encode_list_cursor, encode_page_cursor
 from .index import Run, Session
@@ -37,11 +37,11 @@ class Service:
 
     # --- sessions
 
-    async def create(self, request: ask.Create) -> Json:
+    async def create(self, request: requests.Create) -> Json:
         meta = await self._create(f"s_{token_hex(16)}", request)
         return {"session_id": meta.session_id, "meta": _plain(meta)}
 
-    async def ensure(self, request: ask.Ensure) -> Json:
+    async def ensure(self, request: requests.Ensure) -> Json:
         check_id(request.session_id)
         await self._store.ready(request.session_id)
         session = self._store.session(request.session_id)
@@ -52,7 +52,7 @@ class Service:
             meta = await self._create(request.session_id, request)
         return {"session_id": request.session_id, "created": session is None, "meta": _plain(meta)}
 
-    async def _create(self, session_id: str, request: ask.Create) -> SessionMeta:
+    async def _create(self, session_id: str, request: requests.Create) -> SessionMeta:
         time = now()
         meta = SessionMeta(
             session_id=session_id,
@@ -67,11 +67,11 @@ class Service:
         await self._write(Change(cause="created", events=1, session_id=session_id, time=time), meta)
         return meta
 
-    async def get(self, request: ask.SessionOf) -> Json | None:
+    async def get(self, request: requests.SessionOf) -> Json | None:
         session = self._store.session(request.session_id)
         return {"meta": _plain(session.meta)} if session else None
 
-    async def list(self, request: ask.List) -> Json:
+    async def list(self, request: requests.List) -> Json:
         order = request.order or "updated_desc"
         after = None if request.cursor is None else decode_list_cursor(request.cursor, order)
         limit = self.settings.limit(request.limit)
@@ -90,7 +90,7 @@ class Service:
             page["next_cursor"] = encode_list_cursor(order, key, meta.session_id)
         return page
 
-    async def set_meta(self, request: ask.SetMeta) -> Json:
+    async def set_meta(self, request: requests.SetMeta) -> Json:
         session, meta = await self._existing(request.session_id)
         given = {
             name: value
@@ -103,7 +103,7 @@ class Service:
             await self._write(Change(cause="meta", events=1, session_id=session.id, time=time), meta)
         return {"meta": _plain(meta)}
 
-    async def set_status(self, request: ask.SetStatus) -> Json:
+    async def set_status(self, request: requests.SetStatus) -> Json:
         session, meta = await self._existing(request.session_id)
         previous = meta.status
         if request.status != previous:
@@ -114,7 +114,7 @@ class Service:
             await self._write(change, meta)
         return {"status": request.status, "previous_status": previous}
 
-    async def delete(self, request: ask.SessionOf) -> Json:
+    async def delete(self, request: requests.SessionOf) -> Json:
         await self._store.ready(request.session_id)
         session = self._store.session(request.session_id)
         if session is None or session.meta is None:
@@ -126,7 +126,7 @@ class Service:
 
     # --- messages
 
-    async def append(self, request: ask.Append) -> Json:
+    async def append(self, request: requests.Append) -> Json:
         session, meta = await self._existing(request.session_id)
         if (request.message is None) == (request.custom is None):
             raise LiveError("invalid_request", "give exactly one of message and custom")
@@ -155,7 +155,7 @@ class Service:
         await self._add(session, meta, [entry], time)
         return {"entry_id": entry_id, "parent_id": parent, "timestamp": time}
 
-    async def append_many(self, request: ask.AppendMany) -> Json:
+    async def append_many(self, request: requests.AppendMany) -> Json:
         session, meta = await self._existing(request.session_id)
         if not request.messages:
             raise LiveError("empty_batch", "messages must not be empty")
@@ -185,7 +185,7 @@ class Service:
         change = Change(cause="added", events=len(entries), session_id=session.id, time=time, leaf=entries[-1].id)
         await self._write(change, meta, entries)
 
-    async def update_message(self, request: ask.UpdateMessage) -> Json:
+    async def update_message(self, request: requests.UpdateMessage) -> Json:
         session, meta = await self._existing(request.session_id)
         place = self._entry(session, request.entry_id)
         if place.role == CUSTOM_ENTRY:
@@ -209,14 +209,14 @@ class Service:
         await self._store.durable()
         return {"updated": True, "revision": revision}
 
-    async def get_message(self, request: ask.EntryOf) -> Json | None:
+    async def get_message(self, request: requests.EntryOf) -> Json | None:
         session = self._store.session(request.session_id)
         place = self._store.index.find(session, request.entry_id) if session else None
         if session is None or place is None:
             return None
         return {"entry": self._store.read(session, [place])[0]}
 
-    async def messages(self, request: ask.Messages) -> Json:
+    async def messages(self, request: requests.Messages) -> Json:
         session = self._session(request.session_id)
         if request.from_entry_id is not None:
             end: Place | None = self._entry(session, request.from_entry_id)
@@ -249,7 +249,7 @@ class Service:
 
     # --- branches
 
-    async def fork(self, request: ask.Fork) -> Json:
+    async def fork(self, request: requests.Fork) -> Json:
         session, source = await self._existing(request.session_id)
         end = self._entry(session, request.entry_id)
         path = self._store.index.path(session, end)
@@ -271,7 +271,7 @@ class Service:
         await self._store.durable()
         return {"session_id": meta.session_id, "meta": _plain(meta)}
 
-    async def set_active_leaf(self, request: ask.EntryOf) -> Json:
+    async def set_active_leaf(self, request: requests.EntryOf) -> Json:
         session, meta = await self._existing(request.session_id)
         place = self._entry(session, request.entry_id)
         if session.leaf != place.id:

@@ -233,7 +233,7 @@ class FsStore:
             await done.wait()
 
     def _compact_if_due(self, session: Session) -> None:
-        """When two thirds of a file are superseded. After a failure, when the file has grown by a megabyte."""
+        """Compact a file of which two thirds are superseded; after a failure, once it has grown by a megabyte."""
         if session.current * 3 < session.size and session.size - self._compacted.get(session.id, 0) >= _COMPACT_FROM:
             self._compacted[session.id] = session.size
             self._spawn(self.compact(session.id), self._work)

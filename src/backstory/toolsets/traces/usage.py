@@ -8,15 +8,21 @@ from typing import Literal
 
 from msgspec import Struct
 
+from ...archive.base import Archive, SessionRow, SessionsRequest
 from ...archive.spans import Spans, SpanStats, UsageDetail, UsageTotal, Window
 from ...prices import Tokens, price
 
 Group = Literal["day", "week", "month", "block", "project", "branch", "session", "model", "agent", "tool"]
-BranchOf = Callable[[str], str | None]
-"""The branch of a session, given its key."""
+SessionOf = Callable[[str], SessionRow | None]
+"""A session, given its key."""
 
 _BY_TIME = ("day", "week", "month", "block")
-_DETAIL: dict[Group, UsageDetail] = {"block": "quarter", "session": "session", "branch": "session"}
+_DETAIL: dict[Group, UsageDetail] = {
+    "block": "quarter",
+    "session": "session",
+    "branch": "session",
+    "project": "session",
+}
 # Anthropic's limits count usage in blocks that begin with the full hour of the first call.
 _HOUR_MS = 3_600_000
 _BLOCK_MS = 5 * _HOUR_MS
@@ -83,7 +89,15 @@ class Report(Struct, kw_only=True):
     total: Line
 
 
-def usage_report(spans: Spans, window: Window, by: Group, branch_of: BranchOf) -> Report:
+def folders_of(archive: Archive, project: str | None) -> tuple[str, ...]:
+    """The folders of the sessions that belong to a project, by a part of its path or of its identity."""
+    if project is None:
+        return ()
+    sessions = archive.sessions(SessionsRequest(project=project))
+    return tuple(sorted({session.cwd for session in sessions if session.cwd}))
+
+
+def usage_report(spans: Spans, window: Window, by: Group, session_of: SessionOf) -> Report:
     totals = spans.usage(window, _DETAIL.get(by, "day"))
     total = Line(name="total")
     for entry in totals:
@@ -91,7 +105,7 @@ def usage_report(spans: Spans, window: Window, by: Group, branch_of: BranchOf) -
     if by == "tool":
         return Report(by=by, tools=[ToolUse.of(stats) for stats in spans.stats(window, "tool")], total=total)
     lines: dict[str | None, Line] = {}
-    for name, entry in _named(totals, by, branch_of):
+    for name, entry in _named(totals, by, session_of):
         lines.setdefault(name, Line(name=name)).add(entry)
     if by in _BY_TIME:
         ordered = sorted(lines.values(), key=lambda line: line.name or "", reverse=True)
@@ -100,12 +114,12 @@ def usage_report(spans: Spans, window: Window, by: Group, branch_of: BranchOf) -
     return Report(by=by, lines=ordered, total=total)
 
 
-def _named(totals: list[UsageTotal], by: Group, branch_of: BranchOf) -> Iterable[tuple[str | None, UsageTotal]]:
+def _named(totals: list[UsageTotal], by: Group, session_of: SessionOf) -> Iterable[tuple[str | None, UsageTotal]]:
     """Each total with the name of the line it belongs to."""
     if by == "block":
         yield from _blocks(totals)
         return
-    branches: dict[str | None, str | None] = {None: None}
+    sessions: dict[str | None, SessionRow | None] = {None: None}
     for entry in totals:
         match by:
             case "week":
@@ -114,13 +128,21 @@ def _named(totals: list[UsageTotal], by: Group, branch_of: BranchOf) -> Iterable
             case "month":
                 yield entry.day[:7], entry
             case "branch":
-                if entry.session not in branches:
-                    branches[entry.session] = branch_of(entry.session or "")
-                yield branches[entry.session], entry
+                session = _session(sessions, entry, session_of)
+                yield session.branch if session else None, entry
+            case "project":
+                session = _session(sessions, entry, session_of)
+                yield (session.project if session else None) or entry.project, entry
             case "agent":
                 yield entry.source, entry
             case _:
                 yield getattr(entry, by), entry
+
+
+def _session(known: dict[str | None, SessionRow | None], entry: UsageTotal, session_of: SessionOf) -> SessionRow | None:
+    if entry.session not in known:
+        known[entry.session] = session_of(entry.session or "")
+    return known[entry.session]
 
 
 def _blocks(totals: list[UsageTotal]) -> Iterable[tuple[str, UsageTotal]]:

@@ -10,6 +10,19 @@ from ....sqlite import prepare as prepare_database
 from ...errors import DAMAGED_TRACES, ArchiveError
 from .attributes import add_functions
 
+QUARTER_MS = 900_000
+# Rows of the table `usage`; the caller adds conditions and `USAGE_GROUPS`.
+USAGE_OF_SPANS = f"""
+SELECT s.trace, s.start / {QUARTER_MS} AS quarter, s.model, s.call IS NOT NULL AS named,
+    min(s.start) AS first, max(s.start) AS last, count(*) AS calls,
+    coalesce(sum(coalesce(s.input, s.total)), 0) AS input, coalesce(sum(s.output), 0) AS output,
+    coalesce(sum(s.cache_read), 0) AS cache_read, coalesce(sum(s.cache_write), 0) AS cache_write,
+    coalesce(sum(s.reasoning), 0) AS reasoning, sum(s.cost) AS cost, sum(s.cost IS NULL) AS unpriced
+FROM span s WHERE s.counts AND s.twin IS NULL
+    AND (s.input IS NOT NULL OR s.output IS NOT NULL OR s.total IS NOT NULL OR s.cost IS NOT NULL)
+"""
+USAGE_GROUPS = "GROUP BY 1, 2, 3, 4"
+
 # `name` numbers what repeats: names of spans, models, stop reasons. `span.uid` is unique within its trace only.
 # Projected spans point at the events they were made from: `session` and `turn` as in archive.db, `first` and `last` are
 # ordinals, `cause` is the model call that asked for a tool. `host` is where a subagent's session was started.
@@ -181,6 +194,21 @@ INSERT OR REPLACE INTO turn SELECT s.session, s.turn, s.trace, s.uid FROM span s
 DROP TABLE host
 """
 
+# `usage` adds up the model calls of a trace by quarter hour and model, so that a report over a year reads a row for a
+# turn, not for a call. `named`: the calls are reported by name. It is written whenever a trace is added up.
+_USAGE = f"""
+CREATE TABLE usage (
+    trace INTEGER NOT NULL, quarter INTEGER NOT NULL, model INTEGER, named INTEGER NOT NULL,
+    first INTEGER NOT NULL, last INTEGER NOT NULL, calls INTEGER NOT NULL,
+    input INTEGER NOT NULL, output INTEGER NOT NULL, cache_read INTEGER NOT NULL, cache_write INTEGER NOT NULL,
+    reasoning INTEGER NOT NULL, cost REAL, unpriced INTEGER NOT NULL
+) STRICT;
+CREATE INDEX usage_trace ON usage (trace);
+CREATE INDEX usage_quarter ON usage (quarter);
+CREATE TRIGGER usage_of_deleted AFTER DELETE ON trace BEGIN DELETE FROM usage WHERE trace = old.id; END;
+INSERT INTO usage {USAGE_OF_SPANS} {USAGE_GROUPS}
+"""
+
 _MIGRATIONS: tuple[str, ...] = (
     _TABLES,
     _FEWER_PAGES,
@@ -191,6 +219,7 @@ _MIGRATIONS: tuple[str, ...] = (
     _ALIASES,
     _CALLS_BY_SCOPE,
     _TURNS,
+    _USAGE,
 )
 
 

@@ -11,7 +11,7 @@ import msgspec
 
 from ....model import EventType
 from ...base import EventRow
-from ...spans import SPAN_TYPES, STATUSES, EventRange, Origin, SpanRow, TraceRow
+from ...spans import SPAN_TYPES, STATUSES, EventRange, Origin, SpanOutline, SpanRow, TraceRow
 
 # What is nested deeper is found as its JSON text only.
 MAX_DEPTH = 128
@@ -157,6 +157,41 @@ SPAN_SELECT = (
     "LEFT JOIN name m ON m.id = s.model LEFT JOIN name r ON r.id = s.stop_reason "
     "LEFT JOIN facts f ON f.span = s.id LEFT JOIN content c ON c.span = s.id "
 )
+
+# Narrow: a trace may have ten thousand spans. Tokens and cost of a span with a twin are those of the twin.
+OUTLINE_SELECT = (
+    "SELECT s.uid, s.parent, n.text, s.type, s.status, s.start, s.end, m.text, "
+    "iif(s.twin IS NULL, iif(s.input IS NULL AND s.output IS NULL, s.total, "
+    "coalesce(s.input, 0) + coalesce(s.output, 0)), NULL), iif(s.twin IS NULL, s.cost, NULL) "
+    "FROM span s JOIN name n ON n.id = s.name LEFT JOIN name m ON m.id = s.model WHERE s.trace = ? ORDER BY s.id"
+)
+
+
+def span_outline(
+    id: int,
+    parent: int | None,
+    name: str,
+    type: int,
+    status: int,
+    start: int,
+    end: int | None,
+    model: str | None,
+    tokens: int | None,
+    cost: float | None,
+) -> SpanOutline:
+    """A row of `OUTLINE_SELECT`."""
+    return SpanOutline(
+        id=id,
+        parent=parent,
+        name=name,
+        type=SPAN_TYPES[type],
+        status=STATUSES[status],
+        start=start,
+        end=end,
+        model=model,
+        tokens=tokens,
+        cost=cost,
+    )
 
 
 class _Pointer(NamedTuple):

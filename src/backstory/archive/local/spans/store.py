@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from operator import attrgetter
 from pathlib import Path
@@ -17,6 +17,7 @@ from ...errors import DAMAGED_TRACES, ArchiveError, explain
 from ...spans import (
     Found,
     Origin,
+    SpanOutline,
     SpanRow,
     SpanStats,
     StatsGroup,
@@ -29,7 +30,16 @@ from ...spans import (
 from ..bodies import Bodies
 from .conditions import Term, paths_of, span_sort, span_term, trace_sort, trace_term
 from .database import open_database, prepare
-from .rows import SPAN_SELECT, TRACE_SELECT, ReadEvents, StoredSpan, StoredTrace, fill_from_events
+from .rows import (
+    OUTLINE_SELECT,
+    SPAN_SELECT,
+    TRACE_SELECT,
+    ReadEvents,
+    StoredSpan,
+    StoredTrace,
+    fill_from_events,
+    span_outline,
+)
 from .search import Matches, find
 from .totals import span_stats, usage_totals
 from .writer import LocalSpanWriter
@@ -42,6 +52,7 @@ _MOST_EXCERPTS = 20
 _File = tuple[int, int]
 """Device and number of a file."""
 T = TypeVar("T")
+S = TypeVar("S", SpanRow, SpanOutline)
 
 _decode = msgspec.json.Decoder().decode
 
@@ -139,17 +150,25 @@ class LocalSpans:
             spans = [StoredSpan(*values) for values in _by_number(db, SPAN_SELECT, "s", matches.numbers)]
             return _found(matches, self._with_texts(spans, chars))
 
-    def trace(self, id: str) -> tuple[TraceRow, list[SpanRow]] | None:
+    def trace(self, id: str, only: Collection[int] | None = None) -> tuple[TraceRow, list[SpanRow]] | None:
         with self._reading() as db:
-            row = db.execute(f"{TRACE_SELECT} WHERE t.uid = ?", (id,)).fetchone()
-            if row is None:
+            trace = _stored_trace(db, id)
+            if trace is None:
                 return None
-            trace = StoredTrace(*row)
-            rows = db.execute(f"{SPAN_SELECT} WHERE s.trace = ?", (trace.number,)).fetchall()
+            chosen = "" if only is None else f" AND s.uid IN ({', '.join('?' * len(only))})"
+            rows = db.execute(f"{SPAN_SELECT} WHERE s.trace = ?{chosen}", (trace.number, *(only or ()))).fetchall()
             stored = sorted((StoredSpan(*values) for values in rows), key=attrgetter("number"))
             spans = self._with_texts(stored, None)
             _point_at_twins(db, spans, {span.number: span.twin for span in stored if span.twin is not None})
             return trace.row(), _parents_first(list(spans.values()))
+
+    def outline(self, id: str) -> tuple[TraceRow, list[SpanOutline]] | None:
+        with self._reading() as db:
+            trace = _stored_trace(db, id)
+            if trace is None:
+                return None
+            rows = db.execute(OUTLINE_SELECT, (trace.number,))
+            return trace.row(), _parents_first([span_outline(*row) for row in rows])
 
     def usage(self, window: Window, detail: UsageDetail = "day") -> list[UsageTotal]:
         with self._reading() as db:
@@ -215,6 +234,11 @@ def _file(path: Path) -> _File | None:
     return found.st_dev, found.st_ino
 
 
+def _stored_trace(db: sqlite3.Connection, id: str) -> StoredTrace | None:
+    row = db.execute(f"{TRACE_SELECT} WHERE t.uid = ?", (id,)).fetchone()
+    return None if row is None else StoredTrace(*row)
+
+
 def _sent(db: sqlite3.Connection, query: TraceQuery) -> set[str]:
     """Paths of metadata that senders named like our own facts."""
     paths = paths_of([query.sort, *(condition.field for condition in query.conditions)])
@@ -252,7 +276,7 @@ def _found(matches: Matches, rows: dict[int, T]) -> Found[T]:
     )
 
 
-def _parents_first(spans: list[SpanRow]) -> list[SpanRow]:
+def _parents_first(spans: list[S]) -> list[S]:
     """By their start; of those that start in the same millisecond the outer one first."""
     parents = {span.id: span.parent for span in spans}
     depths: dict[int | None, int] = {None: 0}

@@ -5,23 +5,22 @@ from __future__ import annotations
 import sqlite3
 from typing import Any
 
+import msgspec
+
 from ...spans import SPAN_TYPES, STATUSES, SpanStats, StatsGroup, UsageDetail, UsageTotal, Window
 from .calls import REPORTS_USAGE, count_once
+from .database import QUARTER_MS, USAGE_GROUPS, USAGE_OF_SPANS
 
 _ERROR, _PENDING, _SUCCESS = (STATUSES.index(status) for status in ("error", "pending", "success"))
 _SPAN, _GENERATION = SPAN_TYPES.index("SPAN"), SPAN_TYPES.index("GENERATION")
 
 # Telemetry that does not name its calls repeats the usage of a session that has a transcript.
 _COUNTED = """
-s.counts AND s.twin IS NULL
-AND (s.input IS NOT NULL OR s.output IS NOT NULL OR s.total IS NOT NULL OR s.cost IS NOT NULL)
-AND (t.projected OR s.call IS NOT NULL OR t.native IS NULL
-     OR NOT EXISTS (SELECT 1 FROM trace o WHERE o.native = t.native AND o.projected))
+(t.projected OR u.named OR t.native IS NULL
+ OR NOT EXISTS (SELECT 1 FROM trace o WHERE o.native = t.native AND o.projected))
 """
-
-
 # The column that separates groups beside day, project, model and source.
-_DETAILS: dict[UsageDetail, str] = {"day": "NULL", "session": "t.session", "quarter": "s.start / 900000"}
+_DETAILS: dict[UsageDetail, str] = {"day": "NULL", "session": "t.session", "quarter": "t.session, u.quarter"}
 # For each group: the name of a span's group, the condition of a span to be in one, and the duration of a span.
 _STATS: dict[StatsGroup, tuple[str, str, str]] = {
     "name": ("s.name", "1", "s.end - s.start"),
@@ -34,16 +33,16 @@ _CAUSE = "LEFT JOIN span g ON g.uid = s.cause AND g.trace = s.trace"
 
 
 def usage_totals(db: sqlite3.Connection, window: Window, detail: UsageDetail) -> list[UsageTotal]:
-    where, parameters = _where(window)
+    usage, times = _usage_in(window)
+    where, parameters = _where(Window(project=window.project, source=window.source))
     rows = db.execute(
-        "SELECT date(s.start / 1000, 'unixepoch', 'localtime') AS day, min(s.start), max(s.start), t.project, m.text, "
-        "t.source, count(*), total(coalesce(s.input, s.total)), total(s.output), total(s.cache_read), "
-        "total(s.cache_write), total(s.reasoning), sum(s.cost), sum(s.cost IS NULL), "
-        f"{'t.session' if detail == 'session' else 'NULL'} "
-        "FROM span s JOIN trace t ON t.id = s.trace LEFT JOIN name m ON m.id = s.model "
-        f"WHERE {_COUNTED} AND {where} GROUP BY day, t.project, s.model, t.source, {_DETAILS[detail]} "
+        "SELECT date(u.quarter * 900, 'unixepoch', 'localtime') AS day, min(u.first), max(u.last), t.project, m.text, "
+        "t.source, sum(u.calls), sum(u.input), sum(u.output), sum(u.cache_read), sum(u.cache_write), sum(u.reasoning), "
+        f"sum(u.cost), sum(u.unpriced), {'NULL' if detail == 'day' else 't.session'} "
+        f"FROM ({usage}) u JOIN trace t ON t.id = u.trace LEFT JOIN name m ON m.id = u.model "
+        f"WHERE {_COUNTED} AND {where} GROUP BY day, t.project, u.model, t.source, {_DETAILS[detail]} "
         "ORDER BY day DESC",
-        parameters,
+        [*times, *parameters],
     )
     return [
         UsageTotal(
@@ -68,6 +67,16 @@ def usage_totals(db: sqlite3.Connection, window: Window, detail: UsageDetail) ->
             unpriced, session,
         ) in rows
     ]  # fmt: skip
+
+
+def _usage_in(window: Window) -> tuple[str, list[int]]:
+    """The rows of usage in a time. Those of whole quarter hours are stored; others are added up from the spans."""
+    limits = [(sign, time) for sign, time in ((">=", window.since), ("<", window.until)) if time is not None]
+    if all(time % QUARTER_MS == 0 for _, time in limits):
+        conditions = " AND ".join(["1", *(f"quarter {sign} ?" for sign, _ in limits)])
+        return f"SELECT * FROM usage WHERE {conditions}", [time // QUARTER_MS for _, time in limits]
+    conditions = " AND ".join(f"s.start {sign} ?" for sign, _ in limits)
+    return f"{USAGE_OF_SPANS} AND {conditions} {USAGE_GROUPS}", [time for _, time in limits]
 
 
 def span_stats(db: sqlite3.Connection, window: Window, by: StatsGroup) -> list[SpanStats]:
@@ -124,6 +133,8 @@ def refresh_trace(db: sqlite3.Connection, trace: int) -> None:
         "(SELECT 1 FROM span p WHERE p.trace = ?1 AND p.uid = s.parent)) ORDER BY s.start, s.id",
         (trace,),
     ).fetchall()
+    db.execute("DELETE FROM usage WHERE trace = ?", (trace,))
+    db.execute(f"INSERT INTO usage {USAGE_OF_SPANS} AND s.trace = ? {USAGE_GROUPS}", (trace,))
     pending = any(end is None for _, end, _, _ in roots)
     turn = next(((started, end) for _, end, started, of_turn in roots if of_turn), None)
     latency = None if pending else latest - start
@@ -170,6 +181,6 @@ def _where(window: Window) -> tuple[str, list[Any]]:
         conditions.append("t.source = ?")
         parameters.append(window.source)
     if window.project is not None:
-        conditions.append("holds(t.project, ?)")
-        parameters.append(window.project.casefold())
+        conditions.append("(holds(t.project, ?) OR t.project IN (SELECT value FROM json_each(?)))")
+        parameters += [window.project.casefold(), msgspec.json.encode(window.folders).decode()]
     return " AND ".join(conditions), parameters

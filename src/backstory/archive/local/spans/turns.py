@@ -67,42 +67,53 @@ class LocalTurnWriter(LocalSpanWriter):
                 touched |= self.remove("session IS NOT NULL")
                 self.db.execute("DELETE FROM trace WHERE projected")
                 self.db.execute("DELETE FROM turn")
-            for turn in turns:
-                touched |= self._replace_turn(turn)
+            touched |= self._replace_turns(turns)
             for trace in touched | self.unite(touched):
                 refresh_trace(self.db, trace)
             self.db.executemany("INSERT OR REPLACE INTO meta (name, value) VALUES (?, ?)", progress._asdict().items())
 
-    def _replace_turn(self, turn: TurnSpans) -> set[int]:
-        """Replace the spans of one turn. Returns the traces that changed."""
-        place = self._session_number(turn.turn.key), turn.turn.ordinal
-        row = self.db.execute("SELECT trace FROM turn WHERE session = ? AND turn = ?", place).fetchone()
-        before = row[0] if row else None
-        session, ordinal = place
-        if session is None or (before is None and not turn.spans):
-            return set()
-        trace = self.trace(turn.trace, turn.origin, projected=True) if turn.spans else None
-        touched = {number for number in (before, trace) if number is not None}
-        if before is not None and before != trace:
-            touched |= self.remove("trace = ? AND session = ? AND turn = ?", (before, *place))
-        if trace is None:
-            self.db.execute("DELETE FROM turn WHERE session = ? AND turn = ?", place)
-            return touched
-        scope = call_scope(turn.turn.key.partition("/")[2])
-        rows = []
-        for span in turn.spans:
-            events = span.events or _NO_EVENTS
-            of_turn = OfTurn(session, ordinal, events.first, events.last, events.last_turn, span.cause, scope)
-            rows.append((span, of_turn))
-        self._put_rows_of_turn(trace, rows)
-        self.db.execute(
-            "INSERT OR REPLACE INTO turn (session, turn, trace, root) VALUES (?, ?, ?, ?)",
-            (*place, trace, turn.spans[0].id),
+    def _replace_turns(self, turns: Sequence[TurnSpans]) -> set[int]:
+        """Replace the spans of some turns, each given once. Returns the traces that changed."""
+        places = [(self._session_number(turn.turn.key), turn.turn.ordinal) for turn in turns]
+        known = self._traces_of(places)
+        touched: set[int] = set()
+        rows: list[Sequence[Any]] = []
+        roots, kept = [], []
+        for turn, (session, ordinal) in zip(turns, places, strict=True):
+            before = known.get((session, ordinal))
+            if session is None or (before is None and not turn.spans):
+                continue
+            trace = self.trace(turn.trace, turn.origin, projected=True) if turn.spans else None
+            touched.update(number for number in (before, trace) if number is not None)
+            if before is not None and before != trace:
+                touched |= self.remove("trace = ? AND session = ? AND turn = ?", (before, session, ordinal))
+            if trace is None:
+                self.db.execute("DELETE FROM turn WHERE session = ? AND turn = ?", (session, ordinal))
+                continue
+            scope = call_scope(turn.turn.key.partition("/")[2])
+            for span in turn.spans:
+                events = span.events or _NO_EVENTS
+                of_turn = OfTurn(session, ordinal, events.first, events.last, events.last_turn, span.cause, scope)
+                rows.append(self._row_of_turn(trace, span, of_turn))
+            roots.append((session, ordinal, trace, turn.spans[0].id))
+            if before is not None:
+                kept.append((trace, session, ordinal, listed(span.id for span in turn.spans)))
+        self._put_rows_of_turns(rows)
+        self.db.executemany("INSERT OR REPLACE INTO turn (session, turn, trace, root) VALUES (?, ?, ?, ?)", roots)
+        for place in kept:
+            touched |= self.remove(
+                "trace = ? AND session = ? AND turn = ? AND uid NOT IN (SELECT value FROM json_each(?))", place
+            )
+        return touched
+
+    def _traces_of(self, places: Sequence[tuple[int | None, int]]) -> dict[tuple[int | None, int], int]:
+        """The traces of the turns that are projected already."""
+        rows = self.db.execute(
+            "SELECT t.session, t.turn, t.trace FROM json_each(?) p JOIN turn t "
+            "ON t.session = json_extract(p.value, '$[0]') AND t.turn = json_extract(p.value, '$[1]')",
+            (listed(places),),
         )
-        return touched | self.remove(
-            "trace = ? AND session = ? AND turn = ? AND uid NOT IN (SELECT value FROM json_each(?))",
-            (trace, *place, listed(span.id for span in turn.spans)),
-        )
+        return {(session, turn): trace for session, turn, trace in rows}
 
     def _meta(self, name: str) -> Any:
         row = self.db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()

@@ -266,8 +266,10 @@ class LocalSpanWriter:
         self.db.executemany(_UPSERT_DETAIL, details)
         self._unanalyzed += len(heads) + len(details)
 
-    def _put_rows_of_turn(self, trace: int, spans: Iterable[tuple[SpanRow, OfTurn]]) -> None:
-        rows = [(*self._head(None, trace, span), *self._detail(span), *of_turn) for span, of_turn in spans]
+    def _row_of_turn(self, trace: int, span: SpanRow, of_turn: OfTurn) -> Sequence[Any]:
+        return *self._head(None, trace, span), *self._detail(span), *of_turn
+
+    def _put_rows_of_turns(self, rows: Sequence[Sequence[Any]]) -> None:
         self.db.executemany(_UPSERT_OF_TURN, rows)
         self._unanalyzed += len(rows)
 

@@ -1,0 +1,185 @@
+"""Growth: the same measurements at several sizes, each with the exponent of its growth, and a plot of them.
+
+`python -m bench.growth --sizes 10000 100000 1000000 --keep FOLDER --svg docs/images/growth.svg`. With --keep, what was
+measured at a size is in FOLDER/growth.json and is not measured again: a long run can be done in parts.
+
+An exponent of 0 does not grow, 1 grows as the number of events, 2 as its square.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from backstory.archive import open_engine
+from backstory.library import Library
+from bench import ingest, searching, startup
+from bench.archives import write_events
+from bench.corpus import events, queries
+from bench.homes import write_small_sessions
+from bench.plot import Line, draw
+from bench.report import percentile
+
+_SIZES = (10_000, 100_000)
+_QUERIES = 350
+_WARM_UP = 50
+_AT_ONCE = 8
+_SESSION_EVENTS = 32
+_COLD_RUNS = 5
+_EVENT_BYTES = (200, 1_000, 5_000)
+# The rows that are drawn, in milliseconds.
+_DRAWN = ("search P50", "search P95", "search P99", "cold search", "sync, nothing new")
+_PEERS = ("SQLite FTS5 P95", "bm25s P95")
+
+Values = dict[str, float]
+
+
+def exponent(values: Mapping[int, float]) -> float | None:
+    """The slope of the values over the sizes, both as logarithms; None for fewer than two."""
+    points = [(math.log(size), math.log(value)) for size, value in values.items() if value > 0]
+    if len(points) < 2:
+        return None
+    middle_x = sum(x for x, _ in points) / len(points)
+    middle_y = sum(y for _, y in points) / len(points)
+    spread = sum((x - middle_x) ** 2 for x, _ in points)
+    return sum((x - middle_x) * (y - middle_y) for x, y in points) / spread
+
+
+def measure(folder: Path, size: int, *, peers: bool) -> Values:
+    """Milliseconds, but where the name of a row says otherwise."""
+    home = folder / f"archive-{size}"
+    values: Values = {}
+    if not (home / "archive.db").exists():
+        archive = open_engine("local", home)
+        values["write and index, s"] = write_events(archive, events(size))
+        archive.close()
+    values |= _search(home)
+    if peers:
+        values |= _peers(folder, size)
+    return values | _small_sessions(folder / f"small-{size}", size)
+
+
+def _search(home: Path) -> Values:
+    questions = [{"query": question.text} for question in queries(_QUERIES)]
+    with Library(home, environ={}) as library:
+        searching.timed(library, "search_sessions", questions[:_WARM_UP])
+        latencies = searching.timed(library, "search_sessions", questions)
+        found = [hit["id"] for q in questions[:50] for hit in library.search(q["query"])["data"]["results"][:3]]
+        opened = searching.timed(library, "open", [{"id": id} for id in found])
+        handler = library.tool("search_sessions").handler
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            started = time.perf_counter()
+            list(pool.map(handler, questions))
+            rate = len(questions) / (time.perf_counter() - started)
+    shares = {f"search P{round(share * 100)}": percentile(latencies, share) for share in (0.5, 0.95, 0.99)}
+    return {**shares, f"{_AT_ONCE} searches at once, per s": rate, "open(event) P95": percentile(opened, 0.95)}
+
+
+def _peers(folder: Path, size: int) -> Values:
+    from bench.peers import build_bm25s, build_fts5, query_bm25s, query_fts5
+
+    questions = [question.text for question in queries(_QUERIES)]
+    path = folder / f"fts5-{size}.db"
+    if not path.exists():
+        build_fts5(path, events(size))
+    answers = (query_fts5(path, questions), query_bm25s(build_bm25s(events(size)), questions))
+    return {
+        name: percentile([answer.seconds * 1000 for answer in given], 0.95)
+        for name, given in zip(_PEERS, answers, strict=True)
+    }
+
+
+def _small_sessions(folder: Path, size: int) -> Values:
+    """A home of many small sessions: the first sync, one with nothing new, and a search by a new process."""
+    write_small_sessions(folder / "home", sessions=max(size // _SESSION_EVENTS, 1), events=_SESSION_EVENTS)
+    first = ingest.sync(folder)
+    with Library(folder / "backstory", agents_home=folder / "home", environ={}) as library:
+        started = time.perf_counter()
+        library.sync()
+        again = (time.perf_counter() - started) * 1000
+    environ = {**os.environ, "HOME": str(folder / "home"), "BACKSTORY_HOME": str(folder / "backstory")}
+    cold = [startup.command(environ, "search", "schema", "migration", "failed") for _ in range(_COLD_RUNS)]
+    return {
+        "first sync of small sessions, s": first["seconds"],
+        "first sync, peak MB of both processes": first["peak"],
+        "sync, nothing new": again,
+        "cold search": percentile(cold, 0.5),
+    }
+
+
+def event_rates(folder: Path, count: int) -> Values:
+    """Events per second of a first sync, by the size of their texts."""
+    rates = {}
+    for size in _EVENT_BYTES:
+        home = folder / f"events-{size}"
+        sessions = max(count // _SESSION_EVENTS, 1)
+        write_small_sessions(home / "home", sessions=sessions, events=_SESSION_EVENTS, event_bytes=size)
+        done = ingest.sync(home)
+        rates[f"events of {size:,} bytes, per s"] = done["events"] / done["seconds"]
+        shutil.rmtree(home)
+    return rates
+
+
+def show(by_size: Mapping[int, Values]) -> None:
+    sizes = sorted(by_size)
+    print(f"| what | {' | '.join(f'{size:,}' for size in sizes)} | exponent |")
+    print(f"|---|{'---|' * len(sizes)}---|")
+    for name in dict.fromkeys(name for size in sizes for name in by_size[size]):
+        values = {size: by_size[size][name] for size in sizes if name in by_size[size]}
+        slope = exponent(values)
+        cells = [f"{values[size]:.3g}" if size in values else "" for size in sizes]
+        print(f"| {name} | {' | '.join(cells)} | {'' if slope is None else f'{slope:.2f}'} |")
+
+
+def plot(by_size: Mapping[int, Values]) -> str:
+    lines = []
+    for name in (*_DRAWN, *_PEERS):
+        points = {size: values[name] for size, values in sorted(by_size.items()) if name in values}
+        if points:
+            lines.append(Line(name, points, dashed=name in _PEERS))
+    return draw(lines, x="events", y="milliseconds")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", type=int, nargs="+", default=_SIZES)
+    parser.add_argument("--rate-events", type=int, default=50_000, help="events of each size to measure the rate with")
+    parser.add_argument("--keep", type=Path, help="keep archives and results in this folder and use them again")
+    parser.add_argument("--no-peers", action="store_true", help="skip SQLite FTS5 and bm25s")
+    parser.add_argument("--svg", type=Path, help="draw the rows over the sizes into this file")
+    options = parser.parse_args()
+    folder = options.keep or Path(tempfile.mkdtemp(prefix="backstory-growth-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    results = folder / "growth.json"
+    by_size: dict[int, Values] = {}
+    if results.exists():
+        by_size = {int(size): values for size, values in json.loads(results.read_text()).items()}
+    try:
+        for size in options.sizes:
+            if size not in by_size:
+                print(f"measuring at {size:,} events", file=sys.stderr, flush=True)
+                by_size[size] = measure(folder, size, peers=not options.no_peers)
+                results.write_text(json.dumps(by_size, indent=2))
+        rates = event_rates(folder, options.rate_events)
+    finally:
+        if not options.keep:
+            shutil.rmtree(folder, ignore_errors=True)
+    show(by_size)
+    for name, rate in rates.items():
+        print(f"{name}: {rate:,.0f}")
+    if options.svg:
+        options.svg.write_text(plot(by_size), "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

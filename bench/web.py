@@ -1,0 +1,253 @@
+"""The pages of `backstory serve`: `python -m bench.web --events 100000 --keep FOLDER`.
+
+Server time is that of a whole request without the socket: the search, the template, the compression. With `--browser`
+Chromium types into the search box as well, and the time until the results are on the screen is measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gzip
+import random
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlencode
+
+from starlette.applications import Starlette
+
+from backstory.archive.spans import Origin, SpanRow
+from backstory.faces.web.pages import page_routes
+from backstory.faces.web.site import Site
+from backstory.library import Library
+from backstory.model import session_id
+from bench import searching
+from bench.archives import LONG_SESSION
+from bench.corpus import queries
+from bench.report import Report, percentile
+
+_WARM_UP = 30
+_LONG_TURNS = 1_000
+# Of the transcripts of people: 28 model calls for 100 events.
+_CALLS_PER_EVENT = 0.28
+_SESSION_CALLS = 200
+_LARGE_TRACE = "1a" * 16
+_LARGE_SPANS = 10_000
+_BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+# The time from a key to the first results for what is in the box then.
+_TYPE = """async (text) => {
+  const field = document.querySelector("[data-search]"), found = document.getElementById("found");
+  const started = performance.now();
+  const shown = new Promise((done) => {
+    new MutationObserver((_, self) => {
+      self.disconnect();
+      requestAnimationFrame(() => done(performance.now() - started));
+    }).observe(found, { childList: true });
+  });
+  field.value = text;
+  field.dispatchEvent(new Event("input"));
+  return shown;
+}"""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--events", type=int, default=100_000)
+    parser.add_argument("--queries", type=int, default=300)
+    parser.add_argument("--keep", type=Path, help="keep the archive in this folder and use it again")
+    parser.add_argument("--browser", action="store_true", help="measure in Chromium, too")
+    options = parser.parse_args()
+
+    folder = options.keep or Path(tempfile.mkdtemp(prefix="backstory-bench-"))
+    report = Report(f"Pages over {options.events:,} events, Python {sys.version.split()[0]}")
+    started = time.perf_counter()
+    try:
+        home = folder / f"archive-{options.events}"
+        if not (home / "archive.db").exists():
+            searching.build(report, home, options.events)
+        with Library(home, environ={}) as library:
+            write_work(library, round(options.events * _CALLS_PER_EVENT))
+            app = Starlette(routes=page_routes(Site(library)))
+            asyncio.run(measure(report, app, options.queries))
+            asyncio.run(measure_work(report, app))
+            if options.browser:
+                measure_browser(report, app, options.queries // 10)
+    finally:
+        if not options.keep:
+            shutil.rmtree(folder, ignore_errors=True)
+    report.show(time.perf_counter() - started)
+    return 0 if report.met else 1
+
+
+async def measure(report: Report, app: Starlette, asked: int) -> None:
+    texts = [question.text for question in queries(asked)]
+    searches = [f"/?{urlencode({'q': text})}" for text in texts]
+    await _times(app, searches[:_WARM_UP])
+    report.at_most("search page P95", percentile(await _times(app, searches), 0.95), 60)
+    as_typed = [f"{address}&part=found" for address in searches]
+    report.at_most("as-you-type answer P95", percentile(await _times(app, as_typed), 0.95), 60)
+    report.at_most("start page P95", percentile(await _times(app, ["/"] * 50), 0.95), 60)
+    long = f"/s/{session_id(LONG_SESSION)}"
+    await _times(app, [long] * 3)
+    report.at_most("session of 1,000 turns P95", percentile(await _times(app, [long] * 50), 0.95), 120)
+    chance = random.Random(1)
+    parts = [f"{long}?at={chance.randrange(1, _LONG_TURNS)}&part=turns" for _ in range(100)]
+    report.at_most("later part of it P95", percentile(await _times(app, parts), 0.95), 60)
+    for name, address in (("search page", searches[0]), ("session page", long)):
+        assets = await _assets(app, address)
+        size = sum([await _size(app, each) for each in (address, *assets)])
+        report.at_most(f"{name}, compressed, with its assets", size / 1000, 100, "KB")
+
+
+def write_work(library: Library, calls: int) -> None:
+    """A year of model calls and tool calls, as agents make them: in sessions of 200, in turns of 12 calls, a call every
+    ten seconds; and one trace with ten thousand spans."""
+    spans = library.archive.spans
+    if spans.outline(_LARGE_TRACE) is not None:
+        return
+    chance = random.Random(1)
+    begin = int(time.time() * 1000) - 364 * 86_400_000
+    for session in range(calls // _SESSION_CALLS):
+        start = begin + round(session / (calls / _SESSION_CALLS) * 363 * 86_400_000)
+        spans.put(*_session_work(session, start, chance))
+    tools = [
+        SpanRow(trace=_LARGE_TRACE, id=number, parent=number // 10 or None, name="Bash", start=begin + number * 100,
+                end=begin + number * 100 + 90, input={"command": f"make part-{number}"})
+        for number in range(1, _LARGE_SPANS + 1)
+    ]  # fmt: skip
+    spans.put(tools, {_LARGE_TRACE: Origin(name="ten thousand spans", source="otel")})
+
+
+def _session_work(session: int, start: int, chance: random.Random) -> tuple[list[SpanRow], dict[str, Origin]]:
+    origin = Origin(
+        session=f"codex/{session}", source=chance.choice(("codex", "pi")), project=f"/home/dev/project-{session % 40}"
+    )
+    model = chance.choice(("claude-opus-4-5", "gpt-5.2", "claude-haiku-4-5"))
+    rows, origins = [], {}
+    for number in range(_SESSION_CALLS):
+        turn, place = divmod(number, 12)
+        trace, at = f"{session:016x}{turn:016x}", start + number * 10_000
+        origins[trace] = origin
+        call = number * 2 + 1
+        parent = None if place == 0 else turn * 24 + 1
+        rows.append(
+            SpanRow(
+                trace=trace,
+                id=call,
+                parent=parent,
+                name=f"chat {model}",
+                type="GENERATION",
+                start=at,
+                end=at + 6_000,
+                model=model,
+                input_tokens=60_000,
+                cache_read_tokens=55_000,
+                output_tokens=400,
+                cost=0.05,
+            )
+        )
+        tool = chance.choice(("Bash", "Read", "Edit", "Grep"))
+        rows.append(SpanRow(trace=trace, id=call + 1, parent=call, name=tool, start=at + 6_000, end=at + 9_000))
+    return rows, origins
+
+
+async def measure_work(report: Report, app: Starlette) -> None:
+    """The pages of usage and traces."""
+    for name, address, limit in (
+        ("usage page over a year P95", "/usage?range=1y", 250),
+        ("list of traces P95", "/traces", 100),
+        ("waterfall of 10,000 spans P95", f"/traces/{_LARGE_TRACE}", 400),
+        ("its rows for the script P95", f"/traces/{_LARGE_TRACE}.json", 400),
+    ):
+        await _times(app, [address])
+        report.at_most(name, percentile(await _times(app, [address] * 20), 0.95), limit)
+
+
+async def _times(app: Starlette, addresses: Iterable[str]) -> list[float]:
+    times = []
+    for address in addresses:
+        started = time.perf_counter()
+        await _get(app, address)
+        times.append((time.perf_counter() - started) * 1000)
+    return times
+
+
+async def _get(app: Starlette, address: str) -> bytes:
+    """The body of a response, compressed."""
+    path, _, query = address.partition("?")
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": path,
+        "query_string": query.encode(),
+        "headers": [(b"accept-encoding", b"gzip")],
+    }
+    body = bytearray()
+    status = 0
+
+    async def receive() -> dict[str, object]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: dict[str, object]) -> None:
+        nonlocal status
+        if message["type"] == "http.response.start":
+            status = int(str(message["status"]))
+        else:
+            body.extend(bytes(message.get("body", b"")))  # type: ignore[call-overload]
+
+    await app(scope, receive, send)  # type: ignore[arg-type]
+    if status != 200:
+        raise RuntimeError(f"{address}: {status}")
+    return bytes(body)
+
+
+async def _size(app: Starlette, address: str) -> int:
+    return len(await _get(app, address))
+
+
+async def _assets(app: Starlette, address: str) -> list[str]:
+    """The stylesheet, the scripts and the icon that a page names."""
+    import re
+
+    page = gzip.decompress(await _get(app, address)).decode()
+    return sorted(set(re.findall(r'(?:src|href)="(/static/[^"]+)"', page)))
+
+
+def measure_browser(report: Report, app: Starlette, asked: int) -> None:
+    from playwright.sync_api import sync_playwright
+
+    chromium = next(filter(None, map(shutil.which, _BROWSERS)), None)
+    if chromium is None:
+        report.note("in the browser", "no chromium on this machine")
+        return
+    with _served(app) as url, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        page = browser.new_page()
+        page.goto(url)
+        times = [page.evaluate(_TYPE, question.text) for question in queries(asked + 5)]
+        browser.close()
+    report.at_most("key to results on the screen P95", percentile(times[5:], 0.95), 100)
+
+
+@contextmanager
+def _served(app: Starlette) -> Iterator[str]:
+    import uvicorn
+
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    server.should_exit = True
+    thread.join(10)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,113 @@
+"""`backstory restore`: write a session that its agent has deleted back into the agent's folder."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+from .handles import find_id, unknown
+from .options import json_option
+from .output import hint, print_json, resume_command, tell
+from .words import home_path, megabytes
+
+if TYPE_CHECKING:
+    from ...library import Library
+    from ...raw import RawFile
+
+State = Literal["written", "there already", "differs"]
+
+
+@click.command()
+@click.argument("id_", metavar="ID")
+@click.option("--to", "folder", type=click.Path(path_type=Path), help="Write below this folder instead.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be written.")
+@json_option
+def restore(id_: str, folder: Path | None, dry_run: bool, as_json: bool) -> int:
+    """Write a session that its agent has deleted back into the agent's folder.
+
+    Byte for byte as it was read, with the sessions of its subagents, so that the agent itself can resume it. A file
+    that is there is never overwritten. ID is as for open.
+    """
+    from ... import open_archive
+
+    library = open_archive()
+    full_id = find_id(library.archive, id_)
+    files = _files(library, full_id, id_)
+    rows = []
+    for file in files:
+        target = folder / file.path.name if folder is not None else file.path
+        state = _state(library, file, target)
+        if state == "written" and not dry_run:
+            _write(library, file, target)
+        rows.append({"path": library.egress(str(target)), "bytes": file.size, "state": state})
+    if as_json:
+        print_json({"id": full_id, "files": rows, "restored": not dry_run})
+    else:
+        for row in rows:
+            verb = "Would write" if dry_run and row["state"] == "written" else str(row["state"]).capitalize()
+            click.echo(f"{verb}: {home_path(str(row['path']))} ({megabytes(int(str(row['bytes'])))})")
+        location = library.locate(full_id)
+        if location is not None and (command := resume_command(location)):
+            hint(f"continue it: {command}")
+    return int(any(row["state"] == "differs" for row in rows))
+
+
+def restore_purged(library: Library, full_id: str, *, moved_to: Path | None) -> None:
+    """Write back what is missing of a session before its agent resumes it.
+
+    Claude Code looks for a session in a folder that is named by the project's path: for a project that has moved, the
+    transcript is written to the folder of its new place, too.
+    """
+    family = library.family(full_id)
+    for file in library.raw.files(family[0].source, [row.key.partition("/")[2] for row in family]):
+        target = file.path
+        if moved_to is not None and file.source == "claude-code":
+            slug = re.sub(r"[^A-Za-z0-9-]", "-", str(moved_to))
+            projects = next((parent for parent in target.parents if parent.name == "projects"), None)
+            if projects is not None:
+                target = projects / slug / Path(*target.relative_to(projects).parts[1:])
+        if not target.exists():
+            tell(f"Writing {home_path(library.egress(str(target)))}")
+            _write(library, file, target)
+
+
+def _files(library: Library, full_id: str, id_: str) -> list[RawFile]:
+    """The files of a session and of those it started."""
+    try:
+        family = library.family(full_id)
+    except LookupError as error:
+        raise click.ClickException(str(error) if full_id != id_ else unknown(id_)) from None
+    files = library.raw.files(family[0].source, [row.key.partition("/")[2] for row in family])
+    if not files:
+        reason = "it was read before raw records were kept, or its agent keeps it in a database"
+        if not library.settings.keep_raw:
+            reason = "the setting keep_raw is off"
+        raise click.ClickException(f"the raw records of this session are not kept: {reason}")
+    return files
+
+
+def _state(library: Library, file: RawFile, target: Path) -> State:
+    if not target.exists():
+        return "written"
+    if target.stat().st_size != file.size:
+        return "differs"
+    with target.open("rb") as stream:
+        same = all(stream.read(len(piece)) == piece for piece in library.raw.read(file.path))
+    return "there already" if same else "differs"
+
+
+def _write(library: Library, file: RawFile, target: Path) -> None:
+    """Write a file at once or not at all. Its time is now: its agent would delete an old one again."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_name(f".{target.name}.part")
+    try:
+        with part.open("xb") as stream:
+            for piece in library.raw.read(file.path):
+                stream.write(piece)
+        part.replace(target)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise

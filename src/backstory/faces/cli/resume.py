@@ -1,0 +1,200 @@
+"""`backstory resume`: continue a session in its agent, or in another one with a handoff."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+import click
+from msgspec import Struct
+
+from .handles import find_id
+from .options import json_option
+from .output import print_json, tell
+from .restore import restore_purged
+from .sync import up_to_date
+from .words import home_path
+
+if TYPE_CHECKING:
+    from ...library import Library, Location
+
+_TURNS_OF_HANDOFF = 12
+_LATEST = 50
+_EVER = 1 << 53
+
+
+class Start(Struct, frozen=True, kw_only=True):
+    """What is run, and where."""
+
+    id: str
+    agent: str
+    command: tuple[str, ...]
+    folder: str | None
+    moved_from: str | None = None
+    """The folder of the session, where the project has moved to `folder`."""
+
+    @property
+    def shell(self) -> str:
+        command = shlex.join(self.command)
+        return f"cd {shlex.quote(self.folder)} && {command}" if self.folder else command
+
+
+@click.command()
+@click.argument("words", nargs=-1, metavar="[WORDS or ID]")
+@click.option(
+    "--in", "agent", metavar="AGENT", help="Continue in another agent, with a handoff: codex, claude-code, ..."
+)
+@click.option("--print", "only_print", is_flag=True, help="Only show the command.")
+@json_option
+def resume(words: tuple[str, ...], agent: str | None, only_print: bool, as_json: bool) -> int:
+    """Continue a session in its agent: by its id, by words that find it, or the last one in this folder.
+
+    Goes to the session's folder first; if that has moved, to where the same git remote is checked out now. A session
+    that its agent has deleted is restored. With --json the command is only shown.
+    """
+    library = up_to_date(as_json=as_json)
+    session = _choose(library, words, agent)
+    start = _start(library, session, agent)
+    if as_json:
+        print_json({**_fields(start), "shell": start.shell})
+        return 0
+    if only_print:
+        click.echo(start.shell)
+        return 0
+    if start.folder is None or not Path(start.folder).is_dir():
+        raise click.ClickException(f"its folder is gone: {start.folder or 'unknown'}; to see the command: --print")
+    program = shutil.which(start.command[0])
+    if program is None:
+        raise click.ClickException(f"{start.command[0]} is not installed; to see the command: --print")
+    if agent is None:
+        restore_purged(library, session, moved_to=Path(start.folder) if start.moved_from else None)
+    tell(start.shell if agent is None else f"cd {shlex.quote(start.folder)} && {start.command[0]} ... (with a handoff)")
+    library.close()
+    return _become(program, start)
+
+
+def _become(program: str, start: Start) -> NoReturn:
+    """Replace this process by the agent, in its folder."""
+    assert start.folder is not None
+    os.chdir(start.folder)
+    sys.stdout.flush()
+    os.execv(program, start.command)
+
+
+def _fields(start: Start) -> dict[str, object]:
+    import msgspec
+
+    fields: dict[str, object] = msgspec.to_builtins(start)
+    return fields
+
+
+def _choose(library: Library, words: tuple[str, ...], agent: str | None) -> str:
+    """The id of the session that is asked for."""
+    if len(words) == 1 and (found := _session_of(find_id(library.archive, words[0]))) is not None:
+        return found
+    if words:
+        return _search(library, " ".join(words), agent)
+    here = Path.cwd()
+    latest = _latest(library)
+    for is_near in (lambda folder: folder == here, lambda folder: here in folder.parents or folder in here.parents):
+        for id_, folder in latest:
+            if folder is not None and is_near(Path(folder)) and _can_start(library, id_, agent):
+                return id_
+    raise click.ClickException("no session of this folder can be resumed; name one by words or by its id")
+
+
+def _session_of(text: str) -> str | None:
+    """The id of the session in an id of a session or turn; None for any other text."""
+    from ...model import InvalidId, SessionRef, TurnRef, parse_id, session_id
+
+    try:
+        ref = parse_id(text)
+    except InvalidId:
+        return None
+    return session_id(ref.key) if isinstance(ref, SessionRef | TurnRef) else None
+
+
+def _latest(library: Library) -> list[tuple[str, str | None]]:
+    from ...archive.base import SessionsRequest
+    from ...model import session_id
+
+    rows = library.archive.sessions(SessionsRequest(start=0, end=_EVER, limit=_LATEST))
+    return [(session_id(row.key), row.last_cwd or row.cwd) for row in rows if not row.parent]
+
+
+def _search(library: Library, query: str, agent: str | None) -> str:
+    answer = library.search(query, n_hits=20)
+    for hit in answer.get("data", {}).get("results", []):
+        id_ = hit["session"]["id"]
+        if _can_start(library, id_, agent):
+            return str(id_)
+    raise click.ClickException(f"no session that can be resumed matches {query!r}")
+
+
+def _can_start(library: Library, id_: str, agent: str | None) -> bool:
+    location = library.locate(id_)
+    return location is not None and (agent is not None or location.resume is not None)
+
+
+def _start(library: Library, id_: str, agent: str | None) -> Start:
+    from ...setup.handoff import START
+
+    location = library.locate(id_)
+    if location is None:
+        raise click.ClickException(f"no session {id_} is in the archive")
+    if agent is not None and agent not in START:
+        names = ", ".join(START)
+        raise click.UsageError(f"no agent {agent!r}; there are {names}", click.get_current_context())
+    command = location.resume if agent is None else (*START[agent], _handoff(library, id_, location))
+    if command is None:
+        raise click.ClickException(f"{location.source} has no command that resumes a session; --in AGENT hands it over")
+    folder = location.project
+    moved = None
+    if folder is not None and not Path(folder).is_dir():
+        moved = library.checkouts.find(Path(folder), location.branch)
+        if moved is not None:
+            tell(f"{home_path(folder)} has moved to {home_path(str(moved))}")
+    return Start(
+        id=id_,
+        agent=agent or location.source,
+        command=command,
+        folder=str(moved) if moved is not None else folder,
+        moved_from=folder if moved is not None else None,
+    )
+
+
+def _handoff(library: Library, id_: str, location: Location) -> str:
+    from ...archive.base import Part
+    from ...egress import egress
+    from ...model import parse_id, turn_id
+    from ...setup.handoff import Session, Step, handoff
+    from ...toolsets.history.types import CallContent
+
+    key = parse_id(id_).key  # type: ignore[union-attr] # the id is that of a session
+    row = library.archive.session(key)
+    turns = library.archive.turns(key, Part(above=row.turn_count - _TURNS_OF_HANDOFF)) if row is not None else []
+    if row is None or not turns:
+        raise click.ClickException("the session has no turns")
+    if turns[0].ordinal > 1:
+        turns = [*library.archive.turns(key, Part(limit=1)), *turns]
+    steps = []
+    for turn in turns:
+        events = library.read_turn(turn_id(key, turn.ordinal))
+        prompt = next((e.content.text for e in events if e.event.type == "user_input"), "")
+        answers = [e.content.text for e in events if e.event.type == "assistant_response"]
+        calls = tuple(e.content.arguments for e in events if isinstance(e.content, CallContent))
+        steps.append(Step(prompt, answers[-1] if answers else "", calls))
+    return handoff(
+        Session(
+            id=id_,
+            title=egress(row.title, library.settings.redact),
+            source=location.source,
+            branch=location.branch,
+            completed=row.completed,
+            steps=steps,
+        )
+    )

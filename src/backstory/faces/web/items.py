@@ -1,0 +1,222 @@
+"""The events of a session as items to read: a tool call with its output is one item."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from ...archive.base import EventRow
+from ...model import EventType, event_id, rfc3339
+from ...toolcalls import main_argument, without_preamble
+from .diffs import Diff, find_diffs
+from .lines import SessionLine
+
+if TYPE_CHECKING:
+    from ...library import Library
+
+ItemKind = Literal["user", "agent", "reasoning", "tool", "compaction", "interrupt", "error", "system", "runtime"]
+_KINDS: dict[EventType, ItemKind] = {
+    EventType.USER_INPUT: "user",
+    EventType.ASSISTANT_RESPONSE: "agent",
+    EventType.REASONING: "reasoning",
+    EventType.TOOL_CALL: "tool",
+    EventType.TOOL_RESPONSE: "tool",
+    EventType.COMPACTION: "compaction",
+    EventType.SYSTEM: "system",
+    EventType.RUNTIME: "runtime",
+    EventType.UNKNOWN: "runtime",
+}
+_ARGUMENT_CHARS = 240
+# A text is cut here, between words, before it passes the border, and again to the limit for its kind afterwards.
+_READ_CHARS = 400_000
+
+
+class Limits(Struct, frozen=True):
+    """The number of characters, and of lines of diffs, that an item shows."""
+
+    text: int
+    output: int
+    argument: int
+    lines: int
+
+
+ON_PAGE = Limits(text=20_000, output=4_000, argument=2_000, lines=400)
+IN_FILE = Limits(text=_READ_CHARS, output=_READ_CHARS, argument=_READ_CHARS, lines=20_000)
+
+
+class Argument(Struct, frozen=True):
+    name: str
+    value: str
+
+
+class Child(Struct, frozen=True):
+    """A session that a tool call started, with the beginnings of its prompt and its answer."""
+
+    session: SessionLine
+    prompt: str
+    answer: str
+
+
+class ToolUse(Struct, frozen=True, kw_only=True):
+    """A tool call and its response, if both are there."""
+
+    name: str
+    argument: str
+    """The argument that matters, on one line."""
+    arguments: list[Argument]
+    shell: str | None
+    """The command, of a tool that runs one."""
+    diffs: list[Diff]
+    output: str | None
+    output_cut: bool
+    output_id: str | None
+    """The id of the response."""
+    exit_code: int | None
+    failed: bool
+    duration_ms: int | None
+    children: list[Child] = []
+    """The sessions that the call started."""
+
+
+class Item(Struct, frozen=True, kw_only=True):
+    id: str
+    """Of its event."""
+    kind: ItemKind
+    timestamp: str
+    text: str = ""
+    cut: bool = False
+    model: str | None = None
+    images: int = 0
+    """Pictures that the transcript has at this place; the archive keeps texts only."""
+    tool: ToolUse | None = None
+
+
+class _Shown(Struct, frozen=True):
+    """The texts of an event, past the border."""
+
+    row: EventRow
+    text: str
+    tool: str
+    model: str
+    arguments: Any
+
+
+def read_items(
+    library: Library, rows: Sequence[EventRow], limits: Limits, children: Mapping[str, Sequence[Child]] = {}
+) -> list[Item]:
+    """The items of events of one turn, in order. `children` are the sessions that calls started, by call id."""
+    values = [[_readable(row), row.tool or "", row.model or "", row.arguments] for row in rows]
+    shown = [_Shown(row, *texts) for row, texts in zip(rows, library.egress(values), strict=True)]
+    calls = {each.row.call_id for each in shown if each.row.type is EventType.TOOL_CALL and each.row.call_id}
+    responses: dict[str | None, _Shown] = {}
+    for each in shown:
+        if each.row.type is EventType.TOOL_RESPONSE and each.row.call_id in calls:
+            responses.setdefault(each.row.call_id, each)
+    joined = {id(response) for response in responses.values()}
+    return [_item(each, responses.get(each.row.call_id), limits, children) for each in shown if id(each) not in joined]
+
+
+def _readable(row: EventRow) -> str:
+    if row.type is EventType.TOOL_CALL:
+        return ""
+    text = without_preamble(row.text) if row.type is EventType.TOOL_RESPONSE else row.text
+    # Half a word at the end could be half a secret.
+    return text if len(text) <= _READ_CHARS else text[:_READ_CHARS].rsplit(None, 1)[0]
+
+
+def _item(shown: _Shown, response: _Shown | None, limits: Limits, children: Mapping[str, Sequence[Child]]) -> Item:
+    row = shown.row
+    kind = _kind(row)
+    images = (row.extra or {}).get("images")
+    tool = None
+    if row.type is EventType.TOOL_CALL:
+        tool = _tool_use(shown, response, limits, children.get(row.call_id or "", ()))
+    elif row.type is EventType.TOOL_RESPONSE:
+        tool = _tool_use(None, shown, limits, children.get(row.call_id or "", ()))
+    text = "" if tool is not None else shown.text
+    return Item(
+        id=event_id(row.uid),
+        kind=kind,
+        timestamp=rfc3339(row.ts),
+        text=text[: limits.text],
+        cut=len(text) > limits.text or (tool is None and len(row.text) > _READ_CHARS),
+        model=shown.model or None,
+        images=images if isinstance(images, int) else 0,
+        tool=tool,
+    )
+
+
+def _kind(row: EventRow) -> ItemKind:
+    kind = _KINDS[row.type]
+    if kind == "runtime" and (row.extra or {}).get("interrupted") is True:
+        return "interrupt"
+    if kind == "runtime" and (row.failed or row.text[:9].lower() == "api error"):
+        return "error"
+    return kind
+
+
+def _tool_use(call: _Shown | None, response: _Shown | None, limits: Limits, children: Sequence[Child]) -> ToolUse:
+    arguments = call.arguments if call is not None else None
+    output = response.text if response is not None else None
+    is_long = response is not None and len(response.row.text) > _READ_CHARS
+    named = call or response
+    assert named is not None
+    return ToolUse(
+        name=named.tool or "tool",
+        argument=(main_argument(arguments) or "")[:_ARGUMENT_CHARS],
+        arguments=_arguments(arguments, limits.argument),
+        shell=_command(arguments),
+        diffs=find_diffs(arguments, limits.lines),
+        output=None if output is None else output[: limits.output],
+        output_cut=output is not None and (len(output) > limits.output or is_long),
+        output_id=None if response is None else event_id(response.row.uid),
+        exit_code=None if response is None else response.row.exit_code,
+        failed=response is not None and _has_failed(response.row),
+        duration_ms=_duration(call, response),
+        children=list(children),
+    )
+
+
+def _has_failed(row: EventRow) -> bool:
+    return row.failed if row.failed is not None else bool(row.exit_code)
+
+
+def _duration(call: _Shown | None, response: _Shown | None) -> int | None:
+    if response is None:
+        return None
+    measured = (response.row.extra or {}).get("duration_ms")
+    if isinstance(measured, int | float):
+        return round(measured)
+    return response.row.ts - call.row.ts if call is not None and response.row.ts > call.row.ts else None
+
+
+def _command(arguments: Any) -> str | None:
+    if not isinstance(arguments, dict):
+        return None
+    command = arguments.get("command", arguments.get("cmd"))
+    if isinstance(command, list) and all(isinstance(word, str) for word in command):
+        command = " ".join(command)
+    return command if isinstance(command, str) and command.strip() else None
+
+
+def _arguments(arguments: Any, most: int) -> list[Argument]:
+    if arguments is None:
+        return []
+    named = arguments if isinstance(arguments, dict) else {"": arguments}
+    return [Argument(str(name), _cut(_text(value), most)) for name, value in named.items()]
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    try:
+        return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+    except (RecursionError, msgspec.MsgspecError):
+        return "…"
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}…"

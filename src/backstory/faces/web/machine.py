@@ -1,0 +1,104 @@
+"""The page of this machine: the diagnosis of `backstory doctor`, the progress of the first read, the settings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
+from starlette.requests import Request
+from starlette.routing import Route
+
+from ...archive.base import SyncState
+from ...config import Settings
+from ...model import rfc3339
+from ..cli.checks import Diagnosis, diagnose
+from .site import Nav, Site
+
+if TYPE_CHECKING:
+    from ...library import Library
+
+# Redaction by rules is for texts; a setting of this name is a secret of any shape.
+_SECRETS = ("token", "password", "secret")
+
+
+class Setting(Struct, frozen=True, kw_only=True):
+    """A setting with its value as JSON."""
+
+    name: str
+    value: str
+    is_default: bool
+
+
+class Sync(Struct, frozen=True, kw_only=True):
+    """The progress of reading transcripts."""
+
+    running: bool
+    first: bool
+    """Everything is read for the first time; a search does not find all of it yet."""
+    files_done: int
+    files_total: int
+    finished_at: str | None
+
+
+class MachinePage(Struct, kw_only=True):
+    """The data of `/doctor`. `?part=sync` answers only the progress."""
+
+    sync: Sync | None
+    diagnosis: Diagnosis | None = None
+    settings: list[Setting] = []
+
+
+def routes(site: Site) -> list[Route]:
+    def build(request: Request) -> MachinePage:
+        return read_machine(site.library, only_sync=request.query_params.get("part") == "sync")
+
+    return site.page("/doctor", "machine.html", build, nav=Nav("Machine", "/doctor", "m"), parts=["sync"])
+
+
+def read_machine(library: Library, *, only_sync: bool = False) -> MachinePage:
+    if only_sync:
+        return MachinePage(sync=_sync(library.archive.sync_state()))
+    found = diagnose(library)
+    page = MachinePage(
+        sync=_sync(found.sync) if found.sync else None,
+        diagnosis=found,
+        settings=_settings(library.settings),
+    )
+    return library.egress(page)
+
+
+def _sync(state: SyncState) -> Sync:
+    return Sync(
+        running=bool(state.started_at) and state.finished_at is None,
+        first=state.first_finished_at is None,
+        files_done=state.files_done,
+        files_total=state.files_total,
+        finished_at=rfc3339(state.finished_at) if state.finished_at else None,
+    )
+
+
+def _settings(settings: Settings) -> list[Setting]:
+    defaults = dict(_leaves(msgspec.to_builtins(Settings())))
+    found = dict(_leaves(msgspec.to_builtins(settings)))
+    return [
+        Setting(
+            name=name,
+            value=msgspec.json.encode(value).decode(),
+            is_default=name in defaults and defaults[name] == value,
+        )
+        for name, value in found.items()
+    ]
+
+
+def _leaves(table: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    """The values of a nested table with their dotted names."""
+    leaves: list[tuple[str, Any]] = []
+    for name, value in table.items():
+        if name in _SECRETS and value:
+            leaves.append((f"{prefix}{name}", "[redacted:secret]"))
+        elif isinstance(value, dict) and value:
+            leaves += _leaves(value, f"{prefix}{name}.")
+        else:
+            leaves.append((f"{prefix}{name}", value))
+    return leaves

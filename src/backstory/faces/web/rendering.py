@@ -1,0 +1,199 @@
+"""Templates and their filters: times, amounts, Markdown and code as HTML.
+
+Everything that is not made by a filter of this module is escaped by the template engine.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode, urlsplit
+
+import jinja2
+from markupsafe import Markup, escape
+
+from ...model import parse_time, rfc3339
+from ..cli.words import ago, duration, megabytes, plural
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+
+_TEMPLATES = Path(__file__).with_name("templates")
+# Longer code is shown as it is: a lexer may take seconds for a minified file.
+_HIGHLIGHTED_CHARS = 40_000
+_MARKDOWN_CHARS = 100_000
+_KEPT_CHARS = 10_000
+
+
+def make_environment(**names: Any) -> jinja2.Environment:
+    """The templates of the pages; `names` are known in all of them."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    environment.globals.update(names, address=address)
+    filters: dict[str, Callable[..., Any]] = {
+        "ago": _ago,
+        "bytes": megabytes,
+        "clock": _clock,
+        "code": code,
+        "day": _day,
+        "duration": lambda ms: duration(ms / 1000),
+        "markdown": markdown,
+        "marked": marked,
+        "money": money,
+        "number": lambda count: f"{count:,}",
+        "plural": plural,
+        "rfc3339": rfc3339,
+        "short_number": short_number,
+        "when": _when,
+    }
+    environment.filters.update(filters)
+    return environment
+
+
+def address(path: str, query: Sequence[tuple[str, str]] = ()) -> str:
+    """A path with a query: `address("/", [("q", "words")])`."""
+    given = [(name, value) for name, value in query if value]
+    return f"{path}?{urlencode(given)}" if given else path
+
+
+# Times and amounts. Times are RFC 3339 texts, as the tools give them, and shown in the time zone of the server.
+
+
+def _local(text: str) -> datetime:
+    return datetime.fromtimestamp((parse_time(text) or 0) / 1000).astimezone()
+
+
+def _time_tag(text: str, shown: str) -> Markup:
+    full = f"{_local(text):%Y-%m-%d %H:%M:%S %Z}"
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(text, full, shown)
+
+
+def _when(text: str) -> Markup:
+    """`2026-09-14 14:02`"""
+    return _time_tag(text, f"{_local(text):%Y-%m-%d %H:%M}")
+
+
+def _day(text: str) -> Markup:
+    return _time_tag(text, f"{_local(text):%Y-%m-%d}")
+
+
+def _clock(text: str) -> Markup:
+    return _time_tag(text, f"{_local(text):%H:%M}")
+
+
+def _ago(text: str) -> Markup:
+    return _time_tag(text, ago(parse_time(text) or 0, int(time.time() * 1000)))
+
+
+def short_number(count: int) -> str:
+    """`950`, `12.3k`, `4.1M`"""
+    for limit, unit in ((1_000_000_000, "G"), (1_000_000, "M"), (1_000, "k")):
+        if count >= limit:
+            return f"{count / limit:.3g}{unit}"
+    return str(count)
+
+
+def money(dollars: float) -> str:
+    """`$0.42`, `$1,204`, `<$0.01`"""
+    if 0 < dollars < 0.005:
+        return "<$0.01"
+    return f"${dollars:,.2f}" if dollars < 1000 else f"${dollars:,.0f}"
+
+
+# Texts
+
+
+def marked(text: str, places: Iterable[Sequence[int]]) -> Markup:
+    """A text with its matches in `<mark>`; places are (start, end), in order."""
+    parts, at = [], 0
+    for start, end in places:
+        parts += [escape(text[at:start]), Markup("<mark>"), escape(text[start:end]), Markup("</mark>")]
+        at = end
+    return Markup("").join([*parts, escape(text[at:])])
+
+
+def markdown(text: str) -> Markup:
+    """Markdown of a transcript: HTML in it is shown as text, links lead to the web or nowhere, nothing is loaded."""
+    if len(text) > _MARKDOWN_CHARS:
+        return Markup('<pre class="plain" tabindex="0">{}</pre>').format(text)
+    return _rendered(text) if len(text) <= _KEPT_CHARS else Markup(_markdown().render(text))
+
+
+@lru_cache(maxsize=512)  # a person goes back and forth between the same pages
+def _rendered(text: str) -> Markup:
+    return Markup(_markdown().render(text))
+
+
+@cache
+def _markdown() -> MarkdownIt:
+    from markdown_it import MarkdownIt
+    from markdown_it.common.utils import escapeHtml
+    from markdown_it.renderer import RendererHTML
+    from markdown_it.token import Token
+
+    def picture(self: RendererHTML, tokens: Sequence[Token], index: int, options: Any, env: Any) -> str:
+        # A picture on another server would be a request to it.
+        token = tokens[index]
+        label = token.content or "image"
+        return f'<span class="picture">{escapeHtml(label)} ({escapeHtml(str(token.attrGet("src") or ""))})</span>'
+
+    def link(self: RendererHTML, tokens: Sequence[Token], index: int, options: Any, env: Any) -> str:
+        tokens[index].attrSet("rel", "noreferrer noopener")
+        return self.renderToken(tokens, index, options, env)
+
+    parser = MarkdownIt(
+        "commonmark",
+        {"html": False, "linkify": False, "highlight": lambda text, language, _: str(_highlighted(text, language))},
+    ).enable(["table", "strikethrough"])
+    parser.validateLink = _is_safe_link  # type: ignore[method-assign]
+    parser.add_render_rule("image", picture)
+    parser.add_render_rule("link_open", link)
+    return parser
+
+
+def _is_safe_link(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return False
+    # Without a scheme and a host it would lead to a path of this server.
+    return parts.scheme == "mailto" or (parts.scheme in ("http", "https") and bool(parts.netloc))
+
+
+def code(text: str, name: str = "") -> Markup:
+    """A block of code; `name` is a language or the path of a file."""
+    return Markup('<pre class="code"><code>{}</code></pre>').format(_highlighted(text, name))
+
+
+@lru_cache(maxsize=256)
+def _highlighted(text: str, name: str) -> Markup:
+    lexer = _lexer(name.rpartition("/")[2]) if name and len(text) <= _HIGHLIGHTED_CHARS else None
+    if lexer is None:
+        return escape(text)
+    from pygments import highlight
+    from pygments.formatters import HtmlFormatter
+
+    return Markup(highlight(text, lexer, HtmlFormatter(nowrap=True)))
+
+
+@lru_cache(maxsize=256)
+def _lexer(name: str) -> Any:
+    from pygments.lexers import get_lexer_by_name, get_lexer_for_filename
+    from pygments.util import ClassNotFound
+
+    for find in (get_lexer_for_filename, get_lexer_by_name) if "." in name else (get_lexer_by_name,):
+        try:
+            return find(name, stripnl=False)
+        except ClassNotFound:
+            continue
+    return None

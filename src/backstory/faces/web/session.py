@@ -1,0 +1,351 @@
+"""The session page: the conversation in parts, the rail with its turns, and what belongs to the session."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from ...archive.base import EventRow, OpenedSession, Part, SearchRequest, SessionsRequest, TurnRow
+from ...archive.spans import Condition, TraceQuery, TraceRow
+from ...model import (
+    SEARCHABLE_TYPES,
+    EventRef,
+    InvalidId,
+    SessionRef,
+    TurnRef,
+    event_id,
+    parse_id,
+    rfc3339,
+    session_id,
+    turn_id,
+)
+from ...toolsets.history.views import Views
+from ..cli.output import resume_command
+from .export import MEDIA_TYPES, Format, export
+from .items import ON_PAGE
+from .lines import KINDS, SessionLine, session_lines, session_url
+from .parts import HEAD_CHARS, PART_EVENTS, Conversation, Place, ShownTurn
+from .rendering import address
+from .search import marker
+from .site import Site
+
+if TYPE_CHECKING:
+    from ...library import Library
+
+_SECONDS = 5.0
+_RAIL_CHARS = 120
+# Events before one that is asked for, far within its turn.
+_BEFORE = 6
+_FOUND = 50
+_AT = re.compile(r"([1-9]\d{0,6})(?:\.([1-9]\d{0,8}))?")
+
+
+class RailTurn(Struct, frozen=True):
+    ordinal: int
+    url: str
+    prompt: str
+    started_at: str
+    event_count: int
+    tokens: int | None
+    cost: float | None
+    failed: bool
+
+
+class FoundLine(Struct, frozen=True):
+    url: str
+    label: str
+    turn: int
+    snippet: str
+    marks: list[tuple[int, int]]
+
+
+class FindResult(Struct, frozen=True):
+    query: str
+    lines: list[FoundLine]
+    truncated: bool
+
+
+class Related(Struct, frozen=True, kw_only=True):
+    parent: SessionLine | None
+    children: list[SessionLine]
+    previous: SessionLine | None
+    next: SessionLine | None
+    capsules: list[dict[str, Any]]
+    traces_url: str
+
+
+class SessionPage(Struct, frozen=True, kw_only=True):
+    session: SessionLine
+    turns: list[ShownTurn]
+    earlier_url: str | None
+    later_url: str | None
+    find: FindResult | None
+    native_id: str = ""
+    version: str | None = None
+    resume: str | None = None
+    """The command that continues it in its agent."""
+    tokens: int = 0
+    cost: float | None = None
+    rail: list[RailTurn] = []
+    related: Related | None = None
+
+
+def routes(site: Site) -> list[Route]:
+    library = site.library
+
+    def build(request: Request) -> SessionPage | Response:
+        return _find_session(library, request) or session_page(library, request.path_params["id"], request.query_params)
+
+    async def text(request: Request) -> Response:
+        return await site.answer(request, lambda: _whole_text(library, request.path_params["event"]))
+
+    def file_route(format: Format) -> Route:
+        async def file(request: Request) -> Response:
+            return await site.answer(request, lambda: _file(library, request.path_params["id"], format))
+
+        return Route(f"/s/{{id}}.{format}", file, methods=["GET"])
+
+    return [
+        Route("/s/{id}/{event}.txt", text, methods=["GET"]),
+        *map(file_route, MEDIA_TYPES),
+        *site.page("/s/{id}", "session.html", build, parts=["turns", "matches"]),
+    ]
+
+
+# Addresses
+
+
+def _find_session(library: Library, request: Request) -> Response | None:
+    """The address of a session that is named by a turn, an event or a handle."""
+    given = request.path_params["id"]
+    try:
+        ref = parse_id(given)
+    except InvalidId:
+        ref = parse_id(_by_handle(library, given))
+    twin = ".json" if request.url.path.endswith(".json") else ""
+    if isinstance(ref, SessionRef):
+        return None if str(ref) == given else RedirectResponse(session_url(str(ref)) + twin)
+    if isinstance(ref, TurnRef):
+        return RedirectResponse(session_url(session_id(ref.key), at=str(ref.ordinal)))
+    found = library.archive.open(ref)
+    if found is None:
+        raise HTTPException(404, "The archive has no such event.")
+    return RedirectResponse(_event_url(found.event))
+
+
+def _by_handle(library: Library, text: str) -> str:
+    import click
+
+    from ..cli.handles import find_id
+
+    try:
+        found = find_id(library.archive, text)
+    except click.ClickException as error:
+        raise HTTPException(404, f"{error.format_message()}.") from None
+    if found == text:
+        raise HTTPException(404, "The archive has no session with this id.")
+    return found
+
+
+def _event_url(row: EventRow) -> str:
+    place = Place(row.turn, row.ordinal)
+    return session_url(session_id(row.session), at=str(place), event=event_id(row.uid))
+
+
+def _whole_text(library: Library, id: str) -> Response:
+    """The text of an event that a page shows the beginning of. As plain text no browser runs anything in it."""
+    try:
+        ref = parse_id(id)
+    except InvalidId:
+        ref = None
+    found = library.archive.open(ref) if isinstance(ref, EventRef) else None
+    if found is None:
+        raise HTTPException(404, "The archive has no such event.")
+    text = library.egress(found.event.text)
+    return Response(text.encode("utf-8", "replace"), media_type="text/plain; charset=utf-8")
+
+
+def _file(library: Library, id: str, format: Format) -> Response:
+    try:
+        pieces = export(library, id, format)
+    except (InvalidId, LookupError):
+        raise HTTPException(404, "The archive has no such session.") from None
+    content = "".join(pieces).encode("utf-8", "replace")
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", id)[:80]
+    headers = {
+        "Content-Disposition": f'attachment; filename="{name}.{format}"',
+        "Content-Security-Policy": "sandbox; default-src 'none'; style-src 'unsafe-inline'",
+    }
+    return Response(content, headers=headers, media_type=MEDIA_TYPES[format])
+
+
+# The page
+
+
+def session_page(library: Library, id: str, given: Any) -> SessionPage:
+    ref = parse_id(id)
+    assert isinstance(ref, SessionRef)
+    part = given.get("part")
+    opened = library.archive.open(ref, Part(heads=0 if part else HEAD_CHARS))
+    if opened is None:
+        raise HTTPException(404, "The archive has no such session. It may have been forgotten, or not been read yet.")
+    start, reach = _start(given.get("at"), opened.turns)
+    turns, end = ([], None) if part == "matches" else Conversation(library, opened, ON_PAGE).part(start, reach)
+    find = (given.get("find") or "").strip()
+    page = SessionPage(
+        session=session_lines(library, [opened.session])[0],
+        turns=turns,
+        earlier_url=_earlier(id, opened.turns, start),
+        later_url=None if end is None else _part_url(id, end),
+        find=_find(library, ref.key, find) if find and part != "turns" else None,
+    )
+    return page if part else _with_surroundings(library, page, opened)
+
+
+def _with_surroundings(library: Library, page: SessionPage, opened: OpenedSession) -> SessionPage:
+    """The page with all that a script, which asks for a part of it, has already."""
+    traces = _traces(library, opened.session.key)
+    costs = [trace.cost for trace in traces.values() if trace.cost is not None]
+    location = library.locate(page.session.id)
+    version = opened.session.version
+    return msgspec.structs.replace(
+        page,
+        native_id=location.native_id if location else "",
+        version=library.egress(version) if version else None,
+        resume=resume_command(location) if location else None,
+        tokens=sum(trace.tokens or 0 for trace in traces.values()),
+        cost=sum(costs) if costs else None,
+        rail=_rail(library, opened, traces),
+        related=_related(library, opened),
+    )
+
+
+def _part_url(id: str, place: Place) -> str:
+    anchor = f"turn-{place.turn}" if place.event == 1 else f"turn-{place.turn}-{place.event}"
+    return f"{session_url(id)}?at={place}#{anchor}"
+
+
+def _start(text: str | None, turns: Sequence[TurnRow]) -> tuple[Place, int]:
+    """The place to begin at, and the event of that turn that is asked for: 0 for the first. An event begins with its
+    turn if it is near the beginning."""
+    match = _AT.fullmatch(text or "")
+    turn = next((turn for turn in turns if match and turn.ordinal == int(match[1])), None)
+    if match is None or turn is None:
+        return Place(turns[0].ordinal if turns else 1), 0
+    event = min(int(match[2] or 1), turn.event_count)
+    if event <= PART_EVENTS:
+        return Place(turn.ordinal), event
+    return Place(turn.ordinal, event - _BEFORE), event
+
+
+def _earlier(id: str, turns: Sequence[TurnRow], start: Place) -> str | None:
+    """The address of the part before: as many events back."""
+    if start.event > 1:
+        return _part_url(id, Place(start.turn, max(start.event - PART_EVENTS, 1)))
+    before = [turn for turn in turns if turn.ordinal < start.turn]
+    if not before:
+        return None
+    events, first = 0, before[-1]
+    for turn in reversed(before):
+        if events and events + turn.event_count > PART_EVENTS:
+            break
+        events, first = events + turn.event_count, turn
+    return _part_url(id, Place(first.ordinal, max(first.event_count - PART_EVENTS, 0) + 1))
+
+
+# The rail
+
+
+def _traces(library: Library, key: str) -> dict[str, TraceRow]:
+    """The traces of the turns, by the id of the turn: their tokens, cost and failures."""
+    query = TraceQuery(
+        conditions=(Condition("sessionId", "eq", session_id(key)),),
+        sort="createdAt",
+        descending=False,
+        limit=10_000,
+        deadline=time.monotonic() + _SECONDS,
+    )
+    return {trace.id: trace for trace in library.archive.spans.traces(query).rows}
+
+
+def _rail(library: Library, opened: OpenedSession, traces: dict[str, TraceRow]) -> list[RailTurn]:
+    key, id = opened.session.key, session_id(opened.session.key)
+    heads = Views(library.settings.redact).heads(opened.turns)
+    rail = []
+    for turn in opened.turns:
+        head = heads.get(turn.prompt) if turn.prompt is not None else None
+        trace = traces.get(turn_id(key, turn.ordinal))
+        rail.append(
+            RailTurn(
+                ordinal=turn.ordinal,
+                url=_part_url(id, Place(turn.ordinal)),
+                prompt=head.text[:_RAIL_CHARS] if head else "",
+                started_at=rfc3339(turn.started_at),
+                event_count=turn.event_count,
+                tokens=trace.tokens if trace else None,
+                cost=trace.cost if trace else None,
+                failed=trace is not None and trace.status == "error",
+            )
+        )
+    return rail
+
+
+# Find in the session
+
+
+def _find(library: Library, key: str, query: str) -> FindResult:
+    """Matches in this session, in the order of the session."""
+    found = library.archive.search(
+        SearchRequest(
+            query=query,
+            types=SEARCHABLE_TYPES,
+            session=key,
+            limit=_FOUND,
+            deadline=time.monotonic() + _SECONDS,
+        )
+    )
+    mark = marker(found)
+    hits = sorted(found.hits, key=lambda hit: (hit.turn.ordinal, hit.event.ordinal))
+    lines = [
+        FoundLine(
+            url=session_url(
+                session_id(key), at=f"{hit.turn.ordinal}.{hit.event.ordinal}", find=query, event=view.event.id
+            ),
+            label=KINDS.get(view.event.type, str(view.event.type)),
+            turn=view.turn.ordinal,
+            snippet=view.snippet.text,
+            marks=mark(view.snippet.text),
+        )
+        for hit, view in zip(hits, Views(library.settings.redact).hits(hits, found.query), strict=True)
+    ]
+    return FindResult(library.egress(query), lines, found.more)
+
+
+# What belongs to it
+
+
+def _related(library: Library, opened: OpenedSession) -> Related:
+    id = session_id(opened.session.key)
+    names = (opened.parent, opened.previous, opened.next)
+    rows = library.archive.sessions(
+        SessionsRequest(keys=tuple(key for key in (*names, *opened.children) if key), empty=True)
+    )
+    lines = dict(zip((row.key for row in rows), session_lines(library, rows), strict=True))
+    links = library.open(id, limit=1).get("data", {}).get("links", {})
+    return Related(
+        parent=lines.get(opened.parent or ""),
+        previous=lines.get(opened.previous or ""),
+        next=lines.get(opened.next or ""),
+        children=[lines[key] for key in opened.children if key in lines],
+        capsules=links.get("capsules", []),
+        traces_url=address("/traces", [("session", id)]),
+    )

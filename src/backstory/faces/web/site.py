@@ -1,0 +1,310 @@
+"""The site of `backstory serve`: it renders templates, answers JSON twins, serves its assets, and checks forms.
+
+A page is a path, a template and a function that builds its data. The same data is the page and its JSON twin.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import hmac
+import logging
+import secrets
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, urlencode
+
+import anyio
+from anyio.to_thread import run_sync
+from msgspec import Struct
+from starlette.exceptions import HTTPException
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from ...archive.errors import DeadlineExceeded, explain
+from ..http.bodies import json_response, read_body
+from ..http.security import opens_page
+from ..mcp import PARALLEL_CALLS
+from .rendering import make_environment
+
+if TYPE_CHECKING:
+    from ...library import Library
+
+log = logging.getLogger("backstory.web")
+
+Build = Callable[[Request], Any]
+"""Gives the data of a page, a value that JSON can hold, or a Response that is answered as it is. It runs in a thread.
+An HTTPException becomes an error page."""
+
+THEMES = ("system", "light", "dark")
+CONTENT_SECURITY_POLICY = (
+    "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'"
+)
+_THEME_COOKIE = "backstory_theme"
+_YEAR_SECONDS = 365 * 86_400
+_MAX_FORM_BYTES = 4 << 20
+_STATIC = Path(__file__).with_name("static")
+_MEDIA_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+_PAGE_HEADERS = {
+    "Content-Security-Policy": CONTENT_SECURITY_POLICY,
+    "Cache-Control": "private, no-cache",
+    # With `no-referrer` a browser sends forms of our own pages with `Origin: null`, and they are refused.
+    "Referrer-Policy": "same-origin",
+    "Vary": "Accept-Encoding, Cookie",
+}
+_COMPRESSED_BYTES = 1024
+_GZIP_LEVEL = 4
+_HEADINGS = {403: "Refused", 404: "Not found", 413: "Too large", 500: "Something broke", 503: "Not available"}
+
+
+class Nav(Struct, frozen=True):
+    """An entry of the navigation; `g` and its key open it."""
+
+    label: str
+    path: str
+    key: str
+
+
+class Asset(Struct, frozen=True):
+    """A static file, also compressed."""
+
+    content: bytes
+    packed: bytes
+    media_type: str
+
+
+class Upload(Struct, frozen=True):
+    """A form with a file."""
+
+    fields: dict[str, str]
+    content: bytes
+
+
+class Site:
+    def __init__(self, library: Library) -> None:
+        self.library = library
+        self.navigation: list[Nav] = []
+        self._assets = {path.name: _read_asset(path) for path in sorted(_STATIC.iterdir())}
+        # Part of the addresses of assets, so that browsers keep them until one changes.
+        self._version = _digest(asset.content for asset in self._assets.values())
+        self._form_token = secrets.token_urlsafe(24)
+        self._limiter = anyio.CapacityLimiter(PARALLEL_CALLS)
+        self._templates = make_environment(asset=self.asset_url)
+
+    # Pages
+
+    def page(
+        self, path: str, template: str, build: Build, *, nav: Nav | None = None, parts: Sequence[str] = ()
+    ) -> list[Route]:
+        """The routes of a page and its JSON twin. `?part=NAME` answers one block of the template, of those in `parts`:
+        scripts put it into the page."""
+        if nav is not None:
+            self.navigation.append(nav)
+
+        async def html(request: Request) -> Response:
+            part = request.query_params.get("part")
+            return await self.answer(request, lambda: self._page(request, template, build, part, parts))
+
+        async def twin(request: Request) -> Response:
+            return await run_sync(lambda: _as_json(build(request)), limiter=self._limiter)
+
+        # The twin first: `/s/{id}` would take `/s/x.json` as well.
+        return [Route(f"{path}.json", twin, methods=["GET"]), Route(path, html, methods=["GET"])]
+
+    async def answer(self, request: Request, work: Callable[[], Response]) -> Response:
+        """The response of a function that runs in a thread; its failures become error pages."""
+        try:
+            return await run_sync(work, limiter=self._limiter)
+        except HTTPException as error:
+            return self.error_page(request, error.status_code, error.detail)
+        except DeadlineExceeded:
+            return self.error_page(request, 503, "The archive did not answer in time. Ask for less, or try again.")
+        except Exception as error:
+            reason = explain(error)
+            if reason is None:
+                log.exception("%s failed", request.url.path)
+            return self.error_page(request, 500, reason or "The server's log has the details.")
+
+    def _page(self, request: Request, template: str, build: Build, part: str | None, parts: Sequence[str]) -> Response:
+        data = build(request)
+        if isinstance(data, Response):
+            return data
+        if part in parts and part is not None:
+            return self.block(request, template, part, data)
+        return self.respond(request, template, data)
+
+    def respond(self, request: Request, template: str, data: Any, status: int = 200) -> Response:
+        """A page with this data, for routes that are not one of `page`."""
+        return self._html(request, self.render(request, template, data=data), status)
+
+    def block(self, request: Request, template: str, name: str, data: Any) -> Response:
+        """One block of a template."""
+        return self._html(request, self._block(request, template, name, data))
+
+    def render(self, request: HTTPConnection, template: str, **values: Any) -> str:
+        return self._templates.get_template(template).render(self._context(request), **values)
+
+    def _block(self, request: Request, template: str, name: str, data: Any) -> str:
+        found = self._templates.get_template(template)
+        context = found.new_context({**self._context(request), "data": data})
+        return "".join(found.blocks[name](context))
+
+    def _context(self, request: HTTPConnection) -> dict[str, Any]:
+        theme = request.cookies.get(_THEME_COOKIE)
+        query = [(name, value) for name, value in request.query_params.multi_items() if name not in ("part", "token")]
+        path = request.scope["path"]
+        return {
+            "navigation": self.navigation,
+            "path": path,
+            "here": self.library.egress(path + (f"?{urlencode(query)}" if query else "")),
+            "theme": theme if theme in THEMES else "system",
+            "form_token": self._form_token,
+        }
+
+    def error_page(self, request: HTTPConnection, status: int, message: str) -> Response:
+        message = self.library.egress(message)
+        heading = _HEADINGS.get(status, "That did not work")
+        text = self.render(request, "error.html", status=status, heading=heading, message=message)
+        return self._html(request, text, status)
+
+    def _html(self, request: HTTPConnection, text: str, status: int = 200) -> Response:
+        content = text.encode("utf-8", "replace")
+        headers = dict(_PAGE_HEADERS)
+        if len(content) >= _COMPRESSED_BYTES and _accepts_gzip(request):
+            content = gzip.compress(content, _GZIP_LEVEL, mtime=0)
+            headers["Content-Encoding"] = "gzip"
+        return Response(content, status, headers, media_type="text/html")
+
+    # Forms
+
+    async def form(self, request: Request) -> dict[str, str]:
+        """The fields of a form of ours. One without `form_token`, which only our pages know, is refused."""
+        fields = await read_form(request)
+        self._check_form(fields)
+        return fields
+
+    async def upload(self, request: Request, limit: int) -> Upload:
+        """The fields of a form of ours that was sent with one file."""
+        body = await read_body(request, limit)
+        upload = await read_upload(request, body)
+        self._check_form(upload.fields)
+        return upload
+
+    def _check_form(self, fields: dict[str, str]) -> None:
+        if not hmac.compare_digest(fields.pop("form_token", "").encode(), self._form_token.encode()):
+            raise HTTPException(
+                403, "This form is not from a page of this server, or the server was started anew. Reload the page."
+            )
+
+    # Assets
+
+    def asset_url(self, name: str) -> str:
+        assert name in self._assets, name
+        return f"/static/{self._version}/{name}"
+
+    def stylesheet(self) -> str:
+        return self._assets["backstory.css"].content.decode()
+
+    def common_routes(self) -> list[Route]:
+        """Assets, and the switch of the theme."""
+
+        async def asset(request: Request) -> Response:
+            found = self._assets.get(request.path_params["name"])
+            if found is None:
+                raise HTTPException(404)
+            packed = _accepts_gzip(request)
+            headers = {"Cache-Control": f"public, max-age={_YEAR_SECONDS}, immutable", "Vary": "Accept-Encoding"}
+            if packed:
+                headers["Content-Encoding"] = "gzip"
+            return Response(found.packed if packed else found.content, 200, headers, media_type=found.media_type)
+
+        async def theme(request: Request) -> Response:
+            fields = await read_form(request)
+            chosen = fields.get("theme", "")
+            response = RedirectResponse(own_path(fields.get("back", "")), status_code=303)
+            if chosen in THEMES:
+                response.set_cookie(_THEME_COOKIE, chosen, max_age=_YEAR_SECONDS, httponly=True, samesite="strict")
+            return response
+
+        return [
+            Route("/static/{version}/{name}", asset, methods=["GET"]),
+            Route("/theme", theme, methods=["POST"]),
+        ]
+
+    # Errors of other routes, and access
+
+    def http_error(self, otherwise: Callable[..., Any]) -> Callable[..., Any]:
+        """An exception handler: browsers that open a page get an error page, programs get JSON."""
+
+        async def handler(request: Request, error: HTTPException) -> Response:
+            if not opens_page(request):
+                response: Response = await otherwise(request, error)
+                return response
+            message = "There is no page at this address." if error.status_code == 404 else error.detail
+            return self.error_page(request, error.status_code, message)
+
+        return handler
+
+    def token_page(self, request: HTTPConnection, *, wrong: bool = False) -> Response:
+        """The page that asks for the token, once for each browser."""
+        text = self.render(request, "token.html", wrong=wrong)
+        return self._html(request, text, 401)
+
+
+async def read_form(request: Request) -> dict[str, str]:
+    """The fields of a form that was sent without files; of a field that comes twice, the last."""
+    body = await read_body(request, _MAX_FORM_BYTES)
+    try:
+        return dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=100))
+    except ValueError:
+        raise HTTPException(400, "The form cannot be read.") from None
+
+
+async def read_upload(request: Request, body: bytes) -> Upload:
+    """The fields and the file `file` of a form of the type multipart/form-data."""
+    from starlette.datastructures import UploadFile
+    from starlette.formparsers import MultiPartException, MultiPartParser
+
+    async def stream() -> AsyncGenerator[bytes, None]:
+        yield body
+
+    try:
+        form = await MultiPartParser(request.headers, stream(), max_files=1, max_fields=20).parse()
+    except MultiPartException as error:
+        raise HTTPException(400, f"The form cannot be read: {error.message}") from None
+    try:
+        file = form.get("file")
+        content = await file.read() if isinstance(file, UploadFile) else b""
+        return Upload({name: value for name, value in form.items() if isinstance(value, str)}, content)
+    finally:
+        await form.close()
+
+
+def own_path(address: str) -> str:
+    """A path of this server from a form; anything else becomes the first page."""
+    is_own = address.startswith("/") and not address.startswith("//") and "\\" not in address and address.isprintable()
+    return address if is_own else "/"
+
+
+def _accepts_gzip(request: HTTPConnection) -> bool:
+    return "gzip" in request.headers.get("accept-encoding", "")
+
+
+def _as_json(data: Any) -> Response:
+    if isinstance(data, Response):
+        return data
+    return json_response(data, headers={"Cache-Control": "private, no-cache"})
+
+
+def _read_asset(path: Path) -> Asset:
+    content = path.read_bytes()
+    return Asset(content, gzip.compress(content, 9, mtime=0), _MEDIA_TYPES[path.suffix])
+
+
+def _digest(contents: Iterable[bytes]) -> str:
+    digest = hashlib.blake2b(digest_size=6)
+    for content in contents:
+        digest.update(content)
+    return digest.hexdigest()

@@ -1,0 +1,106 @@
+// Results as one types. The server renders them; this puts the block into the page and keeps the address in step.
+
+import { say } from "./app.js";
+
+const form = document.getElementById("search");
+const field = form.elements.q;
+const found = document.getElementById("found");
+const WAIT_MS = 30;
+let waiting = 0;
+let asking = null;
+
+function addressOf(query) {
+  const url = new URL(location.href);
+  if (query) url.searchParams.set("q", query);
+  else url.searchParams.delete("q");
+  url.searchParams.delete("n");
+  url.hash = "";
+  return url;
+}
+
+async function show(url) {
+  clearTimeout(waiting);
+  asking?.abort();
+  asking = new AbortController();
+  const part = new URL(url);
+  part.searchParams.set("part", "found");
+  found.setAttribute("aria-busy", "true");
+  try {
+    const response = await fetch(part, { signal: asking.signal });
+    const text = await response.text();
+    if (!response.ok) return location.assign(url);
+    found.innerHTML = text;
+    found.removeAttribute("aria-busy");
+    const query = url.searchParams.get("q");
+    document.title = query ? `${query} · Backstory` : "Backstory";
+    say(document.getElementById("count")?.textContent ?? "");
+    syncFilters(url);
+    foldFilters();
+  } catch (error) {
+    if (error.name !== "AbortError") location.assign(url);
+  }
+}
+
+// The form carries the filters of the address, for Enter.
+function syncFilters(url) {
+  for (const input of form.querySelectorAll("input[type=hidden]")) input.remove();
+  for (const [name, value] of url.searchParams) {
+    if (name === "q" || name === "n") continue;
+    const input = Object.assign(document.createElement("input"), { type: "hidden", name, value });
+    form.append(input);
+  }
+}
+
+function foldFilters() {
+  const filters = found.querySelector("aside details");
+  if (filters && matchMedia("(max-width: 60rem)").matches) filters.open = false;
+}
+
+let typed = false;
+field.addEventListener("input", () => {
+  clearTimeout(waiting);
+  waiting = setTimeout(() => {
+    const url = addressOf(field.value.trim());
+    // One entry of the history for a search, not one for each letter.
+    history[typed ? "replaceState" : "pushState"](null, "", url);
+    typed = true;
+    show(url);
+  }, WAIT_MS);
+});
+field.addEventListener("blur", () => (typed = false));
+
+form.addEventListener("submit", (event) => {
+  event.preventDefault();
+  typed = false;
+  const url = addressOf(field.value.trim());
+  if (url.href !== location.href) {
+    history.pushState(null, "", url);
+    show(url);
+  }
+  const first = found.querySelector("[data-entry]");
+  if (first) (first.tabIndex = -1), first.focus();
+});
+
+field.addEventListener("keydown", (event) => {
+  if (event.key !== "ArrowDown") return;
+  const first = found.querySelector("[data-entry]");
+  if (first) event.preventDefault(), (first.tabIndex = -1), first.focus();
+});
+
+found.addEventListener("click", (event) => {
+  const link = event.target.closest("a[data-filter]");
+  if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
+  event.preventDefault();
+  const url = new URL(link.href);
+  history.pushState(null, "", url);
+  show(url);
+});
+
+addEventListener("popstate", () => {
+  const url = new URL(location.href);
+  field.value = url.searchParams.get("q") ?? "";
+  typed = false;
+  show(url);
+});
+
+foldFilters();

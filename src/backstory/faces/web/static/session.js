@@ -1,0 +1,151 @@
+// A session: later parts as one scrolls, subagents as one opens them, find as one types, links to any event.
+
+import { say } from "./app.js";
+
+const turns = document.getElementById("turns");
+const rail = document.querySelector(".rail");
+const page = new URL(location.href);
+
+async function part(href, name) {
+  const url = new URL(href, location.href);
+  url.hash = "";
+  url.searchParams.set("part", name);
+  const response = await fetch(url);
+  if (!response.ok) throw new Error(response.statusText);
+  const holder = document.createElement("template");
+  holder.innerHTML = await response.text();
+  return holder.content;
+}
+
+// Later parts
+
+const near = new IntersectionObserver((seen) => {
+  for (const entry of seen) if (entry.isIntersecting) loadLater(entry.target);
+}, { rootMargin: "800px" });
+
+async function loadLater(link) {
+  near.unobserve(link);
+  link.setAttribute("aria-busy", "true");
+  try {
+    const content = await part(link.href, "turns");
+    content.querySelector(".earlier")?.remove();
+    link.replaceWith(content);
+    follow();
+  } catch {
+    link.removeAttribute("aria-busy"); // it is still a link
+  }
+}
+
+// The turn that is read
+
+const current = new IntersectionObserver((seen) => {
+  for (const entry of seen) if (entry.isIntersecting) markCurrent(entry.target.dataset.turn);
+}, { rootMargin: "-15% 0px -75% 0px" });
+
+function markCurrent(ordinal) {
+  const link = rail.querySelector(`a[data-to="${ordinal}"]`);
+  if (!link || link.hasAttribute("aria-current")) return;
+  rail.querySelector("[aria-current]")?.removeAttribute("aria-current");
+  link.setAttribute("aria-current", "true");
+  // Only the rail scrolls, not the page.
+  const above = link.offsetTop - rail.offsetTop - rail.clientHeight / 2;
+  rail.scrollTop = above;
+}
+
+function follow() {
+  for (const link of turns.querySelectorAll(".later:not([aria-busy])")) near.observe(link);
+  for (const turn of turns.querySelectorAll(".turn")) current.observe(turn);
+}
+follow();
+markCurrent(turns.querySelector(".turn")?.dataset.turn);
+
+// Links to turns and events: those on the page are scrolled to, others are opened.
+
+function reveal(id) {
+  const element = id && document.getElementById(id);
+  if (!element) return false;
+  for (let outer = element.closest("details"); outer; outer = outer.parentElement.closest("details")) outer.open = true;
+  element.querySelector(":scope > details.fold")?.setAttribute("open", "");
+  element.scrollIntoView({ block: "start" });
+  return true;
+}
+
+function openHash() {
+  const id = decodeURIComponent(location.hash.slice(1));
+  if (!id || reveal(id) || !id.startsWith("event:")) return;
+  // The server knows its part; once, or a part without it would be asked for again and again.
+  if (!page.searchParams.has("at")) location.replace(`/s/${id}`);
+}
+addEventListener("hashchange", openHash);
+openHash();
+
+document.addEventListener("click", (event) => {
+  const link = event.target.closest(".rail a, #matches a, .turn-head a");
+  if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
+  const url = new URL(link.href);
+  const id = decodeURIComponent(url.hash.slice(1));
+  if (!document.getElementById(id)) return;
+  event.preventDefault();
+  history.pushState(null, "", url);
+  // `:target` is set by a navigation only.
+  location.replace(url.hash);
+  reveal(id);
+});
+
+// Subagents
+
+turns.addEventListener("toggle", async (event) => {
+  const child = event.target;
+  if (!child.open || !child.dataset.child) return;
+  const url = child.dataset.child;
+  delete child.dataset.child;
+  const inside = child.querySelector(".inside");
+  inside.setAttribute("aria-busy", "true");
+  try {
+    const content = await part(url, "turns");
+    for (const link of content.querySelectorAll(".continue")) link.remove();
+    inside.querySelector(".beginning").replaceWith(content);
+  } catch {
+    say("The conversation could not be loaded");
+  }
+  inside.removeAttribute("aria-busy");
+}, true);
+
+// Find in this session: the archive is asked, so that parts that are not on the page are found too.
+
+const form = document.getElementById("find");
+const field = form.elements.find;
+const matches = document.getElementById("matches");
+let waiting = 0;
+let asked = 0;
+
+async function find() {
+  const number = ++asked;
+  const url = new URL(form.action);
+  const query = field.value.trim();
+  if (query) url.searchParams.set("find", query);
+  const content = await part(url, "matches");
+  if (number !== asked) return; // an answer to what was typed before
+  matches.replaceChildren(content);
+  say(`${matches.querySelectorAll("li").length} matches`);
+  if (query) page.searchParams.set("find", query);
+  else page.searchParams.delete("find");
+  page.hash = location.hash;
+  history.replaceState(null, "", page);
+}
+
+field.addEventListener("input", () => {
+  clearTimeout(waiting);
+  waiting = setTimeout(find, 80);
+});
+form.addEventListener("submit", (event) => {
+  event.preventDefault();
+  matches.querySelector("a")?.focus();
+});
+
+document.addEventListener("keydown", (event) => {
+  if (event.key !== "f" || event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, textarea")) return;
+  event.preventDefault();
+  field.focus();
+  field.select();
+});

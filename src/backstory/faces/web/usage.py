@@ -1,0 +1,349 @@
+"""The page of usage: tokens and cost over time, by project, model, agent and tool, and when the work was done."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable
+from datetime import date, datetime, timedelta
+from typing import TYPE_CHECKING, Literal
+
+from msgspec import Struct
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.routing import Route
+
+from ...archive.spans import UsageTotal, Window
+from ...model import session_id
+from ...toolsets.traces.usage import ToolUse
+from ..cli.words import home_path
+from . import charts
+from .rendering import money, short_number
+from .site import Nav, Site
+
+if TYPE_CHECKING:
+    from ...library import Library
+
+By = Literal["day", "week", "month"]
+RANGES = {"7d": 7, "30d": 30, "90d": 90, "1y": 365, "all": None}
+_DEFAULT_RANGE = "30d"
+_CALENDAR_DAYS = 371
+_SHOWN = 12
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
+_MOST_BUCKETS = 1_000
+
+
+class Amount(Struct, kw_only=True):
+    """Added-up model calls. `cost` is None when no call has a known price; `unpriced` calls are not in it."""
+
+    name: str | None = None
+    calls: int = 0
+    input_tokens: int = 0
+    """With those read from and written to the cache."""
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    output_tokens: int = 0
+    cost: float | None = None
+    unpriced: int = 0
+
+    def add(self, total: UsageTotal) -> None:
+        self.calls += total.calls
+        self.input_tokens += total.input_tokens
+        self.cache_read_tokens += total.cache_read_tokens
+        self.cache_write_tokens += total.cache_write_tokens
+        self.output_tokens += total.output_tokens
+        self.unpriced += total.unpriced
+        if total.cost is not None:
+            self.cost = round((self.cost or 0.0) + total.cost, 6)
+
+    @property
+    def tokens(self) -> int:
+        return self.input_tokens + self.output_tokens
+
+    @property
+    def cache_share(self) -> float | None:
+        """The part of the input that was read from the cache."""
+        return self.cache_read_tokens / self.input_tokens if self.input_tokens else None
+
+
+class Bucket(Struct, kw_only=True):
+    """A day, week or month, and the same one of the period before."""
+
+    name: str
+    amount: Amount
+    before: float | None = None
+    """The cost in the period before."""
+
+
+class CostlySession(Struct, kw_only=True):
+    id: str
+    title: str
+    source: str | None
+    project: str | None
+    cost: float
+    tokens: int
+
+
+class Usage(Struct, kw_only=True):
+    """The data of the page. Dates are local, `until` is the last day."""
+
+    range: str | None
+    since: str
+    until: str
+    project: str | None
+    source: str | None
+    by: By
+    total: Amount
+    before: Amount | None
+    """The period of the same length before; None if all time is shown."""
+    buckets: list[Bucket]
+    projects: list[Amount]
+    models: list[Amount]
+    agents: list[Amount]
+    tools: list[ToolUse] | None
+    """Only on request, with `tools`: they are added up from single calls."""
+    sessions: list[CostlySession]
+    days: dict[str, Amount]
+    """The last year, days with calls only."""
+    hours: list[list[int]]
+    """Model calls by weekday, from Monday, and hour."""
+    sources: list[str]
+    """The agents that can be chosen."""
+
+    # Charts, which the JSON twin does not have.
+
+    @property
+    def cost_chart(self) -> charts.Bars:
+        return charts.bar_chart(
+            [
+                charts.Bar(
+                    name=bucket.name,
+                    parts={"cost": bucket.amount.cost or 0.0},
+                    before=bucket.before,
+                    title=f"{bucket.name}: {money(bucket.amount.cost or 0.0)}"
+                    + (f", {money(bucket.before)} in the period before" if bucket.before else ""),
+                )
+                for bucket in self.buckets
+            ]
+        )
+
+    @property
+    def token_chart(self) -> charts.Bars:
+        return charts.bar_chart(
+            [
+                charts.Bar(
+                    name=bucket.name,
+                    parts={
+                        "cached": float(bucket.amount.cache_read_tokens),
+                        "input": float(bucket.amount.input_tokens - bucket.amount.cache_read_tokens),
+                        "output": float(bucket.amount.output_tokens),
+                    },
+                    title=f"{bucket.name}: {short_number(bucket.amount.tokens)} tokens",
+                )
+                for bucket in self.buckets
+            ]
+        )
+
+    @property
+    def day_chart(self) -> charts.Grid:
+        last = date.fromisoformat(self.until)
+        amounts = {date.fromisoformat(day): amount for day, amount in self.days.items()}
+        return charts.calendar(
+            {day: float(amount.tokens) for day, amount in amounts.items()},
+            last - timedelta(days=_CALENDAR_DAYS - 1),
+            last,
+            {
+                day: f"{day.isoformat()}: {money(amount.cost or 0.0)}, {short_number(amount.tokens)} tokens"
+                for day, amount in amounts.items()
+            },
+        )
+
+    @property
+    def hour_chart(self) -> charts.Grid:
+        titles = [
+            [f"{charts.WEEKDAYS[row]} {hour:02}:00: {calls:,} model calls" for hour, calls in enumerate(hours)]
+            for row, hours in enumerate(self.hours)
+        ]
+        return charts.week_hours([[float(calls) for calls in hours] for hours in self.hours], titles)
+
+
+class Period(Struct, frozen=True):
+    """The days that a request asks for, both included."""
+
+    range: str | None
+    first: date
+    last: date
+
+    @property
+    def days(self) -> int:
+        return (self.last - self.first).days + 1
+
+    @property
+    def before(self) -> date:
+        """The first day of the period before."""
+        return self.first - timedelta(days=self.days)
+
+
+def routes(site: Site) -> list[Route]:
+    def build(request: Request) -> Usage:
+        query = dict(request.query_params)
+        return read_usage(site.library, {**query, "tools": ""} if query.get("part") == "tools" else query)
+
+    return site.page("/usage", "usage.html", build, nav=Nav("Usage", "/usage", "u"), parts=["tools"])
+
+
+def read_usage(library: Library, query: dict[str, str], today: date | None = None) -> Usage:
+    """The data of the page for a query: `range`, or `since` and `until`; `by`, `project`, `source`, `tools`."""
+    spans = library.archive.spans
+    project, source = query.get("project") or None, query.get("source") or None
+    period = _period(query, today or date.today(), lambda: _first_day(library))
+    reach = min(period.before, period.last - timedelta(days=_CALENDAR_DAYS - 1))
+    wide = Window(since=_midnight(reach), until=_midnight(period.last, 1), project=project, source=source)
+    narrow = Window(since=_midnight(period.first), until=wide.until, project=project, source=source)
+    totals = spans.usage(wide, "quarter")
+    first, before = period.first.isoformat(), period.before.isoformat()
+    own = [entry for entry in totals if entry.day >= first]
+    earlier = [entry for entry in totals if before <= entry.day < first]
+    by = _unit(query.get("by"), period)
+    usage = Usage(
+        range=period.range,
+        since=first,
+        until=period.last.isoformat(),
+        project=project,
+        source=source,
+        by=by,
+        total=_sum(own),
+        before=None if period.range == "all" else _sum(earlier),
+        buckets=_buckets(own, [] if period.range == "all" else earlier, period, by),
+        projects=_by_project(own),
+        models=_grouped(own, lambda entry: entry.model),
+        agents=_grouped(own, lambda entry: entry.source),
+        tools=_tools(library, narrow) if "tools" in query else None,
+        sessions=_costly(library, own),
+        days={amount.name or "": amount for amount in _grouped(totals, lambda entry: entry.day)},
+        hours=_hours(own),
+        sources=sorted({entry.source for entry in totals if entry.source} | ({source} if source else set())),
+    )
+    return library.egress(usage)
+
+
+def _period(query: dict[str, str], today: date, first_day: Callable[[], date]) -> Period:
+    since, until = (_day(query.get(name)) for name in ("since", "until"))
+    if since or until:
+        last = min(until or today, date.max - timedelta(days=1))
+        return Period(None, min(since or last - timedelta(days=29), last), last)
+    chosen = query.get("range") or _DEFAULT_RANGE
+    if chosen not in RANGES:
+        raise HTTPException(400, f"range is one of {', '.join(RANGES)}")
+    days = RANGES[chosen]
+    return Period(chosen, first_day() if days is None else today - timedelta(days=days - 1), today)
+
+
+def _first_day(library: Library) -> date:
+    """The day of the first model call of all."""
+    days = [entry.day for entry in library.archive.spans.usage(Window())]
+    return date.fromisoformat(min(days)) if days else date.today()
+
+
+def _day(text: str | None) -> date | None:
+    if not text:
+        return None
+    try:
+        if _DATE.fullmatch(text) and date.fromisoformat(text).year >= 1971:
+            return date.fromisoformat(text)
+    except ValueError:
+        pass
+    raise HTTPException(400, "A day is written like 2026-09-14.")
+
+
+def _midnight(day: date, later: int = 0) -> int:
+    """The begin of a day, or of a later one, in milliseconds."""
+    return int(datetime.combine(day + timedelta(days=later), datetime.min.time()).astimezone().timestamp() * 1000)
+
+
+def _unit(given: str | None, period: Period) -> By:
+    if given in ("day", "week", "month"):
+        by: By = given  # type: ignore[assignment]
+        if period.days // {"day": 1, "week": 7, "month": 30}[by] <= _MOST_BUCKETS:
+            return by
+    return "day" if period.days <= 92 else "week" if period.days <= 400 else "month"
+
+
+def _bucket_of(day: date, by: By) -> str:
+    if by == "week":
+        year, week, _ = day.isocalendar()
+        return f"{year}-W{week:02}"
+    return day.isoformat()[: 7 if by == "month" else 10]
+
+
+def _buckets(own: list[UsageTotal], earlier: list[UsageTotal], period: Period, by: By) -> list[Bucket]:
+    """All buckets of the period, also those without calls."""
+    found: dict[str, Bucket] = {}
+    names: dict[str, str] = {}
+    for number in range(period.days):
+        day = period.first + timedelta(days=number)
+        name = names[day.isoformat()] = _bucket_of(day, by)
+        found.setdefault(name, Bucket(name=name, amount=Amount(name=name)))
+    for entry in own:
+        found[names[entry.day]].amount.add(entry)
+    for entry in earlier:
+        # The same place in the period before.
+        then = date.fromisoformat(entry.day) + timedelta(days=period.days)
+        bucket = found[_bucket_of(then, by)]
+        if entry.cost is not None:
+            bucket.before = round((bucket.before or 0.0) + entry.cost, 6)
+    return list(found.values())
+
+
+def _sum(totals: Iterable[UsageTotal]) -> Amount:
+    amount = Amount()
+    for entry in totals:
+        amount.add(entry)
+    return amount
+
+
+def _grouped(totals: Iterable[UsageTotal], name_of: Callable[[UsageTotal], str | None]) -> list[Amount]:
+    """Amounts by name, the most expensive first."""
+    amounts: dict[str | None, Amount] = {}
+    for entry in totals:
+        name = name_of(entry)
+        amounts.setdefault(name, Amount(name=name)).add(entry)
+    return sorted(amounts.values(), key=lambda amount: (amount.cost or 0.0, amount.tokens), reverse=True)
+
+
+def _by_project(totals: Iterable[UsageTotal]) -> list[Amount]:
+    amounts = _grouped(totals, lambda entry: entry.project)
+    for amount in amounts:
+        amount.name = home_path(amount.name) if amount.name else None
+    return amounts
+
+
+def _costly(library: Library, totals: list[UsageTotal]) -> list[CostlySession]:
+    found = [amount for amount in _grouped(totals, lambda entry: entry.session) if amount.name and amount.cost]
+    sessions = []
+    for amount in found[:_SHOWN]:
+        key = amount.name or ""
+        row = library.archive.session(key)
+        sessions.append(
+            CostlySession(
+                id=session_id(key),
+                title=" ".join((row.title if row else "").split()) or key,
+                source=row.source if row else None,
+                project=home_path(row.cwd) if row and row.cwd else None,
+                cost=amount.cost or 0.0,
+                tokens=amount.tokens,
+            )
+        )
+    return sessions
+
+
+def _tools(library: Library, window: Window) -> list[ToolUse]:
+    return [ToolUse.of(stats) for stats in library.archive.spans.stats(window, "tool")[:_SHOWN]]
+
+
+def _hours(totals: Iterable[UsageTotal]) -> list[list[int]]:
+    hours = [[0] * 24 for _ in range(7)]
+    for entry in totals:
+        start = time.localtime(entry.start / 1000)
+        hours[start.tm_wday][start.tm_hour] += entry.calls
+    return hours

@@ -1,0 +1,325 @@
+"""An archive with its sources: opens it, keeps it up to date with the transcripts, forgets sessions."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .config import ConfigError, Settings, home_folder, load_settings, make_private_folder
+
+if TYPE_CHECKING:
+    from .archive.base import Archive, SessionRow
+    from .checkouts import Checkouts
+    from .ingest.pipeline import Ingest, SyncProgress, SyncReport
+    from .raw import RawStore
+    from .sources.base import Source
+
+_LOCK_POLL_SECONDS = 1.0
+_RETRY_SECONDS = 5
+_FIRST_SYNC_SECONDS = 5.0
+_FIRST_SYNC_POLL_SECONDS = 0.02
+_FORGET_SECONDS = 600.0
+_READING_NICENESS = 5
+_LATEST_SESSIONS = 300
+_LIVE, _TELEMETRY = "live", "otel"
+# A name: only a process that writes imports it.
+_PROJECTION = "backstory.ingest.projection:TurnProjection"
+_log = logging.getLogger(__name__)
+
+
+class Keeper:
+    """`home` is Backstory's own folder; agents' folders are found under `agents_home` and their own variables."""
+
+    def __init__(
+        self, home: Path | None = None, *, agents_home: Path | None = None, environ: Mapping[str, str] = os.environ
+    ) -> None:
+        self.home = make_private_folder(home if home is not None else home_folder(environ))
+        self.settings: Settings = load_settings(self.home, environ)
+        self.agents_home = agents_home or Path.home()
+        self._environ = environ
+        self._watching_since = -math.inf
+
+    def close(self) -> None:
+        if "archive" in self.__dict__:
+            self.archive.close()
+        if "raw" in self.__dict__:
+            self.raw.close()
+
+    @cached_property
+    def archive(self) -> Archive:
+        from .archive import open_engine
+
+        settings = self.settings.archive
+        return open_engine(settings.engine, self.home, _PROJECTION, settings.clickhouse)
+
+    @cached_property
+    def raw(self) -> RawStore:
+        """The transcripts as they were read, by which a session that is gone can be put back."""
+        from .raw import RawStore
+
+        return RawStore(self.home)
+
+    @cached_property
+    def checkouts(self) -> Checkouts:
+        """The git remotes of projects, by which one is found that has moved."""
+        from .checkouts import Checkouts
+
+        return Checkouts(self.home)
+
+    @cached_property
+    def sources(self) -> list[Source]:
+        from .sources import load_sources
+
+        try:
+            return load_sources(self.settings.sources)
+        except ValueError as error:
+            raise ConfigError(f"sources: {error}") from None
+
+    def roots(self, source: Source) -> list[Path]:
+        """The folders and files that a source's transcripts are read from: those that exist."""
+        from .ingest.scan import existing_roots
+
+        return existing_roots(source, self.agents_home, self._own_environ, self._extra_roots.get(source.name, ()))
+
+    def looked_for(self, source: Source) -> list[Path]:
+        """The folders and files where a source may have transcripts, existing or not."""
+        extra = (Path(path).expanduser() for path in self._extra_roots.get(source.name, ()))
+        return [*source.roots(self.agents_home, self._own_environ), *extra]
+
+    def expected_roots(self) -> list[str]:
+        """The folders where agents keep transcripts, existing or not."""
+        from .sources import OWN_SOURCES
+
+        agents = [source for source in self.sources if source.name not in OWN_SOURCES]
+        return [str(root) for source in agents for root in source.roots(self.agents_home, self._own_environ)]
+
+    @contextmanager
+    def _ingest(self) -> Iterator[Ingest]:
+        from .egress import egress
+        from .ingest.pipeline import Ingest
+
+        writer = self.archive.writer()
+        try:
+            writer.recover()
+            yield Ingest(
+                writer,
+                self.sources,
+                home=self.agents_home,
+                environ=self._own_environ,
+                extra_roots=self._extra_roots,
+                redact=egress if self.settings.redact == "ingest" else None,
+                keep=self._keep_raw if self._keeps_raw else None,
+            )
+            self._note_checkouts()
+        finally:
+            writer.close()
+
+    @property
+    def _keeps_raw(self) -> bool:
+        """Not with secrets redacted when they are read: raw records have them all."""
+        return self.settings.keep_raw and self.settings.redact != "ingest"
+
+    def _keep_raw(self, path: Path, source: str, session: str, *, from_start: bool) -> None:
+        """Keep a transcript of an agent. What goes wrong here does not keep it from being read."""
+        import sqlite3
+
+        if path.is_relative_to(self.home):  # what Backstory itself has received
+            return
+        try:
+            self.raw.keep(path, source, session, from_start=from_start)
+        except (OSError, sqlite3.Error) as error:
+            _log.warning("the raw records of %s are not kept: %s", path, error)
+
+    def _keep_the_rest(self) -> None:
+        """Keep the transcripts that were read before raw records were kept."""
+        import sqlite3
+
+        try:
+            kept = self.raw.paths()
+        except sqlite3.Error as error:
+            _log.warning("raw records cannot be kept in %s: %s", self.home / "raw.db", error)
+            return
+        for row in self.archive.files():
+            path = Path(row.path)
+            if row.session and not row.missing and path not in kept and path.is_file():
+                self._keep_raw(path, row.source, row.session, from_start=True)
+
+    def _note_checkouts(self) -> None:
+        from .archive.base import SessionsRequest
+
+        rows = self.archive.sessions(SessionsRequest(start=0, end=1 << 53, limit=_LATEST_SESSIONS))
+        with suppress(OSError):  # a help for later, no part of the archive
+            self.checkouts.note({row.cwd for row in rows if row.cwd})
+
+    @property
+    def _extra_roots(self) -> Mapping[str, tuple[str, ...]]:
+        telemetry = self.home / "otel"
+        if os.access(self.home, os.W_OK):
+            make_private_folder(telemetry)
+        return {"otel": (str(telemetry),), **self.settings.extra_roots}
+
+    @property
+    def _own_environ(self) -> Mapping[str, str]:
+        """The environment with this home in it: sources find the live sessions below it."""
+        return {**self._environ, "BACKSTORY_HOME": str(self.home)}
+
+    # Keeping up to date
+
+    def sync(
+        self, *, progress: Callable[[SyncProgress], None] | None = None, budget: float | None = None
+    ) -> SyncReport:
+        """Read everything new, for at most `budget` seconds. Raises ArchiveBusy when another process writes."""
+        with self._ingest() as ingest:
+            report = ingest.sync(progress=progress, deadline=None if budget is None else time.monotonic() + budget)
+            if budget is None and self._keeps_raw:
+                self._keep_the_rest()
+            return report
+
+    def catch_up(self) -> None:
+        """A short sync before an answer, unless another process already keeps the archive up to date.
+
+        Failures are logged: what is in the archive can still be searched.
+        """
+        from .archive.base import ArchiveBusy
+        from .archive.errors import explain
+
+        state = self.archive.sync_state()
+        if self.settings.catch_up_seconds <= 0 or state.index_behind or state.read_only or state.writing:
+            return
+        try:
+            if self._has_news():
+                self.sync(budget=self.settings.catch_up_seconds)
+        except ArchiveBusy:
+            return
+        except ConfigError:
+            raise
+        except Exception as error:
+            _log.warning("new transcripts could not be read: %s", explain(error) or error)
+
+    def _has_news(self) -> bool:
+        from .ingest.news import has_news
+
+        return has_news(
+            self.archive,
+            self.sources,
+            home=self.agents_home,
+            environ=self._own_environ,
+            extra_roots=self._extra_roots,
+        )
+
+    def watch(self, stop: threading.Event, on_change: Callable[[SyncReport], None] | None = None) -> None:
+        """Keep the archive live until stopped. While another process does it, wait for its turn to end."""
+        from .archive.base import ArchiveBusy
+        from .archive.errors import explain
+        from .ingest.watch import watch
+
+        self.expect_first_sync()
+        said = None
+        while not stop.is_set():
+            try:
+                with self._ingest() as ingest:
+                    watch(ingest, stop, on_change)
+            except ArchiveBusy:
+                stop.wait(_LOCK_POLL_SECONDS)
+            except Exception as error:
+                # A full disk or a broken folder may be mended; searches go on meanwhile.
+                reason = explain(error) or str(error)
+                if reason != said:
+                    _log.warning("reading transcripts stopped, trying again every %d s: %s", _RETRY_SECONDS, reason)
+                said = reason
+                stop.wait(_RETRY_SECONDS)
+
+    def give_way(self) -> None:
+        """Lower the priority of this process, which reads transcripts, below that of searches and of interactive
+        programs. On an idle machine it is as fast as before."""
+        if hasattr(os, "nice"):
+            os.nice(max(_READING_NICENESS - os.nice(0), 0))
+
+    def expect_first_sync(self) -> None:
+        """Note that a process, this one or another, begins to keep the archive live now."""
+        self._watching_since = time.monotonic()
+
+    def _await_first_sync(self) -> None:
+        """Wait a moment for the first sync, for answers that have no place for a warning that they are incomplete."""
+        until = self._watching_since + _FIRST_SYNC_SECONDS
+        while time.monotonic() < until and self.archive.sync_state().first_finished_at is None:
+            time.sleep(_FIRST_SYNC_POLL_SECONDS)
+
+    def reindex(self) -> int:
+        """Build the search index anew; gives the number of events in it."""
+        writer = self.archive.writer()
+        try:
+            writer.recover(reindex=True)
+        finally:
+            writer.close()
+        return self.archive.counts().documents
+
+    # Forgetting
+
+    def family(self, id: str) -> list[SessionRow]:
+        """A session and those it started, which are forgotten with it. Raises LookupError when there is none."""
+        from .ingest.forgetting import family_of
+        from .model import InvalidId, SessionRef, parse_id
+
+        try:
+            ref = parse_id(id)
+        except InvalidId:
+            raise LookupError(f"{id} is not the id of a session") from None
+        if not isinstance(ref, SessionRef):
+            raise LookupError(f"{id} is a part of a session; only whole sessions can be forgotten")
+        session = self.archive.session(ref.key)
+        if session is None:
+            raise LookupError(f"no session {ref.key} is in the archive")
+        return family_of(self.archive, session)
+
+    def forget(self, id: str, *, patience: float = _FORGET_SECONDS) -> list[SessionRow]:
+        """Delete a session and those it started everywhere, for good; gives their rows.
+
+        Their transcripts are not read again. Raises LookupError when there is no such session, and ArchiveBusy when
+        another process writes and does not come to it in time; it is forgotten later then.
+        """
+        from .ingest.forgetting import have_forgotten
+        from .sources.otel.source import session_file
+
+        family = self.family(id)
+        key = family[0].key
+        source, _, native = key.partition("/")
+        if source == _LIVE:
+            from .toolsets.live.access import Portal
+
+            portal = Portal(self.home, self._own_environ)
+            portal.call("session::delete", {"session_id": native})
+            portal.close()
+        # A live session that is created anew under the same id is another one.
+        self.archive.forget(key, remember=source != _LIVE)
+        keys = {key}
+        if source not in (_LIVE, _TELEMETRY):
+            # The session as telemetry reported it before its transcript was read.
+            keys.add(f"{_TELEMETRY}/{native}")
+            self.archive.forget(f"{_TELEMETRY}/{native}")
+        have_forgotten(self.archive, keys, patience)
+        self.raw.forget(source, [row.key.partition("/")[2] for row in family])
+        if source != _LIVE:
+            session_file(self.home, native).unlink(missing_ok=True)
+        return family
+
+    def forget_live(self, session_id: str) -> None:
+        """A live session was deleted: forget what the archive has of it, now or when its writer comes to it."""
+        from .archive.base import ArchiveBusy
+        from .ingest.forgetting import have_forgotten
+
+        key = f"{_LIVE}/{session_id}"
+        if not (self.home / "archive.db").exists():
+            return
+        # Also if it is not there: the writer may be about to commit it.
+        self.archive.forget(key, remember=False, wipe=False)
+        with suppress(ArchiveBusy):
+            have_forgotten(self.archive, {key}, 0)

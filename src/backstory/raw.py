@@ -1,0 +1,144 @@
+"""Raw records: the bytes of transcripts as they were read, so that a session that its agent deletes can be put back.
+
+A file is kept in pieces of fixed size, compressed, in `raw.db` below the home. Pieces are named by the digest of their
+bytes: a copy of a transcript costs nothing. Only single files are kept; sessions in the databases of agents are not.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from collections.abc import Iterable, Iterator
+from hashlib import blake2b
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+import zstandard
+
+PIECE_BYTES = 512 << 10
+_DIGEST_BYTES = 16
+_LEVEL = 3
+_BUSY_SECONDS = 10
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS file (
+    path BLOB PRIMARY KEY, source TEXT NOT NULL, session TEXT NOT NULL, size INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS file_session ON file (source, session);
+CREATE TABLE IF NOT EXISTS piece (
+    path BLOB NOT NULL, number INTEGER NOT NULL, digest BLOB NOT NULL, PRIMARY KEY (path, number)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS piece_digest ON piece (digest);
+CREATE TABLE IF NOT EXISTS body (digest BLOB PRIMARY KEY, bytes BLOB NOT NULL) STRICT;
+"""
+
+
+class RawFile(NamedTuple):
+    """A transcript that is kept. `session` is the agent's own id."""
+
+    path: Path
+    source: str
+    session: str
+    size: int
+
+
+class RawStore:
+    """The raw records below a home. The database is made when the first file is kept."""
+
+    def __init__(self, home: Path) -> None:
+        self._path = home / "raw.db"
+        self._lock = threading.RLock()
+        self._connection: sqlite3.Connection | None = None
+
+    def keep(self, path: Path, source: str, session: str, *, from_start: bool = True) -> None:
+        """Keep what a file has now; `from_start` is false where it has only grown since it was last kept."""
+        with self._lock, path.open("rb") as stream, self._database as database:
+            name = os.fsencode(path)
+            row = database.execute("SELECT size FROM file WHERE path = ?", (name,)).fetchone()
+            # The last piece may be a part of one, which is kept anew with what follows.
+            first = 0 if from_start or row is None else row[0] // PIECE_BYTES
+            size = _keep_pieces(database, name, stream, first)
+            database.execute("REPLACE INTO file VALUES (?, ?, ?, ?)", (name, source, session, size))
+
+    def files(self, source: str, sessions: Iterable[str]) -> list[RawFile]:
+        """The files of sessions, by the agent's own ids."""
+        if not self._path.exists():
+            return []
+        query = "SELECT path, size FROM file WHERE source = ? AND session = ? ORDER BY path"
+        with self._lock:
+            return [
+                RawFile(Path(os.fsdecode(path)), source, session, size)
+                for session in sessions
+                for path, size in self._database.execute(query, (source, session))
+            ]
+
+    def paths(self) -> frozenset[Path]:
+        """The files that are kept."""
+        if not self._path.exists():
+            return frozenset()
+        with self._lock:
+            return frozenset(Path(os.fsdecode(path)) for (path,) in self._database.execute("SELECT path FROM file"))
+
+    def read(self, path: Path) -> Iterator[bytes]:
+        """The bytes of a file that is kept, piece by piece."""
+        decompressor = zstandard.ZstdDecompressor()
+        query = "SELECT bytes FROM piece JOIN body USING (digest) WHERE path = ? ORDER BY number"
+        for (compressed,) in self._database.execute(query, (os.fsencode(path),)):
+            yield decompressor.decompress(compressed)
+
+    def forget(self, source: str, sessions: Iterable[str]) -> None:
+        """Delete all that is kept of sessions; no byte of it is left in the database."""
+        files = self.files(source, sessions)
+        if not files:
+            return
+        with self._lock:
+            with self._database as database:
+                for file in files:
+                    name = os.fsencode(file.path)
+                    rows = database.execute("SELECT digest FROM piece WHERE path = ?", (name,)).fetchall()
+                    database.execute("DELETE FROM piece WHERE path = ?", (name,))
+                    database.execute("DELETE FROM file WHERE path = ?", (name,))
+                    _drop_bodies(database, (digest for (digest,) in rows))
+            self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def close(self) -> None:
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
+    @property
+    def _database(self) -> sqlite3.Connection:
+        if self._connection is None:
+            self._path.touch(mode=0o600)
+            database = sqlite3.connect(self._path, timeout=_BUSY_SECONDS, check_same_thread=False)
+            for setting in ("journal_mode = WAL", "synchronous = NORMAL", "secure_delete = ON"):
+                database.execute(f"PRAGMA {setting}")
+            database.executescript(_SCHEMA)
+            self._connection = database
+        return self._connection
+
+
+def _keep_pieces(database: sqlite3.Connection, name: bytes, stream: BinaryIO, first: int) -> int:
+    """Keep a file from a piece on; gives its size."""
+    before = dict(database.execute("SELECT number, digest FROM piece WHERE path = ? AND number >= ?", (name, first)))
+    compressor = zstandard.ZstdCompressor(level=_LEVEL)
+    stream.seek(first * PIECE_BYTES)
+    number, size = first, first * PIECE_BYTES
+    while data := stream.read(PIECE_BYTES):
+        digest = blake2b(data, digest_size=_DIGEST_BYTES).digest()
+        if before.get(number) != digest:
+            if database.execute("SELECT 1 FROM body WHERE digest = ?", (digest,)).fetchone() is None:
+                database.execute("INSERT INTO body VALUES (?, ?)", (digest, compressor.compress(data)))
+            database.execute("REPLACE INTO piece VALUES (?, ?, ?)", (name, number, digest))
+        size += len(data)
+        number += 1
+    database.execute("DELETE FROM piece WHERE path = ? AND number >= ?", (name, number))
+    _drop_bodies(database, before.values())
+    return size
+
+
+def _drop_bodies(database: sqlite3.Connection, digests: Iterable[bytes]) -> None:
+    """Delete bodies that no piece has any more."""
+    unused = "DELETE FROM body WHERE digest = ?1 AND NOT EXISTS (SELECT 1 FROM piece WHERE digest = ?1)"
+    database.executemany(unused, ((digest,) for digest in set(digests)))

@@ -1,0 +1,259 @@
+"""The agents that can be given the MCP server: where each is found, and where its configuration has the servers."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from ..sources.agents import expand_root
+from .documents import Format
+
+SERVER = "backstory"
+_CONFIG = "${XDG_CONFIG_HOME:-~/.config}"
+_MAC = "~/Library/Application Support"
+_APPS = ("Code", "Code - Insiders", "VSCodium", "Cursor", "Windsurf")
+
+Shape = Literal["plain", "stdio", "opencode", "copilot", "zed", "goose"]
+
+
+class Place(Struct, frozen=True):
+    """A configuration file. It is the agent's if the folder `sign` exists. Of several names, separated by `|`, the
+    first that exists counts. Both are written as roots of sources are: `${VARIABLE:-default}`, `~`."""
+
+    sign: str
+    file: str
+
+    def find(self, home: Path, environ: Mapping[str, str]) -> tuple[bool, Path] | None:
+        """Whether the agent is there, and its file; None where a variable is not set."""
+        signs = expand_root(self.sign, home, environ)
+        files = [path for name in self.file.split("|") for path in expand_root(name, home, environ)]
+        if not signs or not files:
+            return None
+        return signs[0].exists(), next((path for path in files if path.exists()), files[0])
+
+
+class Wirable(Struct, frozen=True, kw_only=True):
+    """An agent that takes MCP servers."""
+
+    name: str
+    """The name of its source, or its own if it has none."""
+    title: str
+    program: str | None = None
+    places: tuple[Place, ...]
+    format: Format = "json"
+    table: tuple[str, ...] = ("mcpServers",)
+    shape: Shape = "plain"
+    add: tuple[str, ...] = ()
+    """Its own command that adds a server, to be followed by the command of the server."""
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """The path of the server's entry in the file."""
+        return (*self.table, SERVER)
+
+    def installed(self) -> str | None:
+        """The path of its program."""
+        return shutil.which(self.program) if self.program else None
+
+    def files(self, home: Path, environ: Mapping[str, str]) -> list[Path]:
+        """The configuration files on this machine; the first one also if the agent has only its program so far."""
+        found = [place for place in (place.find(home, environ) for place in self.places) if place is not None]
+        there = list(dict.fromkeys(file for exists, file in found if exists))
+        return there or [file for _, file in found[:1] if self.installed()]
+
+    def entry(self, command: Sequence[str]) -> dict[str, Any]:
+        """The entry of a server that is started by a command."""
+        program, *arguments = command
+        match self.shape:
+            case "plain":
+                return {"command": program, "args": arguments}
+            case "stdio":
+                return {"type": "stdio", "command": program, "args": arguments}
+            case "opencode":
+                return {"type": "local", "command": list(command), "enabled": True}
+            case "copilot":
+                return {"type": "local", "command": program, "args": arguments, "tools": ["*"]}
+            case "zed":
+                return {"source": "custom", "command": program, "args": arguments, "env": {}}
+            case "goose":
+                about = "The memory of coding agents"
+                kind = {"enabled": True, "type": "stdio", "name": SERVER, "description": about}
+                return {**kind, "cmd": program, "args": arguments, "envs": {}, "timeout": 300}
+
+
+def command_in(entry: Any) -> tuple[str, ...]:
+    """The command that an entry of any shape starts; empty for what is no such entry."""
+    if not isinstance(entry, dict):
+        return ()
+    program = entry.get("command", entry.get("cmd"))
+    arguments = entry.get("args") or []
+    parts = [*program] if isinstance(program, list) else [program, *arguments]
+    return tuple(parts) if all(isinstance(part, str) for part in parts) else ()
+
+
+def environment_in(entry: Any) -> dict[str, str]:
+    """The variables that an entry sets for its server."""
+    for key in ("env", "envs", "environment"):
+        if isinstance(found := entry.get(key), dict):
+            return {name: value for name, value in found.items() if isinstance(value, str)}
+    return {}
+
+
+def _vscode(apps: Sequence[str], file: str, sign: str = "") -> Iterator[Place]:
+    """A file below the `User` folder of relatives of VS Code, on Linux, macOS and Windows."""
+    for base in (_CONFIG, _MAC, "${APPDATA}"):
+        for app in apps:
+            yield Place(f"{base}/{app}/User/{sign}", f"{base}/{app}/User/{file}")
+
+
+def _extension(identifier: str, file: str) -> Iterator[Place]:
+    folder = f"globalStorage/{identifier}"
+    yield from _vscode(_APPS, f"{folder}/settings/{file}", folder)
+
+
+WIRABLE: tuple[Wirable, ...] = (
+    Wirable(
+        name="claude-code",
+        title="Claude Code",
+        program="claude",
+        places=(Place("${CLAUDE_CONFIG_DIR:-~/.claude}", "${CLAUDE_CONFIG_DIR:-~}/.claude.json"),),
+        shape="stdio",
+        add=("mcp", "add", "--scope", "user", SERVER, "--"),
+    ),
+    Wirable(
+        name="codex",
+        title="Codex",
+        program="codex",
+        places=(Place("${CODEX_HOME:-~/.codex}", "${CODEX_HOME:-~/.codex}/config.toml"),),
+        format="toml",
+        table=("mcp_servers",),
+        add=("mcp", "add", SERVER, "--"),
+    ),
+    Wirable(
+        name="gemini-cli",
+        title="Gemini CLI",
+        program="gemini",
+        places=(Place("${GEMINI_CLI_HOME:-~}/.gemini", "${GEMINI_CLI_HOME:-~}/.gemini/settings.json"),),
+        add=("mcp", "add", "--scope", "user", SERVER),
+    ),
+    Wirable(
+        name="qwen-code",
+        title="Qwen Code",
+        program="qwen",
+        places=(Place("${QWEN_HOME:-~/.qwen}", "${QWEN_HOME:-~/.qwen}/settings.json"),),
+        add=("mcp", "add", "--scope", "user", SERVER),
+    ),
+    Wirable(
+        name="opencode",
+        title="OpenCode",
+        program="opencode",
+        places=(Place(f"{_CONFIG}/opencode", f"{_CONFIG}/opencode/opencode.jsonc|{_CONFIG}/opencode/opencode.json"),),
+        table=("mcp",),
+        shape="opencode",
+        add=("mcp", "add", SERVER, "--"),
+    ),
+    Wirable(name="cursor", title="Cursor", program="cursor", places=(Place("~/.cursor", "~/.cursor/mcp.json"),)),
+    Wirable(
+        name="copilot-chat",
+        title="VS Code (Copilot)",
+        places=tuple(_vscode(_APPS[:3], "mcp.json")),
+        table=("servers",),
+        shape="stdio",
+    ),
+    Wirable(
+        name="copilot-cli",
+        title="Copilot CLI",
+        program="copilot",
+        places=(Place("${COPILOT_HOME:-~/.copilot}", "${COPILOT_HOME:-~/.copilot}/mcp-config.json"),),
+        shape="copilot",
+        add=("mcp", "add", SERVER, "--"),
+    ),
+    Wirable(
+        name="cline",
+        title="Cline",
+        program="cline",
+        places=(
+            Place("~/.cline", "~/.cline/data/settings/cline_mcp_settings.json"),
+            *_extension("saoudrizwan.claude-dev", "cline_mcp_settings.json"),
+        ),
+    ),
+    Wirable(
+        name="roo-code",
+        title="Roo Code",
+        places=tuple(_extension("rooveterinaryinc.roo-cline", "mcp_settings.json")),
+    ),
+    Wirable(
+        name="windsurf",
+        title="Windsurf",
+        places=(Place("~/.codeium/windsurf", "~/.codeium/windsurf/mcp_config.json"),),
+    ),
+    Wirable(
+        name="zed",
+        title="Zed",
+        places=(
+            Place(f"{_CONFIG}/zed", f"{_CONFIG}/zed/settings.json"),
+            Place("${APPDATA}/Zed", "${APPDATA}/Zed/settings.json"),
+        ),
+        table=("context_servers",),
+        shape="zed",
+    ),
+    Wirable(
+        name="kimi-cli",
+        title="Kimi",
+        program="kimi",
+        places=(
+            Place("${KIMI_CODE_HOME:-~/.kimi-code}", "${KIMI_CODE_HOME:-~/.kimi-code}/mcp.json"),
+            Place("~/.kimi", "~/.kimi/mcp.json"),
+        ),
+    ),
+    Wirable(
+        name="goose",
+        title="Goose",
+        program="goose",
+        places=(
+            Place(f"{_CONFIG}/goose", f"{_CONFIG}/goose/config.yaml"),
+            Place("${APPDATA}/Block/goose/config", "${APPDATA}/Block/goose/config/config.yaml"),
+        ),
+        format="yaml",
+        table=("extensions",),
+        shape="goose",
+    ),
+    Wirable(
+        name="amp",
+        title="Amp",
+        program="amp",
+        places=(Place(f"{_CONFIG}/amp", f"{_CONFIG}/amp/settings.json"),),
+        table=("amp.mcpServers",),
+    ),
+    Wirable(
+        name="crush",
+        title="Crush",
+        program="crush",
+        places=(Place(f"{_CONFIG}/crush", f"{_CONFIG}/crush/crush.json"),),
+        table=("mcp",),
+        shape="stdio",
+    ),
+    # It reads every file of this folder, so its YAML need not be edited.
+    Wirable(
+        name="continue",
+        title="Continue",
+        program="cn",
+        places=(
+            Place(
+                "${CONTINUE_GLOBAL_DIR:-~/.continue}", "${CONTINUE_GLOBAL_DIR:-~/.continue}/mcpServers/backstory.json"
+            ),
+        ),
+    ),
+    Wirable(
+        name="claude-desktop",
+        title="Claude Desktop",
+        places=tuple(
+            Place(f"{base}/Claude", f"{base}/Claude/claude_desktop_config.json")
+            for base in (_CONFIG, _MAC, "${APPDATA}")
+        ),
+    ),
+)

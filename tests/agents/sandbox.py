@@ -1,0 +1,121 @@
+"""Runs an agent against the scripted model, sealed off from the network and from the user's files where root allows it.
+
+Without root the agent runs as the user, with a home of its own and a proxy that refuses every connection but those to
+loopback: it is not kept from ignoring that, and tests say so.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+_SEALED_PORT = 8080
+_TOOLS = ("unshare", "setpriv", "ip", "bash", "git")
+_SERVICE = (sys.executable, "-m", "tests.agents.model_server")
+_REPOSITORY = """
+git init --quiet --initial-branch main .
+git remote add origin https://example.com/acme/demo.git
+printf '# demo\\n' > README.md
+git add -A
+git -c user.name=Dev -c user.email=dev@example.com commit --quiet -m 'first commit'
+"""
+
+
+class Sandbox:
+    """A home, a small git repository `demo` in it, and the log of the model service."""
+
+    def __init__(self, folder: Path) -> None:
+        self.is_sealed = os.geteuid() == 0 and all(map(shutil.which, _TOOLS)) and sys.platform == "linux"
+        self.port = _SEALED_PORT if self.is_sealed else _free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.folder = folder
+        self.home = folder / "home"
+        self.log = folder / "answers.jsonl"
+        self.shown_home = "/home/dev" if self.is_sealed else str(self.home)
+        demo = self.home / "demo"
+        demo.mkdir(parents=True)
+        subprocess.run(["sh", "-ec", _REPOSITORY], cwd=demo, check=True)
+
+    def run(self, command: Sequence[str], environ: Mapping[str, str], shown: Sequence[Path], seconds: float) -> str:
+        """What the command printed. Raises RuntimeError when it fails or takes too long."""
+        environ = {
+            "HOME": self.shown_home,
+            "USER": "dev",
+            "LOGNAME": "dev",
+            "SHELL": "/bin/bash",
+            "LANG": "C.UTF-8",
+            "TERM": "xterm-256color",
+            "TZ": "UTC",
+            "DO_NOT_TRACK": "1",
+            "GIT_CONFIG_COUNT": "1",
+            "GIT_CONFIG_KEY_0": "safe.directory",
+            "GIT_CONFIG_VALUE_0": "*",
+            **environ,
+        }
+        if self.is_sealed:
+            return self._sealed(command, environ, shown, seconds)
+        return self._open(command, environ, seconds)
+
+    def _sealed(self, command: Sequence[str], environ: Mapping[str, str], shown: Sequence[Path], seconds: float) -> str:
+        seal = [str(Path(__file__).with_name("seal.sh")), str(self.home), pwd.getpwuid(os.geteuid()).pw_dir]
+        seal += [":".join(map(str, shown)), str(self.port), str(self.log), "--", "env", "-i"]
+        seal += [f"{name}={value}" for name, value in environ.items()]
+        outer = {**os.environ, "SERVICE": " ".join(_SERVICE)}
+        return _output([*seal, *command], ROOT, outer, seconds)
+
+    def _open(self, command: Sequence[str], environ: Mapping[str, str], seconds: float) -> str:
+        nowhere = "http://127.0.0.1:9"
+        proxies = {"HTTP_PROXY": nowhere, "HTTPS_PROXY": nowhere, "ALL_PROXY": nowhere, "NO_PROXY": "127.0.0.1"}
+        service = subprocess.Popen([*_SERVICE, str(self.port), str(self.log), f"{self.home}/demo"], cwd=ROOT)
+        try:
+            _await_port(self.port)
+            return _output(command, self.home / "demo", {**proxies, **environ}, seconds)
+        finally:
+            service.terminate()
+            service.wait()
+
+
+def _output(command: Sequence[str], cwd: Path, environ: Mapping[str, str], seconds: float) -> str:
+    try:
+        done = subprocess.run(
+            command,
+            cwd=cwd,
+            env=dict(environ),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=seconds,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as late:
+        raise RuntimeError(f"not done after {seconds:.0f} s: {_tail(late.stdout)}") from None
+    if done.returncode:
+        raise RuntimeError(f"exit code {done.returncode}: {_tail(done.stdout)}")
+    return done.stdout.decode("utf-8", "replace")
+
+
+def _tail(output: bytes | None) -> str:
+    return (output or b"").decode("utf-8", "replace")[-1_500:]
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _await_port(port: int) -> None:
+    for _ in range(100):
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.1)
+    raise RuntimeError("the model service does not start")

@@ -1,0 +1,43 @@
+"""Growth: exponents, the plot, and the homes of small sessions that it is measured with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from backstory.library import Library
+from bench.growth import exponent, plot
+from bench.homes import write_small_sessions
+
+
+class TestExponent:
+    def test_of_powers(self) -> None:
+        sizes = (10, 100, 1000)
+        for power in (0.0, 0.5, 1.0, 2.0):
+            assert exponent({size: 3 * size**power for size in sizes}) == pytest.approx(power)
+
+    def test_of_one_size(self) -> None:
+        """It takes two sizes to grow."""
+        assert exponent({10: 3.0}) is None
+
+
+class TestPlot:
+    def test_every_row_is_a_line(self) -> None:
+        """Rows that are not drawn, and peers that were not measured, have none."""
+        rows = {"search P50": 3.0, "cold search": 200.0, "bm25s P95": 9.0, "open(event) P95": 1.0}
+        svg = ElementTree.fromstring(plot({10_000: rows, 100_000: rows}))
+        lines = svg.findall("{http://www.w3.org/2000/svg}polyline")
+        assert len(lines) == 3
+        assert [bool(line.get("stroke-dasharray")) for line in lines] == [False, False, True]
+
+
+class TestSmallSessions:
+    def test_all_of_it_is_read(self, tmp_path: Path) -> None:
+        home = write_small_sessions(tmp_path / "home", sessions=7, events=16, event_bytes=200)
+        assert (home.sessions, home.events) == (7, 7 * 16)
+        with Library(tmp_path / "backstory", agents_home=tmp_path / "home", environ={}) as library:
+            report = library.sync()
+            assert (report.files, report.events, report.errors) == (7, home.events, 0)
+            assert library.archive.counts().sessions == 7

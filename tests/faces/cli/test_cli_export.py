@@ -1,0 +1,39 @@
+"""`export` writes one session as a file; `ui` leads to the pages."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from .conftest import Program, World
+
+
+class TestExport:
+    @pytest.mark.parametrize(("format", "start"), [("html", "<!doctype html>"), ("md", "# "), ("jsonl", '{"kind":')])
+    def test_writes_a_private_file(
+        self, world: World, backstory: Program, tmp_path: Path, format: str, start: str
+    ) -> None:
+        path = tmp_path / f"session.{format}"
+        result = backstory("export", world.login.id[:8], f"--{format}", "-o", str(path), "--json")
+        assert result.code == 0, result.err
+        assert path.read_text("utf-8").lstrip().startswith(start)
+        assert path.stat().st_size == result.json["bytes"]
+        assert path.stat().st_mode & 0o777 == 0o600
+
+    def test_goes_to_stdout(self, world: World, backstory: Program) -> None:
+        assert "The login test is flaky" in backstory("export", world.login.id, "--md", "-o", "-").out
+
+    def test_of_an_unknown_session(self, world: World, backstory: Program) -> None:
+        result = backstory("export", "ffffffff")
+        assert (result.code, "No session" in result.err) == (1, True)
+
+
+class TestUi:
+    def test_says_if_the_server_runs(self, world: World, backstory: Program) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        expected = {"url": f"http://127.0.0.1:{port}", "running": False}
+        assert backstory("ui", "--port", str(port), "--json").json == expected

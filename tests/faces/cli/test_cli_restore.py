@@ -1,0 +1,76 @@
+"""`backstory restore`: a purged session is written back to the byte."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from backstory.library import Library
+from tests.transcripts import Transcript
+
+from .conftest import Program
+
+
+@pytest.fixture
+def transcript(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Transcript:
+    """A session that was read."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    made = Transcript("purged", str(tmp_path / "shop")).prompt("Fix the checkout").answer("Fixed.")
+    made.write(tmp_path)
+    with Library(tmp_path / ".backstory", agents_home=tmp_path, environ={}) as library:
+        library.sync()
+    return made
+
+
+class TestRestore:
+    def test_a_purged_session(self, tmp_path: Path, transcript: Transcript, backstory: Program) -> None:
+        """Into the agent's folder, byte for byte, and it is read once."""
+        path = transcript.path(tmp_path)
+        data = path.read_bytes()
+        path.unlink()
+        path.parent.rmdir()
+        assert backstory("sync").code == 0
+
+        assert backstory("restore", transcript.id[:8]).code == 0
+        assert path.read_bytes() == data
+        assert backstory("sync", "--json").json["events"] == 0
+
+    def test_a_session_that_is_there(self, tmp_path: Path, transcript: Transcript, backstory: Program) -> None:
+        """It stays as it is."""
+        done = backstory("restore", transcript.id, "--json")
+
+        assert (done.code, done.json["files"][0]["state"]) == (0, "there already")
+
+    def test_a_file_that_differs(self, tmp_path: Path, transcript: Transcript, backstory: Program) -> None:
+        """It is not overwritten; another folder can be given."""
+        transcript.path(tmp_path).write_text("{}\n")
+
+        assert backstory("restore", transcript.id).code == 1
+        assert transcript.path(tmp_path).read_text() == "{}\n"
+        assert backstory("restore", transcript.id, "--to", str(tmp_path / "new")).code == 0
+        assert (tmp_path / "new" / f"{transcript.id}.jsonl").read_text() == transcript.text()
+
+    def test_dry_run(self, tmp_path: Path, transcript: Transcript, backstory: Program) -> None:
+        """Nothing is written."""
+        path = transcript.path(tmp_path)
+        path.unlink()
+
+        done = backstory("restore", transcript.id, "--dry-run")
+
+        assert done.out.startswith("Would write: ~/.claude/projects/")
+        assert not path.exists()
+
+    def test_without_raw_records(self, tmp_path: Path, transcript: Transcript, backstory: Program) -> None:
+        """The reason is named."""
+        for part in tmp_path.glob(".backstory/raw.db*"):
+            part.unlink()
+
+        done = backstory("restore", transcript.id)
+
+        assert done.code == 1
+        assert "not kept" in done.err
+
+    def test_an_unknown_session(self, transcript: Transcript, backstory: Program) -> None:
+        """An error."""
+        assert backstory("restore", "nonsense").code == 1

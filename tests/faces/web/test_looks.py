@@ -1,0 +1,44 @@
+"""Every page in both themes and three widths: nothing is wider than the screen, and axe-core finds no violation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from .world import World
+
+PAGES: dict[str, Callable[[World], str]] = {
+    "start": lambda world: "/",
+    "search": lambda world: "/?q=flaky&agent=claude-code",
+    "no match": lambda world: "/?q=zebracrossing",
+    "session": lambda world: f"/s/{world.shop}",
+    "find": lambda world: f"/s/{world.long}?find=inventory",
+    "hostile": lambda world: f"/s/{world.hostile}",
+    "missing": lambda world: "/s/nothing",
+}
+LOOKS = ((360, "light"), (1280, "dark"), (2560, "light"))
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_page(name: str, world: World, open_page: Callable[..., Any], violations: Callable[[Any], list[str]]) -> None:
+    for width, theme in LOOKS:
+        page = open_page(
+            PAGES[name](world), width=width, color_scheme=theme, reduced_motion="reduce", quiet=name != "missing"
+        )
+        assert page.locator("main").count() == 1
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{width} px"
+        assert violations(page) == []
+
+
+def test_the_theme_switch(world: World, open_page: Callable[..., Any]) -> None:
+    page = open_page("/", color_scheme="light")
+    background = "getComputedStyle(document.body).backgroundColor"
+    light = page.evaluate(background)
+    with page.expect_response("**/theme"):
+        page.get_by_role("button", name="Theme: dark").click()
+    dark = page.evaluate(background)
+    assert dark != light
+    page.reload()
+    assert page.evaluate(background) == dark

@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from backstory.faces.web.search import search_page
+from backstory.library import Library
+
+from .conftest import WebServer
+from .world import World
+
+Open = Callable[..., Any]
+
+
+class TestSearchPage:
+    """The data of the page, which is also its JSON twin."""
+
+    def test_matches_are_grouped_by_session(self, library: Library, world: World) -> None:
+        page = search_page(library, {"q": "pallet1 pallet2 inventory"})
+        group = next(group for group in page.groups if group.session.id == world.long)
+        assert len(group.events) == 3
+        assert group.more > 0
+        assert "find=" in group.more_url
+
+    def test_matches_are_marked(self, library: Library) -> None:
+        page = search_page(library, {"q": "flaky"})
+        event = page.groups[0].events[0]
+        assert [event.snippet[start:end] for start, end in event.marks] == ["flaky"]
+
+    def test_capsules_are_among_the_results(self, library: Library) -> None:
+        assert [found["name"] for found in search_page(library, {"q": "flaky checkout"}).capsules] == ["checkout"]
+        assert search_page(library, {"q": "flaky checkout", "agent": "claude-code"}).capsules == []
+
+    @pytest.mark.parametrize(
+        ("filters", "found"),
+        [
+            ({"agent": "claude-code"}, True),
+            ({"agent": "codex"}, False),
+            ({"project": "/home/dev/shop"}, True),
+            ({"project": "/home/dev/other"}, False),
+            ({"branch": "main"}, True),
+            ({"branch": "other"}, False),
+            ({"model": "claude-sonnet-4-5", "type": "assistant_response"}, True),
+            ({"model": "other"}, False),
+            ({"since": "2001-01-01"}, True),
+            ({"until": "2001-01-01"}, False),
+        ],
+    )
+    def test_filters(self, library: Library, filters: dict[str, str], found: bool) -> None:
+        assert bool(search_page(library, {"q": "cart", **filters}).groups) is found
+
+    def test_only_failed_tool_calls(self, library: Library) -> None:
+        page = search_page(library, {"q": "passed", "failed": "1"})
+        events = [event for group in page.groups for event in group.events]
+        assert events
+        assert all(event.failed and event.type == "tool_response" for event in events)
+
+    def test_without_words_there_are_recent_sessions_and_projects(self, library: Library, world: World) -> None:
+        page = search_page(library, {})
+        assert world.shop in [line.id for line in page.recent]
+        assert {"shop", "warehouse"} <= {project.name for project in page.projects}
+
+    def test_has_a_twin(self, site: WebServer) -> None:
+        page = httpx.get(f"{site.url}/.json", params={"q": "flaky"}).json()
+        assert page["groups"][0]["session"]["project_name"] == "shop"
+        assert [facet["name"] for facet in page["facets"]][:3] == ["agent", "project", "type"]
+
+    def test_a_time_that_cannot_be_read_is_said(self, library: Library) -> None:
+        assert "cannot be read" in search_page(library, {"since": "soonish"}).warnings[0]
+
+
+class TestInTheBrowser:
+    def test_results_come_as_one_types(self, open_page: Open) -> None:
+        """The address follows, and the back button leads to where one was."""
+        page = open_page("/")
+        assert page.evaluate("document.activeElement.name") == "q"
+        page.keyboard.type("flaky checkout")
+        page.locator(".group mark").first.wait_for()
+        page.wait_for_url("**/?q=flaky+checkout")
+        assert page.title() == "flaky checkout · Backstory"
+        page.go_back()
+        page.get_by_role("heading", name="Recent sessions").wait_for()
+        assert page.get_by_role("searchbox").input_value() == ""
+
+    def test_an_outdated_answer_does_not_replace_a_later_one(self, open_page: Open) -> None:
+        page = open_page("/")
+        held: list[Any] = []
+        page.route("**/?q=flaky&part=found", lambda route: held.append(route))
+        with page.expect_request("**/?q=flaky&part=found"):
+            page.get_by_role("searchbox").fill("flaky")
+        page.get_by_role("searchbox").fill("pallet7")
+        page.locator(".group mark", has_text="pallet7").first.wait_for()
+        assert len(held) == 1
+        assert page.locator(".group mark", has_text="flaky").count() == 0
+
+    def test_filters_are_in_the_address(self, open_page: Open) -> None:
+        page = open_page("/?q=cart")
+        page.locator(".facets a", has_text="agent").first.click()
+        page.wait_for_url("**type=assistant_response**")
+        chip = page.locator(".chips .chip")
+        chip.wait_for()
+        page.reload()
+        assert chip.count() == 1
+        chip.click()
+        page.wait_for_url("**/?q=cart")
+        page.go_back()
+        chip.wait_for()
+
+    def test_keyboard_only(self, open_page: Open) -> None:
+        page = open_page("/?q=pallet5")
+        page.locator(".hit").first.wait_for()
+        page.locator("main").focus()
+        page.keyboard.press("j")
+        page.keyboard.press("j")
+        page.keyboard.press("k")
+        page.keyboard.press("?")
+        assert page.get_by_role("dialog").is_visible()
+        page.keyboard.press("Escape")
+        page.keyboard.press("/")
+        assert page.evaluate("document.activeElement.name") == "q"
+        page.keyboard.press("Escape")
+        page.keyboard.press("j")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/s/session:**")
+        page.keyboard.press("g")
+        page.keyboard.press("s")
+        page.wait_for_url("**/")
+
+    def test_scripts_off(self, open_page: Open) -> None:
+        page = open_page("/", java_script_enabled=False)
+        page.get_by_role("searchbox").fill("flaky")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/?q=flaky")
+        page.locator(".facets a", has_text="claude-code").click()
+        page.wait_for_url("**agent=claude-code")
+        assert page.locator(".hit").count() > 0
+        page.locator(".hit").first.click()
+        page.wait_for_url("**/s/session:**")

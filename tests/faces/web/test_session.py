@@ -1,0 +1,245 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from backstory.faces.web.diffs import find_diffs
+from backstory.faces.web.export import export
+from backstory.faces.web.rendering import markdown
+from backstory.library import Library
+from backstory.model import InvalidId
+
+from .conftest import Watched, WebServer
+from .world import LONG_TURNS, World
+
+Open = Callable[..., Any]
+
+
+class Elements(HTMLParser):
+    """The elements and attributes of a piece of HTML, and where its links lead."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+        self.attributes: set[str] = set()
+        self.targets: list[str] = []
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.names.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+        self.targets += [value or "" for name, value in attrs if name == "href"]
+
+
+def fetch(site: WebServer, id: str, **query: Any) -> Any:
+    return httpx.get(f"{site.url}/s/{id}.json", params=query).json()
+
+
+class TestSessionPage:
+    """The data of the page, which is also its JSON twin."""
+
+    def test_a_call_and_its_output_are_one_item(self, site: WebServer, world: World) -> None:
+        items = fetch(site, world.shop)["turns"][0]["items"]
+        assert [item["kind"] for item in items] == ["user", "tool", "tool", "tool", "agent"]
+        bash, edit, _ = (item["tool"] for item in items if item["tool"])
+        assert (bash["argument"], bash["failed"], bash["shell"]) == (
+            *["pytest tests/test_checkout.py"],
+            True,
+            *[bash["shell"]],
+        )
+        assert [line["kind"] for line in edit["diffs"][0]["lines"]] == ["removed", "added", "same"]
+
+    def test_the_rail_has_every_turn(self, site: WebServer, world: World) -> None:
+        rail = fetch(site, world.long)["rail"]
+        assert len(rail) == LONG_TURNS
+        assert rail[4]["prompt"] == "Step 4: what about pallet4?"
+        assert rail[4]["tokens"] > 0
+
+    def test_parts_follow_one_another(self, site: WebServer, world: World) -> None:
+        """Every event is in exactly one part."""
+        seen, place = [], "1"
+        while place:
+            page = fetch(site, world.long, at=place)
+            seen += [item["id"] for turn in page["turns"] for item in turn["items"]]
+            place = page["later_url"] and httpx.URL(page["later_url"]).params["at"]
+        assert len(seen) == len(set(seen)) == 3 * LONG_TURNS
+        assert page["earlier_url"]
+
+    def test_a_part_contains_the_event_of_the_address(self, site: WebServer, world: World) -> None:
+        found = fetch(site, world.long, find="pallet77")["find"]["lines"]
+        assert {line["turn"] for line in found} == {78}
+        place = httpx.URL(found[0]["url"])
+        page = fetch(site, world.long, at=place.params["at"])
+        assert place.fragment in [item["id"] for turn in page["turns"] for item in turn["items"]]
+
+    @pytest.mark.parametrize("make", [lambda w: w.shop.replace("session:", "turn:") + ":2", lambda w: "nothing"])
+    def test_other_ids(self, site: WebServer, world: World, make: Callable[[World], str]) -> None:
+        """A turn leads to its session; an unknown id to an error page."""
+        answer = httpx.get(f"{site.url}/s/{make(world)}", headers={"accept": "text/html"})
+        if answer.status_code == 307:
+            assert answer.headers["location"] == f"/s/{world.shop}?at=2"
+        else:
+            assert answer.status_code == 404
+
+    def test_whole_texts_are_plain(self, site: WebServer, world: World) -> None:
+        item = fetch(site, world.hostile)["turns"][0]["items"][0]
+        answer = httpx.get(f"{site.url}/s/{world.hostile}/{item['id']}.txt")
+        assert answer.headers["content-type"] == "text/plain; charset=utf-8"
+        assert "<script>" in answer.text
+
+
+class TestDiffs:
+    """Edits are found by the names that agents give them."""
+
+    def test_of_several_edits(self) -> None:
+        edits = [{"oldText": "a", "newText": "b"}, {"oldText": "c", "newText": ""}]
+        diffs = find_diffs({"path": "x.go", "edits": edits}, 100)
+        assert [(diff.path, diff.added, diff.removed) for diff in diffs] == [("x.go", 1, 1), ("x.go", 0, 1)]
+
+    def test_of_a_patch(self) -> None:
+        patch = "*** Begin Patch\n*** Update File: a.py\n@@\n-old\n+new\n same\n*** Add File: b.py\n+x\n*** End Patch"
+        first, second = find_diffs({"input": patch}, 100)
+        assert (first.path, [line.kind for line in first.lines]) == ("a.py", ["place", "removed", "added", "same"])
+        assert (second.path, second.added) == ("b.py", 1)
+
+    def test_long_ones_are_cut(self) -> None:
+        (diff,) = find_diffs({"file_path": "x", "content": "line\n" * 50}, 10)
+        assert (len(diff.lines), diff.more) == (10, 40)
+
+    def test_other_calls_have_none(self) -> None:
+        assert find_diffs({"command": "ls", "path": "."}, 10) == find_diffs(None, 10) == find_diffs([1], 10) == []
+
+
+class TestMarkdown:
+    """Nothing of a transcript becomes markup, and nothing is loaded."""
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "<script>alert(1)</script>",
+            "[x](javascript:alert(1))",
+            "[x](JaVaScRiPt:alert(1))",
+            "[x](data:text/html,<script>)",
+            "[x](/theme)",
+            "![x](https://evil.example/p.png)",
+            "<https:javascript>",
+            '[x](https://a" onmouseover="alert(1))',
+            "```<img src=x onerror=alert(1)>\n<b>\n```",
+        ],
+    )
+    def test_hostile_texts(self, text: str) -> None:
+        found = Elements(markdown(text))
+        assert found.names <= {"p", "a", "pre", "code", "span"}
+        assert found.attributes <= {"class", "href", "rel"}
+        assert all(target.startswith("https://a") for target in found.targets)
+
+    def test_links_lead_to_the_web_without_a_referrer(self) -> None:
+        assert '<a href="https://example.com" rel="noreferrer noopener">' in markdown("[x](https://example.com)")
+
+    def test_code_is_highlighted(self) -> None:
+        assert '<span class="k">def</span>' in markdown("```python\ndef f(): pass\n```")
+
+
+class TestExport:
+    def test_html_needs_nothing_else(self, library: Library, world: World, browser: Any, tmp_path: Path) -> None:
+        """Opened from disk, with scripts on: no request, no dialog, no error."""
+        for name, id in (("shop", world.shop), ("hostile", world.hostile)):
+            path = tmp_path / f"{name}.html"
+            path.write_text("".join(export(library, id, "html")), "utf-8")
+            context = browser.new_context(offline=True)
+            page = context.new_page()
+            watched = Watched(page, path.as_uri())
+            page.goto(path.as_uri())
+            page.locator("summary").first.click()
+            assert page.locator(".turn").count() >= 1
+            assert page.locator("script").count() == 0
+            assert watched.seen == []
+            context.close()
+
+    def test_has_every_turn(self, library: Library, world: World) -> None:
+        html = "".join(export(library, world.long, "html"))
+        assert html.count('<section class="turn"') == LONG_TURNS
+
+    def test_markdown_and_json_lines(self, library: Library, world: World) -> None:
+        assert "## Turn 2" in "".join(export(library, world.shop, "md"))
+        assert len(list(export(library, world.shop, "jsonl"))) == 1 + 12
+
+    def test_of_what_is_no_session(self, library: Library) -> None:
+        with pytest.raises(InvalidId):
+            export(library, "nothing", "html")
+        with pytest.raises(LookupError):
+            export(library, "session:Y29kZXgvbm9uZQ", "html")
+
+    def test_is_downloaded_from_the_page(self, site: WebServer, world: World) -> None:
+        for format, kind in (("html", "text/html"), ("md", "text/markdown"), ("jsonl", "application/x-ndjson")):
+            answer = httpx.get(f"{site.url}/s/{world.shop}.{format}")
+            assert answer.headers["content-type"].startswith(kind)
+            assert "attachment" in answer.headers["content-disposition"]
+
+
+class TestInTheBrowser:
+    def test_reading(self, open_page: Open, world: World) -> None:
+        page = open_page(f"/s/{world.shop}")
+        call = page.locator(".event.tool").first
+        assert "failed" in call.locator("summary").inner_text()
+        call.locator("summary").click()
+        assert "1 failed, 3 passed" in call.locator("pre.terminal").nth(1).inner_text()
+        page.locator(".event.tool").nth(1).locator("summary").click()
+        assert page.locator(".diff .added").first.inner_text().strip() == "+ total = 2"
+        assert page.locator(".prose pre .k").first.inner_text() == "def"
+
+    def test_later_parts_come_as_one_scrolls(self, open_page: Open, world: World) -> None:
+        page = open_page(f"/s/{world.long}")
+        first = page.locator(".turn").count()
+        assert first < LONG_TURNS
+        page.locator(".turn").last.scroll_into_view_if_needed()
+        page.locator(".turn").nth(first).wait_for()
+        ids = page.evaluate("[...document.querySelectorAll('[id]')].map((element) => element.id)")
+        assert len(ids) == len(set(ids))
+
+    def test_find_asks_the_archive(self, open_page: Open, world: World) -> None:
+        """It finds what is not on the page, and leads there."""
+        page = open_page(f"/s/{world.long}")
+        page.locator("main").focus()
+        page.keyboard.press("f")
+        page.keyboard.type("pallet99")
+        page.locator("#matches mark", has_text="pallet99").first.wait_for()
+        page.locator("#matches a").first.click()
+        page.wait_for_url("**at=100**")
+        page.locator("#turn-100").wait_for()
+
+    def test_an_event_link_opens_its_part(self, open_page: Open, site: WebServer, world: World) -> None:
+        event = httpx.URL(fetch(site, world.long, find="pallet88")["find"]["lines"][0]["url"]).fragment
+        page = open_page(f"/s/{world.long}#{event}")
+        page.wait_for_url("**at=89**")
+        assert page.locator(f'[id="{event}"]').count() == 1
+
+    def test_scripts_off(self, open_page: Open, world: World) -> None:
+        page = open_page(f"/s/{world.long}", java_script_enabled=False)
+        page.get_by_role("link", name="Later turns").click()
+        page.wait_for_url("**at=**")
+        assert page.locator("#turn-1").count() == 0
+        page.get_by_role("link", name="Earlier turns").click()
+        page.locator("#turn-1").wait_for()
+        page.locator(".rail a").nth(50).click()
+        page.locator("#turn-51").wait_for()
+        page.get_by_role("searchbox").fill("pallet7")
+        page.keyboard.press("Enter")
+        page.locator("#matches mark").first.wait_for()
+
+    def test_a_hostile_transcript_is_shown_harmlessly(self, open_page: Open, world: World) -> None:
+        page = open_page(f"/s/{world.hostile}")
+        for summary in page.locator("summary").all():
+            summary.click()
+        assert page.locator("main script, main iframe, main img, main style").count() == 0
+        assert page.locator('a[href^="javascript"], a[href*="evil"]').count() == 0
+        assert "\u202e" not in page.content()
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        page = open_page("/?q=wombat")
+        page.locator(".hit").first.wait_for()
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

@@ -1,0 +1,103 @@
+"""Drift: a newer version of an agent writes records and fields that no parser knows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backstory.ingest.unknown import Unknown, shape_of, unknown_records
+from backstory.library import Library
+from backstory.model import EventType
+from tests.transcripts import Transcript
+
+SECRET = "ghp_" + "a1B2" * 9
+
+
+class Newer(Transcript):
+    """A transcript of a made-up version of Claude Code."""
+
+    def _record(self, kind: str, **fields: Any) -> dict[str, Any]:
+        record = super()._record(kind, **fields)
+        record["version"] = "9.0.0"
+        record["moonPhase"] = {"name": f"waxing, with {SECRET}", "kind": "crescent", "/home/dev/plans": 1, "days": 3}
+        return record
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> Library:
+    newer = Newer("newer")
+    for number in range(30):
+        newer.prompt(f"Question {number}").answer("An answer.")
+    newer._record("dream", text=f"Of electric sheep and {SECRET}", mood="calm and private", id=7)
+    newer.write(tmp_path / "home")
+    known = Transcript("known").prompt("A question").call("Bash", {"command": "ls"}, "files").answer("An answer.")
+    known.write(tmp_path / "home")
+    library = Library(tmp_path / "backstory", agents_home=tmp_path / "home", environ={})
+    assert library.sync().errors == 0
+    return library
+
+
+def found(library: Library) -> dict[str, Unknown]:
+    return {kind.kind: kind for kind in unknown_records(library.archive)}
+
+
+class TestDrift:
+    """Unknown kinds of records and unknown fields are named with the version that wrote them."""
+
+    def test_records_and_fields(self, library: Library) -> None:
+        kinds = found(library)
+        assert set(kinds) == {"dream", "user.moonPhase", "assistant.moonPhase"}
+        assert {(kind.source, kind.version) for kind in kinds.values()} == {("claude-code", "9.0.0")}
+        assert (kinds["dream"].count, kinds["dream"].is_field) == (1, False)
+        assert kinds["user.moonPhase"].is_field
+        assert 16 <= kinds["user.moonPhase"].count <= 30
+
+    def test_samples_have_names_and_types_only(self, library: Library) -> None:
+        kinds = found(library)
+        phase = json.loads(kinds["user.moonPhase"].sample)["moonPhase"]
+        assert phase == {"name": "<53 characters>", "kind": "crescent", "days": "<number>"}
+        dream = json.loads(kinds["dream"].sample)
+        assert (dream["type"], dream["mood"], dream["id"]) == ("dream", "<16 characters>", "<number>")
+        assert not any(word in kind.sample for kind in kinds.values() for word in (SECRET, "sheep", "waxing", "plans"))
+
+    def test_counts_go_on_with_the_transcript(self, library: Library, tmp_path: Path) -> None:
+        before = found(library)["user.moonPhase"].count
+        newer = Newer("newer")
+        for number in range(40):
+            newer.prompt(f"Question {number}").answer("An answer.")
+        with newer.path(tmp_path / "home").open("a") as stream:
+            stream.write(newer.text(60))
+        library.sync()
+        assert found(library)["user.moonPhase"].count > before
+
+    def test_what_is_unknown_is_kept(self, library: Library) -> None:
+        sessions = library.call("list_sessions", {"start": "2026-01-01T00:00:00Z", "end": "2027-01-01T00:00:00Z"})
+        assert sessions
+        kept = [row for row in library.archive.files() if row.state and "unknown" in row.state]
+        assert len(kept) == 1
+
+
+class TestShape:
+    """The shape of a value shows no text of it."""
+
+    @pytest.mark.parametrize(
+        ("value", "shape"),
+        [
+            ({"type": "turn cost of Acme", "role": "user"}, {"type": "<17 characters>", "role": "user"}),
+            ({"/home/dev/secret.txt": 1, "ok": True}, {"ok": True}),
+            ({"a": {"b": {"c": {"d": "deep"}}}}, {"a": {"b": {"c": "<...>"}}}),
+            ([{"n": 1}] * 5, [{"n": "<number>"}] * 2),
+            ("plain text", "<10 characters>"),
+            ('{"type":"note","text":"inside"}', {"type": "note", "text": "<6 characters>"}),
+        ],
+    )
+    def test_values(self, value: Any, shape: Any) -> None:
+        assert json.loads(shape_of(value)) == shape
+
+    def test_events_of_unknown_records_are_searchable_by_type(self, library: Library) -> None:
+        (session,) = [row for row in library.archive.files() if row.state and "unknown" in row.state]
+        turns = library.archive.turns(f"claude-code/{session.session}")
+        assert EventType.UNKNOWN in turns[-1].types

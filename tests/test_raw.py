@@ -1,0 +1,156 @@
+"""Raw records: transcripts are kept as they were read, once, and can be put back to the byte."""
+
+from __future__ import annotations
+
+import os
+import random
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from backstory.library import Library
+from backstory.model import session_id
+from backstory.raw import PIECE_BYTES, RawStore
+from tests.transcripts import Transcript
+
+
+def noise(size: int, seed: int = 1) -> bytes:
+    return random.Random(seed).randbytes(size)
+
+
+def bodies(home: Path) -> int:
+    with sqlite3.connect(home / "raw.db") as database:
+        (count,) = database.execute("SELECT count(*) FROM body").fetchone()
+    return int(count)
+
+
+class TestRawStore:
+    @pytest.mark.parametrize("size", [0, 1, PIECE_BYTES - 1, PIECE_BYTES, PIECE_BYTES + 1, 3 * PIECE_BYTES + 7])
+    def test_a_file_comes_back(self, tmp_path: Path, size: int) -> None:
+        """Of any size."""
+        file = tmp_path / "a.jsonl"
+        file.write_bytes(noise(size))
+        store = RawStore(tmp_path)
+        store.keep(file, "codex", "a")
+
+        assert b"".join(store.read(file)) == noise(size)
+        assert store.files("codex", ["a"]) == [(file, "codex", "a", size)]
+        store.close()
+
+    def test_a_file_that_grows(self, tmp_path: Path) -> None:
+        """Step by step, with no more pieces than it needs."""
+        file = tmp_path / "a.jsonl"
+        store = RawStore(tmp_path)
+        whole = b""
+        for step in range(7):
+            whole += noise(PIECE_BYTES // 2 + 11, step)
+            file.write_bytes(whole)
+            store.keep(file, "codex", "a", from_start=step == 0)
+            assert b"".join(store.read(file)) == whole
+
+        assert bodies(tmp_path) == -(-len(whole) // PIECE_BYTES)
+        store.close()
+
+    def test_a_file_that_is_rewritten(self, tmp_path: Path) -> None:
+        """The latest state counts, and nothing of the former one stays."""
+        file = tmp_path / "a.json"
+        store = RawStore(tmp_path)
+        for data in (noise(3 * PIECE_BYTES), noise(PIECE_BYTES + 5, 2), b"{}"):
+            file.write_bytes(data)
+            store.keep(file, "cline", "a")
+            assert b"".join(store.read(file)) == data
+
+        assert bodies(tmp_path) == 1
+        store.close()
+
+    def test_copies_cost_nothing(self, tmp_path: Path) -> None:
+        """The same bytes are stored once, and stay as long as one file has them."""
+        store = RawStore(tmp_path)
+        for name in ("a", "b"):
+            (tmp_path / name).write_bytes(noise(2 * PIECE_BYTES))
+            store.keep(tmp_path / name, "codex", name)
+
+        assert bodies(tmp_path) == 2
+        store.forget("codex", ["a"])
+        assert b"".join(store.read(tmp_path / "b")) == noise(2 * PIECE_BYTES)
+        store.forget("codex", ["b"])
+        assert bodies(tmp_path) == 0
+        store.close()
+
+    def test_is_private(self, tmp_path: Path) -> None:
+        """Only its owner may read it."""
+        (tmp_path / "a").write_bytes(b"text")
+        store = RawStore(tmp_path)
+        store.keep(tmp_path / "a", "codex", "a")
+        store.close()
+
+        assert (tmp_path / "raw.db").stat().st_mode & 0o077 == 0
+
+    def test_names_that_are_not_text(self, tmp_path: Path) -> None:
+        """A file name is bytes."""
+        file = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.jsonl"))
+        file.write_bytes(b"{}")
+        store = RawStore(tmp_path)
+        store.keep(file, "codex", "a")
+
+        assert store.paths() == {file}
+        store.close()
+
+
+class TestLibrary:
+    def open(self, home: Path, **environ: str) -> Library:
+        return Library(home / ".backstory", agents_home=home, environ=environ)
+
+    def test_sync_keeps_what_it_reads(self, tmp_path: Path) -> None:
+        """Also what is appended later."""
+        transcript = Transcript("a").prompt("One").answer("Two.")
+        path = transcript.write(tmp_path)
+        with self.open(tmp_path) as library:
+            library.sync()
+            transcript.prompt("Three").answer("Four.").write(tmp_path)
+            library.sync()
+
+            assert b"".join(library.raw.read(path)) == path.read_bytes()
+
+    @pytest.mark.parametrize("environ", [{"BACKSTORY_KEEP_RAW": "false"}, {"BACKSTORY_REDACT": "ingest"}])
+    def test_it_can_be_switched_off(self, tmp_path: Path, environ: dict[str, str]) -> None:
+        """By its setting, and where secrets must not be stored."""
+        Transcript("a").prompt("One").answer("Two.").write(tmp_path)
+        with self.open(tmp_path, **environ) as library:
+            library.sync()
+
+        assert not (tmp_path / ".backstory/raw.db").exists()
+
+    def test_what_was_read_before(self, tmp_path: Path) -> None:
+        """A sync keeps it as soon as the setting is on."""
+        path = Transcript("a").prompt("One").answer("Two.").write(tmp_path)
+        with self.open(tmp_path, BACKSTORY_KEEP_RAW="false") as library:
+            library.sync()
+        with self.open(tmp_path) as library:
+            library.sync()
+
+            assert b"".join(library.raw.read(path)) == path.read_bytes()
+
+    def test_forget_deletes_it(self, tmp_path: Path) -> None:
+        """With everything else of the session."""
+        transcript = Transcript("a").prompt("Wombat").answer("Two.")
+        path = transcript.write(tmp_path)
+        with self.open(tmp_path) as library:
+            library.sync()
+            library.forget(session_id(f"claude-code/{transcript.id}"))
+
+            assert library.raw.files("claude-code", [transcript.id]) == []
+            assert list(library.raw.read(path)) == []
+            library.sync()
+            assert library.raw.paths() == frozenset()
+
+    def test_a_damaged_store_does_not_stop_reading(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+        """The session is read, with a warning."""
+        Transcript("a").prompt("One").answer("Two.").write(tmp_path)
+        (tmp_path / ".backstory").mkdir()
+        (tmp_path / ".backstory/raw.db").write_bytes(b"not a database" * 100)
+        with self.open(tmp_path) as library:
+            assert library.sync().sessions == 1
+
+        assert "raw records" in caplog.text
