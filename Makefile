@@ -12,7 +12,7 @@ RUNNABLE := $(VENV)/.runnable
 READY := $(VENV)/.ready
 DOCS_READY := $(VENV)/.docs-ready
 
-.PHONY: help setup run test test-slow test-agents check docs screenshots eval bench clean
+.PHONY: help setup run test test-slow test-agents test-clickhouse check docs screenshots eval bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
@@ -60,6 +60,10 @@ test-slow: $(READY) ## load, crash and scale tests, and all property tests with 
 test-agents: $(READY) .agents/.ready ## the newest agents and MCP clients from npm and PyPI, run offline
 	$(BIN)/python -m tests.agents.install --update
 	$(BIN)/python -m pytest -m agents -rs
+
+test-clickhouse: $(READY) ## the archive's tests on ClickHouse; installs chDB, which is large
+	$(PIP) --quiet --editable '.[dev,clickhouse-test]'
+	$(BIN)/python -m pytest -m clickhouse tests/archive
 
 docs: $(DOCS_READY) ## the documentation as a site in build/site; fails on a broken link
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

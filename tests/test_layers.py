@@ -89,11 +89,13 @@ class TestLayers:
 
     def test_engines_are_private(self) -> None:
         """Only `open_engine` knows them."""
-        outside = {path: names for path, names in imports().items() if path.parts[:2] != ("archive", "local")}
-        users = [
-            path.as_posix() for path, names in outside.items() if any(n.startswith("archive.local") for n in names)
-        ]
-        assert users == ["archive/__init__.py"]
+        for engine in ("local", "clickhouse"):
+            users = [
+                path.as_posix()
+                for path, names in imports().items()
+                if path.parts[:2] != ("archive", engine) and any(n.startswith(f"archive.{engine}") for n in names)
+            ]
+            assert users == ["archive/__init__.py"]
 
     def test_toolsets_do_not_know_one_another(self) -> None:
         wrong = []

@@ -15,6 +15,7 @@ __all__ = [
     "LIVE_STATE",
     "ArchiveSettings",
     "CapsuleSettings",
+    "ClickHouseSettings",
     "ConfigError",
     "McpSettings",
     "Settings",
@@ -36,10 +37,21 @@ class ConfigError(Exception):
     """A setting that cannot be used; the message names the setting and what it accepts."""
 
 
+class ClickHouseSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """`[archive.clickhouse]`: the server, for the engine `clickhouse`."""
+
+    url: str = "http://localhost:8123/backstory"
+    keep_days: Annotated[int, Meta(ge=0)] | None = None
+    """The age in days at which the server deletes rows; 0 keeps everything, None what the server has set."""
+    cluster: str = ""
+    """The name of a cluster whose shards hold the tables; empty for a single server."""
+
+
 class ArchiveSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """`[archive]`: the engine that keeps and finds everything."""
 
-    engine: Literal["local"] = "local"
+    engine: Literal["local", "clickhouse"] = "local"
+    clickhouse: ClickHouseSettings = ClickHouseSettings()
 
 
 class CapsuleSettings(Struct, frozen=True, forbid_unknown_fields=True):

@@ -57,7 +57,8 @@ class Keeper:
     def archive(self) -> Archive:
         from .archive import open_engine
 
-        return open_engine(self.settings.archive.engine, self.home, _PROJECTION)
+        settings = self.settings.archive
+        return open_engine(settings.engine, self.home, _PROJECTION, settings.clickhouse)
 
     @cached_property
     def raw(self) -> RawStore:

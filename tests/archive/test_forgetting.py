@@ -31,6 +31,8 @@ from tests.archive_world import (
     usage_of,
 )
 
+# They look into the files and the traces of the local engine.
+pytestmark = pytest.mark.parametrize("engine", ["local"], indirect=True)
 SECRET = "xylophagous"
 KEY = "claude-code/s"
 

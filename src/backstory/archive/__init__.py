@@ -5,11 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..config import ClickHouseSettings
+
 if TYPE_CHECKING:
     from .base import Archive
 
 
-def open_engine(name: str, home: Path, projection: str | None = None) -> Archive:
+def open_engine(
+    name: str, home: Path, projection: str | None = None, clickhouse: ClickHouseSettings | None = None
+) -> Archive:
     """Open the archive below `home` with the engine of this name. Raises KeyError for an unknown one.
 
     `projection` names the `MakeProjection` (`module:object`) that its turns are projected to spans with; without it
@@ -20,4 +24,9 @@ def open_engine(name: str, home: Path, projection: str | None = None) -> Archive
             from .local.archive import LocalArchive
 
             return LocalArchive(home, projection)
+        case "clickhouse":
+            from .clickhouse.archive import ClickHouseArchive
+
+            settings = clickhouse or ClickHouseSettings()
+            return ClickHouseArchive(home, settings.url, keep_days=settings.keep_days, cluster=settings.cluster or None)
     raise KeyError(name)

@@ -24,10 +24,10 @@ from ..base import (
     SyncState,
 )
 from ..errors import DAMAGED
+from ..lock import WriterLock, is_held
 from .database import MIGRATIONS, progress_of
 from .documents import EVENTS, EXCHANGES
 from .index import Index
-from .lock import WriterLock, is_held
 from .reading import EVENT, HEADS, SESSION, TURN, having, of_types
 from .rows import (
     EVENT_COLUMNS,

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from ...model import EventType
+from ..analysis import STEMMERS
 from ..query import index_text
 from ..stopwords import language_of
-from .index import STEMMERS, TOKENIZER, Kind, stem_field
+from .index import TOKENIZER, Kind, stem_field
 
 if TYPE_CHECKING:
     import tantivy

@@ -20,25 +20,13 @@ from msgspec import Struct
 
 from ...config import make_private_folder
 from ...sqlite import FULL_DISK
+from ..analysis import STEMMERS, analyzer
 from ..base import ArchiveBusy, ArchiveError
-from ..query import MAX_TOKEN_CHARS
 
 if TYPE_CHECKING:
     import tantivy
 
 TOKENIZER = "words"
-STEMMERS = {
-    "en": "english",
-    "de": "german",
-    "fr": "french",
-    "es": "spanish",
-    "it": "italian",
-    "pt": "portuguese",
-    "nl": "dutch",
-    "sv": "swedish",
-    "ru": "russian",
-}
-"""The languages whose words are also indexed by their stems, with tantivy's names for them."""
 _POINTER = "current"
 _LOCK_SECONDS = 10.0
 _LOCK_POLL_SECONDS = 0.05
@@ -282,20 +270,6 @@ class IndexWriter:
         """Let running merges finish; a merge cut short is only work lost."""
         with explained():
             self._writer.wait_merging_threads()
-
-
-def analyzer(language: str | None = None) -> tantivy.TextAnalyzer:
-    """Splits a text into words; with a language, into their stems."""
-    import tantivy
-
-    # Tantivy's default drops tokens of 40 and more characters: a git SHA-1 would not be found.
-    steps = [tantivy.Filter.remove_long(MAX_TOKEN_CHARS), tantivy.Filter.lowercase()]
-    if language:  # before the accents go: stemmers know them
-        steps.append(tantivy.Filter.stemmer(STEMMERS[language]))
-    builder = tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.simple())
-    for step in (*steps, tantivy.Filter.ascii_fold()):
-        builder = builder.filter(step)
-    return builder.build()
 
 
 def stem_field(language: str) -> str:

@@ -16,13 +16,14 @@ from msgspec import Struct
 
 from ...model import EVENT_TYPES
 from .. import ranking
+from ..analysis import STEMMERS, analyzer
 from ..base import DeadlineExceeded, Term
 from ..query import Clause, Query, index_text
 from ..question import Hints
 from ..ranking import Candidate
 from ..stopwords import STOP_WORDS
 from .documents import FORMER_FIELDS, ONE_FIELD_SINCE
-from .index import STEMMERS, analyzer, stem_field
+from .index import stem_field
 
 if TYPE_CHECKING:
     import tantivy

@@ -12,13 +12,13 @@ import msgspec
 
 from ...sqlite import rewrite, transaction
 from ..base import ArchiveError, Batch, EventRow, SyncState
+from ..lock import WriterLock
 from .bodies import Bodies, train_dictionary
 from .database import Followed, highest, mark, newest_change, progress_of, stored_dictionary
 from .feed import Feed
 from .follower import Follower
 from .forgetting import clean, delete_requested, delete_sessions, requested, withdraw
 from .index import Index
-from .lock import WriterLock
 from .reading import Reading
 from .rows import (
     INSERT_EVENT,

@@ -1,11 +1,14 @@
-"""The writer lock. It is the system's: it is free again the moment its holder dies."""
+"""The writer lock of a home folder, with every engine.
+
+It is the system's: it is free again the moment its holder dies.
+"""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-from ..base import ArchiveBusy
+from .errors import ArchiveBusy
 
 try:
     import fcntl

@@ -1,0 +1,208 @@
+"""A query as SQL: BM25 over the tokens of events, with the scores that `archive/ranking.py` weighs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from .. import ranking
+from ..base import SearchRequest, Term
+from ..phrases import best_corrections, edits, is_corrected, weighted_phrases
+from ..query import Query, index_text
+from ..question import Hints
+from .documents import STEM, splitter, word_stems
+from .server import Server
+
+_K1, _B = 1.2, 0.75
+# The events that are weighed, as in the local engine.
+_CANDIDATES = 300
+# Rarer words choose the events that are scored, up to about so many; commoner ones only add to the scores.
+_SCORED = 20_000
+_COUNTED_AT_ONCE = 50
+# Tokens are joined so that no two of them share a separator: a phrase is a substring then.
+_JOINED = "concat('\\n', arrayStringConcat(tokens, '\\n\\n'), '\\n')"
+
+
+class Statistics(NamedTuple):
+    """Of the searchable events."""
+
+    documents: int
+    rows: int
+    """With those that are replaced but not merged away yet."""
+    words: float
+    """The average number of words; likewise stems."""
+    stems: float
+
+
+class Place(NamedTuple):
+    """An event that matches."""
+
+    session: str
+    turn: int
+    ordinal: int
+    uid: bytes
+    version: int
+    type: int
+    project: str
+    ts: int
+    score: float
+
+
+PLACE = "session, turn, ordinal, uid, version, type, project, ts"
+
+
+class Question:
+    """A query with the numbers of events that have its words."""
+
+    def __init__(
+        self, server: Server, query: Query, hints: Hints, request: SearchRequest, statistics: Statistics
+    ) -> None:
+        self._server = server
+        self._query = query
+        self._request = request
+        self._statistics = statistics
+        self._weights = ranking.WEIGHTS
+        self._counts: dict[str, int] = {}
+        words = list(dict.fromkeys(token for clause in query.clauses for part in clause.alternatives for token in part))
+        self._stems = {word: word_stems(word) for word in words}
+        self._count([*words, *(STEM + stem for stems in self._stems.values() for stem in stems)])
+        self.terms = [Term(word=word, documents=self._counts[word], read_as=self._corrections(word)) for word in words]
+        near = [other for term in self.terms for other in term.read_as]
+        self._count([word for word in near if word not in self._counts])
+        self._stems |= {word: word_stems(word) for word in near}
+        self._count([STEM + stem for word in near for stem in self._stems[word]])
+        self._phrases = weighted_phrases(query, hints, near, self._weights)
+
+    @property
+    def bound(self) -> float:
+        """The highest BM25 score that an event can reach."""
+        return (_K1 + 1) * sum(
+            weight * sum(map(self._idf, phrase)) + sum(share * self._idf(stem) for stem, share in self._stemmed(phrase))
+            for phrase, weight in self._phrases.items()
+        )
+
+    def matches(self, limit: int, conditions: Sequence[str], parameters: Mapping[str, Any]) -> tuple[list[Place], bool]:
+        """The best events in the order of the contract, at least `limit` if there are so many; and whether there are
+        more."""
+        enough = max(_CANDIDATES, limit + 1)
+        words = self._known_words()
+        if not words:
+            return [], False
+        some = words if self._request.session is not None else self._telling(words)
+        while True:
+            found = self._select(some, enough, conditions, parameters)
+            if len(found) == enough or len(some) == len(words):
+                return found, len(found) == enough
+            some = words
+
+    def matched(self, text: str, title: str) -> dict[str, list[str]]:
+        """The words of the query that a text and a title have, by field."""
+        words = [word for term in self.terms for word in (term.word, *term.read_as)]
+        tokens, named = (set(splitter().analyze(" ".join(index_text(part)))) for part in (text, title))
+        stems = {stem for word in splitter().analyze(index_text(text)[0]) for stem in word_stems(word)}
+        return {
+            "text": [word for word in words if word in tokens],
+            "stem": [word for word in words if word not in tokens and not stems.isdisjoint(self._stems[word])],
+            "title": [word for word in words if word in named],
+        }
+
+    def _count(self, tokens: Iterable[str]) -> None:
+        """The numbers of events by token. The text index has them: no event is read."""
+        wanted = list(dict.fromkeys(tokens))
+        for start in range(0, len(wanted), _COUNTED_AT_ONCE):
+            part = wanted[start : start + _COUNTED_AT_ONCE]
+            names = {f"t{number}": token for number, token in enumerate(part)}
+            select = " UNION ALL ".join(
+                f"SELECT {number} AS number, count() AS events FROM event WHERE has(tokens, %(t{number})s)"
+                for number in range(len(part))
+            )
+            rows = self._server.rows(f"SELECT number, events FROM ({select})", names, self._request.deadline)
+            self._counts |= {part[number]: count for number, count in rows}
+
+    def _corrections(self, word: str) -> tuple[str, ...]:
+        """The commonest words that are one edit away from a word that no event has."""
+        stems = self._stems[word]
+        if self._counts[word] or not is_corrected(word) or any(self._counts[STEM + stem] for stem in stems):
+            return ()
+        near = sorted(edits(word))
+        rows = self._server.rows(
+            "SELECT token, count() FROM (SELECT arrayJoin(arrayDistinct(arrayFilter(t -> t IN %(near)s, tokens))) AS "
+            "token FROM event WHERE hasAnyTokens(tokens, %(list)s)) GROUP BY token",
+            {"near": tuple(near), "list": near},
+            self._request.deadline,
+        )
+        return best_corrections(dict(rows))
+
+    def _idf(self, token: str) -> float:
+        total, having = self._statistics.documents, self._counts.get(token, 0)
+        return math.log1p((max(total - having, 0) + 0.5) / (having + 0.5))
+
+    def _stemmed(self, phrase: tuple[str, ...]) -> list[tuple[str, float]]:
+        """The stems of a single word that events have, with their weights."""
+        if len(phrase) > 1:
+            return []
+        stems = [STEM + stem for stem in self._stems.get(phrase[0], ())]
+        return [(stem, self._phrases[phrase] * self._weights.stem) for stem in stems if self._counts[stem]]
+
+    def _known_words(self) -> list[str]:
+        """The words and stems that make a match, the rarest first."""
+        words = {token for phrase in self._phrases for token in phrase}
+        words |= {stem for phrase in self._phrases for stem, _ in self._stemmed(phrase)}
+        return sorted((word for word in words if self._counts.get(word)), key=lambda word: (self._counts[word], word))
+
+    def _telling(self, words: Sequence[str]) -> list[str]:
+        chosen: list[str] = []
+        events = 0
+        for word in words:
+            events += self._counts[word]
+            if chosen and events > _SCORED:
+                break
+            chosen.append(word)
+        return chosen
+
+    def _select(
+        self, words: Sequence[str], limit: int, conditions: Sequence[str], parameters: Mapping[str, Any]
+    ) -> list[Place]:
+        values: dict[str, Any] = {**parameters, "words": list(words)}
+        quoted = [clause.alternatives[0] for clause in self._query.clauses if clause.quoted]
+        tests = list(conditions)
+        if not quoted:
+            tests.append("hasAnyTokens(tokens, %(words)s)")
+        for number, phrase in enumerate(quoted):
+            values |= {f"all{number}": list(phrase), f"quoted{number}": _joined(phrase)}
+            tests.append(f"hasAllTokens(tokens, %(all{number})s)")
+            tests.append(f"position({_JOINED}, %(quoted{number})s) > 0")
+        parts: list[str] = []
+        for number, (phrase, weight) in enumerate(self._phrases.items()):
+            parts += self._score(number, phrase, weight, values)
+        rows = self._server.rows(
+            f"SELECT {PLACE}, {' + '.join(parts)} AS score FROM event WHERE {' AND '.join(tests)} "
+            f"ORDER BY score DESC, ts DESC, base64URLEncode(uid) LIMIT {limit}",
+            values,
+            self._request.deadline,
+        )
+        return [Place(*row) for row in rows]
+
+    def _score(self, number: int, phrase: tuple[str, ...], weight: float, values: dict[str, Any]) -> Iterable[str]:
+        if len(phrase) == 1:
+            values[f"p{number}"] = phrase[0]
+            frequency = f"countEqual(tokens, %(p{number})s)"
+        else:
+            values |= {f"p{number}": _joined(phrase), f"a{number}": list(phrase)}
+            frequency = f"if(hasAll(tokens, %(a{number})s), countSubstrings({_JOINED}, %(p{number})s), 0)"
+        if all(self._counts.get(token) for token in phrase):
+            yield _bm25(weight * sum(map(self._idf, phrase)), frequency, "words", self._statistics.words)
+        for place, (stem, share) in enumerate(self._stemmed(phrase)):
+            values[f"s{number}_{place}"] = stem
+            frequency = f"countEqual(tokens, %(s{number}_{place})s)"
+            yield _bm25(share * self._idf(stem), frequency, "stems", self._statistics.stems)
+
+
+def _bm25(weight: float, frequency: str, length: str, average: float) -> str:
+    norm = f"({_K1 * (1 - _B)!r} + {_K1 * _B / max(average, 1.0)!r} * {length})"
+    return f"({weight * (_K1 + 1)!r} * {frequency} / ({frequency} + {norm}))"
+
+
+def _joined(phrase: Sequence[str]) -> str:
+    return "\n" + "\n\n".join(phrase) + "\n"

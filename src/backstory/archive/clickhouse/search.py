@@ -1,0 +1,343 @@
+"""Searching: the server gives candidates with their BM25 scores, ranking their order, the tables the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from ...model import EVENT_TYPES, EventType, event_id
+from .. import ranking
+from ..base import Exchange, ExchangesRequest, Found, Hit, SearchRequest, any_folder
+from ..hits import Project, is_repetition, named_projects, project_around, projects_with
+from ..query import Query, parse_query
+from ..question import read_hints
+from ..ranking import Candidate, Context, Ranked
+from .documents import splitter
+from .question import PLACE, Place, Question, Statistics
+from .reading import CURRENT_EXCHANGE, EVENT, EXCHANGES_AT_ONCE, SESSION, TURN, Reading
+from .rows import EXCHANGE_COLUMNS, columns, read_event, read_session, read_turn
+from .server import Server, quoted
+
+# The sessions whose titles match best.
+_TITLES = 50
+_UNKNOWN = EventType.UNKNOWN.code
+# The number of documents, their average length, and the number of documents by word.
+_KNOWN = """
+WITH (SELECT tuple(count(), avg(length({0})), sumForEach(arrayMap(w -> toUInt64(has({0}, w)), %(words)s)))
+    FROM {1} FINAL) AS known, assumeNotNull(known.1) AS total, assumeNotNull(known.2) AS average
+"""
+_BM25 = (
+    "arraySum((w, n) -> {1} * countEqual({0}, w) * 2.2 "
+    "/ (countEqual({0}, w) + 1.2 * (0.25 + 0.75 * length({0}) / average)), %(words)s, known.3) AS score"
+)
+# SQLite's rarity of a word in titles, so that they weigh the same as in the local engine.
+_TITLE_SCORES = (
+    _KNOWN.format("title_stems", "session")
+    + f"SELECT key, {_BM25.format('title_stems', 'greatest(log((total - n + 0.5) / (n + 0.5)), 1e-6)')} "
+    f"FROM session FINAL WHERE hasAny(title_stems, %(words)s) ORDER BY score DESC, key LIMIT {_TITLES}"
+)
+_EXCHANGE_SCORES = (
+    _KNOWN.format("tokens", "exchange")
+    + f"SELECT session, number, {_BM25.format('tokens', 'log1p((total - n + 0.5) / (n + 0.5))')} "
+    "FROM exchange FINAL WHERE "
+)
+
+
+class _Titles(NamedTuple):
+    scores: dict[str, float]
+    prompts: list[Place]
+    """The first prompts of these sessions: shown if nothing else of them is found."""
+
+
+class _Numbers:
+    """Numbers for the names in one answer; ranking compares numbers."""
+
+    def __init__(self) -> None:
+        self._given: dict[Any, int] = {}
+
+    def __getitem__(self, name: Any) -> int:
+        return self._given.setdefault(name, len(self._given) + 1)
+
+
+class Searching(Reading):
+    def __init__(self, server: Server, machine: str) -> None:
+        super().__init__(server, machine)
+        self._known_parts: Any = None
+        self._known_statistics = Statistics(0, 0, 0.0, 0.0)
+
+    def search(self, request: SearchRequest) -> Found:
+        query = parse_query(request.query, splitter().analyze)
+        statistics = self._statistics(request.deadline)
+        projects, known = self._context(request)
+        conditions, parameters = _filters(request, projects)
+        if not known or conditions is None:
+            return Found(query=query, hits=[], more=False, documents=statistics.documents, known=known)
+        now = datetime.now().astimezone()
+        hints = read_hints(request.query, now)
+        question = Question(self._server, query, hints, request, statistics)
+        places, is_cut = self._places(question, request, conditions, parameters)
+        titles = self._titles(request, query)
+        found = {place.session for place in places if EVENT_TYPES[place.type] in request.types}
+        if EventType.USER_INPUT in request.types:
+            places += [
+                place for place in titles.prompts if place.session not in found and _passes(place, request, parameters)
+            ]
+        numbers = _Numbers()
+        by_number = {numbers[place.uid]: place for place in places}
+        context = Context(
+            now=int(now.timestamp() * 1000),
+            is_error=hints.is_error,
+            period=hints.period,
+            projects={numbers[projects[at].path] for at in named_projects(projects, query)},
+            here={numbers[projects[at].path] for at in project_around(projects, request.here)},
+        )
+        spread = request.session is None
+        ranked = ranking.rank(
+            [_candidate(number, place, numbers) for number, place in by_number.items()],
+            {numbers[key]: score for key, score in titles.scores.items()},
+            frozenset(request.types),
+            context,
+            spread=spread,
+        )
+        bound = ranking.bound(question.bound, max(titles.scores.values(), default=0.0), context)
+        hits, more = self._page(ranked, by_number, request.limit, bound, fold=spread)
+        if request.explain:
+            for hit in hits:
+                hit.matched = question.matched(hit.event.text, hit.session.title)
+        documents = statistics.documents
+        return Found(query=query, hits=hits, more=more or is_cut, documents=documents, terms=question.terms)
+
+    def _statistics(self, deadline: float | None = None) -> Statistics:
+        """Computed anew when the parts of the table are others than before."""
+        server = self._server
+        parts = "system.parts"
+        if server.cluster is not None:
+            parts = f"clusterAllReplicas({quoted(server.cluster)}, system.parts)"
+        state = server.row(
+            f"SELECT count(), sum(cityHash64(name)) FROM {parts} WHERE active AND database = %(database)s "
+            "AND table IN ('event', 'event_local')",
+            {"database": server.database},
+            deadline,
+        )
+        if state != self._known_parts:
+            row = server.row(
+                f"SELECT count(), (SELECT count() FROM event WHERE type <> {_UNKNOWN}), avg(words), avg(stems) "
+                f"FROM event FINAL WHERE type <> {_UNKNOWN}",
+                deadline=deadline,
+            )
+            assert row is not None
+            documents, rows, words, stems = row
+            self._known_statistics = Statistics(documents, rows, words if documents else 0, stems if documents else 0)
+            self._known_parts = state
+        return self._known_statistics
+
+    def _context(self, request: SearchRequest) -> tuple[list[Project], bool]:
+        """All projects, and whether the session or turn of the request exists."""
+        row = self._server.row(
+            "SELECT (SELECT groupUniqArray(path) FROM project), "
+            "(SELECT groupArray((path, identity)) FROM repository FINAL), "
+            "(SELECT count() FROM session WHERE key = %(session)s), "
+            "(SELECT count() FROM turn WHERE session = %(session)s AND ordinal = %(turn)s)",
+            {"session": request.session or "", "turn": request.turn or 0},
+            request.deadline,
+        )
+        assert row is not None
+        paths, repositories, sessions, turns = row
+        identities: dict[str, str] = dict(repositories)
+        known = request.session is None or (sessions > 0 and (request.turn is None or turns > 0))
+        projects = enumerate(sorted({*paths, *identities}))
+        return [Project(number, path, identities.get(path)) for number, path in projects], known
+
+    def _places(
+        self, question: Question, request: SearchRequest, conditions: Sequence[str], parameters: dict[str, Any]
+    ) -> tuple[list[Place], bool]:
+        """Events of all types, which are evidence, and enough of the types that are returned; and whether there are
+        more of those."""
+        places, is_cut = question.matches(request.limit, conditions, parameters)
+        returned = {kind.code for kind in request.types}
+        if is_cut and len(returned) < len(EVENT_TYPES) and _count(places, returned) <= request.limit:
+            only = f"type IN ({', '.join(map(str, sorted(returned)))})"
+            typed, is_cut = question.matches(request.limit, [*conditions, only], parameters)
+            known = {(place.uid, place.version) for place in places}
+            places += [place for place in typed if (place.uid, place.version) not in known]
+        places = self._current(places)
+        places.sort(key=lambda place: (-place.score, -place.ts, event_id(place.uid)))
+        return places, is_cut and _count(places, returned) > request.limit
+
+    def _current(self, places: list[Place]) -> list[Place]:
+        """Without events as they were before they were replaced, which stay in the table until parts are merged."""
+        if self._known_statistics.rows == self._known_statistics.documents:
+            return places
+        rows = self._server.rows_in(
+            "SELECT uid, max(version) FROM event WHERE uid IN ({}) GROUP BY uid", [p.uid for p in places]
+        )
+        latest = dict(rows)
+        once = {place.uid: place for place in places if place.version == latest.get(place.uid)}
+        return list(once.values())
+
+    def _titles(self, request: SearchRequest, query: Query) -> _Titles:
+        # A quoted phrase is required, and a title does not have it in the right place; within a session there is one.
+        stems = sorted({stem for word in query.terms for stem in splitter("en").analyze(word)})
+        if request.session is not None or query.is_quoted or not stems:
+            return _Titles({}, [])
+        rows = self._server.rows(_TITLE_SCORES, {"words": stems}, request.deadline)
+        scores: dict[str, float] = dict(rows)
+        if not scores:
+            return _Titles({}, [])
+        prompts = self._server.rows(
+            f"SELECT {PLACE}, 0 FROM event FINAL WHERE session IN %(keys)s AND type = {EventType.USER_INPUT.code} "
+            "ORDER BY session, turn, ordinal LIMIT 1 BY session",
+            {"keys": tuple(scores)},
+            request.deadline,
+        )
+        shown = [Place(*row) for row in prompts]
+        return _Titles({place.session: scores[place.session] for place in shown}, shown)
+
+    # The page
+
+    def _page(
+        self, ranked: Sequence[Ranked], places: dict[int, Place], limit: int, bound: float, *, fold: bool
+    ) -> tuple[list[Hit], bool]:
+        """The first hits by score, then the newest, then by event id, and whether there is another one. `fold` leaves
+        out repetitions."""
+        page: list[Hit] = []
+        remaining = sorted(
+            ranked, key=lambda hit: (-hit.score, -hit.candidate.ts, event_id(places[hit.candidate.id].uid))
+        )
+        while remaining and len(page) <= limit:
+            count = limit + 1 - len(page)
+            chunk, remaining = remaining[:count], remaining[count:]
+            for hit in self._hits(chunk, places, bound):
+                if not (fold and any(is_repetition(hit, other) for other in page)):
+                    page.append(hit)
+        return page[:limit], len(page) > limit
+
+    def _hits(self, ranked: Sequence[Ranked], places: dict[int, Place], bound: float) -> list[Hit]:
+        chosen = [places[hit.candidate.id] for hit in ranked]
+        turn_places = tuple({(place.session, place.turn) for place in chosen})
+        names = {
+            "events": tuple((place.session, place.turn, place.ordinal) for place in chosen),
+            "turns": turn_places,
+            "sessions": tuple({place.session for place in chosen}),
+        }
+        rows = self._server.rows
+        events = map(
+            read_event,
+            rows(f"SELECT {EVENT} FROM event e FINAL WHERE (e.session, e.turn, e.ordinal) IN %(events)s", names),
+        )
+        by_uid = {event.uid: event for event in events}
+        found = rows(f"SELECT {TURN} FROM turn t FINAL WHERE (t.session, t.ordinal) IN %(turns)s", names)
+        turns = {(turn.session, turn.ordinal): turn for turn in map(read_turn, found)}
+        found = rows(f"SELECT {SESSION} FROM session s FINAL WHERE s.key IN %(sessions)s", names)
+        sessions = {session.key: session for session in map(read_session, found)}
+        hits = []
+        for hit, place in zip(ranked, chosen, strict=True):
+            event, turn = by_uid.get(place.uid), turns.get((place.session, place.turn))
+            if event is not None and turn is not None and place.session in sessions:
+                score = min(hit.score / bound, 1.0)
+                hits.append(
+                    Hit(score=score, event=event, turn=turn, session=sessions[place.session], evidence=hit.evidence)
+                )
+        return hits
+
+    # Exchanges
+
+    def exchanges(self, request: ExchangesRequest) -> Iterator[Exchange]:
+        if request.query is None:
+            yield from super().exchanges(request)
+            return
+        ranked = self._rank_exchanges(request, request.query)
+        for start in range(0, len(ranked), EXCHANGES_AT_ONCE):
+            yield from self._exchanges_at(ranked[start : start + EXCHANGES_AT_ONCE], request)
+
+    def _rank_exchanges(self, request: ExchangesRequest, text: str) -> Sequence[Sequence[Any]]:
+        query = parse_query(text, splitter().analyze)
+        words = sorted({token for clause in query.clauses for token in clause.alternatives[0]})
+        if not words:
+            return []
+        parameters: dict[str, Any] = {"words": words}
+        tests = ["hasAnyTokens(tokens, %(words)s)"]
+        phrases = [clause.alternatives[0] for clause in query.clauses if clause.quoted]
+        for number, phrase in enumerate(phrase for phrase in phrases if len(phrase) > 1):
+            parameters[f"quoted{number}"] = list(phrase)
+            tests.append(f"hasSubstr(tokens, %(quoted{number})s)")
+        if request.session is not None:
+            parameters["session"] = request.session
+            tests.append("session = %(session)s")
+        if request.folders is not None and request.folders is not any_folder:
+            names = self._server.rows("SELECT DISTINCT folder FROM session FINAL WHERE folder IS NOT NULL")
+            parameters["folders"] = tuple(name for (name,) in names if request.folders(name))
+            if not parameters["folders"]:
+                return []
+            tests.append("session IN (SELECT key FROM session FINAL WHERE folder IN %(folders)s)")
+        limit = "" if request.limit is None else f" LIMIT {max(request.limit, 0)}"
+        order = " ORDER BY score DESC, ts DESC, session, number"
+        return self._server.rows(_EXCHANGE_SCORES + " AND ".join(tests) + order + limit, parameters)
+
+    def _exchanges_at(self, ranked: Sequence[Sequence[Any]], request: ExchangesRequest) -> Iterator[Exchange]:
+        rows = self._server.rows(
+            f"SELECT {columns('x', EXCHANGE_COLUMNS)}, {SESSION} FROM exchange x FINAL "
+            "JOIN session s FINAL ON s.key = x.session "
+            f"WHERE (x.session, x.number) IN %(places)s AND s.key IN %(keys)s AND {CURRENT_EXCHANGE}",
+            {
+                "places": tuple((session, number) for session, number, _ in ranked),
+                "keys": tuple({session for session, *_ in ranked}),
+            },
+        )
+        found = {(each.session.key, each.row.number): each for each in self._read_exchanges(rows, request)}
+        for session, number, score in ranked:
+            if (exchange := found.get((session, number))) is not None:
+                exchange.score = score
+                yield exchange
+
+
+def _filters(request: SearchRequest, projects: Sequence[Project]) -> tuple[list[str] | None, dict[str, Any]]:
+    """The request as conditions on events, None when nothing can match."""
+    given: dict[str, Any] = {
+        "session": request.session,
+        "turn": request.turn if request.session is not None else None,
+        "source": request.source,
+        "since": request.since,
+        "until": request.until,
+    }
+    if request.project is not None:
+        given["projects"] = tuple(projects[at].path for at in projects_with(projects, request.project))
+        if not given["projects"]:
+            return None, {}
+    tests = {
+        "session": "session = %(session)s",
+        "turn": "turn = %(turn)s",
+        "source": "source = %(source)s",
+        "since": "ts >= %(since)s",
+        "until": "ts < %(until)s",
+        "projects": "project IN %(projects)s",
+    }
+    parameters: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    return [tests[name] for name in parameters], parameters
+
+
+def _passes(place: Place, request: SearchRequest, parameters: dict[str, Any]) -> bool:
+    """True if a prompt that stands for the title of its session is within the filters."""
+    return (
+        (request.since is None or place.ts >= request.since)
+        and (request.until is None or place.ts < request.until)
+        and (request.project is None or place.project in parameters["projects"])
+        and request.source in (None, place.session.partition("/")[0])
+    )
+
+
+def _candidate(number: int, place: Place, numbers: _Numbers) -> Candidate:
+    return Candidate(
+        id=number,
+        score=place.score,
+        type=EVENT_TYPES[place.type],
+        session=numbers[place.session],
+        turn=numbers[place.session, place.turn],
+        project=numbers[place.project],
+        ts=place.ts,
+    )
+
+
+def _count(places: Iterable[Place], types: set[int]) -> int:
+    return sum(place.type in types for place in places)

@@ -1,0 +1,140 @@
+"""The connection to a ClickHouse server, and its errors in words."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import msgspec
+
+from ..errors import ArchiveError, DeadlineExceeded
+
+_DEFAULT_DATABASE = "backstory"
+_TIMEOUT_EXCEEDED = 159
+_UNKNOWN_DATABASE = 81
+# A statement stays below ClickHouse's `max_query_size` of 256 KiB.
+_IN_AT_ONCE = 2_000
+_NAMES_AT_ONCE = 500
+
+
+class Server:
+    """One database of a server. Any thread may use it.
+
+    With `cluster`, each table `t` is a Distributed table over the tables `t_local` of the shards (`cluster.py`).
+    """
+
+    def __init__(self, url: str, cluster: str | None = None) -> None:
+        parts = urlsplit(url)
+        self.database = parts.path.strip("/") or _DEFAULT_DATABASE
+        self.cluster = cluster
+        self._address = parts.hostname or url
+        self._url = urlunsplit(parts._replace(path=""))
+        self._types: dict[str, dict[str, Any]] = {}
+        with self._explained():
+            self._client = self._connect()
+
+    def _connect(self) -> Any:
+        from clickhouse_connect import get_client
+        from clickhouse_connect.driver.exceptions import DatabaseError
+
+        # A session of ClickHouse would allow one query at a time.
+        options: dict[str, Any] = {"dsn": self._url, "autogenerate_session_id": False}
+        try:
+            return get_client(database=self.database, **options)
+        except DatabaseError as error:
+            if error.code != _UNKNOWN_DATABASE:
+                raise
+        first = get_client(database="default", **options)
+        first.command(f"CREATE DATABASE IF NOT EXISTS {quoted(self.database)}")
+        first.close()
+        return get_client(database=self.database, **options)
+
+    def rows(
+        self, sql: str, parameters: Mapping[str, Any] | None = None, deadline: float | None = None
+    ) -> Sequence[Any]:
+        """The rows of a query; parameters are bound as `%(name)s`."""
+        if deadline is not None:
+            if (seconds := deadline - time.monotonic()) <= 0:
+                raise DeadlineExceeded("the request took too long")
+            sql += f" SETTINGS max_execution_time = {seconds:.3f}"
+        with self._explained():
+            found: Sequence[Any] = self._client.query(sql, dict(parameters or {})).result_rows
+            return found
+
+    def row(self, sql: str, parameters: Mapping[str, Any] | None = None, deadline: float | None = None) -> Any:
+        return next(iter(self.rows(sql, parameters, deadline)), None)
+
+    def rows_in(self, sql: str, digests: Sequence[bytes]) -> Iterator[Any]:
+        """The rows of a query with `IN ({})` over digests, in portions."""
+        for start in range(0, len(digests), _IN_AT_ONCE):
+            yield from self.rows(sql.format(hexed(digests[start : start + _IN_AT_ONCE])))
+
+    def rows_of(self, sql: str, names: Sequence[str], parameters: Mapping[str, Any]) -> Iterator[Any]:
+        """The rows of a query with `IN %(names)s` over texts, in portions."""
+        for start in range(0, len(names), _NAMES_AT_ONCE):
+            yield from self.rows(sql, {**parameters, "names": tuple(names[start : start + _NAMES_AT_ONCE])})
+
+    def insert(self, table: str, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        if not rows:
+            return
+        with self._explained():
+            types = self._types.get(table)
+            if types is None:
+                context = self._client.create_insert_context(table, "*")
+                types = self._types[table] = dict(zip(context.column_names, context.column_types, strict=True))
+            self._client.insert(table, rows, column_names=names, column_types=[types[name] for name in names])
+
+    def command(self, sql: str, parameters: Mapping[str, Any] | None = None) -> None:
+        with self._explained():
+            self._client.command(sql, dict(parameters or {}))
+
+    def delete(self, table: str, condition: str, parameters: Mapping[str, Any], *, wipe: bool = False) -> None:
+        """Delete rows: at once for all readers. `wipe` rewrites the parts that have them before it returns."""
+        name = table if self.cluster is None else f"{table}_local ON CLUSTER {quoted(self.cluster)}"
+        if wipe:
+            self.command(f"ALTER TABLE {name} DELETE WHERE {condition} SETTINGS mutations_sync = 2", parameters)
+        else:
+            self.command(f"DELETE FROM {name} WHERE {condition} SETTINGS lightweight_deletes_sync = 2", parameters)
+
+    def close(self) -> None:
+        self._client.close()
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            from clickhouse_connect.driver.exceptions import ClickHouseError
+        except ImportError:
+            raise ArchiveError(
+                "the ClickHouse engine needs clickhouse-connect: pip install 'backstory[clickhouse]'"
+            ) from None
+        try:
+            yield
+        except ClickHouseError as error:
+            raise self._explanation(error) from error
+
+    def _explanation(self, error: Exception) -> ArchiveError:
+        code = getattr(error, "code", None)
+        if code == _TIMEOUT_EXCEEDED:
+            return DeadlineExceeded("the request took too long")
+        reason = " ".join(str(error).split())[:300]
+        if code is None:  # no answer of the server
+            return ArchiveError(
+                f"the ClickHouse server {self._address} cannot be reached: check archive.clickhouse.url ({reason})"
+            )
+        return ArchiveError(f"the ClickHouse server {self._address} answers: {reason}")
+
+
+def quoted(name: str) -> str:
+    return "`" + name.replace("\\", "\\\\").replace("`", "\\`") + "`"
+
+
+def hexed(digests: Sequence[bytes]) -> str:
+    """Digests as a list for IN, which is never empty."""
+    return ", ".join(f"unhex('{digest.hex()}')" for digest in digests) or "unhex('')"
+
+
+def encode(value: Any) -> str:
+    return msgspec.json.encode(value).decode()

@@ -1,0 +1,257 @@
+"""Writing to the server: rows in an order that a cut leaves harmless, and the deletion of sessions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import msgspec
+
+from ...model import EventType, session_mark
+from ..base import Batch, EventRow, ExchangeRow, ExchangesRequest, Part, SessionRow, SessionsRequest
+from ..lock import WriterLock
+from .documents import text_tokens
+from .reading import SESSION, Reading
+from .rows import (
+    EVENT_WRITTEN,
+    EXCHANGE_WRITTEN,
+    FILE_WRITTEN,
+    SESSIONS,
+    TURNS,
+    USAGE_COLUMNS,
+    Values,
+    event_values,
+    exchange_values,
+    file_values,
+    read_session,
+    split_uids,
+    text_of,
+)
+from .server import Server, encode
+
+_OF_SESSIONS = ("event", "turn", "exchange", "usage")
+_OF_SESSION = "session = %(key)s"
+_META = ("machine", "name", "version", "value")
+# Folders that no session names any more.
+_UNUSED = (
+    "path NOT IN (SELECT project FROM event) "
+    "AND path NOT IN (SELECT assumeNotNull(cwd) FROM session WHERE cwd IS NOT NULL) "
+    "AND path NOT IN (SELECT assumeNotNull(folder) FROM session WHERE folder IS NOT NULL)"
+)
+
+
+class _Insert(NamedTuple):
+    table: str
+    names: Sequence[str]
+    rows: list[Values]
+
+
+class ClickHouseWriter(Reading):
+    """Holds the writer lock of this machine until it is closed. Other machines write at the same time: a row that two
+    of them write is one row, by its key.
+
+    ClickHouse has no transactions over tables. A batch is encoded as a whole before anything is sent, and its files,
+    which say how far transcripts were read, come last: what a cut leaves out is read and written again.
+    """
+
+    def __init__(self, server: Server, machine: str, lock: WriterLock) -> None:
+        super().__init__(server, machine)
+        self._lock = lock
+        self._version = 0
+        self._projects: set[str] = set()
+
+    def write(self, batch: Batch) -> None:
+        version = self._next_version()
+        inserts = list(self._inserts(batch, version))
+        for key in batch.removed:
+            self._delete(key)
+        for table, names, rows in inserts:
+            self._server.insert(table, names, rows)
+        self._projects.update(path for insert in inserts if insert.table == "project" for (path,) in insert.rows)
+
+    def _inserts(self, batch: Batch, version: int) -> Iterator[_Insert]:
+        projects = {row.cwd for row in (*batch.events, *batch.replaced) if row.cwd}
+        projects |= {row.folder for row in batch.sessions if row.folder}
+        yield _Insert("project", ("path",), [[path] for path in sorted(projects - self._projects)])
+        repositories = {row.cwd: row.project for row in batch.sessions if row.cwd and row.project} | batch.projects
+        named = [[path, version, identity] for path, identity in repositories.items()]
+        yield _Insert("repository", ("path", "version", "identity"), named)
+        before = self._known_projects([row.uid for row in batch.replaced if not row.cwd])
+        events = [event_values(row, version, row.cwd or "") for row in batch.events]
+        events += [event_values(row, version + 1, row.cwd or before.get(row.uid, "")) for row in batch.replaced]
+        yield _Insert("event", EVENT_WRITTEN, events)
+        yield _Insert("exchange", EXCHANGE_WRITTEN, self._exchange_values(batch, version))
+        usage = [[getattr(row, name) for name in USAGE_COLUMNS] for row in batch.usage]
+        yield _Insert("usage", USAGE_COLUMNS, usage)
+        yield _Insert("turn", TURNS.names, [TURNS.values(row, version) for row in batch.turns])
+        yield _Insert("session", SESSIONS.names, [SESSIONS.values(row, version) for row in self._identified(batch)])
+        yield _Insert("forgotten", ("mark",), [[digest] for digest in batch.forgotten])
+        yield _Insert("file", FILE_WRITTEN, [file_values(row, version, self._machine) for row in batch.files])
+        if batch.folders is not None:
+            yield _Insert("meta", _META, [[self._machine, "folders", version, encode(batch.folders)]])
+        if batch.sync is not None:
+            # The other fields are computed when the state is read.
+            stored = msgspec.structs.replace(
+                batch.sync, index_behind=False, read_only=False, recovered=True, forgetting=(), writing=False
+            )
+            yield _Insert("meta", _META, [[self._machine, "sync", version, encode(stored)]])
+
+    def _identified(self, batch: Batch) -> list[SessionRow]:
+        """The sessions of a batch and those in its folders, with the identities of their repositories."""
+        stored = self._server.rows_of(
+            f"SELECT {SESSION} FROM session s FINAL WHERE s.cwd IN %(names)s", list(batch.projects), {}
+        )
+        found = (row for row in map(read_session, stored) if row.key not in batch.removed)
+        known = {row.key: row for row in found if _is_unidentified(row)}
+        return [
+            msgspec.structs.replace(row, project=batch.projects[row.cwd])
+            if row.cwd in batch.projects and _is_unidentified(row)
+            else row
+            for row in (known | {row.key: row for row in batch.sessions}).values()
+        ]
+
+    def _known_projects(self, uids: Sequence[bytes]) -> dict[bytes, str]:
+        """The projects of events that are replaced: a record that does not name its folder keeps it."""
+        rows = self._server.rows_in("SELECT uid, project FROM event FINAL WHERE uid IN ({})", uids)
+        return dict(rows)
+
+    def _exchange_values(self, batch: Batch, version: int) -> list[Values]:
+        events = {row.uid: row for row in (*batch.events, *batch.replaced)}
+        uids = {uid for row in batch.exchanges for uid in _uids_of(row)}
+        events |= {row.uid: row for row in self.events(part=Part(uids=tuple(uids - events.keys())))}
+        return [exchange_values(row, version, text_tokens(_exchange_text(row, events))) for row in batch.exchanges]
+
+    def _next_version(self) -> int:
+        """Later writes win, of this writer and, by the clock, of others. A batch takes two numbers."""
+        self._version = max(self._version + 2, time.time_ns())
+        return self._version
+
+    # What is written can be found at once
+
+    def flush(self, *, wait: bool = True) -> None:
+        """Nothing is pending: an insert returns when its rows and their indexes are written."""
+
+    @contextmanager
+    def bulk(self, size: int) -> Iterator[None]:
+        yield
+
+    def recover(self, *, reindex: bool = False) -> None:
+        if reindex:
+            self._reindex()
+        for key, remember, wipe in self._server.rows("SELECT key, remember, wipe FROM forget FINAL"):
+            for member in self._family(key):
+                if remember:
+                    self._remember(member)
+                self._delete_copies(member, wipe=wipe)
+                self._delete(member, wipe=wipe)
+            for table in ("project", "repository"):
+                self._server.delete(table, _UNUSED, {}, wipe=wipe)
+            self._projects.clear()
+            self._server.delete("forget", "key = %(key)s", {"key": key})
+
+    def _reindex(self) -> None:
+        """Write all events and exchanges again, with the tokens that this version finds them by."""
+        for (key,) in self._server.rows("SELECT DISTINCT session FROM event"):
+            version = self._next_version()
+            for turn in self.turns(key):
+                events = self.events(key, turn.ordinal)
+                projects = self._known_projects([row.uid for row in events])
+                values = [event_values(row, version, projects.get(row.uid, "")) for row in events]
+                self._server.insert("event", EVENT_WRITTEN, values)
+        for (key,) in self._server.rows("SELECT DISTINCT session FROM exchange"):
+            exchanges = self._exchange_rows(key)
+            self._server.insert(
+                "exchange", EXCHANGE_WRITTEN, self._exchange_values(Batch(exchanges=exchanges), self._next_version())
+            )
+
+    # Deleting
+
+    def _family(self, key: str) -> list[str]:
+        """A session and all that it started, directly or not."""
+        family = [key]
+        for member in family:
+            family += [
+                row.key for row in self.sessions(SessionsRequest(parent=member, empty=True)) if row.key not in family
+            ]
+        return family
+
+    def _remember(self, key: str) -> None:
+        digests = self._server.rows(
+            "SELECT uid FROM event WHERE session = %(key)s "
+            "UNION ALL SELECT key FROM usage FINAL WHERE session = %(key)s",
+            {"key": key},
+        )
+        mark = session_mark(key)
+        self._server.insert("forgotten", ("mark",), [[mark], *([digest] for (digest,) in digests)])
+        turns = [[mark.hex(), turn_key] for turn_key in self.turn_keys(key)]
+        self._server.insert("forgotten_turn", ("session", "turn_key"), turns)
+
+    def _delete(self, key: str, *, wipe: bool = False) -> None:
+        for table in _OF_SESSIONS:
+            self._server.delete(table, _OF_SESSION, {"key": key}, wipe=wipe)
+        source, _, native = key.partition("/")
+        where = "source = %(source)s AND session = %(session)s"
+        self._server.delete("file", where, {"source": source, "session": native}, wipe=wipe)
+        self._server.delete("session", "key = %(key)s", {"key": key}, wipe=wipe)
+
+    def _delete_copies(self, key: str, *, wipe: bool) -> None:
+        """Take the events of a session out of the exchanges of others (forks), which are numbered anew."""
+        uids = {uid for (uid,) in self._server.rows("SELECT uid FROM event WHERE session = %(key)s", {"key": key})}
+        forks = self._server.rows(
+            "SELECT DISTINCT x.session FROM exchange x WHERE x.session <> %(key)s AND (x.user IN (SELECT e.uid FROM "
+            "event e WHERE e.session = %(key)s) OR hasAny(x.said, (SELECT groupArray(e.uid) FROM event e WHERE "
+            "e.session = %(key)s)))",
+            {"key": key},
+        )
+        for (fork,) in forks:
+            kept = list(_without(self._exchange_rows(fork), uids))
+            session = self.session(fork)
+            self._server.delete("exchange", _OF_SESSION, {"key": fork}, wipe=wipe)
+            if session is None:
+                continue
+            times = [row.ts for row in kept]
+            session.exchange_count = len(kept)
+            session.first_at = min([session.started_at or min(times, default=0), *times])
+            session.last_at = max([session.updated_at, *times])
+            self.write(Batch(sessions=[session], exchanges=kept))
+
+    def _exchange_rows(self, key: str) -> list[ExchangeRow]:
+        return [found.row for found in self.exchanges(ExchangesRequest(session=key, texts=False))]
+
+    def close(self) -> None:
+        self._lock.release()
+
+
+def _is_unidentified(row: SessionRow) -> bool:
+    """True without an identity, or with one of a repository that had no remote, which has an `@`."""
+    return row.project is None or "@" in row.project
+
+
+def _uids_of(row: ExchangeRow) -> list[bytes]:
+    return [*split_uids(row.said), *([row.user] if row.user else ())]
+
+
+def _exchange_text(row: ExchangeRow, events: dict[bytes, EventRow]) -> str:
+    """An exchange is found by words spread over the user's text, the answers and the names of the tools."""
+    said = [events[uid] for uid in split_uids(row.said) if uid in events]
+    user = events.get(row.user) if row.user else None
+    texts = [row.user_text if row.user_text is not None or user is None else text_of(user)]
+    texts += [each.text for each in said if each.type is not EventType.TOOL_CALL]
+    texts.append("tools: " + " ".join(sorted({each.tool or "" for each in said if each.type is EventType.TOOL_CALL})))
+    return "\n".join(text or "" for text in texts)
+
+
+def _without(rows: Iterable[ExchangeRow], uids: set[bytes]) -> Iterator[ExchangeRow]:
+    """The exchanges without these events, numbered anew; those of which nothing is left are left out."""
+    number = 0
+    for row in rows:
+        row.said = bytearray(b"".join(uid for uid in split_uids(row.said) if uid not in uids))
+        if row.user is None or row.user in uids:
+            row.user = row.user_text = None
+            if not row.said:
+                continue
+        row.number = number
+        number += 1
+        yield row
