@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from backstory.archive import open_engine
 from backstory.archive.base import ArchiveError, SessionsRequest
 from backstory.archive.local.spans import database
-from backstory.archive.spans import SpanRow, Window
+from backstory.archive.spans import SpanRow, UsageTotal, Window
 from backstory.model import session_id
 from tests.examples import examples
 from tests.traces_world import START, Call, World, caller, fill, hex_id, open_world
@@ -219,6 +219,11 @@ class TestPlacesOfTurns:
             assert db.execute(places).fetchall() == kept
 
 
+def rounded(totals: list[UsageTotal]) -> list[UsageTotal]:
+    """Sums of costs depend on their order in the last digits."""
+    return [msgspec.structs.replace(total, cost=total.cost and round(total.cost, 9)) for total in totals]
+
+
 class TestUsage:
     """Usage is kept added up by quarter hour; what is added up from the spans is the same."""
 
@@ -228,7 +233,7 @@ class TestUsage:
         last = max(span.start for span in spans)
         whole = archive.spans.usage(Window())
         assert sum(total.calls for total in whole) > 10
-        assert archive.spans.usage(Window(since=START - 1, until=last + 1)) == whole
+        assert rounded(archive.spans.usage(Window(since=START - 1, until=last + 1))) == rounded(whole)
         assert archive.spans.usage(Window(since=START + 1, until=last), "session") != whole
 
     def test_is_gone_with_its_trace(self, tmp_path: Path) -> None:
