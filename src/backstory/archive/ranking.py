@@ -94,7 +94,7 @@ class Candidate(Struct, frozen=True, kw_only=True):
 
 
 class Context(Struct, frozen=True, kw_only=True):
-    """What is known of the question and of the one who asks, beside its words."""
+    """Facts about the question and the caller, beside the words."""
 
     now: int
     is_error: bool = False

@@ -28,7 +28,7 @@ class Place(Struct, frozen=True):
     file: str
 
     def find(self, home: Path, environ: Mapping[str, str]) -> tuple[bool, Path] | None:
-        """Whether the agent is there, and its file; None where a variable is not set."""
+        """True if the agent is there, and its file; None where a variable is not set."""
         signs = expand_root(self.sign, home, environ)
         files = [path for name in self.file.split("|") for path in expand_root(name, home, environ)]
         if not signs or not files:

@@ -44,7 +44,7 @@ class Written(Struct):
 
 
 class Journal:
-    """What was written, kept in a file and saved with every change."""
+    """The journal of changes, kept in a file and saved with every change."""
 
     def __init__(self, home: Path) -> None:
         self.folder = home / "setup"

@@ -74,7 +74,7 @@ def drop_hook(text: str, path: Sequence[str]) -> str:
 
 
 def is_own(group: Any) -> bool:
-    """Whether a group has nothing but a hook of Backstory."""
+    """True if a group has nothing but a hook of Backstory."""
     commands = _commands(group)
     return len(commands) == 1 and _is_hook(commands[0])
 

@@ -18,7 +18,7 @@ _TOOL = "search_sessions"
 
 
 class Probe(Struct, frozen=True):
-    """What came of starting a server."""
+    """The outcome of starting a server."""
 
     works: bool
     tools: int = 0

@@ -61,7 +61,7 @@ class FoundAgent(Struct):
 
 
 class Outcome(Struct, kw_only=True):
-    """What was done with one file of an agent."""
+    """The change of one file of an agent."""
 
     agent: str
     file: str
@@ -218,7 +218,7 @@ class Wiring:
         return None
 
     def _is_added(self, agent: Wirable, file: Path, before: str) -> bool:
-        """Whether the entry is there, and all that was there before: settings, and comments."""
+        """True if the entry is there, and all that was there before: settings, and comments."""
         try:
             after = read_text(file)
             if command_in(read_entry(after, agent.format, agent.path)) != self.server:
@@ -244,7 +244,7 @@ def without(text: str, entry: Entry) -> str:
 
 
 def _holds(after: Any, before: Any) -> bool:
-    """Whether everything in `before` is in `after`, too."""
+    """True if everything in `before` is in `after`, too."""
     if isinstance(before, dict):
         return isinstance(after, dict) and all(key in after and _holds(after[key], before[key]) for key in before)
     return bool(after == before)

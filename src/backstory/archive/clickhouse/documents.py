@@ -34,7 +34,7 @@ def text_tokens(text: str) -> list[str]:
 
 
 class Document(NamedTuple):
-    """What the index has of a text. Stems stand behind the words, marked, so that one index finds both."""
+    """The tokens of a text in the index. Stems stand behind the words, marked, so that one index finds both."""
 
     tokens: list[str]
     words: int

@@ -28,7 +28,7 @@ _EVER = 1 << 53
 
 
 class Start(Struct, frozen=True, kw_only=True):
-    """What is run, and where."""
+    """A command, and the folder that it runs in."""
 
     id: str
     agent: str

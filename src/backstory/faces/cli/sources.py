@@ -43,7 +43,7 @@ def sources(as_json: bool, everything: bool) -> int:
 
 
 def survey(library: Library) -> list[dict[str, Any]]:
-    """What is known of each source, in the order of the table."""
+    """The facts about each source, in the order of the table."""
     from ...archive.base import SessionsRequest
     from ...egress import egress
     from ...ingest.unknown import unknown_records
