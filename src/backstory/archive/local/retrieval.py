@@ -181,7 +181,7 @@ class Question:
         return self._weights.number if self._hints.is_error and token.isdigit() else 1.0
 
     def _weighted_phrases(self) -> Iterator[tuple[tuple[str, ...], float]]:
-        """The phrases that make a score: words, whole paths and identifiers, their parts, and neighbours. Quoted phrases, too."""
+        """The phrases that make a score: words, paths and identifiers whole and by part, neighbours, quoted phrases."""
         weights: dict[tuple[str, ...], float] = {}
         for clause in self._query.clauses:
             for phrase in clause.alternatives:
