@@ -9,8 +9,8 @@ import pytest
 
 from backstory.checkouts import Checkouts, checkout_of
 
-REMOTE = "https://ada:secret@example.com/acme/shop.git"
-ADDRESS = "example.com/acme/shop"
+REMOTE = "https://ada:s@cret@example.com/acme/shop.git"
+ADDRESS = "https://example.com/acme/shop.git"
 
 
 def git(folder: Path, *arguments: str) -> None:

@@ -13,9 +13,8 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from .sources.fields import remote_address
-
 _ORIGIN = re.compile(r'\[remote "origin"\][^\[]*?^\s*url\s*=\s*(\S+)', re.MULTILINE)
+_USER = re.compile(r"(?<=://)[^/\s]*@")
 _MOST_NEIGHBOURS = 500
 
 
@@ -47,9 +46,9 @@ def checkout_of(folder: Path) -> Checkout | None:
     return Checkout(root, _address(origin[1]) if origin else None, branch, common)
 
 
-def _address(url: str) -> str | None:
-    """The address of a remote without user and password; of a remote that is a folder, its path."""
-    return remote_address(url) or (url if "://" not in url and "@" not in url else None)
+def _address(url: str) -> str:
+    """The address of a remote without user, password and query."""
+    return _USER.sub("", url).partition("?")[0]
 
 
 class Checkouts:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..config import ClickHouseSettings
-
 if TYPE_CHECKING:
+    from ..config import ClickHouseSettings
     from .base import Archive
 
 
@@ -25,6 +24,7 @@ def open_engine(
 
             return LocalArchive(home, projection)
         case "clickhouse":
+            from ..config import ClickHouseSettings
             from .clickhouse.archive import ClickHouseArchive
 
             settings = clickhouse or ClickHouseSettings()

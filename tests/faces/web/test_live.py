@@ -110,10 +110,10 @@ class TestLivePage:
 
     def test_a_tail_follows_and_keeps_the_place_of_a_reader(
         self,
-        open_page: Callable[..., Any],
-        violations: Callable[[Any], list[str]],
         alone: Library,
         server: WebServer,
+        open_page: Callable[..., Any],
+        violations: Callable[[Any], list[str]],
     ) -> None:
         writing = Writing(alone, "poppies")
         page = open_page(f"/live?session={writing.id}", base=server.url)
@@ -137,7 +137,7 @@ class TestGrowth:
     """A session page that grows while it is read."""
 
     def test_new_events_come_at_the_end_and_the_reader_stays(
-        self, open_page: Callable[..., Any], violations: Callable[[Any], list[str]], alone: Library, server: WebServer
+        self, alone: Library, server: WebServer, open_page: Callable[..., Any], violations: Callable[[Any], list[str]]
     ) -> None:
         writing = Writing(alone, "daisies", calls=6)
         page = open_page(f"/s/{writing.id}", base=server.url)
