@@ -10,7 +10,15 @@ from backstory.archive import open_engine
 from backstory.archive.base import Archive, Batch, EventRow, SessionRow, TurnRow, Writer
 from backstory.model import EventType, digest
 
-__all__ = ["LONG_SESSION", "SESSION_EVENTS", "session_key", "write_events", "write_long_session", "write_sessions"]
+__all__ = [
+    "LONG_SESSION",
+    "SESSION_EVENTS",
+    "batches",
+    "session_key",
+    "write_events",
+    "write_long_session",
+    "write_sessions",
+]
 
 START_MS = 1_760_000_000_000
 SESSION_EVENTS = 200
@@ -37,7 +45,7 @@ def write_events(archive: Archive, texts: Iterable[str], *, first: int = 0) -> f
     writer = archive.writer()
     writer.recover()
     with writer.bulk(_MUCH):
-        for batch in _batches(texts, first):
+        for batch in batches(texts, first):
             writer.write(batch)
             if time.perf_counter() - flushed > _FLUSH_SECONDS:
                 writer.flush(wait=False)
@@ -47,7 +55,8 @@ def write_events(archive: Archive, texts: Iterable[str], *, first: int = 0) -> f
     return time.perf_counter() - started
 
 
-def _batches(texts: Iterable[str], first: int) -> Iterator[Batch]:
+def batches(texts: Iterable[str], first: int = 0, *, size: int = _BATCH) -> Iterator[Batch]:
+    """Texts as events in sessions of 200, in batches of so many."""
     batch = Batch()
     for number, text in enumerate(texts, first):
         session, place = divmod(number, SESSION_EVENTS)
@@ -84,7 +93,7 @@ def _batches(texts: Iterable[str], first: int) -> Iterator[Batch]:
                 cwd=f"/home/dev/project{session % 40}",
             )
         )
-        if len(batch.events) >= _BATCH:
+        if len(batch.events) >= size:
             yield batch
             batch = Batch()
     yield batch

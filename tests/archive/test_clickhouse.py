@@ -23,7 +23,9 @@ from backstory.archive.base import (
 )
 from backstory.archive.clickhouse.cluster import statements
 from backstory.archive.clickhouse.schema import MIGRATIONS, TABLES
+from backstory.archive.glance import last_session
 from backstory.config import ClickHouseSettings
+from backstory.model import session_id
 from tests.archive import clickhouse_server
 from tests.archive.test_conformance import KEY, batch, found, session, talk, write
 
@@ -58,6 +60,21 @@ class TestSchema:
             write(archive, batch(session(), talk()))
         with closing(opened(tmp_path, server)) as archive:
             assert archive.counts().events == 4
+
+    def test_an_older_server_is_migrated(self, tmp_path: Path, server: ClickHouseSettings) -> None:
+        """Rows of the first version are found as before, and what is written next goes beside them."""
+        with closing(opened(tmp_path, server)) as archive:
+            write(archive, batch(session(), talk()))
+        for table in ("span", "trace", "turn_trace"):
+            run(server, f"DROP TABLE {table}")
+        for table in ("event", "exchange"):
+            run(server, f"ALTER TABLE {table} MODIFY COLUMN tokens REMOVE DEFAULT")
+            run(server, f"ALTER TABLE {table} DROP COLUMN IF EXISTS terms, DROP COLUMN lines")
+        run(server, "ALTER TABLE turn DROP INDEX version_index, DROP COLUMN machine")
+        run(server, "DELETE FROM schema_version WHERE version > 1")
+        with closing(opened(tmp_path, server)) as archive:
+            write(archive, batch(session("codex/two"), talk()))
+            assert len(found(archive, "needle")) == 4
 
     def test_old_rows_are_deleted_by_setting(self, tmp_path: Path, server: ClickHouseSettings) -> None:
         with closing(opened(tmp_path, msgspec.structs.replace(server, keep_days=30))) as archive:
@@ -145,6 +162,26 @@ class TestForgetting:
             assert (left.row.number, [each.uid for each in left.said]) == (0, [fork.events[3].uid])
             assert list(archive.exchanges(ExchangesRequest(query="secret"))) == []
             assert archive.sessions(SessionsRequest(keys=("codex/fork",)))[0].exchange_count == 1
+
+
+@pytest.mark.clickhouse
+class TestHooks:
+    """Hooks read the newest sessions of the machine from a local file."""
+
+    def test_the_last_session(self, tmp_path: Path, server: ClickHouseSettings) -> None:
+        with closing(opened(tmp_path, server)) as archive:
+            write(archive, batch(session(cwd="/shop", title="mend the till"), talk()))
+        glance = last_session(tmp_path, ["/shop"], "")
+        assert glance is not None
+        assert (glance.title, glance.id) == ("mend the till", session_id(KEY))
+
+    def test_one_that_another_machine_has_forgotten(self, tmp_path: Path, server: ClickHouseSettings) -> None:
+        with closing(opened(tmp_path / "a", server)) as one, closing(opened(tmp_path / "b", server)) as two:
+            write(one, batch(session(cwd="/shop", title="mend the till"), talk()))
+            two.forget(KEY)
+            write(two)
+            write(one)
+        assert last_session(tmp_path / "a", ["/shop"], "") is None
 
 
 @pytest.mark.clickhouse

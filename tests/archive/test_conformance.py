@@ -676,7 +676,7 @@ class TestFilesAndState:
         assert (counts.files, counts.files_missing, counts.files_with_errors) == (2, 1, 1)
 
     def test_some_files(self, engine: Archive) -> None:
-        """By path, by source, below a folder, and the latest."""
+        """By path, by source, below a folder, the latest, and a page of them."""
         places = (("/t/a", "codex", 3), ("/t/a/b", "pi", 1), ("/t/ab", "codex", 2))
         rows = [FileRow(path=path, source=source, session="", mtime_ns=time) for path, source, time in places]
         write(engine, Batch(files=rows))
@@ -688,6 +688,8 @@ class TestFilesAndState:
         assert found(source="codex") == ["/t/a", "/t/ab"]
         assert found(below="/t/a") == ["/t/a/b"]
         assert found(newest=2) == ["/t/a", "/t/ab"]
+        assert found(after="/t/a", limit=1) == ["/t/a/b"]
+        assert found(after="/t/ab") == []
         assert [row.state for row in engine.files(FilesRequest(states=False))] == [None, None, None]
 
     def test_folders(self, engine: Archive) -> None:

@@ -34,8 +34,8 @@ def ids(found: Found[SpanRow]) -> list[int]:
 
 class TestProtocol:
     def test_it_is_small(self) -> None:
-        """An engine implements eight methods for traces, and three for the projection of its turns."""
-        for protocol, most in ((Spans, 8), (TurnWriter, 3)):
+        """An engine implements seven methods for traces, and three for the projection of its turns."""
+        for protocol, most in ((Spans, 7), (TurnWriter, 3)):
             assert len([name for name in vars(protocol) if not name.startswith("_")]) <= most
 
 

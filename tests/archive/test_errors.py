@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
@@ -172,8 +172,8 @@ class TestFullDisk:
         """What could be committed is there; the rest waits for room."""
         connect = local_archive.connect
 
-        def small(path: Path, *, writable: bool) -> sqlite3.Connection:
-            connection = connect(path, writable=writable)
+        def small(path: Path, **options: Any) -> sqlite3.Connection:
+            connection = connect(path, **options)
             connection.execute(f"PRAGMA max_page_count={path.stat().st_size // 4096}")
             return connection
 

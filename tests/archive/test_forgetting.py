@@ -7,6 +7,7 @@ import random
 import sqlite3
 import string
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ import pytest
 from backstory.archive import open_engine
 from backstory.archive.base import Archive, Part, SessionsRequest
 from backstory.archive.spans import Origin, SpanRow, TraceQuery
+from backstory.config import load_settings
+from tests.archive import clickhouse_server
 from tests.archive_world import (
     START,
     Rewriting,
@@ -31,8 +34,8 @@ from tests.archive_world import (
     usage_of,
 )
 
-# They look into the files and the traces of the local engine.
-pytestmark = pytest.mark.parametrize("engine", ["local"], indirect=True)
+# For tests that change or count on files of the local engine.
+local_only = pytest.mark.parametrize("engine", ["local"], indirect=True)
 SECRET = "xylophagous"
 KEY = "claude-code/s"
 
@@ -70,7 +73,15 @@ def put_span(archive: Archive, session: str | None, trace: str = "t1", id: int =
 
 
 def holding(folder: Path, word: str = SECRET) -> list[str]:
-    """The files below a folder that hold a word."""
+    """The files below a home folder that hold a word, or the tables of its archive on a server."""
+    settings = load_settings(folder, {}).archive
+    if settings.engine == "clickhouse":
+        server, _, database = settings.clickhouse.url.rpartition("/")
+        run = partial(clickhouse_server.command, f"{server}/?database={database}")
+        tables = run(f"SELECT name FROM system.tables WHERE database = '{database}'").split()
+        return [
+            table for table in tables if int(run(f"SELECT countIf(toString(tuple(*)) LIKE '%{word}%') FROM {table}"))
+        ]
     needle = word.encode()
     return [
         str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file() and needle in path.read_bytes()
@@ -141,6 +152,7 @@ class TestForget:
         assert engine.counts().documents == 0
         check()
 
+    @local_only
     def test_free_space_of_pages(self, engine: Archive, source: Rewriting, tmp_path: Path) -> None:
         """Rows that were moved from page to page leave copies behind, whatever is deleted later."""
         names = [f"{SECRET}{number:03d}z" for number in range(150)]
@@ -293,6 +305,7 @@ class TestForget:
         assert len(found(engine, "nougat")) == 5
 
 
+@local_only
 class TestInterrupted:
     def test_exchanges_that_were_fed_again(self, engine: Archive, source: Rewriting, tmp_path: Path) -> None:
         """The note that a session's exchanges are numbered anew outlived a crash: they are fed once more, not less."""
@@ -332,6 +345,7 @@ class TestTelemetry:
         writer.close()
         assert span_names(engine) == ["span nougat"]
 
+    @local_only
     def test_damaged_traces(self, engine: Archive, source: Rewriting, tmp_path: Path) -> None:
         """The rest is forgotten, and the note stays until there are traces that can be written."""
         source.save("s", *talk("s", SECRET))
@@ -365,6 +379,7 @@ class TestTelemetry:
             assert len(call("search_spans", filters=filters)["items"]) == (number + 1) % 2
         assert holding(tmp_path / "backstory", "word3") == []
 
+    @local_only
     def test_names_that_another_writer_knows(self, engine: Archive, tmp_path: Path) -> None:
         """A process that has sent a name before goes on sending it after the name was forgotten."""
         other = open_engine("local", tmp_path / "backstory")
@@ -375,6 +390,7 @@ class TestTelemetry:
         other.close()
 
 
+@local_only
 class TestDictionary:
     """Texts are compressed with a dictionary that was learned from some of them."""
 

@@ -23,6 +23,7 @@ from backstory.archive.base import (
     SessionRow,
     TurnRow,
 )
+from backstory.archive.local import feed, index
 from backstory.archive.local.documents import EventDocument, ExchangeDocument
 from backstory.model import DEFAULT_TYPES, EventType, digest, turn_id
 from tests.archive_world import PROJECTION
@@ -167,7 +168,15 @@ class TestBulk:
 
 
 class TestInterrupted:
-    """What was fed in part is taken back, so that nothing is found twice."""
+    """What was fed in part is taken back, so that nothing is found twice; also where much is fed, and the index is
+    committed on the way."""
+
+    @pytest.fixture(autouse=True, params=["", "much"])
+    def volume(self, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+        if request.param:
+            monkeypatch.setattr(index, "_MAX_QUEUED_CHARS", 0)
+            monkeypatch.setattr(feed, "_PAGE_BYTES", 0)
+            monkeypatch.setattr(feed, "_PAGE_EXCHANGES", 1)
 
     @pytest.mark.parametrize("document", [EventDocument, ExchangeDocument])
     def test_a_flush(self, archive: Archive, monkeypatch: pytest.MonkeyPatch, document: type) -> None:
@@ -183,6 +192,28 @@ class TestInterrupted:
         assert [found(archive, f"number{turn}") for turn in range(1, 6)] == [1] * 5
         exchanges = archive.exchanges(ExchangesRequest(query="question", limit=20))
         assert sorted(hit.row.number for hit in exchanges) == [0, 1, 2, 3, 4]
+        archive.close()
+
+    @pytest.mark.parametrize("count", [2, 3, 4])
+    def test_exchanges_of_one_commit(self, archive: Archive, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+        """Those of a change are found together."""
+        writer = archive.writer()
+        writer.recover()
+        writer.write(batch(1))
+        first, *others = [batch(turn) for turn in range(2, 5)]
+        for other in others:
+            first.turns += other.turns
+            first.events += other.events
+            first.exchanges += other.exchanges
+        first.sessions = others[-1].sessions
+        writer.write(first)
+        with monkeypatch.context() as broken:
+            broken.setattr(ExchangeDocument, "entry", interrupt_after(count, ExchangeDocument.entry))
+            with pytest.raises(KeyboardInterrupt):
+                writer.flush()
+        writer.close()
+        exchanges = archive.exchanges(ExchangesRequest(query="question", limit=20))
+        assert sorted(hit.row.number for hit in exchanges) == [0, 1, 2, 3]
         archive.close()
 
     def test_a_reindex(self, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,9 +57,10 @@ class TestStatements:
 
     def test_search_sessions(self, library: Library) -> None:
         hit = library.search("answer")["data"]["results"][0]["open"]
-        assert len(statements(library, "search_sessions", query="question")) <= 4  # one asks for the ids of equals
+        # One asks for the ids of equals, one for titles.
+        assert len(statements(library, "search_sessions", query="question")) <= 5
         assert len(statements(library, "search_sessions", query="answer 3", within_id=hit["turn_id"])) <= 3
-        assert len(statements(library, "search_sessions", query="question", source="claude-code", project="home")) <= 4
+        assert len(statements(library, "search_sessions", query="question", source="claude-code", project="home")) <= 5
 
     def test_list_sessions(self, library: Library) -> None:
         assert len(statements(library, "list_sessions", **WINDOW)) == 2

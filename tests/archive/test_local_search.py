@@ -13,6 +13,7 @@ import pytest
 
 from backstory.archive import open_engine
 from backstory.archive.base import Batch, DeadlineExceeded, EventRow, SearchRequest, SessionRow, TurnRow
+from backstory.archive.local import retrieval
 from backstory.model import DEFAULT_TYPES, SEARCHABLE_TYPES, EventType, digest, event_id
 
 NOW = 1_780_000_000_000
@@ -247,6 +248,65 @@ class TestRanking:
         shelf.add(*[f"common word number{n}" for n in range(40)])
         whole = shelf.find("common number7", limit=40)
         assert shelf.find("common number7", limit=1) == whole[:1]
+
+
+class TestCommonWords:
+    """Words that very many events have choose no candidates beside rarer ones, and nothing else shows it."""
+
+    @pytest.fixture(autouse=True)
+    def common(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(retrieval, "_COMMON", 3)
+
+    @pytest.fixture
+    def mixed(self, shelf: Shelf) -> Shelf:
+        shelf.add(*[f"deploy number{n}" for n in range(30)])
+        shelf.add(*[f"rare deploy number{n}" for n in range(3)])
+        return shelf
+
+    def test_they_count(self, mixed: Shelf) -> None:
+        mixed.add("rare and some other words")
+        assert mixed.find("deploy rare", limit=3) == [
+            "rare deploy number2",
+            "rare deploy number1",
+            "rare deploy number0",
+        ]
+
+    def test_pages_are_exact(self, mixed: Shelf) -> None:
+        """Where rarer words find too little for a page, common ones find the rest."""
+        whole = mixed.search("deploy rare", limit=50)
+        assert (len(whole.hits), whole.more) == (33, False)
+        for limit in (1, 3, 10, 32, 33):
+            found = mixed.search("deploy rare", limit=limit)
+            assert (len(found.hits), found.more) == (limit, limit < 33)
+
+    def test_quoted(self, mixed: Shelf) -> None:
+        """In quotes they are required, as any other."""
+        mixed.add("rare and some other words")
+        assert sorted(mixed.find('"deploy" rare', limit=3)) == [f"rare deploy number{n}" for n in range(3)]
+        assert all(0 < hit.score <= 1 for hit in mixed.search('"deploy" rare').hits)
+
+    def test_alone(self, mixed: Shelf) -> None:
+        assert len(mixed.find("deploy", limit=50)) == 33
+
+    def test_parts_of_paths(self, shelf: Shelf) -> None:
+        shelf.add(*[f"src/main{n}.py" for n in range(10)], "src/auth/token.py")
+        assert shelf.find("src/auth/token.py")[0] == "src/auth/token.py"
+        assert len(shelf.find("src/unknown/file.py", limit=50)) == 11
+
+
+class TestNeighbours:
+    """Words side by side in question and text count more than the same words apart."""
+
+    def test_order(self, shelf: Shelf) -> None:
+        shelf.add("budget of the retry", "the retry budget it", "budget of the retry")
+        assert shelf.find("retry budget")[0] == "the retry budget it"
+
+    def test_equals_stay_equal(self, shelf: Shelf) -> None:
+        """The newest of many equal texts is first, also where more of them tie than are weighed closely."""
+        shelf.add(*["the retry budget is spent"] * (retrieval._MOST_WEIGHED_CLOSELY + 40))
+        found = shelf.search("retry budget spent", limit=50).hits
+        assert len({hit.evidence.event for hit in found}) == 1
+        assert [hit.event.ts for hit in found] == sorted((hit.event.ts for hit in found), reverse=True)
 
 
 class TestFreshness:

@@ -114,6 +114,23 @@ class TestSessions:
         (hit,) = ask("invoices postgres")
         assert (hit.session.key, hit.event.text) == ("codex/named", "please begin")
 
+    @pytest.mark.parametrize(
+        ("title", "query"),
+        [
+            ("認証エラーの修正", "認証の問題を直したのはいつ"),
+            ("修复数据库连接超时", "数据库"),
+            ("결제 서버를 고치기", "서버"),
+            ("แก้ไขฐานข้อมูลช้า", "ฐานข้อมูล"),
+            ("Fix the getUserName lookup", "user name"),
+            ("Die Größe der Tabellen", "größe"),
+        ],
+    )
+    def test_title_in_any_script(self, add: Add, ask: Ask, title: str, query: str) -> None:
+        """A title is split into words as a text is, also where no spaces separate them."""
+        add("named", (PROMPT, "please begin"), title=title)
+        add("other", (PROMPT, "please begin"), title="別の話")
+        assert sessions(ask(query)) == ["named"]
+
     def test_a_title_does_not_pass_filters(self, add: Add, ask: Ask) -> None:
         add("named", (PROMPT, "please begin"), title="Migrate invoices to Postgres", cwd="/home/ada/shop")
         assert ask("invoices postgres", project="garden") == []
@@ -176,6 +193,20 @@ class TestWords:
         add("exact", (ANSWER, "the parser has a bug in parsing of things"))
         assert sessions(ask("parsing"))[0] == "exact"
 
+    def test_known_words_are_not_corrected(self, engine: Archive, add: Add) -> None:
+        """A word that the archive has means itself, however near another one is."""
+        add("form", (PROMPT, "the form"))
+        add("from", (PROMPT, "copied from there, from everywhere, from the server"))
+        found = engine.search(SearchRequest(query="form", types=DEFAULT_TYPES, explain=True))
+        assert [term.read_as for term in found.terms] == [()]
+        assert sessions(found.hits) == ["form"]
+
+    def test_numbers_in_errors(self, add: Add, ask: Ask) -> None:
+        """An error message is found by its stable part: other numbers and ids do not mislead."""
+        add("numbers", (OUTPUT, "17 of 3000 files copied in 8080 ms"))
+        add("error", (OUTPUT, "TimeoutError: worker 4 did not answer within 250 ms on port 9090"))
+        assert sessions(ask("TimeoutError: worker 17 did not answer within 3000 ms on port 8080"))[0] == "error"
+
     def test_all_words_before_some(self, add: Add, ask: Ask) -> None:
         add("some", (ANSWER, "schema schema schema schema"))
         add("all", (ANSWER, "a migration of the schema"))
@@ -199,6 +230,21 @@ class TestPreferences:
         add("web", (PROMPT, "fix the login form"), cwd="/home/ada/web", ts=OLD + 1)
         assert sessions(ask("login form in the api repo"))[0] == "api"
         assert sessions(ask("login form in the web repo"))[0] == "web"
+
+    def test_time_and_project(self, add: Add, ask: Ask) -> None:
+        now = int(time.time() * 1000)
+        add("api", (PROMPT, "fix the login form"), cwd="/home/ada/api", ts=now - 7 * DAY)
+        add("web", (PROMPT, "fix the login form"), cwd="/home/ada/web", ts=now - 7 * DAY + 1)
+        add("before", (PROMPT, "fix the login form"), cwd="/home/ada/api", ts=now - 30 * DAY)
+        assert sessions(ask("the login form last week in the api repo")) == ["api", "web", "before"]
+
+    def test_a_clear_match_stays_first(self, add: Add, ask: Ask) -> None:
+        """However old it is, and wherever it was."""
+        add("clear", (PROMPT, "the invoice rounding loses a cent"), cwd="/home/ada/billing")
+        now = int(time.time() * 1000)
+        for number in range(20):
+            add(f"recent{number}", (PROMPT, "an invoice was sent"), cwd="/home/ada/api", ts=now - number)
+        assert sessions(ask("invoice rounding cent", here="/home/ada/api"))[0] == "clear"
 
     def test_project_of_the_caller(self, add: Add, ask: Ask) -> None:
         add("here", (PROMPT, "fix the login form"), cwd="/home/ada/api")

@@ -11,6 +11,7 @@ from typing import Any
 import anyio
 from mcp import Client, StdioServerParameters
 
+from tests.engines import PrepareHome
 from tests.traces_world import open_world, trace_id
 
 SEED_SCHEMAS: dict[str, dict[str, Any]] = {
@@ -41,8 +42,8 @@ SEED_SCHEMAS: dict[str, dict[str, Any]] = {
 class TestClient:
     """A real client lists the four tools and gets answers and errors as the contract writes them."""
 
-    def test_tools(self, tmp_path: Path) -> None:
-        home = tmp_path / "home"
+    def test_tools(self, tmp_path: Path, prepare_home: PrepareHome) -> None:
+        home = prepare_home(tmp_path / "home")
         open_world(home)[0].close()
         server = StdioServerParameters(
             command=sys.executable,

@@ -19,6 +19,7 @@ from backstory.archive.spans import SpanRow
 from backstory.config import Settings
 from backstory.model import parse_time
 from backstory.toolsets.traces.tools import toolset
+from tests.engines import PrepareHome
 from tests.examples import examples
 from tests.traces_world import (
     MODELS,
@@ -38,8 +39,8 @@ World = tuple[Archive, list[SpanRow]]
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    archive, spans = open_world(tmp_path_factory.mktemp("traces"))
+def world(tmp_path_factory: pytest.TempPathFactory, prepare_home: PrepareHome) -> Iterator[World]:
+    archive, spans = open_world(prepare_home(tmp_path_factory.mktemp("traces")))
     yield archive, spans
     archive.close()
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ..config import ClickHouseSettings
     from .base import Archive
+    from .journal import Journal
 
 
 def open_engine(
@@ -28,5 +29,14 @@ def open_engine(
             from .clickhouse.archive import ClickHouseArchive
 
             settings = clickhouse or ClickHouseSettings()
-            return ClickHouseArchive(home, settings.url, keep_days=settings.keep_days, cluster=settings.cluster or None)
+            return ClickHouseArchive(
+                home, settings.url, projection, keep_days=settings.keep_days, cluster=settings.cluster or None
+            )
     raise KeyError(name)
+
+
+def open_journal(home: Path) -> Journal:
+    """The journal of the local archive below `home`, which exists."""
+    from .local.journal import LocalJournal
+
+    return LocalJournal(home)

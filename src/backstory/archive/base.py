@@ -276,6 +276,10 @@ class FilesRequest(Struct, frozen=True, kw_only=True):
     """A folder."""
     newest: int | None = None
     """At most so many: those that changed last, the latest first."""
+    after: str | None = None
+    """Only paths beyond this one."""
+    limit: int | None = None
+    """At most so many, in the order of paths."""
 
 
 ALL_FILES = FilesRequest()

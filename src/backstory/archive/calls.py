@@ -22,10 +22,9 @@ _NEVER = -(1 << 62)
 
 
 class CallReport(Struct, frozen=True):
-    """A span that reports a call. `number` is the engine's own number of the span."""
+    """A span that reports a call. `number` is the engine's own number of the span, at least during one change."""
 
     number: int
-    trace: int
     call: str
     alias: str | None
     scope: int
@@ -42,15 +41,15 @@ class CallReport(Struct, frozen=True):
 
 
 class CallFacts(Struct, kw_only=True):
-    """The columns of a span that several reports of its call may fill in. Model and stop reason are the engine's
-    numbers of these names."""
+    """The columns of a span that several reports of its call may fill in. Model and stop reason are the engine's own
+    keys of these names."""
 
     type: SpanType
     status: Status
     start: int
     end: int | None = None
-    model: int | None = None
-    stop_reason: int | None = None
+    model: int | str | None = None
+    stop_reason: int | str | None = None
     exit_code: int | None = None
     input: int | None = None
     output: int | None = None

@@ -1,14 +1,21 @@
-"""Hits beside one another, and the projects that a question prefers. The same for every engine."""
+"""The page of a search, and the projects that a question prefers. The same for every engine."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from pathlib import PurePath
 from typing import NamedTuple
 
 from ..model import EventType
 from .base import Hit
 from .query import Query, tokens
+from .ranking import Ranked
+
+Cut = Callable[[list[Ranked], int], tuple[list[Ranked], list[Ranked]]]
+"""Splits hits into the first ones in the order of the contract, so many, and the rest."""
+Load = Callable[[Sequence[Ranked]], Iterable[Hit]]
+"""Reads the rows of hits, in the same order, without those that have been deleted since."""
 
 
 class Project(NamedTuple):
@@ -21,8 +28,13 @@ class Project(NamedTuple):
 
 def named_projects(projects: Iterable[Project], query: Query) -> set[int]:
     """The projects whose names are among the words of the query."""
-    names = ((project.id, tokens(PurePath(project.path).name)) for project in projects)
-    return {id for id, name in names if name and query.terms.issuperset(name)}
+    terms = query.terms
+    return {project.id for project in projects if (name := _name_tokens(project.path)) and terms.issuperset(name)}
+
+
+@lru_cache(maxsize=8_192)  # the same projects in every search
+def _name_tokens(path: str) -> tuple[str, ...]:
+    return tuple(tokens(PurePath(path).name))
 
 
 def projects_with(projects: Sequence[Project], part: str) -> list[int]:
@@ -46,6 +58,17 @@ def project_around(projects: Sequence[Project], here: str | None) -> set[int]:
         return set()
     inner = max(holding, key=lambda project: len(project.path))
     return {inner.id, *(project.id for project in projects if inner.identity and project.identity == inner.identity)}
+
+
+def fill_page(ranked: list[Ranked], limit: int, cut: Cut, load: Load, *, fold: bool) -> tuple[list[Hit], bool]:
+    """The first hits, and whether there is another one. `fold` leaves out repetitions."""
+    page: list[Hit] = []
+    while ranked and len(page) <= limit:
+        chunk, ranked = cut(ranked, limit + 1 - len(page))
+        for hit in load(chunk):
+            if not (fold and any(is_repetition(hit, other) for other in page)):
+                page.append(hit)
+    return page[:limit], len(page) > limit
 
 
 def is_repetition(hit: Hit, other: Hit) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from string import ascii_lowercase
 
-from .query import Clause, Query
+from .query import Clause, Query, is_unspaced
 from .question import Hints
 from .ranking import Weights
 from .stopwords import STOP_WORDS
@@ -20,7 +20,14 @@ _MAX_ADJACENT = 6
 def weighted_phrases(
     query: Query, hints: Hints, corrections: Iterable[str], weights: Weights
 ) -> dict[tuple[str, ...], float]:
-    """Words, whole paths and identifiers, their parts, similar words, and neighbours. Quoted phrases, too."""
+    """Everything that makes a score: `matching_phrases` and `neighbours`."""
+    return neighbours(query, weights) | matching_phrases(query, hints, corrections, weights)
+
+
+def matching_phrases(
+    query: Query, hints: Hints, corrections: Iterable[str], weights: Weights
+) -> dict[tuple[str, ...], float]:
+    """Words, whole paths and identifiers, their parts, similar words, quoted phrases: any of them makes a match."""
     found: dict[tuple[str, ...], float] = {}
     for clause in query.clauses:
         for phrase in clause.alternatives:
@@ -30,11 +37,24 @@ def weighted_phrases(
             found.setdefault((token,), weights.part)
     for near in corrections:
         found.setdefault((near,), weights.part)
-    words = [clause.alternatives[0] for clause in query.clauses if not clause.quoted]
-    for one, other in pairwise(words):
-        if len(one) + len(other) <= _MAX_ADJACENT:
-            found.setdefault((*one, *other), weights.adjacent)
     return found
+
+
+def neighbours(query: Query, weights: Weights) -> dict[tuple[str, ...], float]:
+    """Pairs of words that stand side by side in the question."""
+    words = [clause.alternatives[0] for clause in query.clauses if not clause.quoted]
+    pairs = ((*one, *other) for one, other in pairwise(words))
+    return {pair: weights.adjacent for pair in pairs if len(pair) <= _MAX_ADJACENT}
+
+
+def title_phrases(query: Query) -> list[tuple[str, ...]]:
+    """The single words of a query, and in scripts without spaces the pairs of characters: one alone says nothing."""
+    phrases: dict[tuple[str, ...], None] = {}
+    for clause in query.clauses:
+        for phrase in clause.alternatives:
+            unspaced = len(phrase) > 1 and is_unspaced("".join(phrase))
+            phrases |= dict.fromkeys(pairwise(phrase) if unspaced else ((token,) for token in phrase))
+    return list(phrases)
 
 
 def is_corrected(word: str) -> bool:

@@ -20,7 +20,7 @@ from .stopwords import stop_words
 MAX_TOKEN_CHARS = 80
 # A phrase of many common words is slow to intersect; the last parts of a path are the telling ones.
 _MAX_IMPLICIT_PHRASE = 6
-# A pasted stack trace is not a better question for having a thousand words.
+# A pasted stack trace of a thousand words is no better question than its first words.
 _MAX_CLAUSES = 48
 
 # The first bytes in UTF-8 of characters of scripts without spaces. Accents, arrows and box drawings have others.
@@ -65,7 +65,12 @@ def tokens(text: str) -> list[str]:
 
 def index_text(text: str) -> tuple[str, str]:
     """The input of an index for a text: the text with every word separable, and the parts of its camelCase words."""
-    return _space(text), " ".join([_camel_parts(word) for word in _camel_words(text)])
+    return _space(text), camel_parts(text)
+
+
+def camel_parts(text: str) -> str:
+    """The parts of the camelCase words of a text."""
+    return " ".join([_camel_parts(word) for word in _camel_words(text)])
 
 
 @lru_cache(maxsize=32_768)  # the same words come again and again
@@ -117,7 +122,7 @@ def _is_stop(clause: Clause, ignored: frozenset[str]) -> bool:
 def _word_clauses(word: str, tokenize: Callable[[str], list[str]]) -> list[Clause]:
     """A word as typed is one clause; a sentence in a script without spaces is one for every two characters."""
     whole = tuple(tokenize(_space(word)))
-    if len(whole) > _MAX_IMPLICIT_PHRASE and _unspaced().search(word):
+    if len(whole) > _MAX_IMPLICIT_PHRASE and is_unspaced(word):
         return [Clause((pair,)) for pair in pairwise(whole)]
     if not whole:
         return []
@@ -131,6 +136,11 @@ def _word_clauses(word: str, tokenize: Callable[[str], list[str]]) -> list[Claus
 
 def _space(text: str) -> str:
     return text if text.isascii() else separate(unicodedata.normalize("NFC", text))
+
+
+def is_unspaced(text: str) -> bool:
+    """True if a character of it is of a script in which words are not separated."""
+    return not text.isascii() and _unspaced().search(text) is not None
 
 
 def separate(text: str) -> str:

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import islice
+from operator import itemgetter
 
 from msgspec import Struct
 
@@ -79,7 +81,8 @@ WEIGHTS = Weights(
 )
 
 
-class Candidate(Struct, frozen=True, kw_only=True):
+# There are hundreds of candidates in a search, which cannot be part of a cycle: the collector need not look at them.
+class Candidate(Struct, frozen=True, gc=False):
     """An event that matches the question."""
 
     id: int
@@ -91,6 +94,10 @@ class Candidate(Struct, frozen=True, kw_only=True):
     """The number of the turn, unique over all sessions."""
     project: int
     ts: int
+
+
+_Weighed = tuple[float, Candidate]
+"""A candidate behind its score times the weight of its type."""
 
 
 class Context(Struct, frozen=True, kw_only=True):
@@ -117,7 +124,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
     """Below 1 for a further hit of the same session."""
 
 
-class Ranked(Struct, frozen=True):
+class Ranked(Struct, frozen=True, gc=False):
     """A candidate with its score and the parts of it, as in `Evidence`. There are hundreds, of which ten are shown."""
 
     candidate: Candidate
@@ -150,44 +157,46 @@ def rank(
     spread: bool,
     weights: Weights | None = None,
 ) -> list[Ranked]:
-    """The candidates of the returned types, best first, equals in the order they came in.
+    """The candidates of the returned types by score, then the newest, then in the order they came in.
 
     `spread` lets other sessions come between the hits of one; it makes no sense within a session.
     """
     weights = weights or WEIGHTS
     by_type = {kind: _weight(kind, context, weights) for kind in EventType}
-    sessions: dict[int, list[tuple[float, Candidate]]] = defaultdict(list)
+    factor = _Factor(context, weights)
+    sessions: dict[int, list[_Weighed]] = {}
     for candidate in candidates:
-        sessions[candidate.session].append((candidate.score * by_type[candidate.type], candidate))
+        weighed = (candidate.score * by_type[candidate.type], candidate)
+        if (events := sessions.get(candidate.session)) is None:
+            sessions[candidate.session] = [weighed]
+        else:
+            events.append(weighed)
     ranked: list[Ranked] = []
     for session, events in sessions.items():
-        title = titles.get(session, 0.0)
+        title = weights.title * titles.get(session, 0.0)
         if len(events) > 1:
-            events.sort(key=lambda pair: -pair[0])
-            ranked += _rank_session(events, title, returned, context, spread, weights)
-        elif events[0][1].type in returned:
-            ranked.append(_rank_single(*events[0], title, context, weights))
-    ranked.sort(key=lambda hit: -hit.score)
+            events.sort(key=itemgetter(0), reverse=True)
+            ranked += _rank_session(events, title, returned, factor, spread, weights)
+            continue
+        # Most candidates are the only ones of their sessions: the sums of `_rank_session` have one member.
+        own, candidate = events[0]
+        if candidate.type in returned:
+            turn, times = weights.turn * own, factor.of(candidate)
+            ranked.append(Ranked(candidate, (own + turn + title) * times, own, 0.0, turn, title, times, 1.0))
+    ranked.sort(key=lambda hit: (-hit.score, -hit.candidate.ts))
     return ranked
 
 
-def _rank_single(own: float, candidate: Candidate, title: float, context: Context, weights: Weights) -> Ranked:
-    """The only event of its session, as most candidates are: the sums of `_rank_session` have one member."""
-    turn, titled = weights.turn * own, weights.title * title
-    factor = _factor(candidate, context, weights)
-    return Ranked(candidate, (own + turn + titled) * factor, own, 0.0, turn, titled, factor, 1.0)
-
-
 def _rank_session(
-    events: Sequence[tuple[float, Candidate]],
+    events: Sequence[_Weighed],
     title: float,
     returned: Collection[EventType],
-    context: Context,
+    factor: _Factor,
     spread: bool,
     weights: Weights,
 ) -> Iterable[Ranked]:
     """The best returned event has all the evidence of its session, the others as much less as they match less."""
-    hits = [(own, candidate) for own, candidate in events if candidate.type in returned]
+    hits = [weighed for weighed in events if weighed[1].type in returned]
     if not hits:
         return
     turns: dict[int, list[float]] = defaultdict(list)
@@ -195,15 +204,14 @@ def _rank_session(
         turns[candidate.turn].append(own)
     session = _sum([own for own, _ in events], weights)
     turn = weights.turn * max(_sum(scores, weights) for scores in turns.values())
-    total = session + turn + weights.title * title
+    total = session + turn + title
     best = hits[0][0]
+    rest = session - events[0][0]
     for place, (own, candidate) in enumerate(hits):
-        factor = _factor(candidate, context, weights)
+        times = factor.of(candidate)
         repeated = weights.repeated**place if spread else 1.0
         share = own / best if best else 1.0
-        score = total * share * factor * repeated
-        rest = session - events[0][0]
-        yield Ranked(candidate, score, own, rest, turn, weights.title * title, factor, repeated)
+        yield Ranked(candidate, total * share * times * repeated, own, rest, turn, title, times, repeated)
 
 
 def bound(best: float, titles: float, context: Context, weights: Weights | None = None) -> float:
@@ -220,9 +228,8 @@ def bound(best: float, titles: float, context: Context, weights: Weights | None 
     return (_sum([top] * weights.events, weights) * (1 + weights.turn) + weights.title * titles) * factor
 
 
-def _sum(scores: Iterable[float], weights: Weights) -> float:
-    best = sorted(scores, reverse=True)[: weights.events]
-    return sum(score * weights.following**place for place, score in enumerate(best))
+def _sum(best_first: Iterable[float], weights: Weights) -> float:
+    return sum(score * weights.following**place for place, score in enumerate(islice(best_first, weights.events)))
 
 
 def _weight(kind: EventType, context: Context, weights: Weights) -> float:
@@ -231,16 +238,30 @@ def _weight(kind: EventType, context: Context, weights: Weights) -> float:
     return weights.types[kind]
 
 
-def _factor(candidate: Candidate, context: Context, weights: Weights) -> float:
-    factor = 1.0
-    if candidate.project in context.projects:
-        factor *= weights.project
-    if candidate.project in context.here:
-        factor *= weights.here
-    if context.period is not None and context.period[0] <= candidate.ts < context.period[1]:
-        factor *= weights.period
-    age = context.now - candidate.ts
-    for hours, share in weights.recent:
-        if 0 <= age < hours * _HOUR_MS:
-            return factor * share
-    return factor
+class _Factor:
+    """The factor of an event for its project, the time that the question names, and its age."""
+
+    def __init__(self, context: Context, weights: Weights) -> None:
+        self._now = context.now
+        self._named, self._here, self._period = context.projects, context.here, context.period
+        self._plain = not (context.projects or context.here or context.period)
+        self._weights = weights
+        self._recent = [(context.now - hours * _HOUR_MS, share) for hours, share in weights.recent]
+        self._old = self._recent[-1][0]
+
+    def of(self, candidate: Candidate) -> float:
+        ts = candidate.ts
+        if self._plain and ts <= self._old:
+            return 1.0
+        factor = 1.0
+        if candidate.project in self._named:
+            factor *= self._weights.project
+        if candidate.project in self._here:
+            factor *= self._weights.here
+        if self._period is not None and self._period[0] <= ts < self._period[1]:
+            factor *= self._weights.period
+        if ts <= self._now:
+            for since, share in self._recent:
+                if ts > since:
+                    return factor * share
+        return factor

@@ -46,6 +46,9 @@ class SessionRow(Struct, kw_only=True):
     exchange_count: int = 0
     provisional: bool = False
     """Its exchanges were made from its turns by a migration; the next reading of its transcript replaces them."""
+    user: str | None = None
+    """In the archive of a team: the member that shared it, and the machine that it was shared from."""
+    machine: str | None = None
 
 
 class UsageRow(Struct, kw_only=True):
@@ -197,6 +200,8 @@ class SyncState(Struct, kw_only=True, omit_defaults=True):
     """Keys of sessions that were requested to be forgotten and are not yet."""
     writing: bool = False
     """A process, this one or another, is the writer now."""
+    notice: str | None = None
+    """A part of the archive that cannot be asked at the moment."""
 
 
 class Batch(Struct, kw_only=True):

@@ -116,22 +116,12 @@ class SpanRow(Struct, kw_only=True):
     cut: bool = False
     """There is more of it than was asked for."""
 
-
-class SpanOutline(Struct, kw_only=True):
-    """One span without texts, metadata and attributes, for a drawing of its trace."""
-
-    id: int
-    parent: int | None
-    """May name a span that the trace does not have."""
-    name: str
-    type: SpanType
-    status: Status
-    start: int
-    end: int | None
-    model: str | None
-    tokens: int | None
-    cost: float | None
-    """Tokens and cost of a call that another span shows are None."""
+    @property
+    def tokens(self) -> int | None:
+        """The sum of its tokens; None if none were reported."""
+        if self.input_tokens is None and self.output_tokens is None:
+            return self.total_tokens
+        return (self.input_tokens or 0) + (self.output_tokens or 0)
 
 
 class Condition(Struct, frozen=True):
@@ -236,11 +226,11 @@ class Spans(Protocol):
     def spans(self, query: TraceQuery, chars: int) -> Found[SpanRow]:
         """Inputs, outputs and values of attributes come with at most so many characters."""
 
-    def trace(self, id: str, only: Collection[int] | None = None) -> tuple[TraceRow, list[SpanRow]] | None:
-        """A trace with its spans, or with `only` those of these ids."""
-
-    def outline(self, id: str) -> tuple[TraceRow, list[SpanOutline]] | None:
-        """A trace with its spans as a drawing needs them, by their start."""
+    def trace(
+        self, id: str, only: Collection[int] | None = None, *, texts: bool = True
+    ) -> tuple[TraceRow, list[SpanRow]] | None:
+        """A trace with its spans by their start, or with `only` those of these ids. Without `texts`, inputs, outputs,
+        tool calls, metadata and attributes are left out: a drawing of ten thousand spans does not need them."""
 
     def usage(self, window: Window, detail: UsageDetail = "day") -> list[UsageTotal]:
         """A call counts once, whether a transcript, telemetry or both report it. Telemetry that does not name its calls

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Iterable
 
 STOP_WORDS: dict[str, frozenset[str]] = {
     language: frozenset(words.split())
@@ -68,8 +68,7 @@ STOP_WORDS: dict[str, frozenset[str]] = {
 }
 
 _ALL = frozenset[str]().union(*STOP_WORDS.values())
-_LANGUAGE_CHARS = 600
-_WORD = re.compile(r"[^\W\d_]+")
+_LANGUAGE_CHARS = 400
 
 
 def stop_words(text: str) -> frozenset[str]:
@@ -79,6 +78,11 @@ def stop_words(text: str) -> frozenset[str]:
 
 def language_of(text: str) -> str:
     """The language of a text by its commonest words; English where they say nothing."""
-    words = _ALL.intersection(map(str.lower, _WORD.findall(text[:_LANGUAGE_CHARS])))
+    return language_of_words(text[:_LANGUAGE_CHARS].lower().replace("'", " ").split())
+
+
+def language_of_words(given: Iterable[str]) -> str:
+    """The same by the words at its beginning, in lower case."""
+    words = _ALL.intersection(given)
     counts = {language: len(words & stops) for language, stops in STOP_WORDS.items()}
     return max(counts, key=lambda language: counts[language])

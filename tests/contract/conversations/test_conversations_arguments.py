@@ -129,6 +129,7 @@ class TestTools:
         assert (world.search("hello"), world.list()) == ([], [])
         assert "Unknown session_id" in refused(world, "read_conversation", ENOUGH["read_conversation"])
 
+    @pytest.mark.parametrize("prepare_home", ["local"], indirect=True)
     def test_a_broken_archive(self, world: World) -> None:
         """It says so, without details."""
         library: Library = world.library

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -12,22 +13,46 @@ from history_world import Altered, Call, server, write_world
 from mcp import Client, StdioServerParameters
 
 from backstory.archive.base import Archive
-from backstory.config import Settings
+from backstory.config import HUB_FILE, Settings, make_private_folder
 from backstory.toolsets.base import Toolset
 from backstory.toolsets.history.service import History
 from backstory.toolsets.history.tools import toolset
+from tests.engines import PrepareHome
+
+
+@pytest.fixture(scope="session", params=["local", pytest.param("team", marks=pytest.mark.slow)])
+def scope(request: pytest.FixtureRequest) -> str:
+    """The archive that is asked: that of this machine, or that of a team through its hub."""
+    return str(request.param)
 
 
 @pytest.fixture(scope="session")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("backstory") / "home"
+def home(tmp_path_factory: pytest.TempPathFactory, prepare_home: PrepareHome, scope: str) -> Path:
+    folder = tmp_path_factory.mktemp("backstory")
+    return prepare_home(folder / "home") if scope == "local" else make_private_folder(folder / "home")
 
 
 @pytest.fixture(scope="session")
-def archive(home: Path) -> Iterator[Archive]:
-    archive = write_world(home)
-    yield archive
-    archive.close()
+def archive(home: Path, prepare_home: PrepareHome, scope: str) -> Iterator[Archive]:
+    with ExitStack() as stack:
+        if scope == "local":
+            yield stack.enter_context(closing(write_world(home)))
+        else:
+            yield stack.enter_context(closing(_shared(prepare_home(home.parent / "hub"), home, stack)))
+
+
+def _shared(served: Path, home: Path, stack: ExitStack) -> Archive:
+    """The world in the archive of a team, which the settings in the home name."""
+    from backstory.team.hub import HubClient
+    from backstory.team.remote import RemoteArchive
+    from tests.team_world import serving
+
+    kept = write_world(served)
+    (served / HUB_FILE).write_text("world")
+    hub = stack.enter_context(serving(served, archive=kept))
+    token = hub.token("reader", ("read",))
+    (home / "config.toml").write_text(f'[team]\nurl = "{hub.url}"\ntoken = "{token}"\nscope = "team"\n')
+    return RemoteArchive(HubClient(hub.url, token))
 
 
 @pytest.fixture(scope="session")
@@ -50,6 +75,9 @@ def client(archive: Archive, home: Path) -> Iterator[Callable[[str, Any], dict[s
             answer: dict[str, Any] = result.structured_content
             return answer
 
+        # On a busy machine the server looks for news for longer than its first answer waits, and says so.
+        while call("search_sessions", {"query": "news"})["warnings"]:
+            pass
         yield call
 
 

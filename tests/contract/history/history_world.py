@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from backstory.archive import open_engine
 from backstory.archive.base import Archive, Batch, EventRow, SessionRow, SyncState, TurnRow
 from backstory.model import EventType, digest, event_id, session_id, turn_id
+from tests.engines import open_home
 
 F = TypeVar("F", bound=Callable[..., Any])
 Call = Callable[..., dict[str, Any]]
@@ -237,7 +237,7 @@ def _listed() -> list[Batch]:
 
 
 def write_world(home: Path) -> Archive:
-    archive = open_engine("local", home)
+    archive = open_home(home, projection=None)
     writer = archive.writer()
     writer.recover()
     for batch in batches():

@@ -118,7 +118,7 @@ class TestAppend:
     def test_nested_without_end(self, world: World) -> None:
         session_id = world.session()
         deep: list[Any] = []
-        for _ in range(5000):
+        for _ in range(100_000):
             deep = [deep]
         assert world.refused("append", session_id=session_id, message=result(details=deep)) == "invalid_request"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from functools import cached_property
 from pathlib import Path
 from typing import Any, overload
 
@@ -18,28 +19,44 @@ from ..base import (
     OpenedTurn,
     Part,
     SessionRow,
-    SessionsRequest,
     SyncState,
     TurnRow,
 )
 from ..lock import WriterLock, is_held
-from ..spans import Spans
-from .reading import having, of_types
+from .glances import Glances
+from .reading import SESSION, TURN, having, of_types
+from .rows import SESSION_COLUMNS, read_session, read_turn
 from .schema import keep, migrate
 from .search import Searching
 from .server import Server
+from .spans.store import ClickHouseSpans
+from .spans.turns import TraceFeed
 from .writer import ClickHouseWriter
 
-_NO_TRACES = (
-    "the ClickHouse engine keeps no traces in this version: use the local engine for traces, usage and statistics"
+_BESIDE = (
+    "(SELECT key FROM session FINAL WHERE event_count > 0 AND source = %(source)s AND ifNull(cwd, '') = %(cwd)s "
+    "AND (started_at, public_id) {} (%(started)s, %(id)s) ORDER BY started_at {order}, public_id {order} LIMIT 1)"
+)
+_CHILDREN = (
+    "(SELECT arrayMap(c -> c.3, arraySort(groupArray((started_at, public_id, key)))) FROM session FINAL "
+    "WHERE parent = %(key)s AND event_count > 0{})"
 )
 
 
 class ClickHouseArchive(Searching):
     """Opens (and creates) a database of a server. The home folder has the id of this machine and the writer lock."""
 
-    def __init__(self, home: Path, url: str, *, keep_days: int | None = None, cluster: str | None = None) -> None:
+    def __init__(
+        self,
+        home: Path,
+        url: str,
+        projection: str | None = None,
+        *,
+        keep_days: int | None = None,
+        cluster: str | None = None,
+    ) -> None:
         self.home = make_private_folder(home)
+        self._projection = projection
         server = Server(url, cluster)
         migrate(server)
         if keep_days is not None:
@@ -50,11 +67,13 @@ class ClickHouseArchive(Searching):
         self._server.close()
 
     def writer(self) -> ClickHouseWriter:
-        return ClickHouseWriter(self._server, self._machine, WriterLock(self.home))
+        spans = self.spans.writer
+        feed = TraceFeed(self._server, self._machine, spans, self._projection)
+        return ClickHouseWriter(self._server, self._machine, WriterLock(self.home), spans, feed, Glances(self.home))
 
-    @property
-    def spans(self) -> Spans:
-        raise ArchiveError(_NO_TRACES)
+    @cached_property
+    def spans(self) -> ClickHouseSpans:
+        return ClickHouseSpans(self._server, self._events_between)
 
     def forget(self, key: str, *, remember: bool = True, wipe: bool = True) -> None:
         names = ("key", "version", "remember", "wipe")
@@ -79,59 +98,43 @@ class ClickHouseArchive(Searching):
         session = self.session(ref.key)
         if session is None:
             return None
-        total = session.turn_count
-        if len(part.types) < len(EVENT_TYPES):
-            total = self._number(
-                f"SELECT count() FROM turn t FINAL WHERE t.session = %(key)s AND {having(part.types)}", key=ref.key
-            )
-        previous, following = self._beside(session)
+        of_types = len(part.types) < len(EVENT_TYPES)
+        previous, following, parent, children, total = self._server.row(
+            f"SELECT {_BESIDE.format('<', order='DESC')}, {_BESIDE.format('>', order='ASC')}, "
+            "(SELECT key FROM session FINAL WHERE key = %(parent)s LIMIT 1), "
+            f"{_CHILDREN.format('')}, "
+            f"(SELECT count() FROM turn t FINAL WHERE t.session = %(key)s AND {having(part.types)})",
+            {
+                "key": ref.key,
+                "parent": session.parent or "",
+                "source": session.source,
+                "cwd": session.cwd or "",
+                "started": session.started_at,
+                "id": str(ref),
+            },
+        )
         return OpenedSession(
             session=session,
             turns=self.turns(ref.key, part),
-            total=total,
+            total=total if of_types else session.turn_count,
             previous=previous,
             next=following,
-            parent=session.parent if session.parent and self.session(session.parent) else None,
-            children=self._children(ref.key),
+            parent=parent,
+            children=children,
         )
 
-    def _beside(self, session: SessionRow) -> tuple[str | None, str | None]:
-        """The keys of the sessions before and after it, in the same project and source."""
-        found = []
-        for beyond, order in (("<", "DESC"), (">", "ASC")):
-            row = self._server.row(
-                "SELECT key FROM session FINAL WHERE event_count > 0 AND source = %(source)s "
-                "AND ifNull(cwd, '') = %(cwd)s AND (started_at, public_id) "
-                f"{beyond} (%(started)s, %(id)s) ORDER BY started_at {order}, public_id {order} LIMIT 1",
-                {
-                    "source": session.source,
-                    "cwd": session.cwd or "",
-                    "started": session.started_at,
-                    "id": str(SessionRef(session.key)),
-                },
-            )
-            found.append(row[0] if row else None)
-        return found[0], found[1]
-
-    def _children(self, key: str, call: str | None = None) -> list[str]:
-        """The keys of the sessions that a session started, or one tool call of it."""
-        request = SessionsRequest(parent=key, order="started_at", ascending=True)
-        return [row.key for row in self.sessions(request) if call is None or row.parent_call == call]
-
     def _open_turn(self, ref: TurnRef, part: Part) -> OpenedTurn | None:
-        session = self.session(ref.key)
-        around = self._turns_around(ref, heads=part.heads)
+        session, around = self._turns_around(ref)
         turn = around.get(ref.ordinal)
         if session is None or turn is None:
             return None
-        place = {"key": ref.key, "turn": ref.ordinal}
-        row = self._server.row(
+        if part.heads:
+            self._add_heads([turn], part.heads)
+        total, first, last, count = self._server.row(
             f"SELECT countIf({of_types(part.types)}), argMin(e.uid, e.ordinal), argMax(e.uid, e.ordinal), count() "
             "FROM event e FINAL WHERE e.session = %(key)s AND e.turn = %(turn)s",
-            place,
+            {"key": ref.key, "turn": ref.ordinal},
         )
-        assert row is not None
-        total, first, last, count = row
         return OpenedTurn(
             session=session,
             turn=turn,
@@ -143,31 +146,44 @@ class ClickHouseArchive(Searching):
             has_next=ref.ordinal + 1 in around,
         )
 
-    def _turns_around(self, ref: TurnRef, heads: int = 0) -> dict[int, TurnRow]:
-        """A turn with the one before and the one after it, by ordinal."""
-        part = Part(above=ref.ordinal - 2, below=ref.ordinal + 2, heads=heads)
-        return {turn.ordinal: turn for turn in self.turns(ref.key, part)}
+    def _turns_around(self, ref: TurnRef) -> tuple[SessionRow | None, dict[int, TurnRow]]:
+        """A session, and a turn of it with the one before and the one after, by ordinal."""
+        rows = self._server.rows(
+            f"SELECT {SESSION}, {TURN} FROM turn t FINAL JOIN session s FINAL ON s.key = t.session "
+            f"WHERE t.session = %(key)s AND s.key = %(key)s "
+            f"AND t.ordinal BETWEEN {ref.ordinal - 1} AND {ref.ordinal + 1}",
+            {"key": ref.key},
+        )
+        width = len(SESSION_COLUMNS)
+        turns = [read_turn(row[width:]) for row in rows]
+        return read_session(rows[0][:width]) if rows else None, {turn.ordinal: turn for turn in turns}
 
     def _open_event(self, ref: EventRef, part: Part) -> OpenedEvent | None:
         event = next(iter(self.events(part=Part(uids=(ref.uid,)))), None)
-        session = None if event is None else self.session(event.session)
-        if event is None or session is None:
+        if event is None:
             return None
-        around = self._turns_around(TurnRef(event.session, event.turn))
-        if event.turn not in around:
+        session, around = self._turns_around(TurnRef(event.session, event.turn))
+        if session is None or event.turn not in around:
+            if self.session(event.session) is None:
+                return None
             raise ArchiveError("the turn of this event is missing; `backstory doctor` may tell why")
-        near = Part(above=event.ordinal - 2, below=event.ordinal + 2, texts=False)
-        beside = {row.ordinal: row.uid for row in self.events(event.session, event.turn, near)}
+        beside, children = self._server.row(
+            "SELECT (SELECT groupArray((b.ordinal, b.uid)) FROM event b FINAL WHERE b.session = %(key)s "
+            f"AND b.turn = {event.turn} AND b.ordinal IN ({max(event.ordinal - 1, 0)}, {event.ordinal + 1})), "
+            + _CHILDREN.format(" AND parent_call = %(call)s"),
+            {"key": event.session, "call": event.call_id or ""},
+        )
+        uids = dict(beside)
         return OpenedEvent(
             session=session,
             turn=around[event.turn],
             event=event,
             events=[] if part.around is None else self.events(event.session, event.turn, part),
-            previous=beside.get(event.ordinal - 1),
-            next=beside.get(event.ordinal + 1),
+            previous=uids.get(event.ordinal - 1),
+            next=uids.get(event.ordinal + 1),
             has_previous_turn=event.turn - 1 in around,
             has_next_turn=event.turn + 1 in around,
-            children=[] if event.call_id is None else self._children(event.session, event.call_id),
+            children=children if event.call_id is not None else [],
         )
 
     def _number(self, sql: str, **parameters: Any) -> int:
@@ -192,11 +208,12 @@ class ClickHouseArchive(Searching):
             {"machine": self._machine},
         )
         assert files is not None
+        self._read_state()
         return Counts(
             sessions=sum(row[1] for row in by_source),
             turns=sum(row[2] for row in by_source),
             events=sum(row[3] for row in by_source),
-            documents=self._statistics().documents,
+            documents=self._statistics.documents,
             files=files[0],
             files_with_errors=files[1],
             files_missing=files[2],

@@ -19,9 +19,7 @@ _K1, _B = 1.2, 0.75
 _CANDIDATES = 300
 # Rarer words choose the events that are scored, up to about so many; commoner ones only add to the scores.
 _SCORED = 20_000
-_COUNTED_AT_ONCE = 50
-# Tokens are joined so that no two of them share a separator: a phrase is a substring then.
-_JOINED = "concat('\\n', arrayStringConcat(tokens, '\\n\\n'), '\\n')"
+_TERM = "toUInt32(cityHash64(%({})s))"
 
 
 class Statistics(NamedTuple):
@@ -67,9 +65,10 @@ class Question:
         words = list(dict.fromkeys(token for clause in query.clauses for part in clause.alternatives for token in part))
         self._stems = {word: word_stems(word) for word in words}
         self._count([*words, *(STEM + stem for stems in self._stems.values() for stem in stems)])
-        self.terms = [Term(word=word, documents=self._counts[word], read_as=self._corrections(word)) for word in words]
+        self.terms = [
+            Term(word=word, documents=self._counts.get(word, 0), read_as=self._corrections(word)) for word in words
+        ]
         near = [other for term in self.terms for other in term.read_as]
-        self._count([word for word in near if word not in self._counts])
         self._stems |= {word: word_stems(word) for word in near}
         self._count([STEM + stem for word in near for stem in self._stems[word]])
         self._phrases = weighted_phrases(query, hints, near, self._weights)
@@ -107,32 +106,25 @@ class Question:
             "title": [word for word in words if word in named],
         }
 
-    def _count(self, tokens: Iterable[str]) -> None:
-        """The numbers of events by token. The text index has them: no event is read."""
-        wanted = list(dict.fromkeys(tokens))
-        for start in range(0, len(wanted), _COUNTED_AT_ONCE):
-            part = wanted[start : start + _COUNTED_AT_ONCE]
-            names = {f"t{number}": token for number, token in enumerate(part)}
-            select = " UNION ALL ".join(
-                f"SELECT {number} AS number, count() AS events FROM event WHERE has(tokens, %(t{number})s)"
-                for number in range(len(part))
-            )
-            rows = self._server.rows(f"SELECT number, events FROM ({select})", names, self._request.deadline)
-            self._counts |= {part[number]: count for number, count in rows}
+    def _count(self, tokens: Iterable[str]) -> dict[str, int]:
+        """The numbers of events by token, those of none left out. The text index has them: no event is read. Rows that
+        are deleted or replaced count until parts are merged."""
+        rows = self._server.rows_of(
+            f"SELECT token, sum(cardinality) FROM {self._server.index('event', 'token_index')} "
+            "WHERE token IN %(names)s GROUP BY token",
+            dict.fromkeys(tokens),
+            deadline=self._request.deadline,
+        )
+        counts = dict(rows)
+        self._counts |= counts
+        return counts
 
     def _corrections(self, word: str) -> tuple[str, ...]:
         """The commonest words that are one edit away from a word that no event has."""
         stems = self._stems[word]
-        if self._counts[word] or not is_corrected(word) or any(self._counts[STEM + stem] for stem in stems):
+        if self._counts.get(word) or not is_corrected(word) or any(self._counts.get(STEM + stem) for stem in stems):
             return ()
-        near = sorted(edits(word))
-        rows = self._server.rows(
-            "SELECT token, count() FROM (SELECT arrayJoin(arrayDistinct(arrayFilter(t -> t IN %(near)s, tokens))) AS "
-            "token FROM event WHERE hasAnyTokens(tokens, %(list)s)) GROUP BY token",
-            {"near": tuple(near), "list": near},
-            self._request.deadline,
-        )
-        return best_corrections(dict(rows))
+        return best_corrections(self._count(sorted(edits(word))))
 
     def _idf(self, token: str) -> float:
         total, having = self._statistics.documents, self._counts.get(token, 0)
@@ -143,7 +135,7 @@ class Question:
         if len(phrase) > 1:
             return []
         stems = [STEM + stem for stem in self._stems.get(phrase[0], ())]
-        return [(stem, self._phrases[phrase] * self._weights.stem) for stem in stems if self._counts[stem]]
+        return [(stem, self._phrases[phrase] * self._weights.stem) for stem in stems if self._counts.get(stem)]
 
     def _known_words(self) -> list[str]:
         """The words and stems that make a match, the rarest first."""
@@ -170,9 +162,9 @@ class Question:
         if not quoted:
             tests.append("hasAnyTokens(tokens, %(words)s)")
         for number, phrase in enumerate(quoted):
-            values |= {f"all{number}": list(phrase), f"quoted{number}": _joined(phrase)}
+            values[f"all{number}"] = list(phrase)
             tests.append(f"hasAllTokens(tokens, %(all{number})s)")
-            tests.append(f"position({_JOINED}, %(quoted{number})s) > 0")
+            tests.append(f"hasSubstr(terms, arrayMap(token -> toUInt32(cityHash64(token)), %(all{number})s))")
         parts: list[str] = []
         for number, (phrase, weight) in enumerate(self._phrases.items()):
             parts += self._score(number, phrase, weight, values)
@@ -185,17 +177,11 @@ class Question:
         return [Place(*row) for row in rows]
 
     def _score(self, number: int, phrase: tuple[str, ...], weight: float, values: dict[str, Any]) -> Iterable[str]:
-        if len(phrase) == 1:
-            values[f"p{number}"] = phrase[0]
-            frequency = f"countEqual(tokens, %(p{number})s)"
-        else:
-            values |= {f"p{number}": _joined(phrase), f"a{number}": list(phrase)}
-            frequency = f"if(hasAll(tokens, %(a{number})s), countSubstrings({_JOINED}, %(p{number})s), 0)"
+        frequency = _frequency(f"p{number}", phrase, values)
         if all(self._counts.get(token) for token in phrase):
             yield _bm25(weight * sum(map(self._idf, phrase)), frequency, "words", self._statistics.words)
         for place, (stem, share) in enumerate(self._stemmed(phrase)):
-            values[f"s{number}_{place}"] = stem
-            frequency = f"countEqual(tokens, %(s{number}_{place})s)"
+            frequency = _frequency(f"s{number}_{place}", (stem,), values)
             yield _bm25(share * self._idf(stem), frequency, "stems", self._statistics.stems)
 
 
@@ -204,5 +190,15 @@ def _bm25(weight: float, frequency: str, length: str, average: float) -> str:
     return f"({weight * (_K1 + 1)!r} * {frequency} / ({frequency} + {norm}))"
 
 
-def _joined(phrase: Sequence[str]) -> str:
-    return "\n" + "\n\n".join(phrase) + "\n"
+def _frequency(name: str, phrase: Sequence[str], values: dict[str, Any]) -> str:
+    """The number of times that an event has a phrase."""
+    names = [f"{name}_{place}" for place in range(len(phrase))]
+    values |= zip(names, phrase, strict=True)
+    terms = [_TERM.format(each) for each in names]
+    if len(terms) == 1:
+        return f"countEqual(terms, {terms[0]})"
+    letters = ", ".join(names)
+    shifted = ", ".join(f"arrayShiftLeft(terms, {place})" if place else "terms" for place in range(len(terms)))
+    equal = " AND ".join(f"{each} = {term}" for each, term in zip(names, terms, strict=True))
+    rare = " AND ".join(f"countEqual(terms, {term}) > 0" for term in terms)
+    return f"if({rare}, arrayCount(({letters}) -> {equal}, {shifted}), 0)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -26,6 +27,7 @@ from ..base import (
     TurnRow,
     any_folder,
 )
+from ..spantexts import Ordinals
 from .rows import (
     EVENT_COLUMNS,
     EXCHANGE_COLUMNS,
@@ -50,6 +52,7 @@ EVENT = columns("e", EVENT_COLUMNS)
 _BARE_EVENT = EVENT.removesuffix("e.body") + "''"
 _MAX_NUMBER = (1 << 63) - 1
 EXCHANGES_AT_ONCE = 100
+_RANGES_AT_ONCE = 100
 # Exchanges beyond the count were made by an older version (`SessionRow.provisional`).
 CURRENT_EXCHANGE = "(s.exchange_count = 0 OR x.number < s.exchange_count)"
 _IN_FOLDERS = "s.source = %(source)s AND s.folder IS NOT NULL AND s.parent IS NULL AND s.last_at > 0"
@@ -74,7 +77,7 @@ class Reading:
         order = "ASC" if request.ascending else "DESC"
         rows = self._server.rows(
             f"SELECT {SESSION} FROM session s FINAL WHERE {' AND '.join(conditions)} "
-            f"ORDER BY s.{request.order} {order}, s.public_id {order} LIMIT {_count(request.limit)}",
+            f"ORDER BY s.{request.order} {order}, s.public_id {order} LIMIT {row_limit(request.limit)}",
             parameters,
             request.deadline,
         )
@@ -91,7 +94,7 @@ class Reading:
             chosen = " AND s.folder IN %(folders)s"
         rows = self._server.rows(
             f"SELECT {SESSION} FROM session s FINAL WHERE {_IN_FOLDERS}{chosen} "
-            f"ORDER BY s.last_at DESC, s.key DESC LIMIT {_count(request.limit)}",
+            f"ORDER BY s.last_at DESC, s.key DESC LIMIT {row_limit(request.limit)}",
             parameters,
         )
         return [read_session(row) for row in rows]
@@ -173,6 +176,23 @@ class Reading:
                 event.text = ""  # a call without arguments reads `Bash()`
         return events
 
+    def _events_between(self, ranges: Sequence[Ordinals[str]]) -> Iterator[list[EventRow]]:
+        """The events of each range, read together."""
+        found: dict[tuple[str, int], list[EventRow]] = defaultdict(list)
+        for start in range(0, len(ranges), _RANGES_AT_ONCE):
+            values: dict[str, str] = {}
+            tests = []
+            for number, (session, turn, first, last) in enumerate(ranges[start : start + _RANGES_AT_ONCE]):
+                values[f"s{number}"] = session
+                tests.append(
+                    f"(e.session = %(s{number})s AND e.turn = {turn} AND e.ordinal BETWEEN {first} AND {last})"
+                )
+            sql = f"SELECT {EVENT} FROM event e FINAL WHERE {' OR '.join(tests)} ORDER BY e.session, e.turn, e.ordinal"
+            for event in map(read_event, self._server.rows(sql, values)):
+                found[event.session, event.turn].append(event)
+        for session, turn, first, last in ranges:
+            yield [event for event in found[session, turn] if first <= event.ordinal <= last]
+
     def _part(
         self, select: str, parameters: dict[str, Any], part: Part, ordinal: str, types: str, anchor: str
     ) -> Sequence[Sequence[Any]]:
@@ -181,7 +201,7 @@ class Reading:
             below = _MAX_NUMBER if part.below is None else part.below
             return self._server.rows(
                 f"{select} AND {ordinal} > {part.above} AND {ordinal} < {below} AND {types} "
-                f"ORDER BY {ordinal} LIMIT {_count(part.limit)}",
+                f"ORDER BY {ordinal} LIMIT {row_limit(part.limit)}",
                 parameters,
             )
         parameters = {**parameters, "around": part.around if isinstance(part.around, int) else 0}
@@ -202,7 +222,7 @@ class Reading:
     def exchanges(self, request: ExchangesRequest) -> Iterator[Exchange]:
         if request.query is not None:
             raise ArchiveError("exchanges are searched in the archive, not in its writer")
-        first, left = request.first, _count(request.limit)
+        first, left = request.first, row_limit(request.limit)
         while left > 0 and first < _MAX_NUMBER:
             count = min(left, EXCHANGES_AT_ONCE)
             portion = self._server.rows(
@@ -246,12 +266,16 @@ class Reading:
         if request.paths is not None:
             of_machine = {"machine": self._machine}
             return map(read_file, self._server.rows_of(f"{select} AND f.path IN %(names)s", request.paths, of_machine))
-        tests = {"source": " AND f.source = %(source)s", "below": " AND startsWith(f.path, concat(%(below)s, '/'))"}
-        given = {"source": request.source, "below": request.below}
+        tests = {
+            "source": " AND f.source = %(source)s",
+            "below": " AND startsWith(f.path, concat(%(below)s, '/'))",
+            "after": " AND f.path > %(after)s",
+        }
+        given = {"source": request.source, "below": request.below, "after": request.after}
         parameters = {name: value for name, value in given.items() if value is not None}
-        order = "f.path" if request.newest is None else "f.mtime_ns DESC"
+        order, limit = ("f.path", request.limit) if request.newest is None else ("f.mtime_ns DESC", request.newest)
         rows = self._server.rows(
-            f"{select}{''.join(tests[name] for name in parameters)} ORDER BY {order} LIMIT {_count(request.newest)}",
+            f"{select}{''.join(tests[name] for name in parameters)} ORDER BY {order} LIMIT {row_limit(limit)}",
             {**parameters, "machine": self._machine},
         )
         return map(read_file, rows)
@@ -280,8 +304,9 @@ class Reading:
 _FORGOTTEN = "SELECT DISTINCT mark FROM forgotten WHERE mark IN ({})"
 
 
-def _count(limit: int | None) -> int:
-    return _MAX_NUMBER if limit is None else min(limit, _MAX_NUMBER)
+def row_limit(limit: int | None) -> int:
+    """A limit as SQL takes it."""
+    return _MAX_NUMBER if limit is None else max(min(limit, _MAX_NUMBER), 0)
 
 
 def of_types(types: Sequence[EventType]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -41,7 +41,11 @@ class _Facts(Struct, omit_defaults=True):
 
 
 _NO_FACTS = _Facts()
-_decode_facts = msgspec.json.Decoder(_Facts).decode
+_facts_decoder = msgspec.json.Decoder(_Facts)
+
+
+def decode_facts(text: str) -> _Facts:
+    return _facts_decoder.decode(text) if text else _NO_FACTS
 
 
 class Codec(Struct, frozen=True):
@@ -55,6 +59,15 @@ class Codec(Struct, frozen=True):
 
 def columns(alias: str, names: Sequence[str]) -> str:
     return ", ".join(f"{alias}.{name}" for name in names)
+
+
+def split(row: Sequence[Any], *parts: Sequence[str]) -> Iterator[Sequence[Any]]:
+    """The values of each part of a joined row, and the rest."""
+    start = 0
+    for part in parts:
+        yield row[start : start + len(part)]
+        start += len(part)
+    yield row[start:]
 
 
 def _session_values(row: SessionRow, version: int) -> Values:
@@ -101,12 +114,12 @@ def event_values(row: EventRow, version: int, project: str) -> Values:
     ]  # fmt: skip
 
 
-EVENT_WRITTEN = (*EVENT_COLUMNS, "version", "source", "project", "tokens", "words", "stems")
+EVENT_WRITTEN = (*EVENT_COLUMNS, "version", "source", "project", "lines", "words", "stems")
 
 
 def read_event(values: Sequence[Any]) -> EventRow:
     given: Mapping[str, Any] = dict(zip(EVENT_COLUMNS, values, strict=True))
-    facts = _decode_facts(given["facts"]) if given["facts"] else _NO_FACTS
+    facts = decode_facts(given["facts"])
     kind = EVENT_TYPES[given["type"]]
     text, arguments = given["body"], None
     if kind is EventType.TOOL_CALL:
@@ -133,10 +146,11 @@ def read_event(values: Sequence[Any]) -> EventRow:
 
 
 def exchange_values(row: ExchangeRow, version: int, tokens: list[str]) -> Values:
-    return [row.session, row.number, row.ts, row.user, row.user_text, split_uids(row.said), version, tokens]
+    said = split_uids(row.said)
+    return [row.session, row.number, row.ts, row.user, row.user_text, said, version, "\n".join(tokens)]
 
 
-EXCHANGE_WRITTEN = (*EXCHANGE_COLUMNS, "version", "tokens")
+EXCHANGE_WRITTEN = (*EXCHANGE_COLUMNS, "version", "lines")
 
 
 def read_exchange(values: Sequence[Any]) -> ExchangeRow:

@@ -24,12 +24,14 @@ class Table(NamedTuple):
     age: str | None = None
     """The column with the time in milliseconds that `keep_days` looks at."""
     partition: str | None = None
+    settings: str = ""
 
     def create(self, name: str, engine: str, on_cluster: str = "") -> str:
         partition = f" PARTITION BY {self.partition}" if self.partition else ""
+        settings = f" SETTINGS {self.settings}" if self.settings else ""
         return (
             f"CREATE TABLE IF NOT EXISTS {name}{on_cluster} ({self.columns.strip()}) "
-            f"ENGINE = {engine}{partition} ORDER BY {self.order}"
+            f"ENGINE = {engine}{partition} ORDER BY {self.order}{settings}"
         )
 
 
@@ -37,9 +39,20 @@ def _largest(*names: str) -> str:
     return ", ".join(f"{name} SimpleAggregateFunction(max, UInt64)" for name in names)
 
 
+def _month(column: str) -> str:
+    return f"toYYYYMM(toDateTime(intDiv({column}, 1000), 'UTC'))"
+
+
 _REPLACING = "ReplacingMergeTree(version)"
 _DIGEST = "FixedString(16)"
-_TOKENS = "tokens Array(String) CODEC(ZSTD(3)), INDEX token_index tokens TYPE text(tokenizer = 'array')"
+# The client sends tokens as the lines of a text, which is much less work for it than an array. `lines` is not stored.
+_SPLIT = "if(lines = '', [], splitByChar('\\n', lines))"
+_TOKENS = (
+    f"lines String EPHEMERAL, tokens Array(String) DEFAULT {_SPLIT} CODEC(ZSTD(3)), "
+    "INDEX token_index tokens TYPE text(tokenizer = 'array')"
+)
+# The numbers of the tokens in their order. Scores are computed from them: they are read many times faster than texts.
+_TERMS = "terms Array(UInt32) DEFAULT arrayMap(token -> toUInt32(cityHash64(token)), tokens) CODEC(ZSTD(1))"
 
 TABLES = (
     Table(
@@ -52,6 +65,7 @@ TABLES = (
         parent Nullable(String), parent_call Nullable(String), forked_from Nullable(String),
         started_at Int64, updated_at Int64, turn_count UInt32, event_count UInt32, completed Bool,
         mode LowCardinality(String), first_at Int64, last_at Int64, exchange_count UInt32, provisional Bool,
+        user Nullable(String), machine Nullable(String),
         INDEX parent_index parent TYPE bloom_filter GRANULARITY 1
         """,
         "ReplacingMergeTree(version_of_row)",
@@ -62,10 +76,12 @@ TABLES = (
     Table(
         "turn",
         f"""
-        session String, ordinal UInt32, version UInt64, turn_key Nullable(String), started_at Int64, updated_at Int64,
+        session String, ordinal UInt32, version UInt64, machine LowCardinality(String),
+        turn_key Nullable(String), started_at Int64, updated_at Int64,
         event_count UInt32, prompt Nullable({_DIGEST}), terminal Nullable({_DIGEST}), terminal_type Nullable(UInt8),
         candidate Nullable({_DIGEST}), last_answer Nullable({_DIGEST}), tools Array(LowCardinality(String)),
-        types Array(UInt8), started_work Bool
+        types Array(UInt8), started_work Bool,
+        INDEX version_index version TYPE minmax GRANULARITY 1
         """,
         _REPLACING,
         "(session, ordinal)",
@@ -79,13 +95,16 @@ TABLES = (
         source LowCardinality(String), project LowCardinality(String), tool LowCardinality(Nullable(String)),
         model LowCardinality(Nullable(String)), originating_model LowCardinality(Nullable(String)),
         usage_key Nullable({_DIGEST}), facts String CODEC(ZSTD(3)), body String CODEC(ZSTD(3)),
-        words UInt32, stems UInt32, {_TOKENS}, INDEX uid_index uid TYPE bloom_filter(0.001) GRANULARITY 1
+        words UInt32, stems UInt32, {_TOKENS}, {_TERMS},
+        INDEX uid_index uid TYPE bloom_filter(0.001) GRANULARITY 1
         """,
         _REPLACING,
         "(session, turn, ordinal)",
         "session",
         "ts",
-        "toYYYYMM(toDateTime(intDiv(ts, 1000), 'UTC'))",
+        _month("ts"),
+        # Texts and tokens are long: what is read for one event is read for its neighbours, too.
+        "index_granularity = 512",
     ),
     Table(
         "exchange",
@@ -107,7 +126,8 @@ TABLES = (
         {_largest("cache_write_1h_tokens", "reasoning_tokens")},
         cost SimpleAggregateFunction(anyLast, Nullable(Float64)),
         stop_reason SimpleAggregateFunction(anyLast, Nullable(String)),
-        request SimpleAggregateFunction(anyLast, Nullable(String))
+        request SimpleAggregateFunction(anyLast, Nullable(String)),
+        INDEX session_index session TYPE bloom_filter GRANULARITY 1
         """,
         "AggregatingMergeTree",
         "key",
@@ -125,6 +145,55 @@ TABLES = (
         "(machine, path)",
         "machine",
     ),
+    Table(
+        "span",
+        """
+        trace String, uid Int64, version UInt64, deleted UInt8, parent Nullable(Int64),
+        name LowCardinality(String), type UInt8, status UInt8, start Int64, `end` Nullable(Int64),
+        model LowCardinality(Nullable(String)), input Nullable(Int64), output Nullable(Int64), total Nullable(Int64),
+        cache_read Nullable(Int64), cache_write Nullable(Int64), cache_write_1h Nullable(Int64),
+        reasoning Nullable(Int64), cost Nullable(Float64), cost_reported Bool,
+        stop_reason LowCardinality(Nullable(String)), exit_code Nullable(Int64), waiting Nullable(Int64),
+        call Nullable(String), alias Nullable(String), logged Bool, cause Nullable(Int64),
+        session String, turn UInt32, first Nullable(UInt32), last Nullable(UInt32), last_turn Nullable(UInt32),
+        scope Nullable(Int64), counts Bool, twin_trace Nullable(String), twin Nullable(Int64),
+        facts String CODEC(ZSTD(3)), content String CODEC(ZSTD(3)),
+        paths Array(LowCardinality(String)), values Array(String) CODEC(ZSTD(3)),
+        INDEX call_index call TYPE bloom_filter GRANULARITY 1, INDEX scope_index scope TYPE bloom_filter GRANULARITY 1,
+        INDEX session_index session TYPE bloom_filter GRANULARITY 1,
+        INDEX start_index start TYPE minmax GRANULARITY 1,
+        INDEX path_index paths TYPE bloom_filter GRANULARITY 1, INDEX value_index values TYPE bloom_filter GRANULARITY 1
+        """,
+        "ReplacingMergeTree(version, deleted)",
+        "(trace, uid)",
+        "trace",
+        "start",
+        _month("start"),
+    ),
+    Table(
+        "trace",
+        """
+        uid String, version UInt64, deleted UInt8, name Nullable(String), named Bool, status UInt8, start Int64,
+        updated Int64, latency Nullable(Int64), cost Nullable(Float64), tokens Nullable(Int64), spans UInt32,
+        session Nullable(String), native Nullable(String), source LowCardinality(Nullable(String)),
+        project LowCardinality(Nullable(String)), dataset_run Nullable(String), projected Bool,
+        INDEX session_index session TYPE bloom_filter GRANULARITY 1
+        """,
+        "ReplacingMergeTree(version, deleted)",
+        "uid",
+        "uid",
+        "updated",
+    ),
+    Table(
+        "turn_trace",
+        """
+        session String, turn UInt32, version UInt64, deleted UInt8, trace String, root Int64, parent Nullable(Int64),
+        status UInt8
+        """,
+        "ReplacingMergeTree(version, deleted)",
+        "(session, turn)",
+        "session",
+    ),
     Table("project", "path String", "ReplacingMergeTree", "path", "path"),
     Table("repository", "path String, version UInt64, identity String", _REPLACING, "path", "path"),
     Table("meta", "machine String, name String, version UInt64, value String", _REPLACING, "(machine, name)", "name"),
@@ -133,8 +202,28 @@ TABLES = (
     Table("forgotten_turn", "session String, turn_key String", "ReplacingMergeTree", "(session, turn_key)", "session"),
 )
 
-# One entry per version: the statements that take a database from that version to the next. Append only.
-MIGRATIONS: tuple[tuple[str, ...], ...] = (tuple(table.create(table.name, table.engine) for table in TABLES),)
+_CREATE = tuple(table.create(table.name, table.engine) for table in TABLES)
+# One entry per version: the statements that take a database from that version to the next. Append only. A new database
+# has the newest tables from the first statements, so the others change only what is missing.
+MIGRATIONS: tuple[tuple[str, ...], ...] = (
+    _CREATE,
+    (
+        *_CREATE,
+        # The origin of a session that was received for a team.
+        "ALTER TABLE session ADD COLUMN IF NOT EXISTS user Nullable(String)",
+        "ALTER TABLE session ADD COLUMN IF NOT EXISTS machine Nullable(String)",
+        "ALTER TABLE turn ADD COLUMN IF NOT EXISTS machine LowCardinality(String) AFTER version",
+        "ALTER TABLE turn ADD INDEX IF NOT EXISTS version_index version TYPE minmax GRANULARITY 1",
+        *(
+            f"ALTER TABLE {table} ADD COLUMN IF NOT EXISTS lines String EPHEMERAL, "
+            f"MODIFY COLUMN tokens Array(String) DEFAULT {_SPLIT}"
+            for table in ("event", "exchange")
+        ),
+        f"ALTER TABLE event ADD COLUMN IF NOT EXISTS {_TERMS}",
+        "ALTER TABLE event MATERIALIZE COLUMN terms",
+        "ALTER TABLE usage ADD INDEX IF NOT EXISTS session_index session TYPE bloom_filter GRANULARITY 1",
+    ),
+)
 VERSIONS = (
     "CREATE TABLE IF NOT EXISTS schema_version (version UInt32, applied DateTime DEFAULT now()) "
     "ENGINE = ReplacingMergeTree ORDER BY version"

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any, NamedTuple
 
 from ...model import EVENT_TYPES, EventType, event_id
 from .. import ranking
-from ..base import Exchange, ExchangesRequest, Found, Hit, SearchRequest, any_folder
-from ..hits import Project, is_repetition, named_projects, project_around, projects_with
+from ..base import EventRow, Exchange, ExchangesRequest, Found, Hit, SearchRequest, SessionRow, TurnRow, any_folder
+from ..hits import Project, fill_page, named_projects, project_around, projects_with
 from ..query import Query, parse_query
 from ..question import read_hints
 from ..ranking import Candidate, Context, Ranked
-from .documents import splitter
+from .documents import splitter, title_terms
 from .question import PLACE, Place, Question, Statistics
-from .reading import CURRENT_EXCHANGE, EVENT, EXCHANGES_AT_ONCE, SESSION, TURN, Reading
-from .rows import EXCHANGE_COLUMNS, columns, read_event, read_session, read_turn
+from .reading import CURRENT_EXCHANGE, EVENT, EXCHANGES_AT_ONCE, SESSION, TURN, Reading, row_limit
+from .rows import EVENT_COLUMNS, EXCHANGE_COLUMNS, TURN_COLUMNS, columns, read_event, read_session, read_turn, split
 from .server import Server, quoted
 
 # The sessions whose titles match best.
@@ -63,13 +64,16 @@ class _Numbers:
 class Searching(Reading):
     def __init__(self, server: Server, machine: str) -> None:
         super().__init__(server, machine)
-        self._known_parts: Any = None
-        self._known_statistics = Statistics(0, 0, 0.0, 0.0)
+        # The parts of the tables that these were read from.
+        self._known_events: int | None = None
+        self._known_projects: int | None = None
+        self._statistics = Statistics(0, 0, 0.0, 0.0)
+        self._projects: list[Project] = []
 
     def search(self, request: SearchRequest) -> Found:
         query = parse_query(request.query, splitter().analyze)
-        statistics = self._statistics(request.deadline)
-        projects, known = self._context(request)
+        known = self._read_state(request)
+        statistics, projects = self._statistics, self._projects
         conditions, parameters = _filters(request, projects)
         if not known or conditions is None:
             return Found(query=query, hits=[], more=False, documents=statistics.documents, known=known)
@@ -101,53 +105,61 @@ class Searching(Reading):
             spread=spread,
         )
         bound = ranking.bound(question.bound, max(titles.scores.values(), default=0.0), context)
-        hits, more = self._page(ranked, by_number, request.limit, bound, fold=spread)
+        ranked.sort(key=lambda hit: (-hit.score, -hit.candidate.ts, event_id(by_number[hit.candidate.id].uid)))
+        load = partial(self._hits, places=by_number, bound=bound)
+        hits, more = fill_page(ranked, request.limit, _cut, load, fold=spread)
         if request.explain:
             for hit in hits:
                 hit.matched = question.matched(hit.event.text, hit.session.title)
         documents = statistics.documents
         return Found(query=query, hits=hits, more=more or is_cut, documents=documents, terms=question.terms)
 
-    def _statistics(self, deadline: float | None = None) -> Statistics:
-        """Computed anew when the parts of the table are others than before."""
-        server = self._server
+    def _read_state(self, request: SearchRequest | None = None) -> bool:
+        """Read the statistics and the projects again if the parts of their tables are others than before. Returns
+        whether the session or turn of the request exists."""
+        deadline = request.deadline if request else None
+        given = {"database": self._server.database, "session": "", "turn": 0}
+        exists = "1"
+        if request is not None and request.session is not None:
+            given |= {"session": request.session, "turn": request.turn or 0}
+            exists = "(SELECT count() FROM session WHERE key = %(session)s)"
+            if request.turn is not None:
+                exists = "(SELECT count() FROM turn WHERE session = %(session)s AND ordinal = %(turn)s)"
         parts = "system.parts"
-        if server.cluster is not None:
-            parts = f"clusterAllReplicas({quoted(server.cluster)}, system.parts)"
-        state = server.row(
-            f"SELECT count(), sum(cityHash64(name)) FROM {parts} WHERE active AND database = %(database)s "
-            "AND table IN ('event', 'event_local')",
-            {"database": server.database},
+        if self._server.cluster is not None:
+            parts = f"clusterAllReplicas({quoted(self._server.cluster)}, system.parts)"
+        events, projects, known = self._server.row(
+            "SELECT sumIf(cityHash64(name), startsWith(table, 'event')), "
+            f"sumIf(cityHash64(table, name), NOT startsWith(table, 'event')), {exists} FROM {parts} "
+            "WHERE active AND database = %(database)s AND match(table, '^(event|project|repository)(_local)?$')",
+            given,
             deadline,
         )
-        if state != self._known_parts:
-            row = server.row(
-                f"SELECT count(), (SELECT count() FROM event WHERE type <> {_UNKNOWN}), avg(words), avg(stems) "
-                f"FROM event FINAL WHERE type <> {_UNKNOWN}",
-                deadline=deadline,
-            )
-            assert row is not None
-            documents, rows, words, stems = row
-            self._known_statistics = Statistics(documents, rows, words if documents else 0, stems if documents else 0)
-            self._known_parts = state
-        return self._known_statistics
+        if projects != self._known_projects:
+            self._projects = self._read_projects(deadline)
+            self._known_projects = projects
+        if events != self._known_events:
+            self._statistics = self._read_statistics(deadline)
+            self._known_events = events
+        return bool(known)
 
-    def _context(self, request: SearchRequest) -> tuple[list[Project], bool]:
-        """All projects, and whether the session or turn of the request exists."""
-        row = self._server.row(
-            "SELECT (SELECT groupUniqArray(path) FROM project), "
-            "(SELECT groupArray((path, identity)) FROM repository FINAL), "
-            "(SELECT count() FROM session WHERE key = %(session)s), "
-            "(SELECT count() FROM turn WHERE session = %(session)s AND ordinal = %(turn)s)",
-            {"session": request.session or "", "turn": request.turn or 0},
-            request.deadline,
+    def _read_statistics(self, deadline: float | None) -> Statistics:
+        documents, rows, words, stems = self._server.row(
+            f"SELECT count(), (SELECT count() FROM event WHERE type <> {_UNKNOWN}), avg(words), avg(stems) "
+            f"FROM event FINAL WHERE type <> {_UNKNOWN}",
+            deadline=deadline,
         )
-        assert row is not None
-        paths, repositories, sessions, turns = row
+        return Statistics(documents, rows, words if documents else 0, stems if documents else 0)
+
+    def _read_projects(self, deadline: float | None) -> list[Project]:
+        paths, repositories = self._server.row(
+            "SELECT (SELECT groupUniqArray(path) FROM project), "
+            "(SELECT groupArray((path, identity)) FROM repository FINAL)",
+            deadline=deadline,
+        )
         identities: dict[str, str] = dict(repositories)
-        known = request.session is None or (sessions > 0 and (request.turn is None or turns > 0))
         projects = enumerate(sorted({*paths, *identities}))
-        return [Project(number, path, identities.get(path)) for number, path in projects], known
+        return [Project(number, path, identities.get(path)) for number, path in projects]
 
     def _places(
         self, question: Question, request: SearchRequest, conditions: Sequence[str], parameters: dict[str, Any]
@@ -167,7 +179,7 @@ class Searching(Reading):
 
     def _current(self, places: list[Place]) -> list[Place]:
         """Without events as they were before they were replaced, which stay in the table until parts are merged."""
-        if self._known_statistics.rows == self._known_statistics.documents:
+        if self._statistics.rows == self._statistics.documents:
             return places
         rows = self._server.rows_in(
             "SELECT uid, max(version) FROM event WHERE uid IN ({}) GROUP BY uid", [p.uid for p in places]
@@ -178,7 +190,7 @@ class Searching(Reading):
 
     def _titles(self, request: SearchRequest, query: Query) -> _Titles:
         # A quoted phrase is required, and a title does not have it in the right place; within a session there is one.
-        stems = sorted({stem for word in query.terms for stem in splitter("en").analyze(word)})
+        stems = title_terms(query)
         if request.session is not None or query.is_quoted or not stems:
             return _Titles({}, [])
         rows = self._server.rows(_TITLE_SCORES, {"words": stems}, request.deadline)
@@ -196,49 +208,31 @@ class Searching(Reading):
 
     # The page
 
-    def _page(
-        self, ranked: Sequence[Ranked], places: dict[int, Place], limit: int, bound: float, *, fold: bool
-    ) -> tuple[list[Hit], bool]:
-        """The first hits by score, then the newest, then by event id, and whether there is another one. `fold` leaves
-        out repetitions."""
-        page: list[Hit] = []
-        remaining = sorted(
-            ranked, key=lambda hit: (-hit.score, -hit.candidate.ts, event_id(places[hit.candidate.id].uid))
-        )
-        while remaining and len(page) <= limit:
-            count = limit + 1 - len(page)
-            chunk, remaining = remaining[:count], remaining[count:]
-            for hit in self._hits(chunk, places, bound):
-                if not (fold and any(is_repetition(hit, other) for other in page)):
-                    page.append(hit)
-        return page[:limit], len(page) > limit
-
-    def _hits(self, ranked: Sequence[Ranked], places: dict[int, Place], bound: float) -> list[Hit]:
+    def _hits(self, ranked: Sequence[Ranked], *, places: dict[int, Place], bound: float) -> list[Hit]:
         chosen = [places[hit.candidate.id] for hit in ranked]
-        turn_places = tuple({(place.session, place.turn) for place in chosen})
-        names = {
-            "events": tuple((place.session, place.turn, place.ordinal) for place in chosen),
-            "turns": turn_places,
-            "sessions": tuple({place.session for place in chosen}),
-        }
-        rows = self._server.rows
-        events = map(
-            read_event,
-            rows(f"SELECT {EVENT} FROM event e FINAL WHERE (e.session, e.turn, e.ordinal) IN %(events)s", names),
+        rows = self._server.rows(
+            f"SELECT {EVENT}, {TURN}, {SESSION} FROM event e FINAL "
+            "JOIN turn t FINAL ON t.session = e.session AND t.ordinal = e.turn "
+            "JOIN session s FINAL ON s.key = e.session "
+            "WHERE (e.session, e.turn, e.ordinal) IN %(events)s AND (t.session, t.ordinal) IN %(turns)s "
+            "AND s.key IN %(sessions)s",
+            {
+                "events": tuple((place.session, place.turn, place.ordinal) for place in chosen),
+                "turns": tuple({(place.session, place.turn) for place in chosen}),
+                "sessions": tuple({place.session for place in chosen}),
+            },
         )
-        by_uid = {event.uid: event for event in events}
-        found = rows(f"SELECT {TURN} FROM turn t FINAL WHERE (t.session, t.ordinal) IN %(turns)s", names)
-        turns = {(turn.session, turn.ordinal): turn for turn in map(read_turn, found)}
-        found = rows(f"SELECT {SESSION} FROM session s FINAL WHERE s.key IN %(sessions)s", names)
-        sessions = {session.key: session for session in map(read_session, found)}
+        found: dict[bytes, tuple[EventRow, TurnRow, SessionRow]] = {}
+        for row in rows:
+            event, turn, session = split(row, EVENT_COLUMNS, TURN_COLUMNS)
+            read = read_event(event)
+            found[read.uid] = read, read_turn(turn), read_session(session)
         hits = []
         for hit, place in zip(ranked, chosen, strict=True):
-            event, turn = by_uid.get(place.uid), turns.get((place.session, place.turn))
-            if event is not None and turn is not None and place.session in sessions:
+            if place.uid in found:
+                of_event, of_turn, of_session = found[place.uid]
                 score = min(hit.score / bound, 1.0)
-                hits.append(
-                    Hit(score=score, event=event, turn=turn, session=sessions[place.session], evidence=hit.evidence)
-                )
+                hits.append(Hit(score=score, event=of_event, turn=of_turn, session=of_session, evidence=hit.evidence))
         return hits
 
     # Exchanges
@@ -271,9 +265,8 @@ class Searching(Reading):
             if not parameters["folders"]:
                 return []
             tests.append("session IN (SELECT key FROM session FINAL WHERE folder IN %(folders)s)")
-        limit = "" if request.limit is None else f" LIMIT {max(request.limit, 0)}"
-        order = " ORDER BY score DESC, ts DESC, session, number"
-        return self._server.rows(_EXCHANGE_SCORES + " AND ".join(tests) + order + limit, parameters)
+        order = f" ORDER BY score DESC, ts DESC, session, number LIMIT {row_limit(request.limit)}"
+        return self._server.rows(_EXCHANGE_SCORES + " AND ".join(tests) + order, parameters)
 
     def _exchanges_at(self, ranked: Sequence[Sequence[Any]], request: ExchangesRequest) -> Iterator[Exchange]:
         rows = self._server.rows(
@@ -337,6 +330,10 @@ def _candidate(number: int, place: Place, numbers: _Numbers) -> Candidate:
         project=numbers[place.project],
         ts=place.ts,
     )
+
+
+def _cut(ranked: list[Ranked], count: int) -> tuple[list[Ranked], list[Ranked]]:
+    return ranked[:count], ranked[count:]
 
 
 def _count(places: Iterable[Place], types: set[int]) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -72,10 +72,18 @@ class Server:
         for start in range(0, len(digests), _IN_AT_ONCE):
             yield from self.rows(sql.format(hexed(digests[start : start + _IN_AT_ONCE])))
 
-    def rows_of(self, sql: str, names: Sequence[str], parameters: Mapping[str, Any]) -> Iterator[Any]:
-        """The rows of a query with `IN %(names)s` over texts, in portions."""
-        for start in range(0, len(names), _NAMES_AT_ONCE):
-            yield from self.rows(sql, {**parameters, "names": tuple(names[start : start + _NAMES_AT_ONCE])})
+    def rows_of(
+        self,
+        sql: str,
+        names: Iterable[Any],
+        parameters: Mapping[str, Any] | None = None,
+        deadline: float | None = None,
+    ) -> Iterator[Any]:
+        """The rows of a query with `IN %(names)s` over texts, numbers or tuples of them, in portions."""
+        given = list(names)
+        for start in range(0, len(given), _NAMES_AT_ONCE):
+            portion = tuple(given[start : start + _NAMES_AT_ONCE])
+            yield from self.rows(sql, {**(parameters or {}), "names": portion}, deadline)
 
     def insert(self, table: str, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         if not rows:
@@ -98,6 +106,13 @@ class Server:
             self.command(f"ALTER TABLE {name} DELETE WHERE {condition} SETTINGS mutations_sync = 2", parameters)
         else:
             self.command(f"DELETE FROM {name} WHERE {condition} SETTINGS lightweight_deletes_sync = 2", parameters)
+
+    def index(self, table: str, name: str) -> str:
+        """The contents of a text index as a table."""
+        database = quoted(self.database)
+        if self.cluster is None:
+            return f"mergeTreeTextIndex({database}, {quoted(table)}, {name})"
+        return f"cluster({quoted(self.cluster)}, mergeTreeTextIndex({database}, {quoted(table + '_local')}, {name}))"
 
     def close(self) -> None:
         self._client.close()

@@ -10,10 +10,11 @@ from typing import NamedTuple
 import msgspec
 
 from ...model import EventType, session_mark
-from ..base import Batch, EventRow, ExchangeRow, ExchangesRequest, Part, SessionRow, SessionsRequest
+from ..base import Batch, EventRow, ExchangeRow, ExchangesRequest, Part, SessionRow, SessionsRequest, TurnRow
 from ..lock import WriterLock
 from .documents import text_tokens
-from .reading import SESSION, Reading
+from .glances import Glances
+from .reading import SESSION, TURN, Reading
 from .rows import (
     EVENT_WRITTEN,
     EXCHANGE_WRITTEN,
@@ -26,13 +27,18 @@ from .rows import (
     exchange_values,
     file_values,
     read_session,
+    read_turn,
     split_uids,
     text_of,
 )
 from .server import Server, encode
+from .spans.turns import TraceFeed
+from .spans.writer import SpanWriter
 
 _OF_SESSIONS = ("event", "turn", "exchange", "usage")
 _OF_SESSION = "session = %(key)s"
+# Of one call of `flush`; the rest is for the next.
+_PROJECT_SECONDS = 5.0
 _META = ("machine", "name", "version", "value")
 # Folders that no session names any more.
 _UNUSED = (
@@ -56,19 +62,27 @@ class ClickHouseWriter(Reading):
     which say how far transcripts were read, come last: what a cut leaves out is read and written again.
     """
 
-    def __init__(self, server: Server, machine: str, lock: WriterLock) -> None:
+    def __init__(
+        self, server: Server, machine: str, lock: WriterLock, spans: SpanWriter, traces: TraceFeed, glances: Glances
+    ) -> None:
         super().__init__(server, machine)
         self._lock = lock
+        self._spans = spans
+        self._traces = traces
+        self._glances = glances
         self._version = 0
         self._projects: set[str] = set()
 
     def write(self, batch: Batch) -> None:
         version = self._next_version()
         inserts = list(self._inserts(batch, version))
-        for key in batch.removed:
-            self._delete(key)
+        if batch.removed:
+            self._delete(batch.removed)
+            self._spans.delete(batch.removed)
+            self._glances.delete(batch.removed)
         for table, names, rows in inserts:
             self._server.insert(table, names, rows)
+        self._glances.write(batch.sessions)
         self._projects.update(path for insert in inserts if insert.table == "project" for (path,) in insert.rows)
 
     def _inserts(self, batch: Batch, version: int) -> Iterator[_Insert]:
@@ -85,7 +99,8 @@ class ClickHouseWriter(Reading):
         yield _Insert("exchange", EXCHANGE_WRITTEN, self._exchange_values(batch, version))
         usage = [[getattr(row, name) for name in USAGE_COLUMNS] for row in batch.usage]
         yield _Insert("usage", USAGE_COLUMNS, usage)
-        yield _Insert("turn", TURNS.names, [TURNS.values(row, version) for row in batch.turns])
+        turns = [[*TURNS.values(row, version), self._machine] for row in (*batch.turns, *self._touched(batch))]
+        yield _Insert("turn", (*TURNS.names, "machine"), turns)
         yield _Insert("session", SESSIONS.names, [SESSIONS.values(row, version) for row in self._identified(batch)])
         yield _Insert("forgotten", ("mark",), [[digest] for digest in batch.forgotten])
         yield _Insert("file", FILE_WRITTEN, [file_values(row, version, self._machine) for row in batch.files])
@@ -97,6 +112,21 @@ class ClickHouseWriter(Reading):
                 batch.sync, index_behind=False, read_only=False, recovered=True, forgetting=(), writing=False
             )
             yield _Insert("meta", _META, [[self._machine, "sync", version, encode(stored)]])
+
+    def _touched(self, batch: Batch) -> Iterator[TurnRow]:
+        """Turns that are written again as they are, because their traces change: those of usage that comes alone, and
+        those of sessions whose parent is removed."""
+        given = {(row.session, row.ordinal) for row in batch.turns}
+        alone = {(row.session, max(row.turn, 1)) for row in batch.usage} - given
+        of_usage = f"SELECT {TURN} FROM turn t FINAL WHERE (t.session, t.ordinal) IN %(names)s"
+        of_children = (
+            f"SELECT {TURN} FROM turn t FINAL "
+            "WHERE t.session IN (SELECT key FROM session FINAL WHERE parent IN %(names)s)"
+        )
+        found = [*self._server.rows_of(of_usage, [*alone]), *self._server.rows_of(of_children, batch.removed)]
+        for row in map(read_turn, found):
+            if row.session not in batch.removed and (row.session, row.ordinal) not in given:
+                yield row
 
     def _identified(self, batch: Batch) -> list[SessionRow]:
         """The sessions of a batch and those in its folders, with the identities of their repositories."""
@@ -131,7 +161,8 @@ class ClickHouseWriter(Reading):
     # What is written can be found at once
 
     def flush(self, *, wait: bool = True) -> None:
-        """Nothing is pending: an insert returns when its rows and their indexes are written."""
+        """Only the traces are behind: an insert returns when its rows and their indexes are written."""
+        self._traces.project(self._version, _PROJECT_SECONDS)
 
     @contextmanager
     def bulk(self, size: int) -> Iterator[None]:
@@ -141,15 +172,22 @@ class ClickHouseWriter(Reading):
         if reindex:
             self._reindex()
         for key, remember, wipe in self._server.rows("SELECT key, remember, wipe FROM forget FINAL"):
-            for member in self._family(key):
+            family = self._family(key)
+            for member in family:
                 if remember:
                     self._remember(member)
                 self._delete_copies(member, wipe=wipe)
-                self._delete(member, wipe=wipe)
+            self._delete(family, wipe=wipe)
+            self._spans.delete(family, telemetry=True, remember=remember, wipe=wipe)
             for table in ("project", "repository"):
                 self._server.delete(table, _UNUSED, {}, wipe=wipe)
             self._projects.clear()
             self._server.delete("forget", "key = %(key)s", {"key": key})
+        self._glances.keep(self._still_there)
+        self._traces.project(self._traces.newest(), _PROJECT_SECONDS)
+
+    def _still_there(self, keys: Sequence[str]) -> list[str]:
+        return [key for (key,) in self._server.rows_of("SELECT key FROM session FINAL WHERE key IN %(names)s", keys)]
 
     def _reindex(self) -> None:
         """Write all events and exchanges again, with the tokens that this version finds them by."""
@@ -188,13 +226,12 @@ class ClickHouseWriter(Reading):
         turns = [[mark.hex(), turn_key] for turn_key in self.turn_keys(key)]
         self._server.insert("forgotten_turn", ("session", "turn_key"), turns)
 
-    def _delete(self, key: str, *, wipe: bool = False) -> None:
+    def _delete(self, keys: Sequence[str], *, wipe: bool = False) -> None:
+        values = {"keys": tuple(keys), "files": tuple(tuple(key.split("/", 1)) for key in keys)}
         for table in _OF_SESSIONS:
-            self._server.delete(table, _OF_SESSION, {"key": key}, wipe=wipe)
-        source, _, native = key.partition("/")
-        where = "source = %(source)s AND session = %(session)s"
-        self._server.delete("file", where, {"source": source, "session": native}, wipe=wipe)
-        self._server.delete("session", "key = %(key)s", {"key": key}, wipe=wipe)
+            self._server.delete(table, "session IN %(keys)s", values, wipe=wipe)
+        self._server.delete("file", "(source, session) IN %(files)s", values, wipe=wipe)
+        self._server.delete("session", "key IN %(keys)s", values, wipe=wipe)
 
     def _delete_copies(self, key: str, *, wipe: bool) -> None:
         """Take the events of a session out of the exchanges of others (forks), which are numbered anew."""
@@ -221,7 +258,10 @@ class ClickHouseWriter(Reading):
         return [found.row for found in self.exchanges(ExchangesRequest(session=key, texts=False))]
 
     def close(self) -> None:
-        self._lock.release()
+        try:
+            self.flush()
+        finally:
+            self._lock.release()
 
 
 def _is_unidentified(row: SessionRow) -> bool:

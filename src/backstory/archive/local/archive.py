@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, overload
+from typing import TYPE_CHECKING, NamedTuple, overload
 
 import msgspec
 
@@ -17,6 +18,7 @@ from ..base import (
     EVERYTHING,
     ArchiveError,
     Counts,
+    EventRow,
     OpenedEvent,
     OpenedSession,
     OpenedTurn,
@@ -25,7 +27,7 @@ from ..base import (
 )
 from ..errors import DAMAGED
 from ..lock import WriterLock, is_held
-from .database import MIGRATIONS, progress_of
+from .database import FUNCTIONS, MIGRATIONS, progress_of
 from .documents import EVENTS, EXCHANGES
 from .index import Index
 from .reading import EVENT, HEADS, SESSION, TURN, having, of_types
@@ -41,6 +43,7 @@ from .rows import (
 from .search import Searching
 
 if TYPE_CHECKING:
+    from ..spantexts import Ordinals
     from .feed import Feed
     from .spans.store import LocalSpans
     from .writer import LocalWriter
@@ -115,7 +118,7 @@ class LocalArchive(Searching):
         self._projection = projection
         self._path = home / "archive.db"
         try:
-            prepare(self._path, MIGRATIONS)
+            prepare(self._path, MIGRATIONS, functions=FUNCTIONS)
         except Unusable as error:
             raise ArchiveError(str(error)) from None
         except sqlite3.DatabaseError as error:
@@ -139,7 +142,7 @@ class LocalArchive(Searching):
         self._check_writable()
         lock = WriterLock(self.home)
         try:
-            connection = connect(self._path, writable=True)
+            connection = connect(self._path, writable=True, functions=FUNCTIONS)
             return LocalWriter(self.home, connection, self.feed, self._events, self._projection, lock)
         except BaseException:
             lock.release()
@@ -150,7 +153,8 @@ class LocalArchive(Searching):
         from .feed import Feed
         from .spans.turns import TraceFeed
 
-        record = record or connect(self._path, writable=False)
+        # Read from the first to the last row once: pages that stay mapped are memory for nothing.
+        record = record or connect(self._path, writable=False, pragmas={"mmap_size": 0})
         traces = TraceFeed(record, self.spans, self._projection)
         return Feed(record, self._events, self._exchanges, traces)
 
@@ -172,13 +176,14 @@ class LocalArchive(Searching):
         if not is_writable(self._path):
             raise ArchiveError(f"{self.home} cannot be written to: check its permissions")
 
-    def _events_between(self, session: int, turn: int, first: int, last: int) -> list[Any]:
-        rows = self._db.execute(
-            f"SELECT s.key, {EVENT} FROM event e JOIN session s ON s.id = e.session "
-            "WHERE e.session = ? AND e.turn = ? AND e.ordinal BETWEEN ? AND ? ORDER BY e.ordinal",
-            (session, turn, first, last),
-        )
-        return [read_event(row[0], row[1:], self._bodies) for row in rows]
+    def _events_between(self, ranges: Sequence[Ordinals[int]]) -> Iterator[list[EventRow]]:
+        for ordinals in ranges:
+            rows = self._db.execute(
+                f"SELECT s.key, {EVENT} FROM event e JOIN session s ON s.id = e.session "
+                "WHERE e.session = ? AND e.turn = ? AND e.ordinal BETWEEN ? AND ? ORDER BY e.ordinal",
+                ordinals,
+            )
+            yield [read_event(row[0], row[1:], self._bodies) for row in rows]
 
     # Opening: one query for a row and what is beside it, one for what is in it
 

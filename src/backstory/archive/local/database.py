@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import sqlite3
-from typing import NamedTuple
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from ...model import EventType
+from ..analysis import analyzer
+from ..query import index_text
 from ..rows import SyncState
+
+if TYPE_CHECKING:
+    import tantivy
 
 _ANSWER, _CALL = EventType.ASSISTANT_RESPONSE.code, EventType.TOOL_CALL.code
 
@@ -167,7 +173,48 @@ MIGRATIONS: tuple[str, ...] = (
     ) STRICT, WITHOUT ROWID;
     CREATE INDEX file_time ON file (mtime_ns)
     """,
+    # The origin of a session that was received for a team.
+    """
+    ALTER TABLE session ADD COLUMN user TEXT;
+    ALTER TABLE session ADD COLUMN machine TEXT
+    """,
+    # Titles are split as the search index splits texts, so that those in scripts without spaces are found by word.
+    """
+    DROP TRIGGER title_added;
+    DROP TRIGGER title_changed;
+    DROP TRIGGER title_removed;
+    DROP TABLE session_title;
+    CREATE VIEW session_title_words AS SELECT id, title_words(title) AS title FROM session;
+    CREATE VIRTUAL TABLE session_title USING fts5 (
+        title, content = 'session_title_words', content_rowid = 'id', tokenize = 'porter unicode61 remove_diacritics 2'
+    );
+    CREATE TRIGGER title_added AFTER INSERT ON session BEGIN
+        INSERT INTO session_title (rowid, title) VALUES (new.id, title_words(new.title));
+    END;
+    CREATE TRIGGER title_changed AFTER UPDATE OF title ON session WHEN old.title IS NOT new.title BEGIN
+        INSERT INTO session_title (session_title, rowid, title) VALUES ('delete', old.id, title_words(old.title));
+        INSERT INTO session_title (rowid, title) VALUES (new.id, title_words(new.title));
+    END;
+    CREATE TRIGGER title_removed AFTER DELETE ON session BEGIN
+        INSERT INTO session_title (session_title, rowid, title) VALUES ('delete', old.id, title_words(old.title));
+    END;
+    INSERT INTO session_title (session_title) VALUES ('rebuild')
+    """,
 )
+
+
+def title_words(title: str) -> str:
+    """The words of a title, as queries have them. When this changes, a migration must rebuild `session_title`."""
+    return " ".join(_analyzer().analyze(" ".join(index_text(title))))
+
+
+@cache
+def _analyzer() -> tantivy.TextAnalyzer:
+    return analyzer()
+
+
+FUNCTIONS = {"title_words": title_words}
+"""Needed by every connection that writes."""
 
 
 def stored_dictionary(connection: sqlite3.Connection) -> bytes | None:

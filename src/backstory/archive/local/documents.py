@@ -25,6 +25,9 @@ _PROSE = frozenset(
     for kind in (EventType.USER_INPUT, EventType.ASSISTANT_RESPONSE, EventType.REASONING, EventType.COMPACTION)
 )
 
+# A prompt or an answer says what it is about in the beginning; what is pasted into it follows.
+_STEMMED_CHARS = 800
+
 
 def turn_number(session: int, turn: int) -> int:
     """(session, turn), or (session, exchange), as one term."""
@@ -52,7 +55,7 @@ class EventDocument(Struct, frozen=True):
         entry.add_unsigned("id", self.id)
         spaced = _add_text(entry, self.text)
         if self.type in _PROSE:
-            entry.add_text(stem_field(language_of(self.text)), spaced)
+            entry.add_text(stem_field(language_of(self.text)), spaced[:_STEMMED_CHARS])
         entry.add_unsigned("session", self.session)
         entry.add_unsigned("turn", turn_number(self.session, self.turn))
         entry.add_unsigned("type", self.type)
@@ -99,7 +102,7 @@ def _event_schema(builder: tantivy.SchemaBuilder) -> None:
     # in its field. Fields by type rank worse (first 55 instead of 63 of 100 known items).
     builder.add_text_field("text", tokenizer_name=TOKENIZER, index_option="position")
     for language in STEMMERS:
-        builder.add_text_field(stem_field(language), tokenizer_name=stem_field(language), index_option="freq")
+        builder.add_text_field(stem_field(language), tokenizer_name=stem_field(language), index_option="basic")
     for name in ("session", "source"):
         builder.add_unsigned_field(name, indexed=True)
     for name in ("turn", "type", "project"):
@@ -117,7 +120,7 @@ def _exchange_schema(builder: tantivy.SchemaBuilder) -> None:
 
 
 # Change the version with the schema, the tokenizer or what is fed: an index of another version is rebuilt.
-EVENTS = Kind("events", 4, 1, _event_schema, heap_bytes=100_000_000, threads=2)
+EVENTS = Kind("events", 5, 1, _event_schema, heap_bytes=50_000_000, threads=2)
 # Exchanges are an index of their own: BM25 compares a text with the average length of all documents.
 # Their folder has the name from when turns were indexed, so that the index of an older version is replaced.
 EXCHANGES = Kind("turns", 5, 4, _exchange_schema, heap_bytes=32_000_000, threads=1)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sqlite3
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import groupby, islice
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from .spans.turns import TraceFeed
 
 _PAGE_ROWS = 2_000
+_PAGE_BYTES = 4 << 20
 _PAGE_STALE = 200
 _PAGE_EXCHANGES = 200
 _CALL, _UNKNOWN = EventType.TOOL_CALL.code, EventType.UNKNOWN.code
@@ -37,9 +40,10 @@ _SELECT_STALE = "SELECT id, session, turn, event, key FROM stale WHERE id > ? OR
 _SELECT_EXCHANGES = """
 SELECT x.session, x.number, x.change, x.ts, p.id, x.user, x.user_text, x.said
 FROM exchange x JOIN session s ON s.id = x.session JOIN project p ON p.path = s.folder
-WHERE x.{} ?
+WHERE x.{} ? ORDER BY x.change
 """
-_SELECT_PARTS = "SELECT uid, type, tool, body FROM event WHERE uid IN ({})"
+# Of tool calls only the tools are indexed.
+_SELECT_PARTS = f"SELECT uid, type, tool, CASE WHEN type <> {_CALL} THEN body END FROM event WHERE uid IN ({{}})"
 
 
 class _Exchange(NamedTuple):
@@ -88,8 +92,8 @@ class Feed:
                 self._locate()
             self._delete_stale()
             for document in self._documents():
-                self._open_events().add(document.entry())
                 self._uncommitted = True
+                _add_event(self._open_events(), document)
 
     def flush(self) -> bool:
         """Make everything that was committed searchable. True if something was missing."""
@@ -176,7 +180,7 @@ class Feed:
     def _documents(self) -> Iterator[EventDocument]:
         """The searchable events that were not fed yet, in order, read in pages so that no transaction stays open."""
         unpack = self._bodies.unpack
-        while rows := self._record.execute(_SELECT_EVENTS, (self._fed_event, _PAGE_ROWS)).fetchall():
+        while rows := self._page():
             for id, session, turn, kind, project, source, ts, tool, body in rows:
                 if kind != _UNKNOWN:
                     text = unpack(body)
@@ -185,11 +189,21 @@ class Feed:
                     yield EventDocument(id, text, session, turn, kind, project or 0, source, ts)
             self._fed_event = rows[-1][0]
 
+    def _page(self) -> list[Any]:
+        """The next rows: some thousand, or fewer large ones."""
+        rows, size = [], 0
+        for row in self._record.execute(_SELECT_EVENTS, (self._fed_event, _PAGE_ROWS)):
+            rows.append(row)
+            size += len(row[-1] or "")
+            if size > _PAGE_BYTES:
+                break
+        return rows
+
     def _feed_all(self, writer: IndexWriter) -> int:
         self._fed_event, self._uncommitted = 0, False
         count = 0
         for document in self._documents():
-            writer.add(document.entry())
+            _add_event(writer, document)
             count += 1
         return count
 
@@ -198,11 +212,15 @@ class Feed:
         self._exchanges.build(lambda writer: self._feed_exchanges(writer, 0))
 
     def _feed_exchanges(self, writer: IndexWriter, after: int) -> int:
-        """Exchanges grow: each takes the place of what was known of it."""
+        """Exchanges grow: each takes the place of what was known of it. A commit on the way is at the end of a change,
+        because `_locate` finds by the highest change what is missing."""
         with snapshot(self._record):
             rows = self._record.execute(_SELECT_EXCHANGES.format("change >"), (after,))
-            count = 0
-            while page := [_Exchange(*row) for row in rows.fetchmany(_PAGE_EXCHANGES)]:
+            count, change = 0, after
+            for page in _pages(_Exchange(*row) for row in rows):
+                if writer.is_full and page[0].change > change:
+                    writer.commit()
+                change = page[-1].change
                 if after:
                     writer.delete("exchange", [turn_number(one.session, one.number) for one in page])
                 self._add_exchanges(writer, page)
@@ -223,7 +241,8 @@ class Feed:
         parts = {uid: _Part(*row) for uid, *row in select_in(self._record, _SELECT_PARTS, uids)}
         for one in exchanges:
             text = self._exchange_text(one, parts)
-            writer.add(ExchangeDocument(one.session, one.number, one.change, text, one.folder, one.ts).entry())
+            document = ExchangeDocument(one.session, one.number, one.change, text, one.folder, one.ts)
+            writer.add(document.entry(), len(text))
 
     def _exchange_text(self, exchange: _Exchange, found: Mapping[bytes, _Part]) -> str:
         unpack = self._bodies.unpack
@@ -254,3 +273,16 @@ class Feed:
                 if writer is not None:
                     writers.callback(writer.close)
             self._event_writer = self._exchange_writer = None
+
+
+def _add_event(writer: IndexWriter, document: EventDocument) -> None:
+    if writer.is_full:  # `_locate` finds by the highest number what is missing
+        writer.commit()
+    writer.add(document.entry(), len(document.text))
+
+
+def _pages(exchanges: Iterable[_Exchange]) -> Iterator[list[_Exchange]]:
+    """Exchanges of one change, so many that their events can be looked up at once."""
+    for _, group in groupby(exchanges, key=attrgetter("change")):
+        while page := list(islice(group, _PAGE_EXCHANGES)):
+            yield page

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 TOKENIZER = "words"
 _POINTER = "current"
 _LOCK_SECONDS = 10.0
+# Tantivy queues up to ten thousand documents, of any size. This bounds the memory that they take.
+_MAX_QUEUED_CHARS = 16 << 20
 _LOCK_POLL_SECONDS = 0.05
 
 
@@ -62,7 +64,9 @@ class Kind(Struct, frozen=True):
     """The oldest version that can still be asked, until the new one is built: it has all the fields."""
     build_schema: Callable[[tantivy.SchemaBuilder], None]
     heap_bytes: int
+    """Of each thread of a writer."""
     threads: int
+    """At most: a core is left to the process that feeds them."""
 
 
 class Index:
@@ -75,6 +79,7 @@ class Index:
         self._seen: tuple[object, ...] = ()
         self._index: tantivy.Index | None = None
         self._links: TemporaryDirectory[str] | None = None
+        self._pointer: tuple[tuple[int, int], Path] | None = None
 
     @cached_property
     def analyzer(self) -> tantivy.TextAnalyzer:
@@ -201,8 +206,14 @@ class Index:
         return result
 
     def _current(self) -> Path | None:
+        """The folder in use. A swap makes a new pointer, so an unchanged one is not read again."""
+        pointer = self._folder / _POINTER
         try:
-            return self._folder / (self._folder / _POINTER).read_text("ascii")
+            stat = pointer.stat()
+            version = (stat.st_mtime_ns, stat.st_ino)
+            if self._pointer is None or self._pointer[0] != version:
+                self._pointer = (version, self._folder / pointer.read_text("ascii"))
+            return self._pointer[1]
         except (FileNotFoundError, UnicodeDecodeError):
             return None
 
@@ -212,17 +223,26 @@ class IndexWriter:
 
     def __init__(self, index: tantivy.Index, kind: Kind) -> None:
         self._schema = index.schema
-        self._writer = index.writer(kind.heap_bytes, kind.threads)
+        threads = max(1, min(kind.threads, (os.cpu_count() or 1) - 1))
+        self._writer = index.writer(threads * kind.heap_bytes, threads)
         # A writer that was killed before its commit left files behind, and this one is about to use their names again.
         with explained():
             self._writer.garbage_collect_files()
+        self._queued_chars = 0
 
-    def add(self, entry: tantivy.Document) -> None:
+    def add(self, entry: tantivy.Document, chars: int) -> None:
+        """Add a document; `chars` is about the length of its texts."""
         try:
             self._writer.add_document(entry)
         except ValueError:
             with explained():
                 raise
+        self._queued_chars += chars
+
+    @property
+    def is_full(self) -> bool:
+        """True if so much was added since the last commit that there should be one."""
+        return self._queued_chars > _MAX_QUEUED_CHARS
 
     def delete(self, field: str, values: Sequence[int]) -> None:
         import tantivy
@@ -260,9 +280,11 @@ class IndexWriter:
     def commit(self) -> None:
         with explained():
             self._writer.commit()
+        self._queued_chars = 0
 
     def rollback(self) -> None:
         """Take back what was added and removed since the last commit."""
+        self._queued_chars = 0
         with explained():
             self._writer.rollback()
 

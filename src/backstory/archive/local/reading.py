@@ -276,12 +276,19 @@ class Reading:
         if request.paths is not None:
             rows: Iterable[Any] = select_in(self._db, f"SELECT {names} FROM file WHERE path IN ({{}})", request.paths)
         else:
+            order, limit = ("path", request.limit) if request.newest is None else ("mtime_ns DESC", request.newest)
             rows = self._db.execute(
                 f"SELECT {names} FROM file WHERE (:source IS NULL OR source = :source) "
                 # From the separator to the character after it.
                 + ("AND path >= :below || '/' AND path < :below || '0' " if request.below is not None else "")
-                + ("ORDER BY mtime_ns DESC LIMIT :newest" if request.newest is not None else "ORDER BY path"),
-                {"source": request.source, "below": request.below, "newest": request.newest},
+                + ("AND path > :after " if request.after is not None else "")
+                + f"ORDER BY {order} LIMIT :limit",
+                {
+                    "source": request.source,
+                    "below": request.below,
+                    "after": request.after,
+                    "limit": _MAX_NUMBER if limit is None else limit,
+                },
             )
         yield from map(read_file, rows)
 

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from functools import cache
-from itertools import pairwise
-from string import ascii_lowercase
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ...model import EVENT_TYPES
 from .. import ranking
 from ..analysis import STEMMERS, analyzer
 from ..base import DeadlineExceeded, Term
+from ..phrases import best_corrections, edits, is_corrected, matching_phrases, neighbours, title_phrases
 from ..query import Clause, Query, index_text
 from ..question import Hints
 from ..ranking import Candidate
-from ..stopwords import STOP_WORDS
 from .documents import FORMER_FIELDS, ONE_FIELD_SINCE
 from .index import stem_field
 
@@ -34,11 +34,22 @@ _CANDIDATES = 300
 # Ties at the end of a page are resolved by looking so many times further, up to this many documents with one score.
 _TIED = 8
 _MAX_TIED = 1_000_000
-_MAX_TIED_EXCHANGES = 20_000
-# Two words side by side are a phrase of at most so many tokens.
-_MAX_ADJACENT = 6
-_MIN_CORRECTED_CHARS = 4
-_CORRECTIONS = 3
+# Neighbouring words are looked for in so many of the best candidates: a phrase among common words costs as much as all
+# the rest of a question, and keeps tantivy from skipping documents.
+_WEIGHED_CLOSELY = 60
+_MOST_WEIGHED_CLOSELY = 300
+_MOST_NEIGHBOURED = 2_000
+# Four pairs, the rarest, are worth as much as all of them (`make eval`).
+_NEIGHBOURS = 4
+_COMMON_WORDS = 8
+# A word that more documents have does not choose candidates beside one that fewer have.
+_COMMON = 50_000
+# A word belongs to one language or two; the others that have its stem have it by chance.
+_STEM_LANGUAGES = 2
+
+# Lists of so many documents in all are gone through in less than these seconds, and without a thread to wait for.
+_SHORT = 10_000_000
+_SHORT_SECONDS = 2.0
 
 _threads = ThreadPoolExecutor(max_workers=4, thread_name_prefix="search")
 
@@ -55,13 +66,8 @@ class Filters(Struct, frozen=True, kw_only=True):
     until: int | None = None
 
 
-class Match(Struct, frozen=True):
-    """A document of the index."""
-
-    id: int
-    score: float
-    ts: int
-    address: tantivy.DocAddress
+Match = tuple[float, "tantivy.DocAddress"]
+"""The score of a document of the index, and where it is."""
 
 
 class Question:
@@ -81,7 +87,7 @@ class Question:
         self._schema = schema
         self._snapshot = snapshot
         self._query = query
-        self._hints = hints
+        self._quoted = dict.fromkeys(clause.alternatives[0] for clause in query.clauses if clause.quoted)
         self._filters = filters
         self._deadline = deadline
         self.has_places = version >= ONE_FIELD_SINCE
@@ -91,51 +97,96 @@ class Question:
         # Each word is asked for several times: for its score, its rarity and its corrections.
         self._counted: dict[tuple[str, str], int] = {}
         self._stemmed: dict[str, list[tuple[str, str]]] = {}
+        # Parts of paths and identifiers are looked for as they are.
+        self._words = {phrase[0] for clause in query.clauses for phrase in clause.alternatives if len(phrase) == 1}
         self.terms = [self._term(token) for token in dict.fromkeys(_tokens(query.clauses))]
-        self._parts = list(self._score())
+        near = [word for term in self.terms for word in term.read_as]
+        self._phrases = matching_phrases(query, hints, near, self._weights)
+        self._neighbours = neighbours(query, self._weights)
+        telling = {phrase: weight for phrase, weight in self._phrases.items() if self._is_telling(phrase)}
+        self._leading = telling or self._phrases
 
     @property
     def bound(self) -> float:
         """The highest BM25 score that a document can reach."""
-        return (_K1 + 1) * sum(weight * self._idf(phrase) for phrase, weight in self._weighted_phrases())
+        phrases = self._neighbours | self._phrases
+        return (_K1 + 1) * sum(weight * self._idf(phrase) for phrase, weight in phrases.items())
+
+    @property
+    def title_phrases(self) -> list[tuple[str, ...]]:
+        """Words and pairs of characters to look for in titles: the telling ones, as in texts."""
+        phrases = title_phrases(self._query)
+        return [phrase for phrase in phrases if self._is_telling(phrase)] or phrases
 
     def matches(self, limit: int, *, typed: bool) -> tuple[list[Match], bool]:
         """At least the `limit` best documents, with all that tie with the last of them; and whether there are more.
         `typed`: only documents of the types of the filters."""
-        if not self._parts:
-            return [], False
         query = self._boolean(list(self._restrict(typed=typed)))
+        if query is None:
+            return [], False
         enough = max(_CANDIDATES, limit + 1)
         while True:
             hits = self._hits(query, enough)
             if len(hits) < enough or hits[-1][0] < hits[limit - 1][0] or enough >= _MAX_TIED:
-                break
+                return hits, len(hits) == enough
             enough *= _TIED
-        addresses = [address for _, address in hits]
-        ids = self._snapshot.fast_field_values("id", addresses)
-        times = self._snapshot.fast_field_values("ts", addresses)
-        found = [
-            Match(int(id or 0), float(score), int(ts or 0), address)
-            for (score, address), id, ts in zip(hits, ids, times, strict=True)
-        ]
-        return found, len(hits) == enough
+
+    def widen(self) -> bool:
+        """Let all words choose candidates from now on. False if they do already."""
+        widened = len(self._leading) < len(self._phrases)
+        self._leading = self._phrases
+        return widened
 
     def candidates(self, matches: Sequence[Match]) -> list[Candidate]:
         """The documents with their places."""
-        addresses = [match.address for match in matches]
-        columns = [self._snapshot.fast_field_values(name, addresses) for name in ("turn", "type", "project")]
+        ids, turns, types, projects, times = self.columns(matches, "id", "turn", "type", "project", "ts")
         return [
-            Candidate(
-                id=match.id,
-                score=match.score,
-                type=EVENT_TYPES[int(kind or 0)],
-                session=int(turn or 0) >> 20,
-                turn=int(turn or 0),
-                project=int(project or 0),
-                ts=match.ts,
-            )
-            for match, turn, kind, project in zip(matches, *columns, strict=True)
+            Candidate(id, score, EVENT_TYPES[kind], turn >> 20, turn, project, ts)
+            for (score, _), id, turn, kind, project, ts in zip(matches, ids, turns, types, projects, times, strict=True)
         ]
+
+    def columns(self, matches: Sequence[Match], *names: str) -> list[list[int]]:
+        """Numbers of the documents, by the names of the fields."""
+        if not matches:
+            return [[] for _ in names]
+        addresses = [address for _, address in matches]
+        return [cast(list[int], self._snapshot.fast_field_values(name, addresses)) for name in names]
+
+    def weigh_closely(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """The candidates, the best of them with the scores of the neighbouring words that they have."""
+        import tantivy
+
+        closely = self._closely()
+        best = _best(candidates)
+        if not self.has_places or not closely or not best:
+            return list(candidates)
+        turns = [
+            (tantivy.Occur.Should, tantivy.Query.term_query(self._schema, "turn", turn, "basic"))
+            for turn in {candidate.turn for candidate in best}
+        ]
+        within = tantivy.Query.const_score_query(tantivy.Query.boolean_query(turns), 0.0)
+        scores = dict.fromkeys((candidate.id for candidate in best), 0.0)
+        for phrase, weight in closely.items():
+            one = self._boosted(self._phrase("text", phrase), weight)
+            both = tantivy.Query.boolean_query([(tantivy.Occur.Must, within), (tantivy.Occur.Must, one)])
+            hits = self._hits(both, _MOST_NEIGHBOURED)
+            (ids,) = self.columns(hits, "id")
+            for id, (score, _) in zip(ids, hits, strict=True):
+                if id in scores:
+                    scores[id] += score
+        return [
+            replace(candidate, score=candidate.score + scores[candidate.id]) if scores.get(candidate.id) else candidate
+            for candidate in candidates
+        ]
+
+    def _closely(self) -> dict[tuple[str, ...], float]:
+        """The rarest of the common words, and of the pairs of neighbours."""
+        chosen = self._leading.keys() | self._quoted.keys()
+        common = [phrase for phrase in self._phrases if phrase not in chosen]
+        common = sorted(common, key=self._idf, reverse=True)[:_COMMON_WORDS]
+        pairs = [pair for pair in self._neighbours if pair not in self._phrases and self._is_known(pair)]
+        rarest = sorted(pairs, key=self._idf, reverse=True)[:_NEIGHBOURS]
+        return {phrase: self._phrases[phrase] for phrase in common} | {pair: self._neighbours[pair] for pair in rarest}
 
     def matched(self, text: str, title: str) -> dict[str, list[str]]:
         """The words of the query that a text and a title have, by field."""
@@ -155,16 +206,14 @@ class Question:
 
     def _term(self, token: str) -> Term:
         documents = max(self._documents(field, token) for field in self._fields)
-        corrections = () if documents else tuple(self._corrections(token))
+        corrections = () if documents else self._corrections(token)
         return Term(word=token, documents=documents, read_as=corrections)
 
-    def _corrections(self, word: str) -> list[str]:
+    def _corrections(self, word: str) -> tuple[str, ...]:
         """The commonest words of the index that are one edit away from a word it does not have."""
-        if len(word) < _MIN_CORRECTED_CHARS or not word.isalpha() or not word.isascii() or self._stems(word):
-            return []
-        known = {near: self._snapshot.doc_freq("text", near) for near in _edits(word)}
-        best = sorted((near for near, count in known.items() if count), key=lambda near: (-known[near], near))
-        return best[:_CORRECTIONS]
+        if not is_corrected(word) or self._stems(word):
+            return ()
+        return best_corrections({near: self._snapshot.doc_freq("text", near) for near in edits(word)})
 
     def _stems(self, token: str) -> list[tuple[str, str]]:
         """(field, stem) of a word in the languages that have the stem."""
@@ -172,48 +221,37 @@ class Question:
             return []
         if token not in self._stemmed:
             stems = [(field, stem) for field, stemmer in _stemmers().items() for stem in stemmer.analyze(token)]
-            self._stemmed[token] = [(field, stem) for field, stem in stems if self._documents(field, stem)]
+            stems.sort(key=lambda one: -self._documents(*one))
+            known = [(field, stem) for field, stem in stems if self._documents(field, stem)]
+            self._stemmed[token] = known[:_STEM_LANGUAGES]
         return self._stemmed[token]
 
-    def _weight(self, token: str) -> float:
-        if token in self._hints.time_words:
-            return self._weights.part
-        return self._weights.number if self._hints.is_error and token.isdigit() else 1.0
+    def _is_telling(self, phrase: tuple[str, ...]) -> bool:
+        """True unless it is a word that very many documents have."""
+        return not self.has_places or len(phrase) > 1 or self._documents("text", phrase[0]) <= _COMMON
 
-    def _weighted_phrases(self) -> Iterator[tuple[tuple[str, ...], float]]:
-        """The phrases that make a score: words, paths and identifiers whole and by part, neighbours, quoted phrases."""
-        weights: dict[tuple[str, ...], float] = {}
-        for clause in self._query.clauses:
-            for phrase in clause.alternatives:
-                weights[phrase] = self._weight(phrase[0]) if len(phrase) == 1 else 1.0
-        for clause in self._query.clauses:
-            for token in _single_parts(clause):
-                weights.setdefault((token,), self._weights.part)
-        for term in self.terms:
-            for near in term.read_as:
-                weights.setdefault((near,), self._weights.part)
-        words = [clause.alternatives[0] for clause in self._query.clauses if not clause.quoted]
-        for one, other in pairwise(words):
-            if len(one) + len(other) <= _MAX_ADJACENT:
-                weights.setdefault((*one, *other), self._weights.adjacent)
-        return iter(weights.items())
+    def _is_known(self, phrase: Iterable[str]) -> bool:
+        return all(self._documents("text", token) for token in phrase)
 
-    def _score(self) -> Iterator[tantivy.Query]:
-        for phrase, weight in self._weighted_phrases():
+    def _score(self, phrases: Mapping[tuple[str, ...], float]) -> Iterator[tantivy.Query]:
+        for phrase, weight in phrases.items():
             for field in self._fields:
-                yield self._boosted(self._phrase(field, phrase), weight)
-            if len(phrase) == 1:
+                if all(self._documents(field, token) for token in phrase):
+                    yield self._boosted(self._phrase(field, phrase), weight)
+            if len(phrase) == 1 and phrase[0] in self._words:
                 for field, stem in self._stems(phrase[0]):
                     yield self._boosted(self._phrase(field, (stem,)), weight * self._weights.stem)
 
-    def _boolean(self, restrictions: list[tantivy.Query]) -> tantivy.Query:
+    def _boolean(self, restrictions: Sequence[tantivy.Query]) -> tantivy.Query | None:
         """Any of the phrases makes a match, but quoted ones are required. Tantivy skips documents that cannot make the
-        page while nothing but words is asked for."""
+        page while nothing but words is asked for. None if nothing can match."""
         import tantivy
 
-        scored = [(tantivy.Occur.Should, part) for part in self._parts]
-        quoted = [clause.alternatives[0] for clause in self._query.clauses if clause.quoted]
-        required = [self._either(phrase) for phrase in quoted]
+        rest = {phrase: weight for phrase, weight in self._leading.items() if phrase not in self._quoted}
+        scored = [(tantivy.Occur.Should, part) for part in self._score(rest)]
+        required = [self._either(phrase) for phrase in self._quoted]
+        if not scored and not required:
+            return None
         if not required and not restrictions:
             return tantivy.Query.boolean_query(scored)
         if not required:
@@ -225,8 +263,7 @@ class Question:
         import tantivy
 
         queries = [self._phrase(field, phrase) for field in self._fields]
-        either = tantivy.Query.boolean_query([(tantivy.Occur.Should, query) for query in queries])
-        return tantivy.Query.const_score_query(either, 0.0)
+        return tantivy.Query.boolean_query([(tantivy.Occur.Should, query) for query in queries])
 
     def _boosted(self, query: tantivy.Query, weight: float) -> tantivy.Query:
         import tantivy
@@ -266,11 +303,14 @@ class Question:
                 include_upper=filters.until is None,
             )
 
-    def _hits(self, query: tantivy.Query, limit: int) -> list[tuple[float, tantivy.DocAddress]]:
+    def _hits(self, query: tantivy.Query, limit: int) -> list[Match]:
         if self._deadline is None:
             return self._snapshot.search(query, limit, count=False).hits
+        seconds = self._deadline - time.monotonic()
+        if seconds > _SHORT_SECONDS and sum(self._counted.values()) < _SHORT:
+            return self._snapshot.search(query, limit, count=False).hits
         try:
-            if (seconds := self._deadline - time.monotonic()) <= 0:
+            if seconds <= 0:
                 raise FutureTimeout
             return _threads.submit(self._snapshot.search, query, limit, count=False).result(timeout=seconds).hits
         except FutureTimeout:
@@ -300,92 +340,20 @@ def _tokens(clauses: Iterable[Clause]) -> Iterator[str]:
             yield from phrase
 
 
-def _single_parts(clause: Clause) -> list[str]:
-    """The single tokens of a path or identifier, where they say anything."""
-    if clause.quoted:
-        return []
-    parts = dict.fromkeys(token for phrase in clause.alternatives if len(phrase) > 1 for token in phrase)
-    return [token for token in parts if token not in STOP_WORDS["en"]]
+def _best(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """About `_WEIGHED_CLOSELY` of the best candidates. Equals are all among them, or none."""
+    groups: dict[float, list[Candidate]] = defaultdict(list)
+    for candidate in candidates:
+        groups[candidate.score].append(candidate)
+    best: list[Candidate] = []
+    for score in sorted(groups, reverse=True):
+        if len(best) >= _WEIGHED_CLOSELY or len(best) + len(groups[score]) > _MOST_WEIGHED_CLOSELY:
+            break
+        best += groups[score]
+    return best
 
 
 @cache
 def _stemmers() -> dict[str, tantivy.TextAnalyzer]:
     """By the field of their stems."""
     return {stem_field(language): analyzer(language) for language in STEMMERS}
-
-
-def _edits(word: str) -> set[str]:
-    """All words that are one letter more, less, other or swapped away."""
-    splits = [(word[:place], word[place:]) for place in range(len(word) + 1)]
-    near = {before + after[1:] for before, after in splits if after}
-    near |= {before + after[1] + after[0] + after[2:] for before, after in splits if len(after) > 1}
-    for letter in ascii_lowercase:
-        near |= {before + letter + after[1:] for before, after in splits if after}
-        near |= {before + letter + after for before, after in splits}
-    near.discard(word)
-    return near
-
-
-# Exchanges: plain BM25 over any of the words
-
-
-class RankedExchange(Struct, frozen=True):
-    score: float
-    ts: int
-    number: int
-
-
-def rank_exchanges(
-    schema: tantivy.Schema,
-    snapshot: tantivy.Searcher,
-    query: Query,
-    folders: tuple[int, ...] | None,
-    session: int | None,
-    limit: int,
-) -> list[RankedExchange]:
-    """The best exchanges: by score, then the newest, then by their numbers. None does not filter."""
-    # The engine makes room for as many as are asked for.
-    limit = min(limit, snapshot.num_docs)
-    if not query.clauses or limit < 1:
-        return []
-    question = _exchange_query(schema, query, folders, session)
-    enough = limit + 1
-    while True:
-        hits = snapshot.search(question, enough, count=False).hits
-        if len(hits) < enough or hits[-1][0] < hits[limit - 1][0] or enough >= _MAX_TIED_EXCHANGES:
-            break
-        enough *= _TIED
-    addresses = [address for _, address in hits]
-    numbers = snapshot.fast_field_values("exchange", addresses)
-    times = snapshot.fast_field_values("ts", addresses)
-    ranked = [
-        RankedExchange(float(score), int(ts or 0), int(number or 0))
-        for (score, _), ts, number in zip(hits, times, numbers, strict=True)
-    ]
-    ranked.sort(key=lambda exchange: (-exchange.score, -exchange.ts, exchange.number))
-    return ranked[:limit]
-
-
-def _exchange_query(
-    schema: tantivy.Schema, query: Query, folders: tuple[int, ...] | None, session: int | None
-) -> tantivy.Query:
-    import tantivy
-
-    words = {token for clause in query.clauses for token in clause.alternatives[0]}
-    terms = [(tantivy.Occur.Should, tantivy.Query.term_query(schema, "text", word, "freq")) for word in sorted(words)]
-    required = [tantivy.Query.boolean_query(terms)]
-    # A phrase in quotes must match as it stands.
-    required += [
-        tantivy.Query.phrase_query(schema, "text", list(clause.alternatives[0]))
-        for clause in query.clauses
-        if clause.quoted and len(clause.alternatives[0]) > 1
-    ]
-    if folders is not None:
-        required.append(tantivy.Query.const_score_query(tantivy.Query.term_set_query(schema, "folder", folders), 0.0))
-    if session is not None:
-        only = tantivy.Query.term_query(schema, "session", session, "basic")
-        required.append(tantivy.Query.const_score_query(only, 0.0))
-    # Nothing but terms is what tantivy can prune: documents that cannot make the page are skipped.
-    if len(required) == 1:
-        return required[0]
-    return tantivy.Query.boolean_query([(tantivy.Occur.Must, condition) for condition in required])

@@ -18,7 +18,7 @@ Values = dict[str, Any]
 SESSION_COLUMNS = (
     "key", "source", "title", "title_rank", "summary", "slug", "folder", "cwd", "last_cwd", "project", "branch",
     "version", "parent", "parent_call", "forked_from", "started_at", "updated_at", "turn_count", "event_count",
-    "completed", "mode", "first_at", "last_at", "exchange_count", "provisional",
+    "completed", "mode", "first_at", "last_at", "exchange_count", "provisional", "user", "machine",
 )  # fmt: skip
 TURN_COLUMNS = (
     "ordinal", "turn_key", "started_at", "updated_at", "event_count", "prompt", "terminal", "terminal_type",

@@ -5,8 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
-from functools import lru_cache
-from pathlib import PurePath
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -15,13 +14,15 @@ from ...model import EVENT_TYPES, EventType, event_id
 from ...sqlite import select_in
 from .. import ranking
 from ..base import Exchange, ExchangesRequest, Found, Hit, SearchRequest, any_folder
-from ..query import Query, parse_query, tokens
+from ..hits import Project, fill_page, named_projects, project_around, projects_with
+from ..query import parse_query
 from ..question import read_hints
 from ..ranking import Candidate, Context, Ranked
 from .documents import turn_number
+from .exchanges import RankedExchange, rank_exchanges
 from .index import Index, explained
 from .reading import EVENT, EXCHANGES_AT_ONCE, SESSION, TURN, Reading
-from .retrieval import Filters, Match, Question, RankedExchange, rank_exchanges
+from .retrieval import Filters, Match, Question
 from .rows import (
     EVENT_COLUMNS,
     EXCHANGE_COLUMNS,
@@ -37,21 +38,22 @@ from .rows import (
 # The sessions whose titles match best.
 _TITLES = 50
 
-# All that a search needs of the record before it asks the index, in one statement. Of a session whose title matches,
-# the first prompt is shown if nothing else of it is found.
+# All that a search needs of the record before it asks the index, in one statement.
 _CONTEXT = """
 SELECT (SELECT id FROM session WHERE key = :session) AS session,
     EXISTS (SELECT 1 FROM turn t JOIN session s ON s.id = t.session WHERE s.key = :session AND t.ordinal = :turn)
         AS has_turn,
     (SELECT id FROM source WHERE name = :source) AS source,
-    (SELECT json_group_array(json_array(id, path, identity)) FROM project) AS projects,
-    (SELECT json_group_array(json_array(found.id, found.score, e.id, e.turn, e.project, e.ts, o.id))
-        FROM (
-            SELECT rowid AS id, -rank AS score FROM session_title WHERE session_title MATCH :words
-            ORDER BY rank, rowid LIMIT :titles
-        ) found JOIN session s ON s.id = found.id JOIN source o ON o.name = s.source JOIN event e ON e.id = (
-            SELECT f.id FROM event f WHERE f.session = s.id AND f.type = 0 ORDER BY f.turn, f.ordinal LIMIT 1
-        ) WHERE :words <> '') AS titles
+    (SELECT json_group_array(json_array(id, path, identity)) FROM project) AS projects
+"""
+# Of a session whose title matches, the first prompt is shown if nothing else of it is found.
+_TITLES_LIKE = """
+SELECT found.id, found.score, e.id, e.turn, e.project, e.ts, o.id FROM (
+    SELECT rowid AS id, -rank AS score FROM session_title WHERE session_title MATCH :words
+    ORDER BY rank, rowid LIMIT :titles
+) found JOIN session s ON s.id = found.id JOIN source o ON o.name = s.source JOIN event e ON e.id = (
+    SELECT f.id FROM event f WHERE f.session = s.id AND f.type = 0 ORDER BY f.turn, f.ordinal LIMIT 1
+)
 """
 _HITS = (
     f"SELECT e.id, {EVENT}, {TURN}, {SESSION} FROM event e JOIN session s ON s.id = e.session "
@@ -63,14 +65,6 @@ _EXCHANGES_AT = (
     "ON x.session = place.value >> 20 AND x.number = place.value & 0xFFFFF JOIN session s ON s.id = x.session "
     "WHERE x.number < s.exchange_count"
 )
-
-
-class _Project(NamedTuple):
-    """A folder that events are in, and the identity of its repository."""
-
-    id: int
-    path: str
-    identity: str | None
 
 
 class _Title(NamedTuple):
@@ -89,12 +83,10 @@ class _Context(NamedTuple):
     session: int | None
     has_turn: int
     source: int | None
-    projects: list[_Project]
-    titles: list[_Title]
+    projects: list[Project]
 
 
-_decode_projects = msgspec.json.Decoder(list[_Project]).decode
-_decode_titles = msgspec.json.Decoder(list[_Title]).decode
+_decode_projects = msgspec.json.Decoder(list[Project]).decode
 
 
 class Searching(Reading):
@@ -106,12 +98,11 @@ class Searching(Reading):
     def search(self, request: SearchRequest) -> Found:
         query = parse_query(request.query, self._events.analyzer.analyze)
         snapshot = self._events.searcher()
-        documents = 0 if snapshot is None else snapshot.num_docs
         with self._until(request.deadline) as db, explained():
-            record = self._context(db, request, query)
+            record = self._context(db, request)
             filters, known = _filters(request, record)
-            if snapshot is None or filters is None:
-                return Found(query=query, hits=[], more=False, documents=documents, known=known)
+            if snapshot is None:
+                return Found(query=query, hits=[], more=False, documents=0, known=known)
             now = datetime.now().astimezone()
             hints = read_hints(request.query, now)
             question = Question(
@@ -119,43 +110,43 @@ class Searching(Reading):
                 snapshot,
                 query,
                 hints,
-                filters,
+                filters or Filters(types=()),
                 request.deadline,
                 version=self._events.version,
             )
+            documents = snapshot.num_docs
+            if filters is None:
+                return Found(query=query, hits=[], more=False, documents=documents, known=known, terms=question.terms)
             candidates, is_cut = self._candidates(db, question, request)
-            candidates += _title_candidates(record.titles, candidates, request, filters)
-            titles = {title.session: title.score for title in record.titles}
+            # A quoted phrase is required, and a title does not have it in the right place; a session has one title.
+            named = [] if request.session is not None or query.is_quoted else self._titles(db, question)
+            candidates += _title_candidates(named, candidates, request, filters)
+            titles = {title.session: title.score for title in named}
             context = Context(
                 now=int(now.timestamp() * 1000),
                 is_error=hints.is_error,
                 period=hints.period,
-                projects=_named(record.projects, query),
-                here=_around(record.projects, request.here),
+                projects=named_projects(record.projects, query),
+                here=project_around(record.projects, request.here),
             )
             spread = request.session is None
             ranked = ranking.rank(candidates, titles, frozenset(request.types), context, spread=spread)
             bound = ranking.bound(question.bound, max(titles.values(), default=0.0), context)
-            hits, more = self._page(db, ranked, request.limit, bound, fold=spread)
+            load = partial(self._hits, db, bound=bound)
+            hits, more = fill_page(ranked, request.limit, partial(self._cut, db), load, fold=spread)
             if request.explain:
                 for hit in hits:
                     hit.matched = question.matched(hit.event.text, hit.session.title)
         return Found(query=query, hits=hits, more=more or is_cut, documents=documents, terms=question.terms)
 
-    def _context(self, db: sqlite3.Connection, request: SearchRequest, query: Query) -> _Context:
-        # A quoted phrase is required, and a title does not have it in the right place; within a session there is one.
-        words = sorted(query.terms) if request.session is None and not query.is_quoted else []
-        session, has_turn, source, projects, titles = db.execute(
-            _CONTEXT,
-            {
-                "session": request.session,
-                "turn": request.turn,
-                "source": request.source,
-                "words": " OR ".join(f'"{word}"' for word in words),
-                "titles": _TITLES,
-            },
-        ).fetchone()
-        return _Context(session, has_turn, source, _decode_projects(projects), _decode_titles(titles))
+    def _context(self, db: sqlite3.Connection, request: SearchRequest) -> _Context:
+        values = {"session": request.session, "turn": request.turn, "source": request.source}
+        session, has_turn, source, projects = db.execute(_CONTEXT, values).fetchone()
+        return _Context(session, has_turn, source, _decode_projects(projects))
+
+    def _titles(self, db: sqlite3.Connection, question: Question) -> list[_Title]:
+        words = " OR ".join(f'"{" ".join(phrase)}"' for phrase in question.title_phrases)
+        return [_Title(*row) for row in db.execute(_TITLES_LIKE, {"words": words or '""', "titles": _TITLES})]
 
     # Candidates
 
@@ -164,13 +155,11 @@ class Searching(Reading):
     ) -> tuple[list[Candidate], bool]:
         """Events of all types, which are evidence, and enough of the types that are returned; and whether there are
         more of those. Equals are in the order of the contract."""
-        matches, is_cut = question.matches(request.limit, typed=False)
-        candidates = self._placed(db, question, matches)
         returned = frozenset(request.types)
-        if is_cut and len(returned) < len(EVENT_TYPES) and _count(candidates, returned) <= request.limit:
-            known = {match.id for match in matches}
-            typed, is_cut = question.matches(request.limit, typed=True)
-            candidates += self._placed(db, question, [match for match in typed if match.id not in known])
+        candidates, is_cut = self._matching(db, question, returned, request.limit)
+        if _count(candidates, returned) <= request.limit and question.widen():
+            candidates, is_cut = self._matching(db, question, returned, request.limit)
+        candidates = question.weigh_closely(candidates)
         candidates.sort(key=lambda one: (-one.score, -one.ts))
         places = [(one.session, one.score, one.ts) for one in candidates]
         if len(set(places)) < len(places):
@@ -178,23 +167,27 @@ class Searching(Reading):
             candidates.sort(key=lambda one: (-one.score, -one.ts, ids[one.id]))
         return candidates, is_cut and _count(candidates, returned) > request.limit
 
+    def _matching(
+        self, db: sqlite3.Connection, question: Question, returned: frozenset[EventType], limit: int
+    ) -> tuple[list[Candidate], bool]:
+        matches, is_cut = question.matches(limit, typed=False)
+        candidates = self._placed(db, question, matches)
+        if is_cut and len(returned) < len(EVENT_TYPES) and _count(candidates, returned) <= limit:
+            known = {candidate.id for candidate in candidates}
+            matches, is_cut = question.matches(limit, typed=True)
+            candidates += [one for one in self._placed(db, question, matches) if one.id not in known]
+        return candidates, is_cut
+
     def _placed(self, db: sqlite3.Connection, question: Question, matches: Sequence[Match]) -> list[Candidate]:
         if question.has_places:
             return question.candidates(matches)
-        rows = {id: place for id, *place in select_in(db, _PLACES, [match.id for match in matches])}
+        ids, times = question.columns(matches, "id", "ts")
+        rows = {id: place for id, *place in select_in(db, _PLACES, ids)}
         return [
-            Candidate(
-                id=match.id,
-                score=match.score,
-                type=EVENT_TYPES[kind],
-                session=session,
-                turn=turn_number(session, turn),
-                project=project or 0,
-                ts=match.ts,
-            )
-            for match in matches
-            if match.id in rows
-            for session, turn, kind, project in (rows[match.id],)
+            Candidate(id, score, EVENT_TYPES[kind], session, turn_number(session, turn), project or 0, ts)
+            for (score, _), id, ts in zip(matches, ids, times, strict=True)
+            if id in rows
+            for session, turn, kind, project in (rows[id],)
         ]
 
     def _event_ids(self, db: sqlite3.Connection, candidates: Iterable[Candidate]) -> dict[int, str]:
@@ -203,33 +196,22 @@ class Searching(Reading):
 
     # The page
 
-    def _page(
-        self, db: sqlite3.Connection, ranked: Sequence[Ranked], limit: int, bound: float, *, fold: bool
-    ) -> tuple[list[Hit], bool]:
-        """The first hits by score, then the newest, then by event id, and whether there is another one. `fold` leaves
-        out repetitions."""
-        page: list[Hit] = []
-        remaining = sorted(ranked, key=lambda hit: (-hit.score, -hit.candidate.ts))
-        while remaining and len(page) <= limit:
-            chunk, remaining = self._cut(db, remaining, limit + 1 - len(page))
-            for hit in self._hits(db, chunk, bound):
-                if not (fold and any(_is_repetition(hit, other) for other in page)):
-                    page.append(hit)
-        return page[:limit], len(page) > limit
-
     def _cut(self, db: sqlite3.Connection, hits: list[Ranked], count: int) -> tuple[list[Ranked], list[Ranked]]:
         """The first hits and the rest. Where the cut is among equals, their ids decide, and are asked for."""
         if count >= len(hits):
             return hits, []
         place = (hits[count].score, hits[count].candidate.ts)
-        equals = [n for n, hit in enumerate(hits) if (hit.score, hit.candidate.ts) == place]
-        first, end = equals[0], equals[-1] + 1
+        first = end = count
+        while first > 0 and (hits[first - 1].score, hits[first - 1].candidate.ts) == place:
+            first -= 1
         if first < count:
+            while end < len(hits) and (hits[end].score, hits[end].candidate.ts) == place:
+                end += 1
             ids = self._event_ids(db, (hit.candidate for hit in hits[first:end]))
             hits[first:end] = sorted(hits[first:end], key=lambda hit: ids.get(hit.candidate.id, ""))
         return hits[:count], hits[count:]
 
-    def _hits(self, db: sqlite3.Connection, ranked: Sequence[Ranked], bound: float) -> list[Hit]:
+    def _hits(self, db: sqlite3.Connection, ranked: Sequence[Ranked], *, bound: float) -> list[Hit]:
         found = {}
         for id, *values in select_in(db, _HITS, [hit.candidate.id for hit in ranked]):
             event, turn, session_values, _ = split(values, EVENT_COLUMNS, TURN_COLUMNS, SESSION_COLUMNS)
@@ -290,7 +272,7 @@ def _filters(request: SearchRequest, record: _Context) -> tuple[Filters | None, 
         return None, False
     projects = None
     if request.project is not None:
-        projects = tuple(_holding(record.projects, request.project.casefold()))
+        projects = tuple(projects_with(record.projects, request.project))
     if (request.source is not None and record.source is None) or projects == ():
         return None, True
     in_turn = record.session is not None and request.turn is not None
@@ -303,37 +285,6 @@ def _filters(request: SearchRequest, record: _Context) -> tuple[Filters | None, 
         since=request.since,
         until=request.until,
     ), True
-
-
-def _holding(projects: Sequence[_Project], part: str) -> Iterator[int]:
-    """The projects with this part in their paths or in the identity of the repository they are in."""
-    named = {PurePath(project.path) for project in projects if part in (project.identity or "").casefold()}
-    for project in projects:
-        path = PurePath(project.path)
-        if part in project.path.casefold() or not named.isdisjoint((path, *path.parents)):
-            yield project.id
-
-
-def _named(projects: Iterable[_Project], query: Query) -> set[int]:
-    """The projects whose names are among the words of the query."""
-    terms = query.terms
-    return {project.id for project in projects if (name := _name_tokens(project.path)) and terms.issuperset(name)}
-
-
-@lru_cache(maxsize=8_192)  # the same projects in every search
-def _name_tokens(path: str) -> tuple[str, ...]:
-    return tuple(tokens(PurePath(path).name))
-
-
-def _around(projects: Sequence[_Project], here: str | None) -> set[int]:
-    """The project that a folder belongs to, of several the innermost, with its other clones and worktrees."""
-    if here is None:
-        return set()
-    holding = [project for project in projects if PurePath(here).is_relative_to(project.path)]
-    if not holding:
-        return set()
-    inner = max(holding, key=lambda project: len(project.path))
-    return {inner.id, *(project.id for project in projects if inner.identity and project.identity == inner.identity)}
 
 
 def _title_candidates(
@@ -362,15 +313,3 @@ def _title_candidates(
 
 def _count(candidates: Iterable[Candidate], types: frozenset[EventType]) -> int:
     return sum(candidate.type in types for candidate in candidates)
-
-
-def _is_repetition(hit: Hit, other: Hit) -> bool:
-    """True for the same text in another session of the family (a subagent's prompt, its answer handed back), and for
-    the same output of a tool again. A prompt or answer that stands twice in a session is two events."""
-    one, two = hit.session, other.session
-    if one.key == two.key:
-        if not hit.event.type == other.event.type == EventType.TOOL_RESPONSE:
-            return False
-    elif two.key != one.parent and one.key != two.parent and (one.parent is None or one.parent != two.parent):
-        return False
-    return hit.event.text.split() == other.event.text.split()

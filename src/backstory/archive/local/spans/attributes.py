@@ -11,8 +11,9 @@ from typing import Any
 
 import msgspec
 
-from .conditions import MAX_VALUE_CHARS, bindable
-from .rows import MAX_DEPTH, flatten
+from ...spanfields import MAX_VALUE_CHARS
+from ...spantexts import MAX_DEPTH, flatten
+from .conditions import bindable
 
 _MAX_VALUES = 512
 # A row that has so many is not added to: the larger it is, the more has to be written again for each value.

@@ -59,9 +59,8 @@ def unite(db: sqlite3.Connection, traces: Collection[int], written: Collection[i
     news = None if written is None else _with_parents(db, written)
     _set_scopes(db, traces)
     names, scopes = _names(db, traces)
-    reports = _reports(db, names, scopes)
+    reports, traces_of = _reports(db, names, scopes)
     pairs = pair_reports(reports, names)
-    traces_of = {report.number: report.trace for report in reports}
     shown: dict[int, list[int]] = defaultdict(list)
     renewed: set[int] = set()
     touched: set[int] = set()
@@ -74,7 +73,7 @@ def unite(db: sqlite3.Connection, traces: Collection[int], written: Collection[i
             changes.append((twin, report.number))
         elif news is not None and report.number not in news:
             continue
-        touched.add(report.trace)
+        touched.add(traces_of[report.number])
         if twin is not None:
             renewed.add(twin)
             touched.add(traces_of[twin])
@@ -114,9 +113,11 @@ def _names(db: sqlite3.Connection, traces: Collection[int]) -> tuple[set[str], s
     return {name for *names, _ in rows for name in names if name is not None}, {scope for _, _, scope in rows}
 
 
-def _reports(db: sqlite3.Connection, names: Collection[str], scopes: Collection[int]) -> list[CallReport]:
-    """The spans that report the calls, and those that may be their twins by another name. Spans come before log
-    records: they know more."""
+def _reports(
+    db: sqlite3.Connection, names: Collection[str], scopes: Collection[int]
+) -> tuple[list[CallReport], dict[int, int]]:
+    """The spans that report the calls, and those that may be their twins by another name; and their traces. Spans come
+    before log records: they know more."""
     rows = db.execute(
         "WITH name AS (SELECT value FROM json_each(?)), scope AS (SELECT value FROM json_each(?)), "
         "one AS (SELECT call FROM span WHERE scope IN scope AND call IN name "
@@ -124,11 +125,12 @@ def _reports(db: sqlite3.Connection, names: Collection[str], scopes: Collection[
         "SELECT id, trace, call, alias, scope, session IS NOT NULL, type = ?, logged, start, twin FROM span "
         "WHERE scope IN scope AND call IN one ORDER BY logged, start, id",
         (listed(sorted(names)), listed(sorted(scopes)), _GENERATION),
-    )
-    return [
-        CallReport(id, trace, call, alias, scope, bool(projected), bool(of_model), bool(logged), start, twin)
-        for id, trace, call, alias, scope, projected, of_model, logged, start, twin in rows
+    ).fetchall()
+    reports = [
+        CallReport(id, call, alias, scope, bool(projected), bool(of_model), bool(logged), start, twin)
+        for id, _, call, alias, scope, projected, of_model, logged, start, twin in rows
     ]
+    return reports, {id: trace for id, trace, *_ in rows}
 
 
 class _Span(NamedTuple):

@@ -2,58 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from ....model import InvalidId, SessionRef, parse_id
-from ...spans import SPAN_TYPES, STATUSES, Condition, Operator, Value
+from ...spanfields import (
+    CODES,
+    MAX_VALUE_CHARS,
+    METADATA,
+    NAMES,
+    NUMBERS,
+    OF_TRACE,
+    TRACE_NUMBERS,
+    TRACE_TEXTS,
+    is_comparable,
+    paths_of,
+    unnegated,
+    within_integers,
+)
+from ...spans import Condition, Operator, Value
 
-# Longer values of attributes are compared by their beginning.
-MAX_VALUE_CHARS = 1024
 _SIGNS = {"eq": "=", "gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
-_MAX_INTEGER = (1 << 63) - 1
 
 Sql = tuple[str, list[Any]]
 
-_NUMBERS = {
-    "startTime": "start",
-    "endTime": "end",
-    "data.inputTokens": "input",
-    "data.outputTokens": "output",
-    "data.totalCost": "cost",
-    "data.metadata.cacheReadTokens": "cache_read",
-    "data.metadata.cacheWriteTokens": "cache_write",
-    "data.metadata.cacheWrite1hTokens": "cache_write_1h",
-    "data.metadata.reasoningTokens": "reasoning",
-    "data.metadata.exitCode": "exit_code",
-    "data.metadata.waitingMs": "waiting",
-    "data.metadata.totalTokens": "total",
-}
-_NAMES = {"name": "name", "data.model": "model", "data.metadata.stopReason": "stop_reason"}
-_CODES: dict[str, tuple[str, tuple[str, ...]]] = {
-    "status": ("status", STATUSES),
-    "data.type": ("type", SPAN_TYPES),
-}
-# Facts of a trace that its spans show as their metadata.
-_OF_TRACE = {
-    "data.metadata.sessionId": "session",
-    "data.metadata.source": "source",
-    "data.metadata.project": "project",
-    "data.metadata.datasetRunId": "dataset_run",
-}
 _COST_SOURCE = "CASE WHEN s.cost IS NOT NULL THEN iif(s.cost_reported, 'reported', 'computed') END"
-# Our own facts among the metadata.
-_METADATA = {name for name in (*_NUMBERS, *_NAMES, *_OF_TRACE) if name.startswith("data.metadata.")} | {
-    "data.metadata.costSource"
-}
-_TRACE_TEXTS = {"id": "uid", "name": "name", "sessionId": "session", "datasetRunId": "dataset_run"}
-_TRACE_NUMBERS = {
-    "latency": "latency",
-    "totalCost": "cost",
-    "totalTokens": "tokens",
-    "createdAt": "start",
-    "updatedAt": "updated",
-}
 
 
 class Term(NamedTuple):
@@ -72,29 +45,23 @@ class Term(NamedTuple):
         return self if self.probe is None else self._replace(test=self.probe, parameters=list(self.probe_parameters))
 
 
-def paths_of(fields: Iterable[str]) -> list[str]:
-    """The paths at which senders may have put metadata with the names of these fields."""
-    names = (field.removeprefix("data.metadata.") for field in fields if field in _METADATA)
-    return [f"{prefix}.{name}" for name in names for prefix in ("metadata", "attributes")]
-
-
 def span_term(condition: Condition, sent: Collection[str] = ()) -> Term:
     """`sent` are the paths of metadata with the names of our own facts that senders have used."""
     field, operator, value = condition.field, condition.operator, condition.value
-    if field in _METADATA:
+    if field in METADATA:
         if not set(paths_of([field])).isdisjoint(sent):
             return _sent_or_ours(condition)
-        if not _comparable(condition):
+        if not is_comparable(condition):
             return Term("1" if operator == "ne" else "0", [])
-    if column := _NUMBERS.get(field):
+    if column := NUMBERS.get(field):
         return Term(*_number(f"s.{column}", operator, value))
-    if column := _NAMES.get(field):
+    if column := NAMES.get(field):
         return Term(*_through(f"s.{column}", "name", "text", operator, value))
-    if field in _CODES:
+    if field in CODES:
         return Term(*_code(condition))
     if field == "traceId":
         return Term(*_through("s.trace", "trace", "uid", operator, value))
-    if column := _OF_TRACE.get(field):
+    if column := OF_TRACE.get(field):
         return Term(*_of_trace(column, operator, value))
     if field == "data.metadata.costSource":
         return Term(*_text(_COST_SOURCE, condition))
@@ -107,7 +74,7 @@ def span_term(condition: Condition, sent: Collection[str] = ()) -> Term:
 
 def trace_term(condition: Condition, sent: Collection[str] = ()) -> Term:
     field, operator, value = condition.field, condition.operator, condition.value
-    if column := _TRACE_NUMBERS.get(field):
+    if column := TRACE_NUMBERS.get(field):
         if operator == "contains":  # of times only, which are texts to callers
             return Term(*_holds(f"strftime('%Y-%m-%dt%H:%M:%fz', t.{column} / 1000.0, 'unixepoch')", str(value)))
         return Term(*_number(f"t.{column}", operator, value))
@@ -115,7 +82,7 @@ def trace_term(condition: Condition, sent: Collection[str] = ()) -> Term:
         return Term(*_code(condition, "t"))
     if field == "sessionId":
         return Term(*_session("t", operator, str(value)))
-    if column := _TRACE_TEXTS.get(field):
+    if column := TRACE_TEXTS.get(field):
         return Term(*_text(f"t.{column}", condition))
     inner = span_term(condition, sent)
     test = "EXISTS (SELECT 1 FROM span s WHERE s.trace = t.id AND s.twin IS NULL AND {})"
@@ -130,21 +97,21 @@ def trace_term(condition: Condition, sent: Collection[str] = ()) -> Term:
 
 def span_sort(field: str, sent: Collection[str] = ()) -> Sql:
     """The expression spans are sorted by."""
-    if field in _METADATA and paths_of([field])[0] in sent:
+    if field in METADATA and paths_of([field])[0] in sent:
         ours, parameters = span_sort(field)
         custom = "(SELECT fact(data, ?) FROM facts WHERE span = s.id)"
         return f"coalesce({custom}, {ours})", [field.removeprefix("data."), *parameters]
-    if column := _NUMBERS.get(field):
+    if column := NUMBERS.get(field):
         return f"s.{column}", []
-    if column := _NAMES.get(field):
+    if column := NAMES.get(field):
         return f"(SELECT text FROM name WHERE id = s.{column})", []
-    if field in _CODES:
-        return f"s.{_CODES[field][0]}", []
+    if field in CODES:
+        return f"s.{CODES[field][0]}", []
     if field in ("id", "parentId"):
         column = "uid" if field == "id" else "parent"
         return f"CASE WHEN s.{column} IS NOT NULL THEN printf('%016x', s.{column}) END", []
-    if field == "traceId" or field in _OF_TRACE:
-        return f"(SELECT {_OF_TRACE.get(field, 'uid')} FROM trace WHERE id = s.trace)", []
+    if field == "traceId" or field in OF_TRACE:
+        return f"(SELECT {OF_TRACE.get(field, 'uid')} FROM trace WHERE id = s.trace)", []
     if field == "data.metadata.costSource":
         return _COST_SOURCE, []
     return "(SELECT fact(data, ?) FROM facts WHERE span = s.id)", [field.removeprefix("data.")]
@@ -153,7 +120,7 @@ def span_sort(field: str, sent: Collection[str] = ()) -> Sql:
 def trace_sort(field: str) -> Sql:
     if field == "status":
         return "t.status", []
-    return f"t.{_TRACE_NUMBERS.get(field) or _TRACE_TEXTS[field]}", []
+    return f"t.{TRACE_NUMBERS.get(field) or TRACE_TEXTS[field]}", []
 
 
 def bindable(value: Value) -> Any:
@@ -162,20 +129,7 @@ def bindable(value: Value) -> Any:
         return value if len(value) <= MAX_VALUE_CHARS else value[:MAX_VALUE_CHARS]
     if isinstance(value, bool):
         return b"\1" if value else b"\0"
-    if isinstance(value, int) and not -_MAX_INTEGER <= value <= _MAX_INTEGER:
-        return float(value) if abs(value) < 1 << 1000 else float("inf") * (1 if value > 0 else -1)
-    return value
-
-
-def _comparable(condition: Condition) -> bool:
-    """True if the value has the type of the column. Metadata may have any type, a column has one."""
-    if condition.field in _NUMBERS:
-        return condition.operator != "contains" and type(condition.value) in (int, float)
-    return condition.operator in ("eq", "ne", "contains") and isinstance(condition.value, str)
-
-
-def _positive(operator: Operator) -> Operator:
-    return "eq" if operator == "ne" else operator
+    return within_integers(value)
 
 
 def _negated(operator: Operator, sql: Sql) -> Sql:
@@ -215,7 +169,7 @@ def _through(column: str, table: str, text: str, operator: Operator, value: Valu
 
 
 def _code(condition: Condition, row: str = "s") -> Sql:
-    column, words = _CODES[condition.field]
+    column, words = CODES[condition.field]
     value = str(condition.value)
     if condition.operator == "contains":
         codes = [code for code, word in enumerate(words) if value.casefold() in word.casefold()]
@@ -228,7 +182,7 @@ def _code(condition: Condition, row: str = "s") -> Sql:
 
 
 def _of_trace(column: str, operator: Operator, value: Value) -> Sql:
-    positive = _positive(operator)
+    positive = unnegated(operator)
     test, parameters = (
         _session("trace", positive, str(value))
         if column == "session"
@@ -252,7 +206,7 @@ def _session(row: str, operator: Operator, value: str) -> Sql:
 
 def _parent(operator: Operator, value: Value) -> Sql:
     """An unknown parent makes a root."""
-    test, parameters = _hex("s.parent", _positive(operator), value)
+    test, parameters = _hex("s.parent", unnegated(operator), value)
     if operator == "contains":
         known = "EXISTS (SELECT 1 FROM span p WHERE p.trace = s.trace AND p.uid = s.parent)"
         return f"({test} AND {known})", parameters
@@ -275,7 +229,7 @@ def _hex(column: str, operator: Operator, value: Value) -> Sql:
 
 def _sent_or_ours(condition: Condition) -> Term:
     """Metadata that was sent goes before a column of the same name."""
-    positive = Condition(condition.field, _positive(condition.operator), condition.value)
+    positive = Condition(condition.field, unnegated(condition.operator), condition.value)
     sent, ours = _attribute(positive), span_term(positive)
     name = condition.field.removeprefix("data.metadata.")
     is_sent = (
@@ -292,7 +246,7 @@ def _attribute(condition: Condition) -> Term:
     path = condition.field.removeprefix("data.")
     paths = (path, "attributes." + path.removeprefix("metadata.")) if path.startswith("metadata.") else (path,)
     value = str(condition.value).casefold() if condition.operator == "contains" else bindable(condition.value)
-    test_parameters = [_positive(condition.operator), value]
+    test_parameters = [unnegated(condition.operator), value]
     found = (
         "part a CROSS JOIN json_each(matching(a.spans, a.data, ?, ?)) m "
         f"ON a.path IN (SELECT id FROM path WHERE text IN ({', '.join('?' * len(paths))})) "

@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import msgspec
 
-from ....model import EventType
-from ...base import EventRow
-from ...spans import SPAN_TYPES, STATUSES, EventRange, Origin, SpanOutline, SpanRow, TraceRow
-
-# What is nested deeper is found as its JSON text only.
-MAX_DEPTH = 128
-# Events that lie at most so far apart are read together.
-_GAP = 64
-
-ReadEvents = Callable[[int, int, int, int], list[EventRow]]
-"""The events of a session (by its number) and turn from one ordinal to another."""
+from ...spans import SPAN_TYPES, STATUSES, EventRange, Origin, SpanRow, TraceRow
+from ...spantexts import EventsOf
 
 _decode = msgspec.json.Decoder().decode
 
@@ -90,6 +79,13 @@ class StoredSpan(NamedTuple):
     project: str | None
     dataset_run: str | None
 
+    @property
+    def events_of(self) -> EventsOf[int] | None:
+        """None for a span that was received."""
+        if self.session is None or self.turn is None:
+            return None
+        return EventsOf(self.session, self.turn, self.first, self.last, self.last_turn)
+
     def row(self, unpack: Callable[[Any], str]) -> SpanRow:
         """Without the texts of its events."""
         facts = _decode(self.facts) if self.facts else {}
@@ -151,140 +147,16 @@ _SPAN_COLUMNS = {
 TRACE_SELECT = (
     f"SELECT {', '.join(_TRACE_COLUMNS.get(field, f't.{field}') for field in StoredTrace._fields)} FROM trace t "
 )
-SPAN_SELECT = (
-    f"SELECT {', '.join(_SPAN_COLUMNS.get(field, f's.{field}') for field in StoredSpan._fields)} "
+_TEXTS = ("facts", "input", "output", "tool_calls")
+_JOINS = (
     "FROM span s JOIN trace t ON t.id = s.trace JOIN name n ON n.id = s.name "
     "LEFT JOIN name m ON m.id = s.model LEFT JOIN name r ON r.id = s.stop_reason "
+)
+SPAN_SELECT = (
+    f"SELECT {', '.join(_SPAN_COLUMNS.get(field, f's.{field}') for field in StoredSpan._fields)} {_JOINS}"
     "LEFT JOIN facts f ON f.span = s.id LEFT JOIN content c ON c.span = s.id "
 )
-
-# Narrow: a trace may have ten thousand spans. Tokens and cost of a span with a twin are those of the twin.
+_OUTLINE_COLUMNS = _SPAN_COLUMNS | dict.fromkeys(_TEXTS, "NULL")
 OUTLINE_SELECT = (
-    "SELECT s.uid, s.parent, n.text, s.type, s.status, s.start, s.end, m.text, "
-    "iif(s.twin IS NULL, iif(s.input IS NULL AND s.output IS NULL, s.total, "
-    "coalesce(s.input, 0) + coalesce(s.output, 0)), NULL), iif(s.twin IS NULL, s.cost, NULL) "
-    "FROM span s JOIN name n ON n.id = s.name LEFT JOIN name m ON m.id = s.model WHERE s.trace = ? ORDER BY s.id"
+    f"SELECT {', '.join(_OUTLINE_COLUMNS.get(field, f's.{field}') for field in StoredSpan._fields)} {_JOINS}"
 )
-
-
-def span_outline(
-    id: int,
-    parent: int | None,
-    name: str,
-    type: int,
-    status: int,
-    start: int,
-    end: int | None,
-    model: str | None,
-    tokens: int | None,
-    cost: float | None,
-) -> SpanOutline:
-    """A row of `OUTLINE_SELECT`."""
-    return SpanOutline(
-        id=id,
-        parent=parent,
-        name=name,
-        type=SPAN_TYPES[type],
-        status=STATUSES[status],
-        start=start,
-        end=end,
-        model=model,
-        tokens=tokens,
-        cost=cost,
-    )
-
-
-class _Pointer(NamedTuple):
-    """A span, and the events of one turn that hold its texts."""
-
-    span: SpanRow
-    first: int | None
-    last: int | None
-
-    def ordinals(self) -> list[int]:
-        if self.span.type == "GENERATION" and self.first is not None and self.last is not None:
-            return list(range(self.first, self.last + 1))
-        return [ordinal for ordinal in (self.first, self.last) if ordinal is not None]
-
-
-def fill_from_events(spans: Iterable[tuple[StoredSpan, SpanRow]], read: ReadEvents) -> None:
-    """Read inputs and outputs of the spans of turns from their events. What no event has stays as it was received."""
-    by_turn: dict[tuple[int, int], list[_Pointer]] = defaultdict(list)
-    received = []
-    for stored, span in spans:
-        if stored.session is None or stored.turn is None:
-            continue
-        received.append((span, span.input, span.output, span.tool_calls))
-        span.input, span.output, span.tool_calls = None, None, []
-        if stored.last_turn is None:
-            by_turn[stored.session, stored.turn].append(_Pointer(span, stored.first, stored.last))
-        else:  # the response of a tool stands in another turn than the call
-            by_turn[stored.session, stored.turn].append(_Pointer(span, stored.first, None))
-            by_turn[stored.session, stored.last_turn].append(_Pointer(span, None, stored.last))
-    for (session, turn), pointers in by_turn.items():
-        events = _read_ranges(pointers, partial(read, session, turn))
-        for pointer in pointers:
-            _fill(pointer, events)
-    for span, input, output, tool_calls in received:
-        span.input = input if span.input is None else span.input
-        span.output = output if span.output is None else span.output
-        span.tool_calls = span.tool_calls or tool_calls
-
-
-def _read_ranges(pointers: list[_Pointer], read: Callable[[int, int], list[EventRow]]) -> dict[int, EventRow]:
-    events: dict[int, EventRow] = {}
-    ordinals = sorted({ordinal for pointer in pointers for ordinal in pointer.ordinals()})
-    start = 0
-    for index, ordinal in enumerate(ordinals):
-        following = ordinals[index + 1] if index + 1 < len(ordinals) else None
-        if following is None or following - ordinal > _GAP:
-            events.update((event.ordinal, event) for event in read(ordinals[start], ordinal))
-            start = index + 1
-    return events
-
-
-def _fill(pointer: _Pointer, events: dict[int, EventRow]) -> None:
-    span, first, last = pointer
-    begin = events.get(first) if first is not None else None
-    end = events.get(last) if last is not None else None
-    if span.type == "GENERATION":
-        if begin is not None:
-            own = (events[ordinal] for ordinal in pointer.ordinals() if ordinal in events)
-            _fill_generation(span, [event for event in own if event.usage_key == begin.usage_key])
-        return
-    if span.type == "EVENT":
-        span.output = begin.text if begin is not None else None
-    else:
-        if begin is not None:
-            span.input = begin.arguments if begin.type is EventType.TOOL_CALL else begin.text
-        if end is not None:
-            span.output = end.text
-    if begin is not None:
-        span.event = begin.uid
-    elif end is not None and span.event is None:
-        span.event = end.uid
-
-
-def _fill_generation(span: SpanRow, events: list[EventRow]) -> None:
-    answers = [event.text for event in events if event.type is EventType.ASSISTANT_RESPONSE]
-    span.output = "\n".join(answers) or None
-    span.tool_calls = [_call(event) for event in events if event.type is EventType.TOOL_CALL]
-    span.event = events[0].uid if events else None
-
-
-def _call(event: EventRow) -> dict[str, Any]:
-    call: dict[str, Any] = {"name": event.tool, "arguments": event.arguments}
-    return {"id": event.call_id, **call} if event.call_id else call
-
-
-def flatten(table: dict[str, Any], depth: int = MAX_DEPTH) -> list[tuple[str, Any]]:
-    """The leaves below a mapping with their paths; a list or an empty mapping counts as its JSON text."""
-    leaves: list[tuple[str, Any]] = []
-    for name, item in table.items():
-        if isinstance(item, str | int | float):
-            leaves.append((name, item))
-        elif isinstance(item, dict) and item and depth:
-            leaves += [(f"{name}.{path}", leaf) for path, leaf in flatten(item, depth - 1)]
-        elif item is not None:
-            leaves.append((name, msgspec.json.encode(item).decode()))
-    return leaves

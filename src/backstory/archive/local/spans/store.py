@@ -10,14 +10,12 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import msgspec
-
 from ....sqlite import Readers, is_damage, rewrite
 from ...errors import DAMAGED_TRACES, ArchiveError, explain
+from ...spanfields import paths_of
 from ...spans import (
     Found,
     Origin,
-    SpanOutline,
     SpanRow,
     SpanStats,
     StatsGroup,
@@ -27,18 +25,16 @@ from ...spans import (
     UsageTotal,
     Window,
 )
+from ...spantexts import ReadEvents, cut, fill_from_events, parents_first, show_elsewhere
 from ..bodies import Bodies
-from .conditions import Term, paths_of, span_sort, span_term, trace_sort, trace_term
+from .conditions import Term, span_sort, span_term, trace_sort, trace_term
 from .database import open_database, prepare
 from .rows import (
     OUTLINE_SELECT,
     SPAN_SELECT,
     TRACE_SELECT,
-    ReadEvents,
     StoredSpan,
     StoredTrace,
-    fill_from_events,
-    span_outline,
 )
 from .search import Matches, find
 from .totals import span_stats, usage_totals
@@ -47,14 +43,9 @@ from .writer import LocalSpanWriter
 if TYPE_CHECKING:
     from .turns import LocalTurnWriter
 
-# So many excerpts' worth of attributes, and of metadata, and so many tool calls.
-_MOST_EXCERPTS = 20
 _File = tuple[int, int]
 """Device and number of a file."""
 T = TypeVar("T")
-S = TypeVar("S", SpanRow, SpanOutline)
-
-_decode = msgspec.json.Decoder().decode
 
 
 class LocalSpans:
@@ -64,7 +55,7 @@ class LocalSpans:
     until it is moved away.
     """
 
-    def __init__(self, home: Path, read_events: ReadEvents) -> None:
+    def __init__(self, home: Path, read_events: ReadEvents[int]) -> None:
         self._path = home / "traces.db"
         self._read_events = read_events
         self._bodies = Bodies(lambda: None)
@@ -150,25 +141,20 @@ class LocalSpans:
             spans = [StoredSpan(*values) for values in _by_number(db, SPAN_SELECT, "s", matches.numbers)]
             return _found(matches, self._with_texts(spans, chars))
 
-    def trace(self, id: str, only: Collection[int] | None = None) -> tuple[TraceRow, list[SpanRow]] | None:
+    def trace(
+        self, id: str, only: Collection[int] | None = None, *, texts: bool = True
+    ) -> tuple[TraceRow, list[SpanRow]] | None:
         with self._reading() as db:
             trace = _stored_trace(db, id)
             if trace is None:
                 return None
             chosen = "" if only is None else f" AND s.uid IN ({', '.join('?' * len(only))})"
-            rows = db.execute(f"{SPAN_SELECT} WHERE s.trace = ?{chosen}", (trace.number, *(only or ()))).fetchall()
+            select = SPAN_SELECT if texts else OUTLINE_SELECT
+            rows = db.execute(f"{select} WHERE s.trace = ?{chosen}", (trace.number, *(only or ()))).fetchall()
             stored = sorted((StoredSpan(*values) for values in rows), key=attrgetter("number"))
-            spans = self._with_texts(stored, None)
+            spans = self._with_texts(stored, None) if texts else {span.number: span.row(str) for span in stored}
             _point_at_twins(db, spans, {span.number: span.twin for span in stored if span.twin is not None})
-            return trace.row(), _parents_first(list(spans.values()))
-
-    def outline(self, id: str) -> tuple[TraceRow, list[SpanOutline]] | None:
-        with self._reading() as db:
-            trace = _stored_trace(db, id)
-            if trace is None:
-                return None
-            rows = db.execute(OUTLINE_SELECT, (trace.number,))
-            return trace.row(), _parents_first([span_outline(*row) for row in rows])
+            return trace.row(), parents_first(list(spans.values()))
 
     def usage(self, window: Window, detail: UsageDetail = "day") -> list[UsageTotal]:
         with self._reading() as db:
@@ -191,12 +177,13 @@ class LocalSpans:
         """The spans by number. Received spans have their texts beside them, those of turns in their events."""
         spans = {span.number: span.row(self._bodies.unpack) for span in stored}
         try:
-            fill_from_events(zip(stored, spans.values(), strict=True), self._read_events)
+            of_turns = [(each.events_of, spans[each.number]) for each in stored]
+            fill_from_events([(events, span) for events, span in of_turns if events], self._read_events)
         except sqlite3.DatabaseError as error:  # of the archive, not of the traces
             raise ArchiveError(explain(error) or f"the archive cannot be read: {error}") from None
         if chars is not None:
             for span in spans.values():
-                _cut(span, chars)
+                cut(span, chars)
         return spans
 
     @contextmanager
@@ -259,11 +246,7 @@ def _point_at_twins(db: sqlite3.Connection, spans: dict[int, SpanRow], twins: di
     )
     places = {number: (trace, id) for number, trace, id in rows}
     for number, twin in twins.items():
-        span = spans[number]
-        span.twin = places.get(twin)
-        span.input = span.output = span.cost = span.total_tokens = span.input_tokens = span.output_tokens = None
-        span.cache_read_tokens = span.cache_write_tokens = span.cache_write_1h_tokens = span.reasoning_tokens = None
-        span.tool_calls = []
+        show_elsewhere(spans[number], places.get(twin))
 
 
 def _found(matches: Matches, rows: dict[int, T]) -> Found[T]:
@@ -276,51 +259,6 @@ def _found(matches: Matches, rows: dict[int, T]) -> Found[T]:
     )
 
 
-def _parents_first(spans: list[S]) -> list[S]:
-    """By their start; of those that start in the same millisecond the outer one first."""
-    parents = {span.id: span.parent for span in spans}
-    depths: dict[int | None, int] = {None: 0}
-    for span in spans:
-        path: list[int] = []
-        above: int | None = span.id
-        while above not in depths and above not in path and above is not None:
-            path.append(above)
-            above = parents.get(above)
-        depth = depths.get(above, 0)
-        for number, id in enumerate(reversed(path), 1):
-            depths[id] = depth + number
-    return sorted(spans, key=lambda span: (span.start, depths[span.id]))
-
-
 def _by_number(db: sqlite3.Connection, select: str, row: str, numbers: Sequence[int]) -> list[Any]:
     marks = ", ".join("?" * len(numbers))
     return db.execute(f"{select} WHERE {row}.id IN ({marks})", list(numbers)).fetchall()
-
-
-def _cut(span: SpanRow, chars: int) -> None:
-    """Excerpts where texts are long; data that is long as text becomes one."""
-    whole = (span.input, span.output, span.metadata, span.attributes, span.tool_calls)
-    span.input, span.output = _excerpt(span.input, chars), _excerpt(span.output, chars)
-    span.metadata, span.attributes = _excerpts(span.metadata, chars), _excerpts(span.attributes, chars)
-    span.tool_calls = [_excerpts(call, chars) for call in span.tool_calls[:_MOST_EXCERPTS]]
-    span.cut = whole != (span.input, span.output, span.metadata, span.attributes, span.tool_calls)
-
-
-def _excerpts(table: dict[str, Any], chars: int) -> dict[str, Any]:
-    """A table with excerpts of its long values, as far as there is room for them."""
-    room = _MOST_EXCERPTS * chars
-    excerpts = {}
-    for name, value in table.items():
-        excerpts[name] = short = _excerpt(value, chars)
-        room -= len(name) + (len(short) if isinstance(short, str) else chars if isinstance(short, dict | list) else 1)
-        if room < 0:
-            del excerpts[name]
-            break
-    return excerpts
-
-
-def _excerpt(value: Any, chars: int) -> Any:
-    if value is None or isinstance(value, bool | int | float):
-        return value
-    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-    return text[:chars] + "…" if len(text) > chars else value

@@ -17,7 +17,7 @@ _SPAN, _GENERATION = SPAN_TYPES.index("SPAN"), SPAN_TYPES.index("GENERATION")
 # Telemetry that does not name its calls repeats the usage of a session that has a transcript.
 _COUNTED = """
 (t.projected OR u.named OR t.native IS NULL
- OR NOT EXISTS (SELECT 1 FROM trace o WHERE o.native = t.native AND o.projected))
+ OR t.native NOT IN (SELECT o.native FROM trace o WHERE o.projected AND o.native IS NOT NULL))
 """
 # The column that separates groups beside day, project, model and source.
 _DETAILS: dict[UsageDetail, str] = {"day": "NULL", "session": "t.session", "quarter": "t.session, u.quarter"}
