@@ -2,8 +2,11 @@
 
     python -m bench.team --events 100000                      # chDB behind a bridge, or a clickhouse binary
     python -m bench.team --events 1000000 --url http://localhost:8123/bench
+    python -m bench.team --hub --members 8                    # the hub under load, see bench/hub.py
 
-A server that is given keeps the database of an earlier run; it is written only where it is empty.
+A server that is given keeps the database of an earlier run; it is written only where it is empty. Beside the times by
+the clock stands the time of processors, which other work on the machine changes little. That of the second process
+which indexes for the local engine is not in it.
 """
 
 from __future__ import annotations
@@ -12,8 +15,10 @@ import argparse
 import random
 import tempfile
 import time
+import urllib.request
 from collections.abc import Callable, Iterable
 from contextlib import closing, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -30,18 +35,57 @@ _DATABASE = "bench"
 T = TypeVar("T")
 
 
+class Taken(NamedTuple):
+    """Milliseconds of one call: by the clock, and of processors, here and on the server."""
+
+    wall: float
+    processor: float
+
+
 class Measured(NamedTuple):
     engine: str
-    seconds: float
+    write: Taken
+    merge: Taken
+    """Of all parts into one; a server does it in the background."""
     size: int
     """Bytes on disk."""
-    latencies: dict[str, list[float]]
+    latencies: dict[str, list[Taken]]
     first: list[bytes | None]
     """The uid of the first hit of each question."""
 
 
-def measure(engine: str, archive: Archive, count: int, asked: int) -> Measured:
-    seconds = 0.0 if archive.counts().events else write_events(archive, events(count))
+class Meter:
+    """Measures calls; `url` is that of a server whose processors count, too."""
+
+    def __init__(self, url: str | None = None) -> None:
+        self._url = url
+
+    def merge(self) -> None:
+        """Merge the parts of the events, so that no background work is measured with the questions."""
+        if self._url is not None:
+            _run(self._url, "OPTIMIZE TABLE event FINAL")
+
+    def take(self, call: Callable[[], T]) -> tuple[T, Taken]:
+        before, started = self._processor(), time.perf_counter()
+        result = call()
+        wall = (time.perf_counter() - started) * 1000
+        return result, Taken(wall, self._processor() - before)
+
+    def each(self, call: Callable[[T], object], values: Iterable[T]) -> list[Taken]:
+        return [self.take(partial(call, value))[1] for value in values]
+
+    def _processor(self) -> float:
+        sql = "SELECT sum(value) FROM system.events WHERE event IN ('UserTimeMicroseconds', 'SystemTimeMicroseconds')"
+        server = 0 if self._url is None else int(_run(self._url, sql))
+        return time.process_time() * 1000 + server / 1000
+
+
+def measure(engine: str, archive: Archive, count: int, asked: int, meter: Meter) -> Measured:
+    write = Taken(0, 0)
+    merge = Taken(0, 0)
+    if not archive.counts().events:
+        _, write = meter.take(lambda: write_events(archive, events(count)))
+        _, merge = meter.take(meter.merge)
     questions = list(queries(asked))
     chance = random.Random(1)
 
@@ -51,48 +95,56 @@ def measure(engine: str, archive: Archive, count: int, asked: int) -> Measured:
 
     for question in questions[:_WARM_UP]:
         search(question.text)
-    latencies: dict[str, list[float]] = {}
+    latencies: dict[str, list[Taken]] = {}
     first = []
     for question in questions:
-        started = time.perf_counter()
-        first.append(search(question.text))
-        latencies.setdefault(f"search: {question.kind}", []).append(_since(started))
+        uid, taken = meter.take(partial(search, question.text))
+        first.append(uid)
+        latencies.setdefault(f"search: {question.kind}", []).append(taken)
     sessions = [session_key(chance.randrange(count // SESSION_EVENTS)) for _ in questions]
-    latencies["search in a session"] = _times(
+    latencies["search in a session"] = meter.each(
         lambda pair: search(*pair), [(question.text, key) for question, key in zip(questions, sessions, strict=True)]
     )
-    latencies["list 50 sessions"] = _times(lambda _: archive.sessions(SessionsRequest(limit=50)), questions[:50])
+    latencies["list 50 sessions"] = meter.each(lambda _: archive.sessions(SessionsRequest(limit=50)), questions[:50])
     uids = [digest("bench", str(chance.randrange(count))) for _ in questions]
-    latencies["open(event)"] = _times(lambda uid: archive.open(EventRef(uid)), uids)
-    return Measured(engine, seconds, archive.counts().bytes, latencies, first)
-
-
-def _since(started: float) -> float:
-    return (time.perf_counter() - started) * 1000
-
-
-def _times(call: Callable[[T], object], values: Iterable[T]) -> list[float]:
-    found = []
-    for value in values:
-        started = time.perf_counter()
-        call(value)
-        found.append(_since(started))
-    return found
+    latencies["open(event)"] = meter.each(lambda uid: archive.open(EventRef(uid)), uids)
+    return Measured(engine, write, merge, archive.counts().bytes, latencies, first)
 
 
 def show(one: Measured, other: Measured, count: int) -> None:
-    print(f"{count:,} events{'':26}{one.engine:>22}{other.engine:>22}")
-    rates = [f"{count / each.seconds:,.0f} events/s" if each.seconds else "-" for each in (one, other)]
-    print(f"{'write':40}{rates[0]:>22}{rates[1]:>22}")
-    print(f"{'on disk':40}{one.size / 1e6:>19,.0f} MB{other.size / 1e6:>19,.0f} MB")
+    print(f"{count:,} events{'':26}{one.engine:>30}{other.engine:>30}")
+    both = [_rate(each.write, count) for each in (one, other)]
+    print(f"{'write, processor per event':40}{both[0]:>30}{both[1]:>30}")
+    both = [_rate(each.merge, count) for each in (one, other)]
+    print(f"{'merging, processor per event':40}{both[0]:>30}{both[1]:>30}")
+    both = [f"{each.size / 1e6:,.0f} MB, {each.size / count:,.0f} bytes/event" for each in (one, other)]
+    print(f"{'on disk':40}{both[0]:>30}{both[1]:>30}")
     for name, latencies in one.latencies.items():
-        both = [
-            f"{percentile(values, 0.5):,.1f} / {percentile(values, 0.95):,.1f} ms"
-            for values in (latencies, other.latencies[name])
-        ]
-        print(f"{name + ' P50 / P95':40}{both[0]:>22}{both[1]:>22}")
+        both = [_percentiles(values) for values in (latencies, other.latencies[name])]
+        print(f"{name + ' P50 / P95 (processor)':40}{both[0]:>30}{both[1]:>30}")
     same = sum(mine == theirs for mine, theirs in zip(one.first, other.first, strict=True))
     print(f"the same first hit: {same} of {len(one.first)} questions")
+
+
+def _rate(write: Taken, count: int) -> str:
+    if write.wall < 1:  # nothing was done
+        return "-"
+    return f"{count / write.wall * 1000:,.0f}/s, {write.processor / count * 1000:,.0f} us"
+
+
+def _percentiles(taken: list[Taken]) -> str:
+    wall = [each.wall for each in taken]
+    processor = [each.processor for each in taken]
+    return (
+        f"{percentile(wall, 0.5):,.0f} / {percentile(wall, 0.95):,.0f} "
+        f"({percentile(processor, 0.5):,.0f} / {percentile(processor, 0.95):,.0f}) ms"
+    )
+
+
+def _run(url: str, sql: str) -> str:
+    server, _, database = url.rpartition("/")
+    with urllib.request.urlopen(f"{server}/?database={database}", sql.encode()) as answer:
+        return str(answer.read(), "utf-8")
 
 
 def main() -> None:
@@ -100,7 +152,16 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=100_000)
     parser.add_argument("--queries", type=int, default=100)
     parser.add_argument("--url", help="of a ClickHouse server with a database for this benchmark")
+    parser.add_argument("--hub", action="store_true", help="put load on a hub, over the local engine or --url")
+    parser.add_argument("--members", type=int, default=8, help="of the hub")
     options = parser.parse_args()
+    if options.hub:
+        from bench.hub import load, show_load
+
+        with tempfile.TemporaryDirectory() as folder:
+            found = load(Path(folder), options.members, options.events, options.url)
+        show_load(found, options.members, "clickhouse" if options.url else "local")
+        return
     from tests.archive.clickhouse_server import missing, serving
 
     if options.url is None and (reason := missing()):
@@ -108,11 +169,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         server = nullcontext(options.url) if options.url else serving(Path(folder, "server"))
         with closing(open_engine("local", Path(folder, "local"))) as archive:
-            local = measure("local", archive, options.events, options.queries)
+            local = measure("local", archive, options.events, options.queries, Meter())
         with server as url:
             settings = ClickHouseSettings(url=options.url or f"{url}/{_DATABASE}")
             with closing(open_engine("clickhouse", Path(folder, "team"), None, settings)) as archive:
-                team = measure("clickhouse", archive, options.events, options.queries)
+                team = measure("clickhouse", archive, options.events, options.queries, Meter(settings.url))
     show(local, team, options.events)
 
 

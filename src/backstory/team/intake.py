@@ -1,0 +1,154 @@
+"""The intake of a team's archive: parcels become rows, with the member and the machine that they come from."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Sequence
+
+from ..archive.base import Archive, Batch, EventRow, Part, SessionRow, SessionsRequest, SyncState, TurnRow, Writer
+from ..model import session_mark
+from .parcel import Parcel, Receipt, Refusal
+from .sharing import Projects
+
+_FORGOTTEN = "it was taken back from the team, and is not accepted again"
+_CONFLICT = "the server has other rows of it: all of them are needed"
+
+
+class Intake:
+    """Writes for all members, in one thread. Of a parcel it takes rows of sessions and nothing else."""
+
+    def __init__(self, archive: Archive, writer: Writer) -> None:
+        self._archive = archive
+        self._writer = writer
+        writer.recover()
+        if writer.sync_state().first_finished_at is None:
+            # No transcripts are read here, so answers are never incomplete for want of a first sync.
+            now = time.time_ns() // 1_000_000
+            writer.write(Batch(sync=SyncState(started_at=now, finished_at=now, first_finished_at=now)))
+
+    def push(self, parcel: Parcel, member: str, projects: Projects) -> Receipt:
+        """A parcel that comes again, in part or as a whole, changes nothing."""
+        batch = parcel.batch
+        keys = tuple(row.key for row in batch.sessions)
+        stored = self._sessions(keys)
+        refused = self._refusals(parcel, member, projects, stored)
+        accepted = set(keys) - refused.keys()
+        removed = [key for key in batch.removed if key in accepted]
+        kept = {key: row for key, row in stored.items() if key not in removed}
+        # A machine knows the places of what it has sent; another one, or one that has lost its outbox, may not.
+        doubtful = {key for key, row in kept.items() if row.machine != parcel.machine or key not in parcel.known}
+        events, replaced, conflicts = self._sort_events(
+            [row for row in batch.events if row.session in accepted], kept.keys(), doubtful
+        )
+        refused |= {key: Refusal("conflict", _CONFLICT) for key in conflicts}
+        accepted -= conflicts
+        ahead = {
+            key
+            for key in accepted & stored.keys()
+            if stored[key].machine != parcel.machine and key not in removed and _is_ahead(stored[key], batch.sessions)
+        }
+        for row in batch.sessions:
+            row.user, row.machine = member, parcel.machine
+        self._writer.write(
+            Batch(
+                removed=removed,
+                sessions=[row for row in batch.sessions if row.key in accepted - ahead],
+                turns=self._turns([row for row in batch.turns if row.session in accepted], ahead),
+                events=[row for row in events if row.session in accepted],
+                replaced=[row for row in replaced if row.session in accepted],
+                exchanges=[row for row in batch.exchanges if row.session in accepted - ahead],
+                usage=[row for row in batch.usage if row.session in accepted],
+            )
+        )
+        return Receipt(refused=refused)
+
+    def forget(self, keys: Sequence[str], member: str | None) -> Receipt:
+        """Delete sessions, and what they started, for good. `member` may delete only what it has shared."""
+        stored = self._sessions(tuple(keys))
+        refused = {
+            key: Refusal("owner", f"it was shared by {row.user}, who can take it back")
+            for key, row in stored.items()
+            if member is not None and row.user != member
+        }
+        for key in keys:
+            if key not in refused:
+                self._archive.forget(key)
+        self._writer.recover()
+        return Receipt(refused=refused)
+
+    def finish_forgetting(self) -> None:
+        """Delete what another process has requested to be forgotten."""
+        if self._writer.sync_state().forgetting:
+            self._writer.recover()
+
+    def flush(self) -> None:
+        self._writer.flush()
+
+    def close(self) -> None:
+        self._writer.close()
+
+    def _sessions(self, keys: tuple[str, ...]) -> dict[str, SessionRow]:
+        return {row.key: row for row in self._writer.sessions(SessionsRequest(keys=keys, empty=True))}
+
+    def _refusals(
+        self, parcel: Parcel, member: str, projects: Projects, stored: dict[str, SessionRow]
+    ) -> dict[str, Refusal]:
+        rows = parcel.batch.sessions
+        marks = {session_mark(row.key): row.key for row in rows}
+        forgotten = {marks[mark] for mark in self._writer.forgotten(list(marks))}
+        refused: dict[str, Refusal] = {}
+        for row in rows:
+            known = stored.get(row.key)
+            if row.key in forgotten:
+                refused[row.key] = Refusal("forgotten", _FORGOTTEN)
+            elif known is not None and known.user != member:
+                refused[row.key] = Refusal("owner", f"{known.user or 'another member'} shares a session with this id")
+            elif not projects.match(row):
+                name = row.project or row.cwd or "no project"
+                refused[row.key] = Refusal("project", f"the token does not cover its project ({name})")
+            elif known is None and row.key in parcel.known and row.key not in parcel.batch.removed:
+                refused[row.key] = Refusal("conflict", _CONFLICT)
+        return refused
+
+    def _sort_events(
+        self, rows: list[EventRow], known: Collection[str], doubtful: set[str]
+    ) -> tuple[list[EventRow], list[EventRow], set[str]]:
+        """New events, those that are stored, and the sessions that have another event in the place of one.
+
+        An event that another session has stays there: a fork repeats what it was made from.
+        """
+        by_uid = {row.uid: row for row in self._writer.events(part=Part(uids=tuple(r.uid for r in rows), texts=False))}
+        new, replaced, conflicts = [], [], set()
+        for row in rows:
+            stored = by_uid.get(row.uid)
+            if stored is None or (stored.session == row.session and row.session not in known):
+                new.append(row)
+            elif stored.session != row.session:
+                continue
+            elif (stored.turn, stored.ordinal) == (row.turn, row.ordinal):
+                replaced.append(row)
+            else:
+                conflicts.add(row.session)
+        for key, turn in sorted({(row.session, row.turn) for row in new if row.session in doubtful}):
+            taken = {row.ordinal for row in self._writer.events(key, turn, Part(texts=False))}
+            if any(row.ordinal in taken for row in new if (row.session, row.turn) == (key, turn)):
+                conflicts.add(key)
+        return new, replaced, conflicts
+
+    def _turns(self, rows: Iterable[TurnRow], ahead: set[str]) -> list[TurnRow]:
+        """Without those of which a machine that is ahead has sent more."""
+        longer: set[tuple[str, int]] = set()
+        rows = list(rows)
+        for key in {row.session for row in rows} & ahead:
+            counts = {row.ordinal: row.event_count for row in self._writer.turns(key)}
+            longer |= {
+                (key, row.ordinal)
+                for row in rows
+                if row.session == key and counts.get(row.ordinal, 0) > row.event_count
+            }
+        return [row for row in rows if (row.session, row.ordinal) not in longer]
+
+
+def _is_ahead(stored: SessionRow, rows: Iterable[SessionRow]) -> bool:
+    """True if another machine of the member has read more of the session than this one."""
+    return any(row.key == stored.key and row.event_count < stored.event_count for row in rows)

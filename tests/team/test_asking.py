@@ -1,0 +1,272 @@
+"""Asking the archive of a team: through a hub, with the rights of a token, and together with that of the machine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backstory.archive.base import Archive, ArchiveError, Part, SearchRequest, SessionsRequest, any_folder
+from backstory.archive.spans import TraceQuery, Window
+from backstory.model import EVENT_TYPES, SEARCHABLE_TYPES, EventRef, SessionRef, TurnRef, session_id
+from backstory.team.hub import HubClient
+from backstory.team.limited import LimitedArchive
+from backstory.team.remote import RemoteArchive
+from backstory.team.sharing import Projects
+from tests.team_world import Laptop, ServedHub, project, serving, stored
+from tests.transcripts import Transcript
+
+SHOP, SITE = "/home/dev/shop", "/home/dev/site"
+EVER = {"start_datetime": "2020-01-01T00:00:00Z", "end_datetime": "2030-01-01T00:00:00Z"}
+
+
+class Team:
+    """Two laptops that share with a hub, and a third that does not share anything."""
+
+    def __init__(self, folder: Path, hub: ServedHub) -> None:
+        self.hub = hub
+        self.alice = self._laptop(folder, "alice", projects=["*"])
+        self.bob = self._laptop(folder, "bob", projects=[SHOP])
+        shop = Transcript("a", SHOP).prompt("the gateway times out").answer("raised the limit of the gateway")
+        self.alice.write(shop.call("Bash", {"command": "make gateway"}, "ok"), project("b", SITE, "paint the gateway"))
+        self.bob.write(project("c", SHOP, "bob looks at the gateway", "fine"), project("d", SITE, "bobs own gateway"))
+        for laptop in (self.alice, self.bob):
+            laptop.push()
+        hub.settle()
+
+    def _laptop(self, folder: Path, name: str, **more: Any) -> Laptop:
+        return Laptop(folder, name, url=self.hub.url, token=self.hub.token(name), **more)
+
+
+@pytest.fixture(scope="module")
+def team(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Team]:
+    folder = tmp_path_factory.mktemp("team")
+    with serving(folder / "hub") as hub:
+        yield Team(folder, hub)
+
+
+def titles(answer: dict[str, Any]) -> list[str]:
+    return [entry["session"]["title"] for entry in answer["data"]["results"]]
+
+
+def search(archive: Archive, query: str, **options: Any) -> list[str]:
+    found = archive.search(SearchRequest(query=query, types=SEARCHABLE_TYPES, limit=20, **options))
+    return [hit.event.text for hit in found.hits]
+
+
+class TestRemoteArchive:
+    """It answers like the archive behind the hub."""
+
+    @pytest.fixture
+    def remote(self, team: Team) -> Iterator[Archive]:
+        with closing(RemoteArchive(HubClient(team.hub.url, team.hub.token("carol", ("read",))))) as archive:
+            yield archive
+
+    def test_rows(self, team: Team, remote: Archive) -> None:
+        assert stored(remote) == stored(team.hub.archive)
+        assert remote.counts().events == team.hub.archive.counts().events
+        assert remote.sync_state().first_finished_at is not None
+
+    def test_sessions(self, team: Team, remote: Archive) -> None:
+        requests = (
+            SessionsRequest(project="shop"),
+            SessionsRequest(limit=1, ascending=True, order="started_at"),
+            SessionsRequest(source="claude-code", folders=any_folder),
+            SessionsRequest(source="claude-code", folders=lambda name: name.endswith("site")),
+            SessionsRequest(start=0, end=1 << 50, deadline=10**9),
+        )
+        for request in requests:
+            assert remote.sessions(request) == team.hub.archive.sessions(request)
+            assert remote.sessions(request)
+
+    def test_search(self, team: Team, remote: Archive) -> None:
+        request = SearchRequest(query="gateway", types=SEARCHABLE_TYPES, explain=True)
+        assert remote.search(request) == team.hub.archive.search(request)
+        assert len(remote.search(request).hits) >= 4
+
+    def test_open(self, team: Team, remote: Archive) -> None:
+        for row in team.hub.archive.sessions(SessionsRequest()):
+            refs: list[Any] = [SessionRef(row.key), TurnRef(row.key, 1)]
+            refs += [EventRef(event.uid) for event in team.hub.archive.events(row.key, 1)]
+            for ref in refs:
+                part = Part(types=EVENT_TYPES, heads=20)
+                assert remote.open(ref, part) == team.hub.archive.open(ref, part)
+        assert remote.open(SessionRef("claude-code/none")) is None
+
+    def test_traces(self, team: Team, remote: Archive) -> None:
+        query = TraceQuery(sort="createdAt", limit=10)
+        own, theirs = team.hub.archive.spans, remote.spans
+        assert theirs.traces(query) == own.traces(query)
+        spans = TraceQuery(sort="startTime", limit=10)
+        assert theirs.spans(spans, 200) == own.spans(spans, 200)
+        trace = own.traces(query).rows[0].id
+        assert theirs.trace(trace) == own.trace(trace)
+        assert theirs.trace(trace, texts=False) == own.trace(trace, texts=False)
+        assert theirs.usage(Window()) == own.usage(Window()) != []
+        assert theirs.stats(Window(), "name") == own.stats(Window(), "name") != []
+
+    def test_writing(self, remote: Archive) -> None:
+        for write in (remote.writer, lambda: remote.forget("claude-code/a")):
+            with pytest.raises(ArchiveError, match="written by sharing sessions only"):
+                write()
+
+
+class TestLimitedArchive:
+    """A token for some projects answers as if there were no others."""
+
+    @pytest.fixture
+    def limited(self, team: Team) -> Archive:
+        return LimitedArchive(team.hub.archive, Projects((SHOP,)))
+
+    def test_search(self, limited: Archive) -> None:
+        for options in ({}, {"project": "dev"}):
+            found = search(limited, "gateway", **options)
+            assert "the gateway times out" in found
+            assert "bob looks at the gateway" in found
+            assert "paint the gateway" not in found
+
+    def test_search_in_a_session(self, team: Team, limited: Archive) -> None:
+        """One of another project is not known."""
+        rows = {row.cwd: row.key for row in team.hub.archive.sessions(SessionsRequest())}
+        request = SearchRequest(query="gateway", types=SEARCHABLE_TYPES, session=rows[SITE])
+        found = limited.search(request)
+        assert (found.known, found.hits, found.documents) == (False, [], 0)
+        assert search(limited, "gateway", session=rows[SHOP])
+
+    def test_rows(self, team: Team, limited: Archive) -> None:
+        everything = stored(team.hub.archive)
+        shop = {key for key, row in everything.sessions.items() if row.cwd == SHOP}
+        assert set(stored(limited).sessions) == shop
+        assert limited.counts().sessions == len(shop) == 2
+        assert len(limited.sessions(SessionsRequest(limit=1))) == 1
+        (hidden,) = set(everything.sessions) - shop
+        assert limited.turns(hidden) == []
+        assert limited.events(hidden, 1) == []
+        uids = tuple(event.uid for event in everything.events)
+        assert {event.session for event in limited.events(part=Part(uids=uids))} == shop
+
+    def test_open(self, team: Team, limited: Archive) -> None:
+        for row in team.hub.archive.sessions(SessionsRequest()):
+            assert (limited.open(SessionRef(row.key)) is None) == (row.cwd != SHOP)
+            assert (limited.open(TurnRef(row.key, 1)) is None) == (row.cwd != SHOP)
+
+    def test_usage(self, team: Team, limited: Archive) -> None:
+        """That of its projects; lists of traces need a token for all."""
+        everything = team.hub.archive.spans.usage(Window())
+        calls = sum(line.calls for line in everything if line.project == SHOP)
+        assert sum(line.calls for line in limited.spans.usage(Window())) == calls > 0
+        with pytest.raises(ArchiveError, match="some projects only"):
+            limited.spans.traces(TraceQuery(sort="startTime"))
+
+    def test_over_http(self, team: Team) -> None:
+        token = team.hub.token("carol", ("read",), (SITE,))
+        with closing(RemoteArchive(HubClient(team.hub.url, token))) as archive:
+            assert search(archive, "gateway") == ["paint the gateway"]
+
+
+class TestScopes:
+    """The tools answer from the machine, from the team, or from both."""
+
+    def test_local(self, team: Team) -> None:
+        with team.bob.library() as library:
+            assert sorted(set(titles(library.search("gateway")))) == ["bob looks at the gateway", "bobs own gateway"]
+
+    def test_team(self, team: Team) -> None:
+        """What bob does not share is not there; answers name members and machines among their warnings."""
+        with team.bob.library("team") as library:
+            answer = library.search("gateway")
+            found = set(titles(answer))
+            listed = library.sessions(**EVER)["data"]["sessions"]
+            opened = library.open(listed[0]["id"])
+
+        assert found == {"bob looks at the gateway", "the gateway times out", "paint the gateway"}
+        assert len(listed) == 3
+        assert opened["data"]["kind"] == "session"
+        assert any(warning.startswith("From alice on alice-laptop: session:") for warning in answer["warnings"])
+        assert any(warning.startswith("From bob on bob-laptop: session:") for warning in answer["warnings"])
+
+    def test_both(self, team: Team) -> None:
+        """Each session once, by score; that of the machine where both have it."""
+        with team.bob.library("both") as library:
+            answer = library.search("gateway", n_hits=20)
+            listed = [entry["session"]["title"] for entry in library.sessions(**EVER)["data"]["sessions"]]
+            scores = [hit["score"] for hit in answer["data"]["results"]]
+
+        assert sorted(listed) == sorted(
+            ["bob looks at the gateway", "bobs own gateway", "the gateway times out", "paint the gateway"]
+        )
+        assert set(titles(answer)) == set(listed)
+        assert scores == sorted(scores, reverse=True)
+        ids = [hit["id"] for hit in answer["data"]["results"]]
+        assert len(ids) == len(set(ids))
+        assert not any("bob on" in warning for warning in answer["warnings"])
+
+    def test_pages_of_both(self, team: Team) -> None:
+        """A cursor leads through the sessions of both, each once."""
+        with team.bob.library("both") as library:
+            seen, cursor = [], None
+            while True:
+                page = library.sessions(**EVER, limit=1, **({"cursor": cursor} if cursor else {}))["data"]
+                seen += [entry["id"] for entry in page["sessions"]]
+                cursor = page["next_cursor"]
+                if cursor is None:
+                    break
+        assert len(seen) == len(set(seen)) == 4
+
+    def test_both_without_the_team(self, team: Team, tmp_path: Path) -> None:
+        """The machine answers alone, and says so."""
+        laptop = Laptop(tmp_path, "dave", url="http://127.0.0.1:1", token="bst_x_y")
+        laptop.write(project("e", SHOP, "daves gateway"))
+        laptop.sync()
+        with laptop.library("both") as library:
+            answer = library.search("gateway")
+
+        assert titles(answer) == ["daves gateway"]
+        assert any("The archive of the team was not searched" in warning for warning in answer["warnings"])
+
+    def test_team_without_a_server(self, tmp_path: Path) -> None:
+        laptop = Laptop(tmp_path, "dave", url="http://127.0.0.1:1", token="bst_x_y")
+        with laptop.library("team") as library:
+            assert "does not answer" in library.search("gateway")["error"]["message"]
+
+    def test_origin(self, team: Team) -> None:
+        """The location of a session names its member; its agent's command is of no use here."""
+        with team.bob.library("team") as library:
+            row = next(row for row in library.asked.sessions(SessionsRequest()) if row.user == "alice")
+            location = library.locate(session_id(row.key))
+        assert location is not None
+        assert (location.origin, location.resume) == ("alice on alice-laptop", None)
+
+    def test_conversations(self, team: Team) -> None:
+        with team.bob.library("team") as library:
+            answer = library.call("search_conversations", {"query": "gateway"})
+        assert "raised the limit" in str(answer)
+
+
+class TestMcp:
+    """The setting `team.scope` decides what agents search."""
+
+    @pytest.mark.parametrize(("scope", "found"), [("local", False), ("team", True), ("both", True)])
+    def test_scope(self, team: Team, tmp_path: Path, scope: str, found: bool) -> None:
+        from mcp.client.session import ClientSession
+
+        from tests.faces.direct import direct
+
+        laptop = Laptop(tmp_path, "erin", url=team.hub.url, token=team.hub.token("erin"), scope=scope)
+
+        async def ask() -> Any:
+            with laptop.library() as library:
+                asked = library.in_scope(library.settings.team.scope)
+                async with direct(asked, ("history",)) as streams, ClientSession(*streams) as session:
+                    await session.initialize()
+                    answer = await session.call_tool("search_sessions", {"query": "limit of the gateway"})
+                asked.close()
+                return answer.structured_content
+
+        answer = asyncio.run(ask())
+        assert bool(answer["data"]["results"]) is found
+        assert any("From alice on alice-laptop" in warning for warning in answer["warnings"]) is found
