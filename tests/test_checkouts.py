@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from backstory.checkouts import Checkouts, checkout_of
+from backstory.checkouts import Checkouts
+from backstory.repository import branch_of, find_repository, remote_identity, worktrees_of
 
 REMOTE = "https://ada:s@cret@example.com/acme/shop.git"
-ADDRESS = "https://example.com/acme/shop.git"
+IDENTITY = "example.com/acme/shop"
 
 
 def git(folder: Path, *arguments: str) -> None:
@@ -28,30 +29,34 @@ def repository(tmp_path: Path) -> Path:
     return folder
 
 
-class TestCheckoutOf:
-    def test_a_folder_in_a_repository(self, repository: Path) -> None:
-        """Root, remote and branch."""
-        found = checkout_of(repository / "src")
+class TestRepository:
+    """Working tree, identity, branch and worktrees of a repository are read from the files in `.git`."""
 
+    def test_a_folder_in_a_repository(self, repository: Path) -> None:
+        found = find_repository(repository / "src")
         assert found is not None
-        assert (found.root, found.remote, found.branch) == (repository, ADDRESS, "main")
+        assert (found.tree, remote_identity(found), branch_of(found)) == (repository, IDENTITY, "main")
 
     def test_a_worktree(self, repository: Path, tmp_path: Path) -> None:
         """It has the remote of its repository and a branch of its own."""
         git(repository, "worktree", "add", "-b", "fix", str(tmp_path / "fix"))
-
-        found = checkout_of(tmp_path / "fix")
-
+        found = find_repository(tmp_path / "fix")
         assert found is not None
-        assert (found.remote, found.branch, found.common) == (ADDRESS, "fix", repository / ".git")
+        assert (remote_identity(found), branch_of(found), found.common) == (IDENTITY, "fix", repository / ".git")
+        assert list(worktrees_of(found)) == [tmp_path / "fix"]
+
+    def test_no_branch(self, repository: Path) -> None:
+        git(repository, "checkout", "--detach")
+        found = find_repository(repository)
+        assert found is not None
+        assert branch_of(found) is None
 
     @pytest.mark.parametrize("content", [None, "gitdir: /nowhere", "\x00"])
     def test_no_repository(self, tmp_path: Path, content: str | None) -> None:
         """None, also for what is broken."""
         if content is not None:
             (tmp_path / ".git").write_text(content)
-
-        assert checkout_of(tmp_path) is None
+        assert find_repository(tmp_path) is None
 
 
 class TestCheckouts:
@@ -64,6 +69,18 @@ class TestCheckouts:
         found = Checkouts(tmp_path).find(repository / "src", "main")
 
         assert found == repository.with_name("store") / "src"
+
+    def test_another_clone(self, repository: Path, tmp_path: Path) -> None:
+        """One by another protocol is a checkout of the same repository."""
+        checkouts = Checkouts(tmp_path)
+        checkouts.note([str(repository)])
+        repository.rename(tmp_path / "gone")
+        clone = tmp_path / "work" / "clone"
+        clone.mkdir()
+        git(clone, "init")
+        git(clone, "remote", "add", "origin", "git@example.com:acme/shop.git")
+
+        assert checkouts.find(repository, "main") == clone
 
     def test_a_worktree_that_was_moved(self, repository: Path, tmp_path: Path) -> None:
         """By its branch, wherever it is."""

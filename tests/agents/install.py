@@ -78,10 +78,13 @@ def shown(program: Program) -> list[Path]:
 
 
 def _python() -> str:
-    """A Python that most agents take: 3.12, or else this one. A name on the path may be that of a version manager."""
-    found = shutil.which("python3.12")
-    is_there = found and subprocess.run([found, "-c", ""], capture_output=True, check=False).returncode == 0
-    return found if found and is_there else sys.executable
+    """A Python that most agents take: 3.12, or else this one. A name on the path may be that of a version manager,
+    which keeps versions beside the one that runs this."""
+    beside = sorted(Path(sys.base_prefix).parent.glob("3.12.*/bin/python3.12"))
+    for found in filter(None, (shutil.which("python3.12"), *beside)):
+        if subprocess.run([found, "-c", ""], capture_output=True, check=False).returncode == 0:
+            return str(found)
+    return sys.executable
 
 
 def _node() -> Path:

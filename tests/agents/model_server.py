@@ -10,22 +10,30 @@ import gzip
 import json
 import sys
 import threading
-from dataclasses import asdict
+import time
+from dataclasses import asdict, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
 
-from tests.agents.script import answer
+from tests.agents import augment
+from tests.agents.script import Tool, answer
 from tests.agents.wire import Anthropic, Chat, Format, Gemini, Responses
 
 MODEL = "scripted-model"
+WITHOUT_TOOLS = f"{MODEL}-without-tools"
+"""The name of the model for agents that offer it no tools. Others do so for requests beside the conversation."""
+WAITING = "model-waits"
+"""The name of a file in the home of the agent: it is there once an answer has stopped in the middle."""
+_SLOW_SECONDS = 600
 _FORMATS: dict[str, Format] = {
     "/messages": Anthropic(),
     "/chat/completions": Chat(),
     "/responses": Responses(),
     ":generateContent": Gemini(),
     ":streamGenerateContent": Gemini(),
+    "/chat-stream": augment.Augment(),
 }
 
 
@@ -72,11 +80,17 @@ class Handler(BaseHTTPRequestHandler):
         path = urlparse(self.path).path
         body = self._body()
         found = next((wire for tail, wire in _FORMATS.items() if path.endswith(tail)), None)
+        if path.endswith("/get-models"):
+            self._reply(augment.models(MODEL))
+            return
         if found is None:
             # Counts of tokens, and what agents report about themselves.
             self._reply({"input_tokens": 1_234, "totalTokens": 1_234} if "ount" in path else {})
             return
-        given = answer(found.read(body), self.server.cwd)
+        request = found.read(body)
+        if body.get("model") == WITHOUT_TOOLS:
+            request = replace(request, tools=[Tool("none", {})])
+        given = answer(request, self.server.cwd)
         entry = {**asdict(given), "thinking": given.thinking, "calls": [tool.name for tool, _ in given.calls]}
         number = self.server.note(entry)
         model = body.get("model") or path.rsplit("/", 1)[-1].split(":")[0]
@@ -89,7 +103,11 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         for name, data in found.stream(given, model, number):
             text = data if isinstance(data, str) else json.dumps(data)
-            self._chunk(f"event: {name}\ndata: {text}\n\n" if name else f"data: {text}\n\n")
+            event = f"event: {name}\n" if name else ""
+            self._chunk(f"{text}\n" if found.is_lines else f"{event}data: {text}\n\n")
+            if given.is_slow and given.text in text:
+                (Path(self.server.cwd).parent / WAITING).touch()
+                time.sleep(_SLOW_SECONDS)
         self._chunk("")
 
     def _body(self) -> dict[str, Any]:

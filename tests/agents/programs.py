@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tests.agents.model_server import MODEL
+from tests.agents.model_server import MODEL, WITHOUT_TOOLS
 
 PROMPT = "PROMPT"
 _OPENAI_KEY = "tests"
@@ -31,7 +31,9 @@ class Program:
     older: str = ""
     """A version to take where the newest one cannot be installed."""
     lacks: Mapping[str, str] = field(default_factory=dict)
-    """What it does not record, with the reason."""
+    """Things that it does not record, with the reason."""
+    delegates: bool = False
+    """It can give work to a helper, and be stopped."""
     seconds: float = 180
 
     @property
@@ -64,6 +66,7 @@ _MODELS_OF_PI = """{"providers": {"tests": {
 
 _CLAUDE_FLAGS = ("--output-format", "json", "--permission-mode", "bypassPermissions")
 _CODEX_FLAG = "--dangerously-bypass-approvals-and-sandbox"
+_AIDER_FLAGS = ("--yes-always", "--no-show-model-warnings", "--no-gitignore", "--no-pretty", "--edit-format", "diff")
 _ENDED_SHELL = "a command that exits ends its shell, and the output is lost"
 
 PROGRAMS = (
@@ -87,6 +90,7 @@ PROGRAMS = (
             ' "projects": {"<home>/demo": {"hasTrustDialogAccepted": true}}}',
             ".claude/settings.json": '{"skipDangerousModePermissionPrompt": true}',
         },
+        delegates=True,
     ),
     Program(
         "codex",
@@ -109,6 +113,7 @@ enabled = false
 trust_level = "trusted"
 """
         },
+        delegates=True,
     ),
     Program(
         "gemini-cli",
@@ -324,6 +329,17 @@ enabled = false
         seconds=300,
     ),
     Program(
+        "auggie",
+        "npm:@augmentcode/auggie",
+        _bin("auggie"),
+        ("--print", PROMPT),
+        ("--continue", "--print", PROMPT),
+        environ={
+            "AUGMENT_SESSION_AUTH": '{"accessToken": "tests", "tenantURL": "<url>/", "scopes": ["read", "write"]}',
+            "AUGMENT_DISABLE_AUTO_UPDATE": "1",
+        },
+    ),
+    Program(
         "mistral-vibe",
         "pypi:mistral-vibe",
         "bin/vibe",
@@ -361,6 +377,38 @@ alias = "tests"
             "OPENHANDS_SUPPRESS_BANNER": "1",
         },
         lacks={"exit code": _ENDED_SHELL, "tool response": _ENDED_SHELL},
+        seconds=300,
+    ),
+    Program(
+        "gptme",
+        "pypi:gptme",
+        "bin/gptme",
+        ("--non-interactive", "--tool-format", "tool", "-m", f"local/{MODEL}", "--name", "demo", PROMPT),
+        ("--non-interactive", "--tool-format", "tool", "-m", f"local/{MODEL}", "--name", "demo", "--resume", PROMPT),
+        environ={
+            "OPENAI_API_KEY": _OPENAI_KEY,
+            "OPENAI_BASE_URL": "<url>/v1",
+            "GPTME_TELEMETRY_ENABLED": "false",
+        },
+        seconds=300,
+    ),
+    Program(
+        "aider",
+        "pypi:aider-chat",
+        "bin/aider",
+        ("--model", f"openai/{WITHOUT_TOOLS}", *_AIDER_FLAGS, "--message", PROMPT),
+        ("--model", f"openai/{WITHOUT_TOOLS}", *_AIDER_FLAGS, "--restore-chat-history", "--message", PROMPT),
+        environ={
+            "OPENAI_API_KEY": _OPENAI_KEY,
+            "OPENAI_API_BASE": "<url>/v1",
+            "AIDER_ANALYTICS": "false",
+            "AIDER_CHECK_UPDATE": "false",
+            "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+        },
+        lacks={
+            "tokens": "they are rounded",
+            **dict.fromkeys(("tool call", "tool response", "exit code"), "the model has no tools"),
+        },
         seconds=300,
     ),
     Program(

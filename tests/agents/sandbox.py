@@ -1,7 +1,7 @@
-"""Runs an agent against the scripted model, sealed off from the network and from the user's files where root allows it.
+"""Runs an agent against the scripted model, sealed off from the network and from the user's files, which takes root.
 
-Without root the agent runs as the user, with a home of its own and a proxy that refuses every connection but those to
-loopback: it is not kept from ignoring that, and tests say so.
+Without root an agent runs only if `BACKSTORY_UNSEALED` is set: as the user, with a home of its own and a proxy that
+refuses every connection but those to loopback. It is not kept from ignoring that.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tests.agents.model_server import WAITING
+
 ROOT = Path(__file__).parents[2]
 _SEALED_PORT = 8080
 _TOOLS = ("unshare", "setpriv", "ip", "bash", "git")
@@ -29,11 +31,25 @@ git -c user.name=Dev -c user.email=dev@example.com commit --quiet -m 'first comm
 """
 
 
+def can_seal() -> bool:
+    return os.geteuid() == 0 and all(map(shutil.which, _TOOLS)) and sys.platform == "linux"
+
+
+def reason_not_to_run(environ: Mapping[str, str]) -> str | None:
+    """The reason why no agent may run here, or None."""
+    if can_seal() or environ.get("BACKSTORY_UNSEALED"):
+        return None
+    return (
+        f"agents are sealed off from the network by root on Linux, with {', '.join(_TOOLS)}; BACKSTORY_UNSEALED=1 runs"
+        " them as you, with a home of their own and your network"
+    )
+
+
 class Sandbox:
     """A home, a small git repository `demo` in it, and the log of the model service."""
 
     def __init__(self, folder: Path) -> None:
-        self.is_sealed = os.geteuid() == 0 and all(map(shutil.which, _TOOLS)) and sys.platform == "linux"
+        self.is_sealed = can_seal()
         self.port = _SEALED_PORT if self.is_sealed else _free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.folder = folder
@@ -45,7 +61,7 @@ class Sandbox:
         subprocess.run(["sh", "-ec", _REPOSITORY], cwd=demo, check=True)
 
     def run(self, command: Sequence[str], environ: Mapping[str, str], shown: Sequence[Path], seconds: float) -> str:
-        """What the command printed. Raises RuntimeError when it fails or takes too long."""
+        """The output of the command. Raises RuntimeError when it fails or takes too long."""
         environ = {
             "HOME": self.shown_home,
             "USER": "dev",
@@ -63,6 +79,13 @@ class Sandbox:
         if self.is_sealed:
             return self._sealed(command, environ, shown, seconds)
         return self._open(command, environ, seconds)
+
+    def interrupt(
+        self, command: Sequence[str], environ: Mapping[str, str], shown: Sequence[Path], seconds: float
+    ) -> str:
+        """Run a command, and press Ctrl-C when the model has stopped in the middle of its answer."""
+        script = f'"$@" & until [ -e ../{WAITING} ]; do sleep 0.2; done; sleep 1; kill -INT $!; wait; exit 0'
+        return self.run(["bash", "-mc", script, "bash", *command], environ, shown, seconds)
 
     def _sealed(self, command: Sequence[str], environ: Mapping[str, str], shown: Sequence[Path], seconds: float) -> str:
         seal = [str(Path(__file__).with_name("seal.sh")), str(self.home), pwd.getpwuid(os.geteuid()).pw_dir]

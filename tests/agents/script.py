@@ -16,13 +16,23 @@ PROMPTS = {
     1: "TASK-1 Say hello from the shell and list the files.",
     2: "TASK-2 Write a note, then run a command that fails.",
 }
-STEPS = {1: ("shell",), 2: ("write", "fail")}
+SPAWN, SLOW = 3, 4
+"""Tasks beside the two that every agent does: one for a helper, and one whose answer never ends."""
+MORE_PROMPTS = {SPAWN: "TASK-3 Let a helper say hello.", SLOW: "TASK-4 Take your time."}
+STEPS = {1: ("shell",), 2: ("write", "fail"), SPAWN: ("spawn", "wait"), SLOW: ()}
 GREETING = "hello-from-tool-1"
 FAILURE = "about-to-fail-2"
 EXIT_CODE = 3
 NOTE = "note-2.txt"
 TITLE = "Hello from the shell"
 _COMMANDS = {"shell": f"echo {GREETING} && ls", "fail": f"echo {FAILURE} >&2; exit {EXIT_CODE}"}
+_HELPER = {
+    "prompt": "SUBTASK-3 Say hello.",
+    "message": "SUBTASK-3 Say hello.",
+    "task_name": "helper_3",
+    "subagent_type": "general-purpose",
+    "fork_turns": "none",
+}
 _NOTE_TEXT = "a note of the scripted model\n"
 _PATCH = f"*** Begin Patch\n*** Add File: {NOTE}\n+{_NOTE_TEXT}*** End Patch\n"
 _TASK = re.compile(r"\bTASK-(\d)\b")
@@ -36,8 +46,16 @@ _WRITERS = """
     write write_file writefile write_to_file create create_file save-file save apply_patch str_replace_editor
     str_replace_based_edit_tool file_editor editor developer__text_editor text_editor edit edit_file
     """.split()
+_TOOLS = {
+    "write": _WRITERS,
+    "spawn": "agent task spawn_agent subagent".split(),
+    "wait": ["wait_agent"],
+}
 # Given in a call although the schema does not require them.
-_USEFUL = {"command", "cmd", "commands", "content", "file_text", "path", "file_path", "filepath", "description"}
+_USEFUL = """
+    command cmd commands content file_text path file_path filepath description subagent_type run_in_background
+    fork_turns
+    """.split()
 
 
 def answer_of(task: int) -> str:
@@ -84,6 +102,8 @@ class Answer:
     cached: int = 0
     output: int = 0
     """Tokens; those of the input that are not cached, that are, and those of the output without the thought."""
+    is_slow: bool = False
+    """The stream stops after the first words."""
 
     @property
     def thinking(self) -> int:
@@ -116,15 +136,18 @@ def _choose(request: Request, cwd: str) -> Answer:
     done = sum(1 for before, now in pairwise(after) if now == "call" and before != "call")
     if done < len(STEPS[task]) and (call := _call(request.tools, STEPS[task][done], cwd)):
         return Answer(task, f"THOUGHT-{task} A tool is needed.", f"Working on TASK-{task}, step {done + 1}.", [call])
-    return Answer(task, f"THOUGHT-{task} The tools have answered.", answer_of(task))
+    # Some agents ask for more until the model calls a tool that ends the task.
+    end = [(tool, {}) for tool in request.tools if tool.name == "complete"]
+    return Answer(task, f"THOUGHT-{task} The tools have answered.", answer_of(task), end, is_slow=task == SLOW)
 
 
 def _call(tools: list[Tool], step: str, cwd: str) -> tuple[Tool, Any] | None:
     """The tool for a step of a task, with its arguments; None if the agent offers none."""
     for tool in tools:
-        if tool.kind == "custom" and tool.name == "exec" and "JavaScript" in tool.description:
+        is_script = tool.kind == "custom" and tool.name == "exec" and "JavaScript" in tool.description
+        if is_script and step not in ("spawn", "wait"):
             return tool, _javascript(step)
-    names = _WRITERS if step == "write" else _SHELLS
+    names = _TOOLS.get(step, _SHELLS)
     offered = {tool.name.lower().removeprefix("default_api:"): tool for tool in tools}
     tool = next((offered[name] for name in names if name in offered), None)
     if tool is None:
@@ -188,4 +211,6 @@ def _text(schema: dict[str, Any], name: str, step: str, cwd: str) -> str:
         return _PATCH
     if name in ("cwd", "workdir", "dir_path", "directory", "working_directory"):
         return cwd
+    if step == "spawn" and name in _HELPER:
+        return _HELPER[name]
     return str(schema.get("default") or TITLE)

@@ -4,13 +4,14 @@
 
 runs a command with the model on 127.0.0.1:8080, in both wire formats that the tested agents speak: Anthropic Messages
 and OpenAI Responses. A prompt `FIND words` makes it call `search_sessions` with the words until something is
-found, and answer with that; any other prompt is answered at once.
+found, and answer with that; any other prompt is answered at once. `SCRIPTED_LOG` names a file that gets every request.
 """
 
 from __future__ import annotations
 
 import fcntl
 import json
+import os
 import socket
 import struct
 import subprocess
@@ -19,6 +20,7 @@ import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
+from pathlib import Path
 from threading import Thread
 from typing import Any, NamedTuple
 
@@ -39,7 +41,7 @@ class Call(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What a request holds: texts of the user, results of tools, and tools that can be called."""
+    """The contents of a request: texts of the user, results of tools, and tools that can be called."""
 
     prompts: list[str]
     results: list[str]
@@ -165,7 +167,11 @@ class Handler(BaseHTTPRequestHandler):
     do_HEAD = do_GET
 
     def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers.get("content-length") or 0)) or b"{}")
+        data = self.rfile.read(int(self.headers.get("content-length") or 0)) or b"{}"
+        if log := os.environ.get("SCRIPTED_LOG"):
+            with Path(log).open("ab") as file:
+                file.write(data + b"\n")
+        body = json.loads(data)
         path = self.path.partition("?")[0]
         if path.endswith("/messages"):
             frames = write_messages(decide(read_messages(body)), body["model"])

@@ -3,27 +3,40 @@
 from __future__ import annotations
 
 import json
-import warnings
+import os
 from collections import Counter
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
 
-from backstory.archive.base import EventRow, Part, SessionsRequest, TurnRow
+from backstory.archive.base import EventRow, Part, SessionRow, SessionsRequest, TurnRow
 from backstory.ingest.unknown import unknown_records
 from backstory.library import Library
 from backstory.model import EventType
+from backstory.sources import load_sources
 from tests.agents.install import NotInstalled, executable, install, search_path, shown, version_of
 from tests.agents.programs import PROGRAMS, PROMPT, Program
-from tests.agents.sandbox import Sandbox
-from tests.agents.script import EXIT_CODE, FAILURE, GREETING, NOTE, PROMPTS, answer_of
+from tests.agents.sandbox import Sandbox, reason_not_to_run
+from tests.agents.script import (
+    EXIT_CODE,
+    FAILURE,
+    GREETING,
+    MORE_PROMPTS,
+    NOTE,
+    PROMPTS,
+    SLOW,
+    SPAWN,
+    TITLE,
+    answer_of,
+)
 from tests.agents.versions import note_version
 
 pytestmark = pytest.mark.agents
 
 
 class Run:
-    """Both tasks, done by an agent, and what the archive has of them."""
+    """An agent at work, and what the archive has of it."""
 
     def __init__(self, program: Program, folder: Path) -> None:
         self.program = program
@@ -33,28 +46,41 @@ class Run:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(self._fill(content))
         if program.prepare:
-            self._call(program.prepare, "")
-        for task, command in enumerate((program.first, program.then), 1):
-            self._call(command, PROMPTS[task])
+            self.call(program.prepare, "")
+        # Aider keeps its history in the project.
+        (folder / "backstory").mkdir(mode=0o700)
+        (folder / "backstory/config.toml").write_text(f'[extra_roots]\naider = ["{self.sandbox.home / "demo"}"]\n')
         self.library = Library(folder / "backstory", agents_home=self.sandbox.home, environ={})
-        self.report = self.library.sync()
+        self.sessions: list[SessionRow] = []
+        self.turns: list[TurnRow] = []
+        self.events: list[EventRow] = []
+
+    def do_both_tasks(self) -> None:
+        for task, command in enumerate((self.program.first, self.program.then), 1):
+            self.call(command, PROMPTS[task])
+        self.read()
+
+    def read(self) -> None:
+        """Take what the agent wrote into the archive."""
+        assert self.library.sync().errors == 0
         archive = self.library.archive
-        sessions = archive.sessions(SessionsRequest(source=program.source, order="started_at", ascending=True))
-        self.turns: list[TurnRow] = [turn for row in sessions for turn in archive.turns(row.key, Part(usage=True))]
-        self.events: list[EventRow] = [
-            event for turn in self.turns for event in archive.events(turn.session, turn.ordinal)
-        ]
+        self.sessions = archive.sessions(
+            SessionsRequest(source=self.program.source, order="started_at", ascending=True)
+        )
+        self.turns = [turn for row in self.sessions for turn in archive.turns(row.key, Part(usage=True))]
+        self.events = [event for turn in self.turns for event in archive.events(turn.session, turn.ordinal)]
 
     def _fill(self, text: str) -> str:
         return text.replace("<url>", self.sandbox.url).replace("<home>", self.sandbox.shown_home)
 
-    def _call(self, arguments: tuple[str, ...], prompt: str) -> None:
+    def call(self, arguments: tuple[str, ...], prompt: str, *, interrupt: bool = False) -> str:
         filled = [prompt if word == PROMPT else self._fill(word) for word in arguments]
         environ = {name: self._fill(value) for name, value in self.program.environ.items()}
         environ["PATH"] = search_path(self.program)
         command = [str(executable(self.program)), *filled]
+        run = self.sandbox.interrupt if interrupt else self.sandbox.run
         try:
-            self.sandbox.run(command, environ, shown(self.program), self.program.seconds)
+            return run(command, environ, shown(self.program), self.program.seconds)
         except RuntimeError as error:
             pytest.skip(f"{self.program.name} {version_of(self.program)} does not run: {error}")
 
@@ -62,7 +88,7 @@ class Run:
         return [event for event in self.events if event.type in types]
 
     def missing(self) -> dict[str, str]:
-        """What the archive lacks, by its name, with what it has instead."""
+        """Things that the archive lacks, by name, each with what it has instead."""
         found = {
             "prompt": self._prompts(),
             "answer": self._answers(),
@@ -116,21 +142,58 @@ class Run:
         return "" if len(self.turns) == len(PROMPTS) and all(turn.completed for turn in self.turns) else f"{self.turns}"
 
 
+@pytest.fixture
+def run(program: Program, tmp_path: Path) -> Run:
+    if reason := reason_not_to_run(os.environ):
+        pytest.skip(reason)
+    try:
+        install(program)
+    except NotInstalled as failure:
+        pytest.skip(str(failure))
+    return Run(program, tmp_path)
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.source)
 class TestRealAgents:
     """Prompts, answers, tool calls, exit codes, tokens and ends of turns of the newest agents are in the archive."""
 
-    @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.source)
-    def test_everything_is_read(self, program: Program, tmp_path: Path) -> None:
-        try:
-            install(program)
-        except NotInstalled as reason:
-            pytest.skip(str(reason))
-        run = Run(program, tmp_path)
-        if not run.sandbox.is_sealed:
-            message = f"{program.source} ran with access to the network: run as root, with util-linux and iproute2"
-            warnings.warn(pytest.PytestWarning(message), stacklevel=1)
-        assert run.report.errors == 0
+    def test_everything_is_read(self, run: Run) -> None:
+        run.do_both_tasks()
+        program = run.program
         assert {name: what for name, what in run.missing().items() if name not in program.lacks} == {}
         unknown = ", ".join(f"`{kind.kind}`" for kind in unknown_records(run.library.archive))
         lacks = ", ".join(sorted(program.lacks))
         note_version(program.source, program.name, version_of(program), lacks, unknown)
+
+    def test_the_command_that_resumes_exists(self, run: Run) -> None:
+        """Every option of the command is one that the agent's own help names."""
+        (source,) = load_sources([run.program.source])
+        _, *words = source.resume("ID") or ("",)
+        options = [word for word in words if word.startswith("-")]
+        inner = tuple(takewhile(lambda word: not word.startswith("-") and word != "ID", words))
+        if words:
+            text = run.call((*inner, "--help"), "")
+            assert [option for option in options if option not in text] == []
+
+
+@pytest.mark.parametrize("program", [program for program in PROGRAMS if program.delegates], ids=lambda one: one.source)
+class TestHelpersAndInterrupts:
+    """Agents that give work to a helper, and that are stopped."""
+
+    def test_a_helper_is_linked_to_the_call_that_started_it(self, run: Run) -> None:
+        run.call(run.program.first, MORE_PROMPTS[SPAWN])
+        run.read()
+        (child,) = [row for row in run.sessions if row.parent]
+        (parent,) = [row for row in run.sessions if not row.parent]
+        calls = {event.call_id for event in run.of(EventType.TOOL_CALL) if event.session == parent.key}
+        assert (child.parent, child.parent_call in calls) == (parent.key, True)
+        assert [event.text for event in run.of(EventType.ASSISTANT_RESPONSE) if event.session == child.key] == [TITLE]
+        assert answer_of(SPAWN) in {event.text for event in run.of(EventType.ASSISTANT_RESPONSE)}
+
+    def test_an_answer_that_is_stopped(self, run: Run) -> None:
+        run.call(run.program.first, MORE_PROMPTS[SLOW], interrupt=True)
+        run.read()
+        (turn,) = run.turns
+        assert MORE_PROMPTS[SLOW] in run.of(EventType.USER_INPUT)[0].text
+        assert any((event.extra or {}).get("interrupted") for event in run.events)
+        assert turn.completed

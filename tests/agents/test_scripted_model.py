@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from tests.agents.model_server import Service
-from tests.agents.script import PROMPTS, Request, Said, Tool, answer, answer_of
+from tests.agents.sandbox import reason_not_to_run
+from tests.agents.script import MORE_PROMPTS, PROMPTS, SPAWN, Request, Said, Tool, answer, answer_of
 from tests.agents.versions import BEGIN, END, note_version
 
 SHELL = {"type": "object", "properties": {"command": {"type": "string"}}, "required": ["command"]}
@@ -65,6 +66,13 @@ class TestScript:
         assert "exit 3" in calls[1][1]["command"]
         assert answer(Request(said, TOOLS), "/demo").text == answer_of(2)
 
+    def test_helpers(self) -> None:
+        """The third task is for a helper, where the agent has such a tool."""
+        spawn = Tool("spawn_agent", {"properties": {"message": {"type": "string"}}, "required": ["message"]})
+        ((tool, arguments),) = answer(Request([Said("user", MORE_PROMPTS[SPAWN])], [spawn]), "/").calls
+        assert (tool, arguments["message"]) == (spawn, "SUBTASK-3 Say hello.")
+        assert answer(Request([Said("user", MORE_PROMPTS[SPAWN])], TOOLS), "/").text == answer_of(SPAWN)
+
     def test_requests_beside_the_conversation(self) -> None:
         done = [Said("user", PROMPT), Said("assistant", answer_of(1)), Said("user", f"Summarise: {PROMPT}")]
         schema = {"type": "object", "properties": {"title": {"type": "string"}}, "required": ["title"]}
@@ -87,9 +95,26 @@ class TestWireFormats:
         logged = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
         assert [(entry["task"], entry["calls"], entry["output"]) for entry in logged] == [(1, ["bash"], 50)] * 2
 
+    def test_json_lines(self, service: Service) -> None:
+        """Augment's format has no events: a line is a document."""
+        tool = {"name": "bash", "input_schema_json": json.dumps(SHELL)}
+        text = post(service, "/chat-stream", {"message": PROMPT, "tool_definitions": [tool]})
+        nodes = [json.loads(line)["nodes"][0] for line in text.splitlines()]
+        assert [node["type"] for node in nodes] == [8, 0, 5, 10]
+        assert "hello-from-tool-1" in nodes[2]["tool_use"]["input_json"]
+
     def test_other_requests(self, service: Service) -> None:
         assert "input_tokens" in post(service, "/v1/messages/count_tokens", {})
         assert post(service, "/telemetry", {}) == "{}"
+
+
+class TestSeal:
+    """Agents run sealed off, or because somebody said so."""
+
+    def test_without_root(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("os.geteuid", lambda: 1000)
+        assert "root" in (reason_not_to_run({}) or "")
+        assert reason_not_to_run({"BACKSTORY_UNSEALED": "1"}) is None
 
 
 class TestVersions:

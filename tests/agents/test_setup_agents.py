@@ -49,6 +49,7 @@ class Machine:
         self.home = home
         self.project = home / "shop"
         self.project.mkdir()
+        self._log = home / "requests.jsonl"
         self._write(".claude.json", json.dumps(CLAUDE))
         self._write(".codex/config.toml", CODEX)
         self._write(".gemini/settings.json", '{\n  // mine\n  "security": {"folderTrust": {"enabled": false}}\n}\n')
@@ -69,6 +70,7 @@ class Machine:
             "ANTHROPIC_BASE_URL": MODEL,
             "ANTHROPIC_API_KEY": "scripted-key",
             "SCRIPTED_KEY": "scripted-key",
+            "SCRIPTED_LOG": str(self._log),
             "GEMINI_API_KEY": "scripted-key",
             "GEMINI_CLI_TRUST_WORKSPACE": "true",
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
@@ -88,6 +90,12 @@ class Machine:
         )
         assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
         return done
+
+    def requests(self) -> str:
+        """What the agents have sent to the model since the last time, with the escapes of JSON."""
+        text = self._log.read_text()
+        self._log.write_text("")
+        return text
 
     def backstory(self, *arguments: str) -> Any:
         return json.loads(self.run(sys.executable, "-m", "backstory", *arguments, "--json").stdout)
@@ -160,13 +168,35 @@ class TestMemory:
         machine.claude("And go on.", "--resume", session)
         assert b"And go on." in transcript.read_bytes()
 
-    def test_the_reminder_reaches_the_agent(self, machine: Machine) -> None:
-        """Claude Code runs the hook at the start, and its transcript has what it said."""
-        machine.backstory("sync")
-        session = machine.claude("Hello.")["session_id"]
-        (transcript,) = machine.home.glob(f".claude/projects/*/{session}.jsonl")
 
-        assert "Backstory has earlier work on this project" in transcript.read_text()
+class TestHooks:
+    """What the hooks print is in the requests to the model."""
+
+    def test_at_the_start(self, machine: Machine) -> None:
+        """A reminder of the last session in this project, in Claude Code and in Codex."""
+        machine.claude("Remember the stork invoice.")
+        machine.backstory("sync")
+        machine.requests()
+        machine.claude("Hello.")
+        assert "Remember the stork invoice." in _after(machine.requests(), "earlier work on this project")
+
+        machine.codex("--dangerously-bypass-hook-trust", "Hello.")
+        assert "Last session here:" in _after(machine.requests(), "earlier work on this project")
+
+    def test_around_a_compaction(self, machine: Machine) -> None:
+        """Claude Code is told what the summary should keep, and then where to read what was dropped."""
+        session = machine.claude("Remember the grebe ledger.")["session_id"]
+        machine.backstory("sync")
+        machine.requests()
+        machine.claude("/compact", "--resume", session)
+        assert "Keep in the summary: the objective" in machine.requests()
+
+        machine.claude("And go on.", "--resume", session)
+        assert "call search_sessions with within_id session:" in machine.requests()
+
+
+def _after(text: str, words: str) -> str:
+    return text.partition(words)[2]
 
 
 class TestPlugin:

@@ -23,7 +23,7 @@ PACKAGES = Path(__file__).parents[2] / ".agents"
 
 
 def use(home: Path, offer: str, calls: list[tuple[str, dict[str, Any]]], **settings: str) -> dict[str, Any]:
-    """What the client sees of a server that offers this."""
+    """The report of the client about a server that offers this."""
     server = {
         "command": sys.executable,
         "args": ["-m", "backstory", "mcp", "--tools", offer],

@@ -16,6 +16,9 @@ Frame = tuple[str | None, Any]
 
 
 class Format(Protocol):
+    is_lines: bool = False
+    """A stream is JSON lines, not events."""
+
     def read(self, body: dict[str, Any]) -> Request: ...
     def is_streamed(self, body: dict[str, Any], path: str) -> bool: ...
     def whole(self, answer: Answer, model: str, number: int) -> dict[str, Any]: ...
@@ -43,8 +46,8 @@ class Anthropic(Format):
                 if by := kinds.get(block.get("type")):
                     said.append(Said(by, text_of(block)))
         tools = [Tool(tool.get("name", ""), tool.get("input_schema") or {}) for tool in body.get("tools", ())]
-        wanted = (body.get("output_config") or {}).get("format") or body.get("output_format") or {}
-        return Request(said, tools, wanted.get("schema"))
+        form = (body.get("output_config") or {}).get("format") or body.get("output_format") or {}
+        return Request(said, tools, form.get("schema"))
 
     def is_streamed(self, body: dict[str, Any], path: str) -> bool:
         return bool(body.get("stream"))
@@ -115,9 +118,9 @@ class Chat(Format):
             said += [Said("call") for _ in message.get("tool_calls") or ()]
         functions = [tool.get("function") or tool for tool in body.get("tools") or ()]
         tools = [Tool(function.get("name", ""), function.get("parameters") or {}) for function in functions]
-        wanted = body.get("response_format") or {}
-        schema = (wanted.get("json_schema") or {}).get("schema")
-        if wanted.get("type") == "json_object":
+        form = body.get("response_format") or {}
+        schema = (form.get("json_schema") or {}).get("schema")
+        if form.get("type") == "json_object":
             schema = {"type": "object", "properties": {"title": {"type": "string"}}, "required": ["title"]}
         return Request(said, tools, schema)
 
@@ -293,8 +296,8 @@ class Gemini(Format):
             Tool(each.get("name", ""), each.get("parametersJsonSchema") or each.get("parameters") or {})
             for each in declared
         ]
-        wanted = body.get("generationConfig") or {}
-        return Request(said, tools, wanted.get("responseJsonSchema") or wanted.get("responseSchema"))
+        form = body.get("generationConfig") or {}
+        return Request(said, tools, form.get("responseJsonSchema") or form.get("responseSchema"))
 
     def is_streamed(self, body: dict[str, Any], path: str) -> bool:
         return ":stream" in path

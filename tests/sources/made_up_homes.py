@@ -21,6 +21,10 @@ AGENTS = sorted(path.name for path in STORES.iterdir())
 GOLDEN = "golden.txt"
 
 
+def golden(agent: str) -> str:
+    return (STORES / agent / GOLDEN).read_text("utf-8")
+
+
 class Home:
     """A home with an agent's sessions, and Backstory in it."""
 

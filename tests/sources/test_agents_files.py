@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from agents_world import AGENTS, SAMPLES, describe, source_named, transcripts_in
+from agents_world import AGENTS, SAMPLES, describe, events, read, source_named, transcripts_in
 
 from backstory.archive.base import SessionRow
 from backstory.library import Library
+from backstory.model import EventType
+from backstory.sources.base import About
 
 
 def home_of(agent: str, folder: Path) -> Path:
@@ -184,6 +188,25 @@ class TestFirstLine:
                 first, *rest = path.read_text().splitlines(keepends=True)
                 path.write_text(json.dumps({**json.loads(first), "book": "x" * 200_000}) + "\n" + "".join(rest))
                 assert describe(source, path) == known
+
+
+class TestCursor:
+    def test_title_and_model_of_a_chat(self, tmp_path: Path) -> None:
+        """They are in the database of the chat, beside the transcripts."""
+        source, home = source_named("cursor"), home_of("cursor", tmp_path)
+        session = "55556666-0000-4000-8000-000000000001"
+        store = home / f".cursor/chats/0cc175b9c0f1b6a8/{session}/store.db"
+        store.parent.mkdir(parents=True)
+        about = {"agentId": session, "name": "Prune the roses", "lastUsedModel": "made-up-3"}
+        with closing(sqlite3.connect(store)) as database, database:
+            database.execute("CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT)")
+            database.execute("INSERT INTO meta VALUES ('0', ?)", (json.dumps(about).encode().hex(),))
+        (path,) = [path for path in transcripts_in(source, home) if path.stem == session]
+        items = read(source, path)
+        assert "Prune the roses" in [item.title for item in items if isinstance(item, About)]
+        assert {event.model for event in events(items) if event.type is EventType.ASSISTANT_RESPONSE} == {"made-up-3"}
+        store.write_bytes(b"no database")
+        assert read(source, path)
 
 
 class TestResume:

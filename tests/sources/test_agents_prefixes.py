@@ -6,6 +6,7 @@ import io
 import json
 import random
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,8 @@ def contents(library: Library) -> dict[str, Any]:
 
 @pytest.mark.parametrize("agent", AGENTS)
 class TestArchive:
-    def test_cut_and_continued(self, agent: str, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("cuts", [2, pytest.param(4, marks=pytest.mark.slow)])
+    def test_cut_and_continued(self, agent: str, cuts: int, tmp_path: Path) -> None:
         """All files of a home, each cut somewhere, and then whole: sessions, turns, events and tokens are the same."""
         sample = SAMPLES / agent / "home"
         whole = Library(tmp_path / "whole", agents_home=sample, environ={})
@@ -97,7 +99,7 @@ class TestArchive:
         chance = random.Random(agent)
         data = {path: path.read_bytes() for path in files}
         pieces = Library(tmp_path / "pieces", agents_home=home, environ={})
-        for _ in range(2):
+        for _ in range(cuts):
             for path in files:
                 path.write_bytes(data[path][: chance.randrange(len(data[path]))])
             pieces.sync()
@@ -106,3 +108,40 @@ class TestArchive:
         assert pieces.sync().errors == 0
         assert str(contents(pieces)).replace(str(home), "~") == str(contents(whole)).replace(str(sample), "~")
         assert pieces.sync().files == 0
+
+
+class TestRewritten:
+    """Sessions that are read again when they have changed, and that grow in the middle of a file or folder."""
+
+    @pytest.mark.parametrize(
+        ("agent", "pattern"),
+        [
+            ("gemini-cli", "**/session-*.json"),
+            ("mistral-vibe", "**/journal/*.jsonl"),
+            ("mistral-vibe", "**/messages.jsonl"),
+        ],
+    )
+    def test_entry_by_entry(self, agent: str, pattern: str, tmp_path: Path) -> None:
+        """Each entry of a document or journal is followed by a sync."""
+        sample, home = SAMPLES / agent / "home", tmp_path / "home"
+        whole = Library(tmp_path / "whole", agents_home=sample, environ={})
+        whole.sync()
+        shutil.copytree(sample, home)
+        pieces = Library(tmp_path / "pieces", agents_home=home, environ={})
+        for path in sorted(home.glob(pattern)):
+            for content in _growing(path.read_text()):
+                path.write_text(content)
+                assert pieces.sync().errors == 0
+        assert str(contents(pieces)).replace(str(home), "~") == str(contents(whole)).replace(str(sample), "~")
+
+
+def _growing(text: str) -> Iterator[str]:
+    """The contents of a JSON document with more and more of its messages, or of lines with more and more of them."""
+    if text.startswith("{\n"):
+        document = json.loads(text)
+        messages = document["messages"]
+        for count in range(1, len(messages) + 1):
+            yield json.dumps({**document, "messages": messages[:count]})
+    else:
+        lines = text.splitlines(keepends=True)
+        yield from ("".join(lines[:count]) for count in range(1, len(lines) + 1))

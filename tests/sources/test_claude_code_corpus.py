@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ import pytest
 from claude_code_transcript import describe, events, feed, load
 
 from backstory.model import EventType
-from backstory.sources.base import Event, Usage
+from backstory.sources.base import Event, Item, Usage
 from backstory.sources.claude_code import ClaudeCode
 
 CORPUS = Path(__file__).resolve().parents[3] / "shared" / "corpus"
@@ -33,6 +35,7 @@ NOT_TYPED = ("[Request interrupted by user", "Caveat: The messages below")
 NOTICES = ("<task-notification", "<agent-notification")
 
 
+@cache
 def objects(path: Path) -> list[dict[str, Any]]:
     values = [json.loads(line) for line in path.read_text("utf-8").splitlines() if line.strip()]
     return [value for value in values if isinstance(value, dict)]
@@ -97,6 +100,20 @@ def nested(path: Path, records: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
+@cache
+def read(path: Path) -> list[Item]:
+    """The items of a file, without records that are no objects."""
+    return feed([record for record in load(path) if isinstance(record, dict)], describe(path))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _caches() -> Iterator[None]:
+    """The tests share what they read, and no other test keeps it in memory."""
+    yield
+    objects.cache_clear()
+    read.cache_clear()
+
+
 def is_helper(path: Path) -> bool:
     return path.name.startswith(("agent-acompact", "agent-aprompt_suggestion"))
 
@@ -105,12 +122,11 @@ class TestCounts:
     def test_prompts_calls_and_responses(self) -> None:
         """Prompts, tool calls and tool responses are those that stand in the file."""
         for path in FILES:
-            yielded = events(feed([record for record in load(path) if isinstance(record, dict)], describe(path)))
+            yielded = events(read(path))
             if is_helper(path):
                 assert yielded == []
                 continue
-            records = objects(path)
-            records += displaced(path, records)
+            records = [*objects(path), *displaced(path, objects(path))]
             assert sum(event.starts_turn for event in yielded) == count_prompts(records)
             kinds = Counter(event.type for event in yielded)
             assert kinds[EventType.USER_INPUT] == count_prompts(records)
@@ -120,8 +136,7 @@ class TestCounts:
     def test_subagents_inside(self) -> None:
         """Records of subagents without a transcript, which a file repeats, belong to the subagents."""
         for path in FILES:
-            items = feed([record for record in load(path) if isinstance(record, dict)], describe(path))
-            theirs = [item for item in items if isinstance(item, Event) and item.session]
+            theirs = [item for item in read(path) if isinstance(item, Event) and item.session]
             inner = nested(path, objects(path))
             kinds = Counter(event.type for event in theirs)
             assert kinds[EventType.TOOL_CALL] == count_blocks(inner, "tool_use", "id")
@@ -140,7 +155,7 @@ class TestCounts:
                     key = (message.get("id"), record.get("requestId"))
                     expected[key] = max(expected.get(key, 0), output)
             yielded: dict[bytes, int] = {}
-            for item in feed([record for record in load(path) if isinstance(record, dict)], describe(path)):
+            for item in read(path):
                 if isinstance(item, Usage):
                     yielded[item.key] = max(yielded.get(item.key, 0), item.output_tokens)
             assert sum(yielded.values()) == sum(expected.values())
@@ -157,8 +172,7 @@ class TestCounts:
                 for record in records[begin : begin + 61]:
                     items += parser.parse(record)
                 state = json.loads(json.dumps(parser.state()))
-            whole = feed(records, transcript)
-            assert items == whole[: len(items)]
+            assert items == read(path)[: len(items)]
 
 
 class TestWhole:
@@ -166,7 +180,7 @@ class TestWhole:
         """Everything Claude Code wrote is known, and no two events of any two files share an id."""
         uids: Counter[bytes] = Counter()
         for path in (path for path in FILES if path.is_relative_to(CORPUS / "home")):
-            for item in feed(load(path), describe(path)):
+            for item in read(path):
                 if isinstance(item, Event) and not item.replaces:
                     assert item.type is not EventType.UNKNOWN, item.text[:200]
                     uids[item.uid] += 1

@@ -1,4 +1,4 @@
-"""Where transcripts are found, and what each is before it is read."""
+"""Places of transcripts, and the description of each before it is read."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +41,13 @@ INJECTED = (
 )
 
 
-def raw(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+@cache
+def raw(path: Path) -> list[tuple[str, dict[str, Any]]]:
     """(kind, payload) of each line, with the standard library."""
+    return list(_raw(path))
+
+
+def _raw(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     for line in path.read_text(errors="replace").splitlines():
         try:
             record = json.loads(line)
@@ -97,8 +103,17 @@ def count_calls_and_responses(path: Path) -> tuple[int, int]:
     return len(calls) + larger(searches, reported_searches) + alone, responses + alone
 
 
+@cache
 def read(path: Path) -> list[Item]:
     return feed(load(path), describe(path))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _caches() -> Iterator[None]:
+    """The tests share what they read, and no other test keeps it in memory."""
+    yield
+    raw.cache_clear()
+    read.cache_clear()
 
 
 _SAID = ("event_msg/agent_message", "response_item/agent_message")
@@ -146,7 +161,7 @@ class TestCorpus:
     def test_answers_and_ends(self) -> None:
         """Every answer once, every end of a task, and tokens that add up to the agent's own total."""
         for path in HOME:
-            records = list(raw(path))
+            records = raw(path)
             items = read(path)
             kinds = Counter(kind for kind, _ in records)
             assert len(events(items, EventType.ASSISTANT_RESPONSE)) == kinds["event_msg/agent_message"]

@@ -110,6 +110,7 @@ class TestRecording:
         assert not any("SUBTASK-3 Say" in row.text for row in shelf.events(RECORDED_CHILD))
         (spawn,) = of_tool(shelf.events(parent, RESPONSE), "collaboration.spawn_agent")
         assert spawn.extra == {"child_session": RECORDED_CHILD}
+        assert session.parent_call == spawn.call_id
 
     def test_compaction(self, shelf: Shelf) -> None:
         for name in ("01a1e723-1ed6-7192-a882-d4ee7c778e69", "01a1e723-a8a4-79e3-8bf7-22c855f2a4d0"):

@@ -7,7 +7,6 @@ command that exits with 3. Tokens are compared with a straightforward count of t
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -222,58 +221,3 @@ class TestAider:
                 93,
                 93,
             ]
-
-
-SAMPLES = {
-    "ctxrs+ctx/tests/fixtures/provider-history/crush/v1/crush.db": ("crush", "proj/.crush/crush.db"),
-    "ctxrs+ctx/tests/fixtures/provider-history/zed/v1/threads.db": ("zed", ".local/share/zed/threads/threads.db"),
-    "ctxrs+ctx/tests/fixtures/provider-history/warp/v1/warp.sqlite": (
-        "warp",
-        ".local/state/warp-terminal/warp.sqlite",
-    ),
-    "ctxrs+ctx/tests/fixtures/provider-history/goose/v14/sessions.db": (
-        "goose",
-        ".local/share/goose/sessions/sessions.db",
-    ),
-    "ctxrs+ctx/tests/fixtures/provider-history/goose/v15/sessions.db": (
-        "goose",
-        ".local/share/goose/sessions/sessions.db",
-    ),
-    "ctxrs+ctx/tests/fixtures/provider-history/kilo/kilo.db": ("kilo", ".local/share/kilo/kilo.db"),
-    "ctxrs+ctx/tests/fixtures/provider-history/auggie/v0.32.0/sessions": ("auggie", ".augment/sessions"),
-    "ctxrs+ctx/tests/fixtures/provider-history/roo/storage/tasks": (
-        "roo-code",
-        ".config/Code/User/globalStorage/rooveterinaryinc.roo-cline/tasks",
-    ),
-    "ctxrs+ctx/tests/fixtures/provider-history/cline/data": (
-        "cline",
-        ".config/Code/User/globalStorage/saoudrizwan.claude-dev",
-    ),
-    "vshulcz+deja-vu/fixtures/registry/cline/modern/sessions": ("cline", ".cline/data/sessions"),
-    "vshulcz+deja-vu/fixtures/registry/goose/sessions": ("goose", ".local/share/goose/sessions"),
-    "eric-tramel+moraine/fixtures/kiro": ("kiro", ".kiro/sessions/cli"),
-}
-
-
-class TestSamples:
-    """Samples of other programs are read without an error."""
-
-    @pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: "/".join(Path(sample).parts[-3:]))
-    def test_is_read(self, sample: str, corpus: Path, tmp_path: Path) -> None:
-        source, place = SAMPLES[sample]
-        original, home = corpus / "fixtures" / sample, tmp_path / "home"
-        if not original.exists():
-            pytest.skip("no samples among the real transcripts")
-        target = home / place
-        target.parent.mkdir(parents=True)
-        (shutil.copytree if original.is_dir() else shutil.copy)(original, target)
-        for path in (home, *home.rglob("*")):
-            path.chmod(0o755 if path.is_dir() else 0o644)
-        if source == "crush":
-            listed = home / ".local" / "share" / "crush" / "projects.json"
-            listed.parent.mkdir(parents=True)
-            listed.write_text(json.dumps({"projects": [{"path": os.fspath(home / "proj"), "data_dir": ".crush"}]}))
-        environ = {"BACKSTORY_SOURCES": source}
-        with Library(tmp_path / "backstory", agents_home=home, environ=environ) as library:
-            report = library.sync()
-            assert (report.errors, bool(report.events)) == (0, True)

@@ -188,7 +188,7 @@ AGENTS: tuple[Agent, ...] = (
     Agent("mistral-vibe", "Mistral Vibe", "mistral_vibe:MistralVibe", "${VIBE_HOME:-~/.vibe}/logs/session"),
     Agent("openhands", "OpenHands", "openhands:OpenHands", "~/.openhands/conversations"),
     Agent("gptme", "gptme", "gptme:Gptme", "${GPTME_LOGS_HOME}", f"{_DATA}/gptme/logs"),
-    Agent("openclaw", "OpenClaw", "openclaw:OpenClaw", "~/.openclaw/agents"),
+    Agent("openclaw", "OpenClaw", "pi:OpenClaw", "~/.openclaw/agents"),
     Agent("oh-my-pi", "oh-my-pi", "pi:OhMyPi", "~/.omp/agent/sessions"),
     Agent(
         "hermes",
@@ -233,7 +233,7 @@ AGENTS: tuple[Agent, ...] = (
     Agent(
         "windsurf",
         "Windsurf",
-        "windsurf:Windsurf",
+        "cursor:Windsurf",
         *_vscode("Windsurf", "workspaceStorage/*/state.vscdb"),
     ),
     Agent(
@@ -259,8 +259,8 @@ AGENTS: tuple[Agent, ...] = (
     Agent("iflow", "iFlow CLI", "iflow:IFlow", "~/.iflow/projects"),
     Agent("qoder", "Qoder", "iflow:Qoder", "~/.qoder/projects"),
     Agent("tabnine", "Tabnine", "gemini_cli:Tabnine", "~/.tabnine/agent/tmp"),
-    Agent("claude-ai", "Claude.ai", "claude_ai:ClaudeAi", "${BACKSTORY_HOME:-~/.backstory}/imports/claude-ai"),
-    Agent("chatgpt", "ChatGPT", "chatgpt:ChatGpt", "${BACKSTORY_HOME:-~/.backstory}/imports/chatgpt"),
+    Agent("claude-ai", "Claude.ai", "exports:ClaudeAi", "${BACKSTORY_HOME:-~/.backstory}/imports/claude-ai"),
+    Agent("chatgpt", "ChatGPT", "exports:ChatGpt", "${BACKSTORY_HOME:-~/.backstory}/imports/chatgpt"),
     Agent("live", "Live sessions", "live:Live", asks=True),
     # The library adds the folder, which lies in Backstory's home.
     Agent("otel", "OpenTelemetry", "otel:Otel"),

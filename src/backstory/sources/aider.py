@@ -15,7 +15,7 @@ from .parsing import StatelessParser, Writer
 
 _NAME = ".aider.chat.history.md"
 _RUN = re.compile(r"^# aider chat started at (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)[^\n]*\n", re.MULTILINE)
-_THOUGHT = re.compile(r"<(thinking-content-\w+|think)>\s*(.*?)\s*</\1>", re.DOTALL)
+_THOUGHT = re.compile(r"<(thinking-content-\w+|think)>\s*(.*?)\s*(?:</\1>|\Z)", re.DOTALL)
 _TOKENS = re.compile(r"Tokens: ([\d.,]+k?) sent(?:, ([\d.,]+k?) cache write)?(?:, ([\d.,]+k?) cache hit)?, ([\d.,]+k?)")
 _COST = re.compile(r"Cost: \$([\d.]+) message")
 _MODEL = re.compile(r"(?:Main model|Model): (\S+)")

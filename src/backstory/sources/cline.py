@@ -59,6 +59,10 @@ class Cline(Source):
     def records(self, path: Path) -> Iterator[Any] | None:
         return task_records(path) if path.parent.name == "tasks" else _session_records(path)
 
+    def resume(self, session: str) -> tuple[str, ...] | None:
+        """Tasks of the extension, which are named by numbers, are not known to the command."""
+        return None if session.isdecimal() else ("cline", "--id", session)
+
 
 class RooCode(Source):
     """Only tasks, as Cline's extension had them."""
@@ -162,12 +166,13 @@ def task_records(folder: Path) -> Iterator[Payload]:
     if isinstance(used, list) and used:
         model = text_of(used[-1], "model_id") or model
     yield {"task": about}
-    number = 0
+    number, ts = 0, parse_time(about.get("ts"))
     for index, message in enumerate(mappings_of(history)):
         request: Payload = {}
         if message.get("role") == "assistant":
             request, number = requests[number] if number < len(requests) else {}, number + 1
-        yield {"message": message, "index": index, "request": request, "model": model, "begun": about.get("ts")}
+        ts = parse_time(message.get("ts")) or parse_time(request.get("ts")) or ts
+        yield {"message": message, "index": index, "request": request, "model": model, "ts": ts}
 
 
 def _listed_task(folder: Path) -> Payload:
@@ -180,7 +185,6 @@ class Task(StatelessParser):
     def __init__(self, transcript: Transcript) -> None:
         super().__init__(transcript)
         self._blocks = Blocks(_texts)
-        self._began = False
 
     def parse(self, record: Payload) -> Iterator[Item]:
         if "task" in record:
@@ -193,11 +197,8 @@ class Task(StatelessParser):
             )
             return
         message, request = record["message"], record["request"]
-        ts = parse_time(message.get("ts")) or parse_time(request.get("ts"))
-        ts = ts or (None if self._began else parse_time(record["begun"]))
-        self._began = True
         model = text_of(message, "model") or text_of(mapping_of(message, "modelInfo"), "modelId") or record["model"]
-        write = self.writer(str(record["index"]), ts=ts, model=model)
+        write = self.writer(str(record["index"]), ts=record["ts"], model=model)
         content = message.get("content")
         if message.get("role") == "user":
             yield from self._blocks.user(write, _joined(content))

@@ -42,6 +42,8 @@ class Kiro(Source):
                 if prompts < len(turns):
                     yield {"turn": mapping_of(turns[prompts]), "index": prompts}
                 prompts += 1
+        for index in range(prompts, len(turns)):  # of prompts that a compaction took out
+            yield {"turn": mapping_of(turns[index]), "index": index}
 
     def sessions(self, path: Path) -> Iterable[Stored] | None:
         return _sessions(path) if path.suffix == ".sqlite3" else None

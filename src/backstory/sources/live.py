@@ -47,7 +47,7 @@ class Live(Source):
         return _Parser(transcript.session, msgspec.convert(state or {}, _State))
 
 
-class _State(msgspec.Struct, rename={"emitted": "told"}):
+class _State(msgspec.Struct):
     about: tuple[str, str, str | None] | None = None
     status: str = "idle"
     model: str | None = None
@@ -55,7 +55,7 @@ class _State(msgspec.Struct, rename={"emitted": "told"}):
     waiting: Json | None = None
     """The latest entry, which may be rewritten soon."""
     emitted: dict[str, Emitted] = {}
-    """The latest entries, with the texts that were emitted. Saved as `told`."""
+    """The latest entries, with the texts that were emitted."""
 
 
 class _Parser:

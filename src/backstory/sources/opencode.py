@@ -19,7 +19,7 @@ from .parsing import StatelessParser, Writer
 _PLACEHOLDER_TITLES = ("New session - ", "Child session - ")
 _SESSION_FIELDS = ("title", "directory", "version", "parent_id", "slug")
 # Bookkeeping of a step: snapshots, and tokens that the message has, too.
-_SILENT_PARTS = {"step-start", "step-finish", "snapshot", "patch"}
+_SILENT_PARTS = ("step-start", "step-finish", "snapshot", "patch")
 # A table of newer versions, which is to take the place of the two others.
 _COMING = "session_message"
 _RAN = {"completed", "error"}
@@ -212,30 +212,32 @@ class _Records(StatelessParser):
                 yield write.event("raw", EventType.UNKNOWN, encode(message))
 
     def _prompt(self, record: Payload, message: Payload) -> Iterator[Item]:
-        """Parts that OpenCode adds for the model (`synthetic`) are context."""
+        """Parts that OpenCode adds for the model (`synthetic`) are context, which follows the prompt."""
         ts = parse_time(mapping_of(message, "time").get("created"))
-        texts, files = [], []
+        texts: list[str] = []
+        files: list[str] = []
+        others: list[Item] = []
         for identity, part in record["parts"]:
             write = Writer(self.source, identity, ts=ts)
             text = text_of(part, "text") or ""
             match mapping_of(part).get("type"):
                 case "text" if part.get("synthetic") or part.get("ignored"):
-                    yield write.event("text", EventType.SYSTEM, text)
+                    others.append(write.event("text", EventType.SYSTEM, text))
                 case "text":
                     texts.append(_unquoted(text))
                 case "file":
                     files.append(text_of(part, "filename", "url") or "")
                 case "compaction":
-                    yield write.event("text", EventType.RUNTIME, "compaction requested")
+                    others.append(write.event("text", EventType.RUNTIME, "compaction requested"))
                 case "agent" | "subtask" | None:
                     texts.append(text_of(part, "prompt", "name") or "")
                 case _:
-                    yield write.event("raw", EventType.UNKNOWN, encode(part))
-        if not texts and not files:
-            return
-        write = Writer(self.source, record["id"], ts=ts)
-        extra = {"files": [file for file in files if not file.startswith("data:")]} if files else None
-        yield write.prompt("prompt", "\n".join(filter(None, texts)), turn_key=record["id"], extra=extra)
+                    others.append(write.event("raw", EventType.UNKNOWN, encode(part)))
+        if texts or files:
+            write = Writer(self.source, record["id"], ts=ts)
+            extra = {"files": [file for file in files if not file.startswith("data:")]} if files else None
+            yield write.prompt("prompt", "\n".join(filter(None, texts)), turn_key=record["id"], extra=extra)
+        yield from others
 
     def _answer(self, record: Payload, message: Payload) -> Iterator[Item]:
         times = mapping_of(message, "time")
@@ -246,8 +248,11 @@ class _Records(StatelessParser):
         is_summary = message.get("summary") is True
         ends = message.get("finish") not in (None, "tool-calls", "unknown") and "completed" in times
         for identity, part in record["parts"]:
+            part = mapping_of(part)
+            if part.get("type") in _SILENT_PARTS:
+                continue
             write = Writer(self.source, identity, ts=created, model=model, cwd=cwd)
-            for item in _part(write, mapping_of(part), is_summary=is_summary):
+            for item in _part(write, part, is_summary=is_summary):
                 if isinstance(item, Event):
                     item.usage_key = usage[0].key if usage else None
                 yield item
@@ -293,8 +298,6 @@ def _part(write: Writer, part: Payload, *, is_summary: bool) -> Iterator[Item]:
             text = text_of(mapping_of(error, "data"), "message") or text_of(error, "name") or "retry"
             yield write.event("text", EventType.RUNTIME, text)
         case "text" | "reasoning" | "file" | "agent" | "subtask" | "compaction":
-            pass
-        case kind if kind in _SILENT_PARTS:
             pass
         case _:
             yield write.event("raw", EventType.UNKNOWN, encode(part))

@@ -72,8 +72,11 @@ class _Conversation(StatelessParser):
         """The tokens of a model call are in the state, under the id of the response that its events name."""
         self._model = text_of(mapping_of(state, "agent", "llm"), "model")
         for metrics in mapping_of(state, "stats", "usage_to_metrics").values():
-            for call in mappings_of(mapping_of(metrics).get("token_usages")):
-                self._usage[text_of(call, "response_id") or ""] = call
+            calls, costs = (mappings_of(mapping_of(metrics).get(name)) for name in ("token_usages", "costs"))
+            # A cost has no id: it is that of the call in its place, if each call has one.
+            each = costs if len(costs) == len(calls) else [{}] * len(calls)
+            for call, cost in zip(calls, each, strict=True):
+                self._usage[text_of(call, "response_id") or ""] = {**call, "cost": cost.get("cost")}
         return About(cwd=text_of(mapping_of(state, "workspace"), "working_dir"), title=text_of(state, "title"))
 
     def _tokens(self, write: Writer, response: str | None) -> Iterator[Item]:
@@ -88,6 +91,7 @@ class _Conversation(StatelessParser):
             cache_read=read,
             cache_write=written,
             reasoning=call.get("reasoning_tokens"),
+            cost=call.get("cost"),
             request=response,
         )
         write.usage_key = counted.usage_key

@@ -1,21 +1,25 @@
-"""Pi and its relatives oh-my-pi and Prime: one JSON Lines file per session, a tree of entries in the order of writing.
+"""Pi and its relatives oh-my-pi, Prime and OpenClaw: a tree of entries in the order of writing, as JSON Lines.
 
 All branches of the tree are read. A fork copies the entries of its parent with their ids and times, and names the file.
-The first versions wrote no ids.
+The first versions wrote no ids. OpenClaw keeps entries in a database for each of its agents. Sessions that it deleted,
+reset or put away are archived there as one value, or in a file beside.
 """
 
 from __future__ import annotations
 
 import re
+import sqlite3
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from ..model import EventType, digest, parse_time
-from .base import Lookup, Parser, Source, Transcript
+from .base import Lookup, Parser, Source, Stored, Transcript
 from .content import exit_code_in, readable
-from .decoding import begun_at, head_records
+from .database import columns, has_table, open_database
+from .decoding import MAX_DOCUMENT_BYTES, begun_at, decode, decode_or_none, head_records, records_in
 from .fields import Payload, integer, mapping_of, remote_address, text_of
 from .parsing import Memory, RecordParser, restored, tokens_of, with_cached
 
@@ -30,6 +34,9 @@ _SKIPPED = {
     "agent_status": "a summary of what the entries say",
     "leaf": "the place in the tree where the session goes on",
 }
+_PAGE = 200
+_MAX_ENTRY_BYTES = 64 << 20
+_ARCHIVES, _COLD = "session_transcript_archives", "session_transcript_cold_archives"
 
 
 class Pi(Source):
@@ -206,3 +213,103 @@ class PiParser(RecordParser[Memory]):
             failed=failed if isinstance(failed, bool) else None,
             extra={"duration_ms": duration} if isinstance(duration, int | float) and duration > 0 else None,
         )
+
+
+# OpenClaw
+
+
+class OpenClaw(Pi):
+    name = "openclaw"
+
+    def accepts(self, path: Path) -> bool:
+        return path.name == "openclaw-agent.sqlite" or (path.suffix == ".jsonl" and ".checkpoint." not in path.name)
+
+    def sessions(self, path: Path) -> Iterable[Stored] | None:
+        return _sessions(path) if path.suffix == ".sqlite" else None
+
+    def changes(self, path: Path, session: str, since: Stored | None) -> Iterator[Any]:
+        """Entries are only added. New ones are read from the prompt of their turn on. Some are compressed."""
+        start = -1
+        with open_database(path) as database:
+            if since is not None:
+                prompt = (
+                    "SELECT max(seq) FROM transcript_events WHERE session_id = ? AND seq <= ?"
+                    ' AND event_json LIKE \'%"role":"user"%\''
+                )
+                found = database.execute(prompt, (session, since.version + 1)).fetchone()[0]
+                start = found - 1 if found is not None else start
+                yield from _entries(
+                    database.execute(_QUERY, (session, -1, 1)).fetchall()
+                )  # the header, with the folder
+            while rows := database.execute(_QUERY, (session, start, _PAGE)).fetchall():
+                yield from _entries(rows)
+                start = rows[-1]["seq"]
+            if start == -1:
+                yield from _archived(database, path, session)
+
+    def resume(self, session: str) -> tuple[str, ...] | None:
+        """Its terminal takes the key of a conversation, not the id of a session."""
+        return None
+
+
+def _sessions(path: Path) -> Iterator[Stored]:
+    with open_database(path) as database:
+        if not has_table(database, "transcript_events"):
+            return
+        # The primary key has both: the last entry of each session is found without a look at the others.
+        latest = "SELECT session_id, max(seq) AS seq FROM transcript_events GROUP BY session_id"
+        created = "SELECT created_at FROM transcript_events WHERE session_id = ? AND seq = ?"
+        for row in database.execute(latest).fetchall():
+            updated = database.execute(created, (row["session_id"], row["seq"])).fetchone()[0]
+            yield Stored(session=str(row["session_id"]), updated=updated, version=row["seq"])
+        for table, time in ((_ARCHIVES, "created_at"), (_COLD, "archived_at")):
+            if has_table(database, table):
+                query = (
+                    f"SELECT session_id, max({time}) AS updated FROM {table}"
+                    " WHERE session_id NOT IN (SELECT session_id FROM transcript_events) GROUP BY 1"
+                )
+                for row in database.execute(query).fetchall():
+                    yield Stored(session=str(row["session_id"]), updated=row["updated"])
+
+
+_QUERY = (
+    "SELECT seq, event_json, event_zstd FROM transcript_events WHERE session_id = ? AND seq > ? ORDER BY seq LIMIT ?"
+)
+
+
+def _entries(rows: Iterable[Any]) -> Iterator[Any]:
+    for row in rows:
+        data = row["event_json"]
+        if data is None and row["event_zstd"] is not None:
+            data = _decompressed(row["event_zstd"], _MAX_ENTRY_BYTES)
+        if data is not None:
+            yield decode(data)
+
+
+def _archived(database: sqlite3.Connection, path: Path, session: str) -> Iterator[Any]:
+    """The entries of a session that was archived. A cold archive has each entry as text in a row of its own."""
+    if has_table(database, _ARCHIVES):
+        query = f"SELECT encoding, archive_blob FROM {_ARCHIVES} WHERE session_id = ? ORDER BY created_at"
+        for row in database.execute(query, (session,)).fetchall():
+            data = row["archive_blob"]
+            yield from records_in(_decompressed(data) if row["encoding"] == "zstd" else data)
+    if known := columns(database, _COLD):
+        blob = "archive_blob" if "archive_blob" in known else "NULL AS archive_blob"
+        query = f"SELECT archive_name, {blob} FROM {_COLD} WHERE session_id = ?"
+        for row in database.execute(query, (session,)).fetchall():
+            data = row["archive_blob"]
+            if data is None:
+                file = path.parents[1] / "sessions/cold" / Path(row["archive_name"]).name
+                if not file.is_file():
+                    raise ValueError(f"the archive {file.name} is missing")
+                data = file.read_bytes()
+            for record in records_in(_decompressed(data)):
+                if (entry := decode_or_none(mapping_of(record, "row").get("event_json"))) is not None:
+                    yield entry
+
+
+def _decompressed(data: bytes, limit: int = MAX_DOCUMENT_BYTES) -> bytes:
+    import zstandard
+
+    with zstandard.ZstdDecompressor(max_window_size=1 << 28).stream_reader(data) as stream:
+        return stream.read(limit)

@@ -1,22 +1,19 @@
-"""Warp: conversations with its agent in one database. Messages are protocol buffers, of which the texts are read."""
+"""Warp: conversations with its agent in one database. Messages are protocol buffers, of which the known fields are
+read."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import struct
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from ..model import parse_time
+from ..model import EventType, parse_time
 from .base import About, Item, Lookup, Parser, Source, Stored, Transcript
 from .database import has_table, open_database
 from .decoding import decode_or_none
-from .fields import Payload, list_of, mapping_of, text_of
-from .parsing import StatelessParser
-
-# Field numbers of a task, of a message in it, and of the parts of a message.
-_DESCRIPTION, _MESSAGE = 2, 5
-_ID, _USER, _AGENT, _REQUEST, _TIME = 1, 2, 3, 13, 14
-_TEXT, _SECONDS = 1, 1
+from .fields import Payload, integer, list_of, mapping_of, text_of
+from .parsing import StatelessParser, Writer
 
 
 class Warp(Source):
@@ -57,81 +54,146 @@ class Warp(Source):
                 tasks = [row["task"] for row in database.execute(query, (session,))]
         asked = {row["exchange_id"]: dict(row) for row in queries}
         messages = [message for task in tasks for message in _messages(task)]
-        for message in sorted(messages, key=lambda message: message["ts"] or 0):
-            yield {"message": message, "query": asked.get(message["request"], {})}
-        answered = {message["request"] for message in messages}
+        for message in sorted(messages, key=lambda message: integer(message["time"].get("seconds")) or 0):
+            yield {"message": message, "query": asked.get(text_of(message, "request"), {})}
+        answered = {text_of(message, "request") for message in messages}
         for identity, found in asked.items():
             if identity not in answered:  # before there were tasks, only prompts were kept
-                yield {"message": None, "query": found}
+                yield {"message": {}, "query": found}
 
 
 class _Conversation(StatelessParser):
+    def __init__(self, transcript: Transcript) -> None:
+        super().__init__(transcript)
+        self._model: str | None = None
+
     def parse(self, record: Payload) -> Iterator[Item]:
         message, query = record["message"], record["query"]
-        model, cwd = text_of(query, "model_id"), text_of(query, "working_directory")
+        self._model = text_of(mapping_of(message, "model"), "id") or text_of(query, "model_id") or self._model
+        cwd = text_of(query, "working_directory")
         if cwd:
             yield About(cwd=cwd)
-        if message is None:
+        asked = text_of(query, "exchange_id") or ""
+        if not message:
             texts = [_typed(mapping_of(entry)) for entry in list_of(decode_or_none(text_of(query, "input")))]
-            write = self.writer(str(query["exchange_id"]), ts=parse_time(query.get("start_ts")))
-            if text := "\n".join(filter(None, texts)):
-                yield write.prompt("prompt", text)
+            if typed := "\n".join(filter(None, texts)):
+                yield self.writer(asked, ts=parse_time(query.get("start_ts"))).prompt("prompt", typed)
             return
-        write = self.writer(message["id"], ts=message["ts"], model=model, cwd=cwd)
-        if message["user"]:
-            yield write.prompt("prompt", message["user"])
-        if message["agent"]:
-            yield write.answer("text", message["agent"], may_end_turn=True)
+        ts = parse_time(mapping_of(message, "time").get("seconds"))
+        write = self.writer(text_of(message, "id") or asked, ts=ts, model=self._model, cwd=cwd)
+        if prompt := text_of(mapping_of(message, "user"), "query"):
+            # The query is there before the message is: both are the prompt of the exchange.
+            yield (self.writer(asked, ts=ts, cwd=cwd) if asked else write).prompt("prompt", prompt)
+        elif thought := text_of(mapping_of(message, "reasoning"), "text"):
+            yield write.thought("thought", thought)
+        elif text := text_of(mapping_of(message, "agent"), "text"):
+            yield write.answer("text", text, may_end_turn=True)
+        elif summary := text_of(mapping_of(message, "summary", "conversation"), "text"):
+            yield write.event("summary", EventType.COMPACTION, summary)
+        elif broken := text_of(message, "broken"):
+            yield self.writer(broken).event("raw", EventType.UNKNOWN, broken)
+        elif "call" in message:
+            yield self._call(write, message["call"])
+        elif "result" in message:
+            yield self._result(write, message["result"])
+
+    def _call(self, write: Writer, call: Payload) -> Item:
+        tool = _kind_of(call)
+        arguments = mapping_of(call, tool)
+        if tool == _MCP:
+            tool, arguments = text_of(arguments, "name") or tool, mapping_of(arguments, "args")
+        call_id = text_of(call, "id") or ""
+        self.tools[call_id] = tool
+        return write.call("call", tool, call_id, arguments)
+
+    def _result(self, write: Writer, result: Payload) -> Item:
+        kind, call_id = _kind_of(result), text_of(result, "id") or ""
+        found = mapping_of(result, kind)
+        finished = mapping_of(found, "finished")
+        exit_code = finished.get("exit_code", 0) if "finished" in found else found.get("exit_code")
+        canceled = kind == _CANCELED
+        failed = canceled or "error" in found or "denied" in found or bool(exit_code)
+        text = "\n".join(_texts({name: value for name, value in found.items() if name != "command"}))
+        return write.result(
+            "result",
+            self.tools.get(call_id) or (None if canceled else kind),
+            call_id,
+            text or ("canceled" if canceled else ""),
+            exit_code=exit_code,
+            failed=failed,
+            extra={"interrupted": True} if canceled else None,
+        )
+
+
+def _messages(task: bytes) -> Iterator[Payload]:
+    """The messages of a task. One that cannot be decoded does not keep the others from being read; one without a time
+    has that of the message before it."""
+    time: Payload = {"seconds": 0}
+    for data in read_message(task, _TASK).get("messages", ()):
+        try:
+            message = read_message(data, _MESSAGE)
+        except ValueError:
+            message = {"broken": data.hex()}
+        time = mapping_of(message, "time") or time
+        yield {**message, "time": time}
 
 
 def _typed(entry: Payload) -> str:
     return text_of(entry, "query") or text_of(mapping_of(entry, "Query"), "text", "query") or ""
 
 
-def _messages(task: bytes) -> Iterator[Payload]:
-    for data in _values(task, _MESSAGE):
-        ts = next((parse_time(value) for time in _values(data, _TIME) for value in _numbers(time, _SECONDS)), None)
-        yield {
-            "id": _first_text(data, _ID),
-            "request": _first_text(data, _REQUEST),
-            "ts": ts,
-            "user": "\n".join(_first_text(part, _TEXT) for part in _values(data, _USER)),
-            "agent": "\n".join(_first_text(part, _TEXT) for part in _values(data, _AGENT)),
-        }
+def _kind_of(part: Payload) -> str:
+    """The name of the tool, which is the field that a call or a result has beside its id."""
+    return next((name for name in part if name != "id"), "unknown")
 
 
-# Protocol buffers
+def _texts(value: Any) -> Iterator[str]:
+    """All texts in a result, in their order."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _texts(inner)
 
 
-def _first_text(data: bytes, field: int) -> str:
-    return next((value.decode("utf-8", "replace") for value in _values(data, field)), "")
+# Protocol buffers. A shape has the names of fields by their numbers, with the function that reads a value which has a
+# length. `[]` after a name marks a field that may come more than once.
+
+Shape = dict[int, tuple[str, Callable[[bytes], Any]]]
 
 
-def _values(data: bytes, field: int) -> Iterator[bytes]:
-    return (value for number, value in _fields(data) if number == field and isinstance(value, bytes))
+def read_message(data: bytes, shape: Shape) -> Payload:
+    """The fields of a message that are in the shape. Raises ValueError for data that is cut off."""
+    found: Payload = {}
+    for number, value in _fields(data):
+        if number not in shape:
+            continue
+        name, read = shape[number]
+        value = read(value) if isinstance(value, bytes) else value
+        if name.endswith("[]"):
+            found.setdefault(name[:-2], []).append(value)
+        else:
+            found[name] = value
+    return found
 
 
-def _numbers(data: bytes, field: int) -> Iterator[int]:
-    return (value for number, value in _fields(data) if number == field and isinstance(value, int))
-
-
-def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """The fields of a message: numbers as they are, everything with a length as bytes. Raises ValueError."""
+def _fields(data: bytes) -> Iterator[tuple[int, int | float | bytes]]:
     position = 0
     while position < len(data):
         tag, position = _varint(data, position)
         match tag & 7:
             case 0:
                 value, position = _varint(data, position)
-                yield tag >> 3, value
+                yield tag >> 3, value - (1 << 64) if value >> 63 else value
+            case 1 if position + 8 <= len(data):
+                yield tag >> 3, struct.unpack_from("<d", data, position)[0]
+                position += 8
             case 2:
                 length, position = _varint(data, position)
                 if position + length > len(data):
                     raise ValueError("a field of a message is cut off")
                 yield tag >> 3, data[position : position + length]
                 position += length
-            case 1:
-                position += 8
             case 5:
                 position += 4
             case kind:
@@ -147,3 +209,152 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
         if byte < 128:
             return value, position
     raise ValueError("a number in a message is cut off")
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "replace")
+
+
+def _in(shape: Shape) -> Callable[[bytes], Payload]:
+    return lambda data: read_message(data, shape)
+
+
+def _named(*names: str) -> Callable[[bytes], Payload]:
+    """The reader of a message whose first fields are texts."""
+    return _in({number: (name, _text) for number, name in enumerate(names, 1)})
+
+
+def _json_object(data: bytes) -> Payload:
+    entries = read_message(data, {1: ("entries[]", _in({1: ("key", _text), 2: ("value", _json_value)}))})
+    return {entry.get("key", ""): entry.get("value") for entry in entries.get("entries", ())}
+
+
+def _json_value(data: bytes) -> Any:
+    kinds: Shape = {2: ("number", _text), 3: ("text", _text), 4: ("bool", _text), 5: ("object", _json_object)}
+    kinds[6] = ("list", lambda inner: read_message(inner, {1: ("values[]", _json_value)}).get("values", []))
+    for kind, value in read_message(data, kinds).items():
+        return bool(value) if kind == "bool" else value
+    return None
+
+
+_MCP, _CANCELED = "call_mcp_tool", "canceled"
+_FILE = _named("path", "content")
+_ERROR = ("error", _named("message"))
+_CALL: Shape = {
+    1: ("id", _text),
+    2: ("run_shell_command", _named("command")),
+    3: ("search_codebase", _named("query", "path_filters[]", "codebase_path")),
+    4: ("server", _named()),
+    5: ("read_files", _in({1: ("files[]", _named("name"))})),
+    6: (
+        "apply_file_diffs",
+        _in(
+            {
+                1: ("summary", _text),
+                2: ("diffs[]", _named("file_path", "search", "replace")),
+                3: ("new_files[]", _named("file_path", "content")),
+                4: ("deleted_files[]", _named("file_path")),
+                5: ("updates[]", _named("file_path", "move_to")),
+            }
+        ),
+    ),
+    7: ("suggest_plan", _named("summary")),
+    9: ("grep", _named("queries[]", "path")),
+    10: ("file_glob", _named("patterns[]", "path")),
+    11: ("read_mcp_resource", _named("uri")),
+    12: (_MCP, _in({1: ("name", _text), 2: ("args", _json_object)})),
+    13: ("write_to_long_running_shell_command", _in({1: ("input", _text), 3: ("command_id", _text)})),
+    15: ("file_glob", _named("patterns[]", "path")),
+    19: ("subagent", _named("task_id", "payload")),
+    20: ("read_documents", _in({1: ("documents[]", _named("document_id"))})),
+    21: ("edit_documents", _in({1: ("diffs[]", _named("document_id", "search", "replace"))})),
+    22: ("create_documents", _in({1: ("documents[]", _named("content", "title"))})),
+    23: ("read_shell_command_output", _named("command_id")),
+    26: ("read_skill", _named("skill_path", "skill_id", "name")),
+    28: ("fetch_conversation", _named("conversation_id")),
+    29: ("start_agent", _named("name", "prompt")),
+    30: ("send_message_to_agent", _named("addresses[]", "subject", "message")),
+}
+_FINISHED = ("finished", _in({1: ("output", _text), 2: ("exit_code", _text)}))
+_FILES = _in({1: ("found", _in({1: ("files[]", _FILE)})), 2: _ERROR})
+_RESULT: Shape = {
+    1: ("id", _text),
+    2: (
+        "run_shell_command",
+        _in({1: ("output", _text), 2: ("exit_code", _text), 3: ("command", _text), 5: _FINISHED, 6: ("denied", _text)}),
+    ),
+    3: ("search_codebase", _FILES),
+    4: ("server", _named()),
+    5: (
+        "read_files",
+        _in(
+            {
+                1: ("found", _in({1: ("files[]", _FILE)})),
+                3: ("any", _in({1: ("files[]", _in({6: ("text", _FILE)}))})),
+                2: _ERROR,
+            }
+        ),
+    ),
+    6: (
+        "apply_file_diffs",
+        _in(
+            {
+                1: (
+                    "applied",
+                    _in({2: ("files[]", _in({1: ("file", _FILE)})), 3: ("deleted[]", _named("file_path"))}),
+                ),
+                2: _ERROR,
+            }
+        ),
+    ),
+    9: ("grep", _in({1: ("found", _in({1: ("files[]", _named("file_path"))})), 2: _ERROR})),
+    10: ("file_glob", _in({1: ("found", _named("files")), 2: _ERROR})),
+    14: (_CANCELED, _named()),
+    15: (
+        "read_mcp_resource",
+        _in({1: ("found", _in({1: ("contents[]", _in({2: ("text", _named("content"))}))})), 2: _ERROR}),
+    ),
+    16: (
+        _MCP,
+        _in(
+            {
+                1: (
+                    "found",
+                    _in(
+                        {
+                            1: (
+                                "results[]",
+                                _in(
+                                    {
+                                        1: ("text", _named("text")),
+                                        3: ("resource", _in({2: ("text", _named("content"))})),
+                                    }
+                                ),
+                            )
+                        }
+                    ),
+                ),
+                2: _ERROR,
+            }
+        ),
+    ),
+    17: ("write_to_long_running_shell_command", _in({2: _FINISHED, 3: ("error", _named())})),
+    19: ("file_glob", _in({1: ("found", _in({1: ("files[]", _named("file_path"))})), 2: _ERROR})),
+    23: ("subagent", _named("payload")),
+    27: ("read_shell_command_output", _in({1: ("command", _text), 3: _FINISHED, 4: ("error", _named())})),
+    30: ("read_skill", _in({1: ("found", _in({1: ("content", _FILE)})), 2: _ERROR})),
+    33: ("start_agent", _in({1: ("found", _named("agent_id")), 2: _ERROR})),
+}
+_MESSAGE: Shape = {
+    1: ("id", _text),
+    2: ("user", _named("query")),
+    3: ("agent", _named("text")),
+    4: ("call", _in(_CALL)),
+    5: ("result", _in(_RESULT)),
+    13: ("request", _text),
+    14: ("time", _in({1: ("seconds", _text)})),
+    15: ("reasoning", _named("text")),
+    16: ("summary", _in({1: ("conversation", _named("text"))})),
+    25: ("model", _named("id")),
+}
+_TASK: Shape = {5: ("messages[]", bytes)}

@@ -36,7 +36,8 @@ def _user(session: Session, form: int, said: Prompt, turn: str | None = None) ->
         session.begin_turn(turn)
     elif session.needs_turn:
         session.begin_unnamed_turn(said.typed)
-    items.append(session.event(EventType.USER_INPUT, said.typed, starts_turn=True))
+    extra = {"images": said.images} if said.images else None
+    items.append(session.event(EventType.USER_INPUT, said.typed, starts_turn=True, extra=extra))
     return items
 
 
@@ -63,15 +64,16 @@ def _read_prompt(session: Session, payload: Payload) -> Prompt:
     session.state.marks_prompts = True
     typed = [block for block, kind in zip(content, kinds, strict=True) if str(kind).startswith("user.")]
     injected = [block for block, kind in zip(content, kinds, strict=True) if not str(kind).startswith("user.")]
-    return Prompt(block_texts(injected), read_blocks(typed, peel=False).typed)
+    return read_blocks(typed, peel=False)._replace(injected=block_texts(injected))
 
 
 def say_user_message(session: Session, payload: Payload) -> list[Item]:
     text = "".join(block_texts(payload.get("message")))
     if payload.get("kind") in ("user_instructions", "environment_context"):  # 2025: some versions say so themselves
         return _context(session, EVENT, [text])
-    said = split(text)
-    if not said.typed and (payload.get("images") or payload.get("local_images")):
+    images = sum(len(list_of(payload.get(name))) for name in ("images", "local_images"))
+    said = split(text)._replace(images=images)
+    if not said.typed and images:
         said = said._replace(typed="[image]")
     return _user(session, EVENT, said)
 
@@ -280,6 +282,7 @@ _IMAGE_MARK = re.compile(r"</?image(?:\s[^>]*)?>")
 class Prompt(NamedTuple):
     injected: list[str]
     typed: str
+    images: int = 0
 
 
 def split(text: str, *, peel: bool = True) -> Prompt:
@@ -340,9 +343,8 @@ def read_blocks(content: Any, *, peel: bool = True) -> Prompt:
         injected += parts.injected
         typed.append(parts.typed)
     prompt = "\n\n".join(filter(None, typed))
-    if not prompt and isinstance(content, list) and any(map(_is_image, content)):
-        prompt = "[image]"
-    return Prompt(injected, prompt)
+    images = sum(map(_is_image, content)) if isinstance(content, list) else 0
+    return Prompt(injected, prompt or ("[image]" if images else ""), images)
 
 
 def _is_image(block: Any) -> bool:

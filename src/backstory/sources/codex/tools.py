@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...model import EventType
-from ..base import Event, Item
+from ..base import About, Event, Item
 from ..fields import Payload, integer, list_of, local_path, mapping_of, text_of
 from .outputs import Output, as_json, as_mapping, duration, read_mcp, read_output, without_repeats
 from .session import EVENT, ITEM, SCRIPT, TURN_ITEM, Session
@@ -161,6 +161,7 @@ def tool_output(session: Session, payload: Payload) -> list[Item]:
         child = (as_mapping(raw) or {}).get("agent_id")
         if isinstance(child, str):
             call.extra = {**(call.extra or {}), "child_session": child}
+            return [_response(session, call_id, output, tool), About(session=child, parent_call=call_id)]
     return [_response(session, call_id, output, tool)]
 
 
@@ -286,25 +287,22 @@ def collab_end(session: Session, payload: Payload) -> list[Item]:
     kind = str(payload.get("type"))
     arguments = {key: payload[key] for key in ("prompt", "receiver_thread_id") if payload.get(key)}
     status = payload.get("status", payload.get("statuses"))
-    child = text_of(payload, "new_thread_id")
-    return _report(
-        session,
-        text_of(payload, "call_id"),
-        _COLLAB_TOOLS.get(kind, kind),
-        arguments,
-        Output(status if isinstance(status, str) else as_json(status)),
-        {"child_session": child} if child else None,
-    )
+    child, call_id = text_of(payload, "new_thread_id"), text_of(payload, "call_id")
+    output = Output(status if isinstance(status, str) else as_json(status))
+    extra = {"child_session": child} if child else None
+    items = _report(session, call_id, _COLLAB_TOOLS.get(kind, kind), arguments, output, extra)
+    return [*items, About(session=child, parent_call=call_id)] if child else items
 
 
 def sub_agent_activity(session: Session, payload: Payload) -> list[Item]:
     child, kind = text_of(payload, "agent_thread_id"), text_of(payload, "kind") or "active"
     if not child:
         return []
-    call = session.state.calls.get(text_of(payload, "event_id") or "")
+    call_id = text_of(payload, "event_id")
+    call = session.state.calls.get(call_id or "")
     if call is not None and not call.answered:
         call.extra = {**(call.extra or {}), "child_session": child}
-        return []
+        return [About(session=child, parent_call=call_id)] if call.tool.endswith("spawn_agent") else []
     text = f"Agent {text_of(payload, 'agent_path') or child} {kind}"
     return [session.event(EventType.RUNTIME, text, extra={"child_session": child})]
 
@@ -355,14 +353,16 @@ def item_collab(session: Session, item: Payload) -> list[Item]:
     receivers = item.get("receiver_thread_ids")
     child = receivers[0] if isinstance(receivers, list) and receivers and isinstance(receivers[0], str) else None
     tool = {"spawnAgent": "spawn_agent", "sendInput": "send_input", "wait": "wait_agent"}.get(str(item.get("tool")))
-    return _report(
+    call_id, spawned = text_of(item, "id"), child if tool == "spawn_agent" else None
+    items = _report(
         session,
-        text_of(item, "id"),
+        call_id,
         tool or str(item.get("tool")),
         {"prompt": item.get("prompt")},
         Output(as_json(item.get("agents_states"))),
-        {"child_session": child} if child and tool == "spawn_agent" else None,
+        {"child_session": spawned} if spawned else None,
     )
+    return [*items, About(session=spawned, parent_call=call_id)] if spawned else items
 
 
 def item_sub_agent(session: Session, item: Payload) -> list[Item]:

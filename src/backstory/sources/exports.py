@@ -1,4 +1,4 @@
-"""ChatGPT: conversations of a data export, one JSON document each, as `backstory import` keeps them."""
+"""Claude.ai and ChatGPT: conversations of a data export, one JSON document each, as `backstory import` keeps them."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from typing import Any
 from ..model import EventType, parse_time
 from .base import About, Item, Lookup, Parser, Source, Transcript
 from .decoding import decode_or_none, encode, read_document
-from .fields import Payload, mapping_of, text_of
+from .fields import Payload, list_of, mapping_of, mappings_of, text_of
+from .messages import Blocks
 from .parsing import StatelessParser, Writer
 
 _CONTEXT = {"user_editable_context", "model_editable_context"}
 
 
-class ChatGpt(Source):
-    name = "chatgpt"
+class _Export(Source):
+    """One document for each conversation, which is named after it."""
 
     def accepts(self, path: Path) -> bool:
         return path.suffix == ".json"
@@ -24,8 +25,59 @@ class ChatGpt(Source):
     def describe(self, path: Path, head: bytes) -> Transcript | None:
         return Transcript(source=self.name, path=path, session=path.stem)
 
+
+class ClaudeAi(_Export):
+    name = "claude-ai"
+
     def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
-        return _Conversation(transcript)
+        return _Claude(transcript)
+
+    def records(self, path: Path) -> Iterator[Any]:
+        conversation = mapping_of(read_document(path))
+        yield {"conversation": conversation}
+        for message in list_of(conversation.get("chat_messages")):
+            yield {"message": mapping_of(message), "model": text_of(conversation, "model")}
+
+
+class _Claude(StatelessParser):
+    def __init__(self, transcript: Transcript) -> None:
+        super().__init__(transcript)
+        self._blocks = Blocks()
+
+    def parse(self, record: Payload) -> Iterator[Item]:
+        if "conversation" in record:
+            conversation = record["conversation"]
+            yield About(title=text_of(conversation, "name"), title_rank=2, summary=text_of(conversation, "summary"))
+            return
+        message = record["message"]
+        ts = parse_time(message.get("created_at"))
+        write = Writer("claude-ai", str(message.get("uuid")), ts=ts, model=record["model"])
+        content = message.get("content") or message.get("text")
+        if message.get("sender") == "human":
+            yield write.prompt("prompt", "\n".join(filter(None, (_joined(content), *_attachments(message)))))
+        else:
+            yield from self._blocks.assistant(write, content, ends=True)
+
+
+def _joined(content: Any) -> str:
+    if isinstance(content, list):
+        return "\n".join(text for block in content if (text := text_of(block, "text")))
+    return content if isinstance(content, str) else ""
+
+
+def _attachments(message: Payload) -> Iterator[str]:
+    """Texts that were pasted or attached are in the export; other files are only named."""
+    for name in ("attachments", "files"):
+        for file in mappings_of(message.get(name)):
+            label = f"[{text_of(file, 'file_name') or 'attachment'}]"
+            yield "\n".join(filter(None, (label, text_of(file, "extracted_content"))))
+
+
+class ChatGpt(_Export):
+    name = "chatgpt"
+
+    def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
+        return _ChatGpt(transcript)
 
     def records(self, path: Path) -> Iterator[Any]:
         """A conversation is a tree; the branch that ends with its current node is the one that is shown."""
@@ -45,7 +97,7 @@ class ChatGpt(Source):
             yield {"message": message, "model": text_of(conversation, "default_model_slug")}
 
 
-class _Conversation(StatelessParser):
+class _ChatGpt(StatelessParser):
     def parse(self, record: Payload) -> Iterator[Item]:
         if "conversation" in record:
             yield About(title=text_of(record["conversation"], "title"), title_rank=2)

@@ -1,0 +1,364 @@
+"""Cursor and Windsurf: transcripts of Cursor's agent, one file per session, and chats of both editors, in databases.
+
+Transcripts are `projects/<slug>/agent-transcripts/<session>.jsonl`, or `<session>/<session>.jsonl`, and the older
+`.txt`. Subagents lie in `subagents/` beside their session. Records have no ids and mostly no times, models or tokens.
+Calls have no ids either: results follow in their order.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import field
+
+from ..model import EventType, digest, parse_time
+from .base import About, Item, Lookup, Parser, Source, Stored, Transcript, TurnEnd
+from .content import blocks_of, command_exit_code, inside, readable
+from .database import has_table, open_database
+from .decoding import begun_at, decode_or_none, encode, head_records, read_or_none
+from .fields import Payload, integer, list_of, local_path, mapping_of, mappings_of, text_of
+from .parsing import Memory, RecordParser, StatelessParser, Writer, restored
+
+_STORE = "state.vscdb"
+_FOLDER = "agent-transcripts"
+_MARKER = re.compile(r"^(user|assistant):[ \t]*$", re.MULTILINE)
+_CALLS = {"tool_use", "tool_call", "tool-call"}
+_RESULTS = {"tool_result", "tool-result"}
+_MAX_PENDING = 256
+_USER = 1
+_OVER = {"completed", "error", "cancelled", "rejected"}
+_KEYS = ("workbench.panel.aichat.view.aichat.chatdata", "aiChat.chatdata")
+
+
+class Cursor(Source):
+    name = "cursor"
+
+    def accepts(self, path: Path) -> bool:
+        return path.name == _STORE or (path.suffix in (".jsonl", ".txt") and _FOLDER in path.parts)
+
+    def describe(self, path: Path, head: bytes) -> Transcript | None:
+        records: list[Payload] = []
+        if path.suffix == ".jsonl":
+            records = list(head_records(path, head))
+            if not any("role" in record or "message" in record for record in records):
+                return None
+        elif not _MARKER.search(head.decode("utf-8", "replace")):
+            return None
+        parent = path.parent.parent.name if path.parent.name == "subagents" else None
+        return Transcript(
+            source=self.name,
+            path=path,
+            session=path.stem,
+            parent=None if parent == _FOLDER else parent,
+            begun=begun_at(records, "timestamp"),
+        )
+
+    def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
+        if transcript.path.name.startswith(_STORE):
+            return _Bubbles(transcript)
+        return CursorParser(transcript, restored(CursorMemory, state))
+
+    def records(self, path: Path) -> Iterator[Any] | None:
+        if path.suffix != ".txt":
+            return None
+        pieces = _MARKER.split(path.read_text("utf-8", "replace"))
+        return iter(
+            [
+                {"role": role, "message": {"content": text.strip()}}
+                for role, text in zip(pieces[1::2], pieces[2::2], strict=True)
+                if text.strip()
+            ]
+        )
+
+    def sessions(self, path: Path) -> Iterable[Stored] | None:
+        return _sessions(path) if path.name == _STORE else None
+
+    def changes(self, path: Path, session: str, since: Stored | None) -> Iterator[Any]:
+        return _changes(path, session, since)
+
+    def resume(self, session: str) -> tuple[str, ...] | None:
+        return ("cursor-agent", f"--resume={session}")
+
+
+class CursorMemory(Memory):
+    pending: list[str] = field(default_factory=list)
+    """The ids of the calls that wait for their results."""
+
+
+class CursorParser(RecordParser[CursorMemory]):
+    def read(self, record: Payload) -> None:
+        self.ts = parse_time(record.get("timestamp"))
+        if self.memory.count == 1:
+            self._note_chat()
+        self.memory.model = text_of(record, "model") or self.memory.model
+        self.note(parent=self.transcript.parent)
+        # Without ids, a record is identified by its place and what it says. A transcript of text is always read whole.
+        growing = self.transcript.path.suffix == ".txt"
+        content = "" if growing else digest(msgspec.json.encode(record).decode()).hex()
+        identity = f"{self.transcript.session} {self.memory.count} {content}"
+        role, message = text_of(record, "role"), mapping_of(record, "message")
+        if "turn_ended" in (record.get("type"), record.get("event")):
+            self._read_end(record, identity)
+        elif role == "assistant":
+            self._read_answer(message, identity, growing)
+        elif role in ("user", "tool"):
+            self._read_user(message, identity, growing)
+        elif role != "system":
+            self.add_unknown(record, identity)
+
+    def finish(self) -> Iterable[Item]:
+        self.reset()
+        self._note_chat()
+        return [*self.items, TurnEnd(provisional=True)]
+
+    def _note_chat(self) -> None:
+        """Title and model stand in the database of the chat, whose messages cannot be read."""
+        path = self.transcript.path
+        folder = next((parent.parent for parent in path.parents if parent.name == "projects"), path.parent)
+        for store in folder.glob(f"chats/*/{self.transcript.session}/store.db"):
+            with suppress(OSError, ValueError), open_database(store) as database:
+                row = database.execute("SELECT value FROM meta WHERE key = '0'").fetchone()
+                about = mapping_of(decode_or_none(bytes.fromhex(row["value"])) if row else None)
+                self.note(title=text_of(about, "name"), title_rank=2)
+                model = text_of(about, "lastUsedModel")
+                self.memory.model = self.memory.model or (None if model == "default" else model)
+
+    def _read_end(self, record: Payload, identity: str) -> None:
+        status = text_of(record, "status") or "success"
+        if status == "success":
+            self.end_turn()
+        else:
+            extra = {"interrupted": True} if status in ("aborted", "cancelled") else None
+            text = f"Turn ended: {text_of(record, 'error') or status}"
+            self.add(EventType.RUNTIME, text, identity, ends_turn=True, extra=extra)
+
+    def _read_user(self, message: Payload, identity: str, growing: bool) -> None:
+        spoken: list[str] = []
+        for number, block in enumerate(blocks_of(message.get("content")) or ()):
+            if isinstance(block, dict) and text_of(block, "type") in _RESULTS:
+                self._read_result(block, identity, str(number))
+            elif text := readable(block).strip():
+                spoken.append(text)
+        text = "\n".join(spoken)
+        start = text.find("<user_query>")
+        if start >= 0:
+            context, text = text[:start].strip(), inside(text[start:], "user_query") or ""
+            if context:
+                self.add(EventType.SYSTEM, context, identity, "context")
+        if text:
+            self.add_prompt(text, identity, "prompt", replaces=growing)
+
+    def _read_result(self, block: Payload, identity: str, part: str) -> None:
+        pending = self.memory.pending
+        call_id = text_of(block, "tool_use_id", "tool_call_id")
+        if call_id not in pending and pending:
+            call_id = pending[0]
+        if call_id in pending:
+            pending.remove(call_id)
+        failed = block.get("is_error")
+        failed = failed if isinstance(failed, bool) else None
+        text = readable(block.get("content"))
+        self.add_response(text, call_id, identity, part, tool=text_of(block, "name"), failed=failed)
+
+    def _read_answer(self, message: Payload, identity: str, growing: bool) -> None:
+        blocks = [block for block in blocks_of(message.get("content")) or () if isinstance(block, dict)]
+        asks = any(text_of(block, "type") in _CALLS for block in blocks)
+        for number, block in enumerate(blocks):
+            part, kind = str(number), text_of(block, "type")
+            if kind in _CALLS:
+                call_id = text_of(block, "id", "toolCallId") or f"{self.memory.count}.{number}"
+                self.memory.pending = [*self.memory.pending[1 - _MAX_PENDING :], call_id]
+                tool = text_of(block, "name", "toolName") or "unknown"
+                self.add_call(tool, call_id, block.get("input", block.get("args")), identity, part)
+            elif kind in ("thinking", "reasoning"):
+                if text := text_of(block, "thinking", "text"):
+                    self.add_reasoning(text, identity, part)
+            elif text := readable(block):
+                self.add_answer(text, identity, part, may_end_turn=not asks, replaces=growing)
+
+
+# Cursor's editor: one key-value table for all conversations. A bubble, which is one part of a message, is a value.
+
+
+def _sessions(path: Path) -> Iterator[Stored]:
+    """Writing a value gives its row a new number, so that the index on the keys shows what changed, and no value of a
+    database that may have many gigabytes is read."""
+    with open_database(path) as database:
+        if not has_table(database, "cursorDiskKV"):
+            return
+        composers = "SELECT substr(key, 14) AS id, rowid AS newest FROM cursorDiskKV WHERE key >= ? AND key < ?"
+        versions = {row["id"]: row["newest"] for row in database.execute(composers, ("composerData:", "composerData;"))}
+        bubbles = (
+            "SELECT substr(key, 10, instr(substr(key, 10), ':') - 1) AS id, max(rowid) AS newest FROM cursorDiskKV"
+            " WHERE key >= 'bubbleId:' AND key < 'bubbleId;' GROUP BY 1"
+        )
+        for row in database.execute(bubbles):
+            if row["id"] in versions:
+                versions[row["id"]] = max(versions[row["id"]], row["newest"])
+    for session, version in versions.items():
+        yield Stored(session=session, updated=0, version=version)
+
+
+def _changes(path: Path, session: str, since: Stored | None) -> Iterator[Payload]:
+    with open_database(path) as database:
+        composer = mapping_of(_value(database, f"composerData:{session}"))
+        yield {"composer": composer}
+        inline = composer.get("conversation")
+        if isinstance(inline, list) and inline:
+            yield from ({"bubble": mapping_of(bubble), "composer": None} for bubble in inline)
+            return
+        headers = composer.get("fullConversationHeadersOnly")
+        headers = mappings_of(headers)
+        prompt: str | None = None
+        for header in headers:
+            identity = text_of(header, "bubbleId") or ""
+            key = f"bubbleId:{session}:{identity}"
+            if header.get("type") == _USER:
+                prompt = key
+            row = database.execute("SELECT rowid FROM cursorDiskKV WHERE key = ?", (key,)).fetchone()
+            if row is None or (since is not None and row["rowid"] <= since.version):
+                continue
+            if prompt is not None and prompt != key:
+                yield {"bubble": mapping_of(_value(database, prompt))}
+            prompt = None
+            yield {"bubble": mapping_of(_value(database, key))}
+
+
+def _value(database: sqlite3.Connection, key: str) -> Any:
+    row = database.execute("SELECT value FROM cursorDiskKV WHERE key = ?", (key,)).fetchone()
+    return decode_or_none(row["value"]) if row else None
+
+
+class _Bubbles(StatelessParser):
+    """Turns bubbles into items."""
+
+    def __init__(self, transcript: Transcript) -> None:
+        super().__init__(transcript)
+        self._begun: int | None = None
+
+    def parse(self, record: Payload) -> Iterator[Item]:
+        if "bubble" not in record:
+            yield from self._about(record["composer"])
+            return
+        bubble = record["bubble"]
+        model = text_of(mapping_of(bubble, "modelInfo"), "modelName")
+        cwd = text_of(bubble, "workspaceProjectDir")
+        ts = parse_time(bubble.get("createdAt")) or self._begun
+        identity = text_of(bubble, "bubbleId") or encode(bubble)
+        write = Writer("cursor", identity, ts=ts, model=None if model == "default" else model, cwd=cwd)
+        text = text_of(bubble, "text", "rawText")
+        if bubble.get("type") == _USER:
+            if text:
+                yield write.prompt("prompt", text)
+            return
+        tokens = mapping_of(bubble, "tokenCount")
+        yield from write.usage(fresh=tokens.get("inputTokens"), output=tokens.get("outputTokens"))
+        if thought := text_of(mapping_of(bubble, "thinking"), "text"):
+            yield write.thought("thought", thought)
+        if call := mapping_of(bubble, "toolFormerData"):
+            yield from _tool(write, call)
+        if text:
+            over = "turnDurationMs" in bubble
+            yield write.answer("text", text, ends_turn=over, may_end_turn=not over)
+
+    def _about(self, composer: Payload) -> Iterator[Item]:
+        self._begun = parse_time(composer.get("createdAt"))
+        place = mapping_of(composer, "workspaceIdentifier", "uri")
+        yield About(title=text_of(composer, "name"), title_rank=2, cwd=text_of(place, "fsPath", "path"))
+
+
+def _tool(write: Writer, call: Payload) -> Iterator[Item]:
+    """A call with its result. Both are JSON in strings, sometimes twice."""
+    tool, status = text_of(call, "name") or "unknown", call.get("status")
+    call_id = (text_of(call, "toolCallId") or "").partition("\n")[0] or None
+    given = mapping_of(_decoded(call.get("rawArgs"))) or _decoded(call.get("params"))
+    started = parse_time(mapping_of(call, "additionalData").get("startedAtMs"))
+    yield write.call("call", tool, call_id, given, ts=started)
+    if status not in _OVER:
+        return
+    result, error = _decoded(call.get("result")), _decoded(call.get("error"))
+    text = text_of(result, "output", "contents", "content") or (result if isinstance(result, str) else "")
+    if not text and result:
+        text = encode(result)
+    message = text_of(error, "modelVisibleErrorMessage", "clientVisibleErrorMessage")
+    message = message or (error if isinstance(error, str) else "")
+    text = "\n".join(filter(None, (text, message)))
+    exit_code = integer(mapping_of(result).get("exitCodeV2", mapping_of(result).get("exitCode")))
+    if exit_code is None and status == "error":
+        exit_code = command_exit_code(f"{text_of(error, 'clientVisibleErrorMessage') or ''} {text}", tool)
+    failed = status != "completed" or bool(exit_code)
+    yield write.result("result", tool, call_id, text, exit_code=exit_code, failed=failed)
+
+
+def _decoded(value: Any) -> Any:
+    for _ in range(2):
+        if not isinstance(value, str):
+            break
+        inner = decode_or_none(value)
+        if inner is None:
+            break
+        value = inner
+    return value
+
+
+# Windsurf: the chats of a workspace in one value of its database. Cascade's own store is encrypted.
+
+
+class Windsurf(Source):
+    name = "windsurf"
+
+    def accepts(self, path: Path) -> bool:
+        return path.name == _STORE
+
+    def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
+        return _Chat(transcript)
+
+    def sessions(self, path: Path) -> Iterator[Stored]:
+        """The value has neither times nor counters: a digest of a chat shows that it changed."""
+        for identity, tab in _tabs(path):
+            version = int.from_bytes(digest(encode(tab))[:6], "big")
+            yield Stored(session=identity, updated=parse_time(tab.get("lastSendTime")) or 0, version=version)
+
+    def changes(self, path: Path, session: str, since: Stored | None) -> Iterator[Any]:
+        folder = text_of(read_or_none(path.with_name("workspace.json")), "folder")
+        for identity, tab in _tabs(path):
+            if identity == session:
+                yield {"tab": tab, "folder": folder}
+                for index, bubble in enumerate(list_of(tab.get("bubbles"))):
+                    yield {"bubble": mapping_of(bubble), "index": index}
+
+
+def _tabs(path: Path) -> Iterator[tuple[str, Payload]]:
+    with open_database(path) as database:
+        if not has_table(database, "ItemTable"):
+            return
+        found = [
+            row["value"]
+            for key in _KEYS
+            for row in database.execute("SELECT value FROM ItemTable WHERE key = ?", (key,)).fetchall()
+        ]
+    for value in found:
+        for tab in mappings_of(mapping_of(decode_or_none(value)).get("tabs")):
+            if (identity := text_of(tab, "tabId")) and tab.get("bubbles"):
+                yield identity, tab
+
+
+class _Chat(StatelessParser):
+    def parse(self, record: Payload) -> Iterator[Item]:
+        if "tab" in record:
+            folder = record["folder"]
+            title = text_of(record["tab"], "chatTitle")
+            yield About(title=title, title_rank=2, cwd=local_path(folder) if folder else None)
+            return
+        bubble = record["bubble"]
+        identity = text_of(bubble, "id") or str(record["index"])
+        write = self.writer(identity, ts=parse_time(bubble.get("timestamp")))
+        if text := text_of(bubble, "text", "rawText"):
+            is_user = bubble.get("type") in ("user", 1)
+            yield write.prompt("text", text) if is_user else write.answer("text", text, may_end_turn=True)
