@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import uvicorn
 
-from backstory.faces.http.app import create_app
+from backstory.faces.http.server import create_app
 from backstory.library import Library
 from tests.faces.http.conftest import FakeLive
 

@@ -9,7 +9,6 @@ from typing import Any
 import httpx
 import pytest
 
-from backstory.faces.web.capsules import diff_lines
 from backstory.library import Library
 from tests.capsule_world import capsule_text
 
@@ -74,9 +73,9 @@ class TestReading:
     def test_a_version_shows_its_changes(self, client: httpx.Client, turnip: str) -> None:
         version = client.get(f"{turnip}.json").json()["version"]
         data = client.get(f"{turnip}.json", params={"version": version}).json()
-        changes = [line["text"] for line in data["diff"] if line["kind"] in ("added", "removed")]
-        assert changes == ["-second", "+third"]
-        assert 'class="added">+third' in client.get(turnip, params={"version": version}).text
+        changes = [tuple(line.values()) for line in data["diff"]["lines"] if line["kind"] != "same"]
+        assert changes == [("removed", "second"), ("added", "third")]
+        assert 'class="added"><i>+ </i>third' in client.get(turnip, params={"version": version}).text
 
     def test_the_markdown_can_be_downloaded(self, client: httpx.Client, turnip: str) -> None:
         answer = client.get(f"{turnip}.md")
@@ -210,11 +209,6 @@ class TestLint:
 
     def test_a_text_that_is_too_long_is_marked(self, client: httpx.Client) -> None:
         assert "too long" in client.post("/capsules/lint", data=form(client, text="x" * 13_000)).text
-
-    def test_a_diff_has_the_lines_around_a_change(self) -> None:
-        old = "\n".join(map(str, range(20)))
-        lines = diff_lines(old, old.replace("10", "ten"))
-        assert [line.kind for line in lines] == ["place", *["same"] * 3, "removed", "added", *["same"] * 3]
 
 
 class TestBrowser:

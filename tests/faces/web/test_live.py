@@ -91,6 +91,32 @@ class TestLive:
         alone.sync()
         assert [(each.source, each.tail[-1].text) for each in read_live(alone).sessions] == [("live", "Will it rain?")]
 
+    def test_the_status_says_if_a_turn_is_under_way(self, alone: Library) -> None:
+        writing = Writing(alone, "roses")
+
+        def status(later: int = 0) -> str:
+            (session,) = read_live(alone, now=int(time.time() * 1000) + later).sessions
+            return session.status
+
+        assert status() == "working"
+        assert status(later=300_000) == "quiet"
+        writing.transcript.answer("Done.")
+        writing.work(0)
+        assert status() == "idle"
+
+    def test_a_program_sets_the_status_of_its_live_session(self, alone: Library) -> None:
+        access = Portal(alone.home, {"BACKSTORY_HOME": str(alone.home)})
+        session = access.call("session::create", {"title": "Weather"})["session_id"]
+        message = {"role": "user", "content": [{"type": "text", "text": "Will it rain?"}]}
+        access.call(
+            "session::append", {"session_id": session, "message": {**message, "timestamp": int(time.time() * 1000)}}
+        )
+        access.call("session::set-status", {"session_id": session, "status": "error", "reason": "no network"})
+        access.close()
+        alone.sync()
+        (found,) = read_live(alone).sessions
+        assert (found.status, found.status_reason) == ("error", "no network")
+
 
 class TestLivePage:
     def test_the_twin_and_the_parts(self, server: WebServer, alone: Library) -> None:
@@ -154,6 +180,8 @@ class TestGrowth:
         page.get_by_text("And the cactus?").last.wait_for(state="attached")
         ids = page.evaluate("[...document.querySelectorAll('.event')].map(each => each.id)")
         assert len(ids) == len(set(ids))
+        page.locator(".rail").get_by_text("And the cactus?").wait_for(state="attached")
+        assert page.locator(".rail a").evaluate_all("links => links.map((link) => link.dataset.to)") == ["1", "2"]
         badge.click()
         eventually(lambda: page.evaluate("scrollY") > place)
 

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from backstory.archive.base import Batch, SyncState
+from backstory.faces.web.kept import Kept
 from backstory.faces.web.machine import read_machine
 from backstory.library import Library
 from tests.transcripts import Transcript
@@ -35,18 +36,18 @@ class TestMachine:
     def test_is_that_of_doctor(self, alone: Library, tmp_path: Path) -> None:
         Transcript("one").prompt("Hello").answer("Hi.").write(tmp_path)
         alone.sync()
-        found = read_machine(alone).diagnosis
+        found = read_machine(alone, Kept(60)).diagnosis
         assert found is not None
         assert [(agent.source, agent.sessions) for agent in found.agents] == [("claude-code", 1)]
 
     def test_problems_have_the_command_that_mends_them(self, alone: Library) -> None:
-        found = read_machine(alone).diagnosis
+        found = read_machine(alone, Kept(60)).diagnosis
         assert found is not None
         assert "run backstory sync" in [problem.fix for problem in found.problems]
 
     def test_has_the_progress_of_the_first_read(self, alone: Library) -> None:
         set_progress(alone, SyncState(started_at=1, files_total=40, files_done=10))
-        sync = read_machine(alone, only_sync=True).sync
+        sync = read_machine(alone, Kept(60), only_sync=True).sync
         assert sync is not None
         assert (sync.running, sync.first, sync.files_done, sync.files_total) == (True, True, 10, 40)
 
@@ -57,7 +58,7 @@ class TestMachine:
             "BACKSTORY_LIVE": msgspec.json.encode({"adapter": adapter}).decode(),
         }
         with Library(tmp_path / "home", agents_home=tmp_path, environ=environ) as library:
-            settings = {setting.name: setting for setting in read_machine(library).settings}
+            settings = {setting.name: setting for setting in read_machine(library, Kept(60)).settings}
         assert not settings["catch_up_seconds"].is_default
         assert settings["redact"].is_default
         assert settings["live.adapter.config.token"].value == '"[redacted:secret]"'

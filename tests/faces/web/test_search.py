@@ -58,6 +58,16 @@ class TestSearchPage:
         assert events
         assert all(event.failed and event.type == "tool_response" for event in events)
 
+    def test_says_how_many_matches_the_counts_and_filters_are_of(self, site: WebServer, library: Library) -> None:
+        page = search_page(library, {"q": "pallets"})
+        assert (page.found, page.looked_at, page.truncated) == (60, 60, True)
+        text = httpx.get(f"{site.url}/", params={"q": "pallets"}).text
+        assert "60 matches and more in" in text
+        assert "Counts are of the best 60 matches." in text
+        selected = search_page(library, {"q": "pallets", "branch": "main"})
+        assert selected.looked_at > 60
+        assert "among the best" not in httpx.get(f"{site.url}/", params={"q": "flaky", "branch": "main"}).text
+
     def test_without_words_there_are_recent_sessions_and_projects(self, library: Library, world: World) -> None:
         page = search_page(library, {})
         assert world.shop in [line.id for line in page.recent]
@@ -80,7 +90,7 @@ class TestInTheBrowser:
         page.keyboard.type("flaky checkout")
         page.locator(".group mark").first.wait_for()
         page.wait_for_url("**/?q=flaky+checkout")
-        assert page.title() == "flaky checkout · Backstory"
+        page.wait_for_function("document.title === 'flaky checkout · Backstory'")
         page.go_back()
         page.get_by_role("heading", name="Recent sessions").wait_for()
         assert page.get_by_role("searchbox").input_value() == ""

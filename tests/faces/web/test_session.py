@@ -15,7 +15,7 @@ from backstory.library import Library
 from backstory.model import InvalidId
 
 from .conftest import Watched, WebServer
-from .world import LONG_TURNS, World
+from .world import CHILD_CALLS, LONG_TURNS, World
 
 Open = Callable[..., Any]
 
@@ -61,14 +61,28 @@ class TestSessionPage:
         assert rail[4]["tokens"] > 0
 
     def test_parts_follow_one_another(self, site: WebServer, world: World) -> None:
-        """Every event is in exactly one part."""
-        seen, place = [], "1"
-        while place:
-            page = fetch(site, world.long, at=place)
-            seen += [item["id"] for turn in page["turns"] for item in turn["items"]]
-            place = page["later_url"] and httpx.URL(page["later_url"]).params["at"]
-        assert len(seen) == len(set(seen)) == 3 * LONG_TURNS
-        assert page["earlier_url"]
+        """Every event is in exactly one part, also within a long turn."""
+        child = fetch(site, world.parent)["related"]["children"][0]["id"]
+        for id, count in ((world.long, 3 * LONG_TURNS), (child, CHILD_CALLS + 2)):
+            seen, place = list[str](), dict[str, str]()
+            while True:
+                page = fetch(site, id, **place)
+                seen += [item["id"] for turn in page["turns"] for item in turn["items"]]
+                if page["later_url"] is None:
+                    break
+                place = dict(httpx.URL(page["later_url"]).params)
+            assert len(seen) == len(set(seen)) == count
+            assert page["earlier_url"]
+
+    def test_capsules_of_the_session_are_beside_it(self, site: WebServer, world: World, library: Library) -> None:
+        """Also those without a name."""
+        stored = {"capsule_text": "## Goal\nkumquat", "allow_thin": True, "source_session": world.long}
+        id = library.call("moss.store", {**stored, "title": "Kumquats"})["id"]
+        nameless = library.call("moss.store", stored)["id"]
+        links = fetch(site, world.long)["related"]["capsules"]
+        assert {link["id"] for link in links} == {id, nameless}
+        assert "Kumquats</a>" in httpx.get(f"{site.url}/s/{world.long}").text
+        assert httpx.get(f"{site.url}/", params={"q": "kumquat"}).status_code == 200
 
     def test_a_part_contains_the_event_of_the_address(self, site: WebServer, world: World) -> None:
         found = fetch(site, world.long, find="pallet77")["find"]["lines"]
@@ -243,3 +257,50 @@ class TestInTheBrowser:
         page = open_page("/?q=wombat")
         page.locator(".hit").first.wait_for()
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+class TestSideBySide:
+    """Edits are unified diffs; on a wide screen a switch shows them side by side, from then on."""
+
+    def test_the_switch(self, world: World, open_page: Open) -> None:
+        page = open_page(f"/s/{world.shop}")
+        edit = page.locator(".event.tool", has=page.locator(".diff")).first
+        edit.locator("summary").click()
+        edit.get_by_role("button", name="Side by side").click()
+        cells = edit.locator("table.sides td")
+        assert cells.all_inner_texts() == ["total = 1", "total = 2", "keep", "keep"]
+        assert edit.locator("pre.diff").is_hidden()
+        page.reload()
+        edit.locator("summary").click()
+        cells.first.wait_for()
+        page.set_viewport_size({"width": 600, "height": 900})
+        edit.locator("pre.diff").wait_for()
+        assert cells.first.is_hidden()
+
+    def test_without_scripts_there_is_no_switch(self, world: World, open_page: Open) -> None:
+        page = open_page(f"/s/{world.shop}", java_script_enabled=False)
+        edit = page.locator(".event.tool", has=page.locator(".diff")).first
+        edit.locator("summary").click()
+        assert edit.locator("pre.diff").is_visible()
+        assert edit.get_by_role("button").count() == 0
+
+
+class TestSubagents:
+    def test_all_of_the_conversation_opens_in_its_place(self, world: World, open_page: Open) -> None:
+        page = open_page(f"/s/{world.parent}")
+        child = page.locator(".child")
+        child.locator("summary").first.click()
+        more = child.get_by_role("link", name="Show more of this conversation")
+        more.wait_for()
+        rounds = 0
+        while more.count():
+            seen = child.locator(".event").count()
+            more.click()
+            page.wait_for_function("n => document.querySelectorAll('.child .event').length > n", arg=seen)
+            rounds += 1
+        assert rounds >= 1
+        assert child.locator(".event.tool").count() == CHILD_CALLS
+        ids = page.evaluate("[...document.querySelectorAll('[id]')].map((each) => each.id)")
+        assert len(ids) == len(set(ids))
+        page.locator(".rail a").nth(1).click()
+        assert page.locator("#turn-2").get_by_text("Thanks.").is_visible()

@@ -133,11 +133,14 @@ class TestCharts:
         assert (chart.shapes[-1].title, chart.shapes[-1].kind) == ("busy", "level-4")
         assert chart.shapes[0].y > chart.shapes[-1].y  # Thursday, Monday
 
-    def test_few_names_stand_below_many_bars(self) -> None:
+    def test_few_names_stand_below_many_bars_each_below_its_own(self) -> None:
         chart = charts.bar_chart([charts.Bar(name=str(n), parts={"cost": 1.0}, title="") for n in range(90)])
-        assert chart.labels[0] == "0"
-        assert chart.labels[-1] == "89"
-        assert len(chart.labels) == 7
+        assert [name.text for name in chart.names] == ["0", "13", "26", "39", "52", "65", "78"]
+        bars = [shape for shape in chart.shapes if shape.kind == "cost"]
+        for name in chart.names:
+            bar = bars[int(name.text)]
+            assert name.x == pytest.approx((bar.x + bar.width / 2) / charts.WIDTH * 100, abs=0.1)
+        assert charts.bar_chart([]).names == []
 
 
 class TestUsagePage:
@@ -154,15 +157,17 @@ class TestUsagePage:
         assert data["total"]["calls"] == sum(map(sum, data["hours"]))
 
     def test_tools_come_on_request(self, site: WebServer, open_page: Callable[..., Any]) -> None:
-        """With scripts they are added to the page, without by a link."""
-        assert httpx.get(f"{site.url}/usage.json?range=all").json()["tools"] is None
-        tools = httpx.get(f"{site.url}/usage.json?range=all&tools").json()["tools"]
-        assert "Bash" in [tool["tool"] for tool in tools]
-        page = open_page("/usage?range=all")
-        page.get_by_role("region", name="Tools").get_by_text("Bash").wait_for()
-        plain = open_page("/usage?range=all", java_script_enabled=False)
+        """With scripts they are added to the page, without by a link; from then on they are kept."""
+        period = "since=2026-01-02&until=2027-01-02"  # of this test alone
+        plain = open_page(f"/usage?{period}", java_script_enabled=False)
+        assert httpx.get(f"{site.url}/usage.json?{period}").json()["tools"] is None
         plain.get_by_role("link", name="Add up the calls of tools").click()
-        assert plain.get_by_role("region", name="Tools").get_by_text("Bash").is_visible()
+        assert plain.get_by_role("region", name="Tools").get_by_text("Bash", exact=True).is_visible()
+        kept = httpx.get(f"{site.url}/usage.json?{period}").json()
+        assert "Bash" in [tool["tool"] for tool in kept["tools"]]
+        assert kept["tools_at"] is not None
+        page = open_page("/usage?since=2026-01-03&until=2027-01-03")
+        page.get_by_role("region", name="Tools").get_by_text("Bash", exact=True).wait_for()
 
     def test_an_empty_period_says_so(self, site: WebServer) -> None:
         assert "No model calls" in httpx.get(f"{site.url}/usage?since=2001-01-01&until=2001-01-02").text

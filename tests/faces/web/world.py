@@ -17,6 +17,7 @@ HOSTILE = (
     "\u202egnp.exe\u202c " + "x" * 20_000
 )
 LONG_TURNS = 120
+CHILD_CALLS = 60
 
 
 class World(NamedTuple):
@@ -25,19 +26,22 @@ class World(NamedTuple):
     """Ids of sessions: one with every kind of event, a long one, a hostile one."""
     long: str
     hostile: str
+    parent: str
+    """A session with a subagent of `CHILD_CALLS` calls."""
 
 
 def make_world(home: Path) -> World:
-    shop, long, hostile = _shop(), _long(), _hostile()
-    for transcript in (shop, long, hostile):
+    shop, long, hostile, parent = _shop(), _long(), _hostile(), _parent()
+    for transcript in (shop, long, hostile, parent):
         transcript.write(home)
+    _write_child(home, parent)
     with Library(home / ".backstory", agents_home=home, environ={}) as library:
         library.sync()
         library.call(
             "moss.store",
             {"capsule_text": capsule_text("the flaky checkout test"), "name": "checkout", "allow_thin": True},
         )
-    return World(home, *(session_id(f"claude-code/{each.id}") for each in (shop, long, hostile)))
+    return World(home, *(session_id(f"claude-code/{each.id}") for each in (shop, long, hostile, parent)))
 
 
 def _shop() -> Transcript:
@@ -74,7 +78,32 @@ def _hostile() -> Transcript:
     transcript = Transcript("hostile", "/home/dev/<b>bold</b>", start_ms=1_775_000_000_000)
     transcript.prompt(f"wombat {HOSTILE}")
     arguments = {"command": f"echo {HOSTILE}", "<script>": "</script><script>alert(4)</script>"}
-    transcript.call("Bash", arguments, f"wombat {HOSTILE}")
+    transcript.call(f"Bash {HOSTILE[:200]}", arguments, f"wombat {HOSTILE}")
     code = "```html\n</code></pre><script>alert(5)</script>\n```"
     transcript.answer(f"wombat {HOSTILE}\n\n<iframe src=https://evil.example></iframe>\n\n{code}")
+    for record in transcript.records:
+        record["gitBranch"] = HOSTILE[:200]
     return transcript
+
+
+def _parent() -> Transcript:
+    transcript = Transcript("parent", "/home/dev/library", start_ms=1_776_000_000_000)
+    transcript.prompt("Let somebody count the shelves.")
+    transcript.call("Task", {"description": "Count shelves", "prompt": "Count all shelves."}, "There are sixty.")
+    transcript.records[-1]["toolUseResult"] = {"status": "completed", "agentId": "a1"}
+    transcript.answer("Sixty.")
+    transcript.prompt("Thanks.").answer("You are welcome.")
+    return transcript
+
+
+def _write_child(home: Path, parent: Transcript) -> None:
+    child = Transcript("child", parent.cwd, start_ms=1_776_000_001_000)
+    child.prompt("Count all shelves.")
+    for number in range(CHILD_CALLS):
+        child.call("Bash", {"command": f"measure shelf-{number}"}, f"shelf-{number} is there")
+    child.answer("There are sixty.")
+    for record in child.records:
+        record |= {"isSidechain": True, "agentId": "a1", "sessionId": parent.id}
+    path = parent.path(home).with_suffix("") / "subagents" / "agent-a1.jsonl"
+    path.parent.mkdir(parents=True)
+    path.write_text(child.text(), "utf-8")

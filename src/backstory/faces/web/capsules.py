@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -11,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-import msgspec
 from msgspec import Struct
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -19,92 +17,26 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from ...config import make_private_folder
-from ...toolsets.capsules.answers import Item, Summary, Version
-from ...toolsets.capsules.redaction import secret_warnings
-from ...toolsets.capsules.sections import PURPOSES, missing_sections
+from ...toolsets.capsules.sections import PURPOSES
+from .capsule_views import (
+    CapsuleList,
+    CapsulePage,
+    Lint,
+    Refused,
+    address_of,
+    call,
+    find,
+    lint_text,
+    read_capsule,
+    read_list,
+)
 from .site import Nav, Site
 
 if TYPE_CHECKING:
     from ...library import Library
 
-_PAGE = 100
-_MOST_WORKSPACES = 500
-_CONTEXT_LINES = 3
 _MAX_IMPORT_BYTES = 64 << 20
 _TEMPLATE = "\n\n".join(f"## {section}\n\n" for section in PURPOSES)
-
-
-class Line(Struct, frozen=True):
-    """A line of a diff. `kind` is same, added, removed or place."""
-
-    kind: str
-    text: str
-
-
-class Lint(Struct, frozen=True, kw_only=True):
-    """The check of a text as `moss.store` makes it."""
-
-    chars: int
-    max_chars: int
-    sections: dict[str, bool]
-    """The six sections, and if the text has them."""
-    warnings: list[str]
-
-    @property
-    def purposes(self) -> dict[str, str]:
-        return PURPOSES
-
-    @property
-    def is_too_long(self) -> bool:
-        return self.chars > self.max_chars
-
-    @property
-    def is_thin(self) -> bool:
-        return not all(self.sections.values())
-
-
-class Workspace(Struct, kw_only=True):
-    name: str
-    count: int
-    chosen: bool
-
-
-class Entry(Summary, frozen=True, kw_only=True, omit_defaults=True):
-    """A capsule of the list."""
-
-    address: str
-    snippet: str | None = None
-    """The place in its text that a search found."""
-
-
-class CapsuleList(Struct, kw_only=True):
-    """The data of `/capsules`."""
-
-    query: str
-    workspace: str | None
-    deleted: bool
-    """Deleted capsules are listed too."""
-    workspaces: list[Workspace]
-    items: list[Entry]
-    total: int
-    offset: int
-    next_offset: int | None
-    notice: str | None = None
-    problems: list[str] = []
-
-
-class CapsulePage(Struct, kw_only=True):
-    """The data of `/capsules/<workspace>/<name>`."""
-
-    address: str
-    capsule: Item
-    """Without its text."""
-    versions: list[Version]
-    version: int
-    """The version that is shown."""
-    text: str
-    diff: list[Line] | None = None
-    """The changes of the version to the one before, if `?version=` asks for one."""
 
 
 class EditPage(Struct, kw_only=True):
@@ -130,21 +62,6 @@ def routes(site: Site) -> list[Route]:
         *site.page("/capsules/{path:path}", "capsule.html", pages.capsule),
         Route("/capsules/{path:path}", pages.change, methods=["POST"]),
     ]
-
-
-def address_of(capsule: Mapping[str, Any]) -> str:
-    """The address of a capsule's page: by its names, else by its id."""
-    name = capsule.get("name") or capsule["id"]
-    return f"/capsules/{quote(capsule['workspace'])}/{quote(name)}"
-
-
-class Refused(Exception):
-    """A capsule tool refused a request; the message is for people."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-        self.message = message
 
 
 class _Pages:
@@ -193,7 +110,7 @@ class _Pages:
 
     async def new(self, request: Request) -> Response:
         if request.method == "GET":
-            workspace = request.query_params.get("workspace", "")
+            workspace = self._library.egress(request.query_params.get("workspace", ""))
             fields = {"text": _TEMPLATE, "workspace": workspace, "name": "", "title": "", "tags": ""}
             return await self._form(request, None, fields)
         fields = await self._site.form(request)
@@ -308,115 +225,6 @@ class _Pages:
         data.notice = notice
         data.problems = [f"line {problem['line']}: {problem['message']}" for problem in problems]
         return self._site.respond(request, "capsules.html", data, status)
-
-
-def call(library: Library, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    """The answer of a capsule tool. Raises Refused for an error."""
-    answer = library.call(tool, arguments)
-    if "error" in answer:
-        raise Refused(answer["error"]["status"], answer["error"]["message"])
-    return answer
-
-
-def find(library: Library, path: str) -> dict[str, Any]:
-    """The capsule of an address, also a deleted one. Names may have slashes; those that the border changes, and
-    capsules without a name, are found by what is shown of them."""
-    parts = path.split("/")
-    for cut in range(1, len(parts)):
-        workspace, name = "/".join(parts[:cut]), "/".join(parts[cut:])
-        for address in ({"workspace": workspace, "name": name}, {"id": name}):
-            item = library.call("moss.fetch", {**address, "include_deleted": True})
-            if "error" not in item:
-                return item
-    for item in library.call("moss.inventory", {"limit": 500, "include_deleted": True}).get("items", ()):
-        if f"{item['workspace']}/{item.get('name')}" == path:
-            return library.call("moss.fetch", {"id": item["id"], "include_deleted": True})
-    raise HTTPException(404, "There is no such capsule.")
-
-
-def read_list(
-    library: Library,
-    *,
-    query: str = "",
-    workspace: str | None = None,
-    deleted: bool = False,
-    offset: str = "0",
-) -> CapsuleList:
-    skip = int(offset) if offset.isascii() and offset.isdecimal() and len(offset) < 9 else 0
-    given: dict[str, Any] = {"limit": _PAGE, "offset": skip, "include_deleted": deleted}
-    if workspace:
-        given["workspace"] = workspace
-    tool, more = ("moss.search", {"query": query}) if query.strip() else ("moss.inventory", {})
-    try:
-        answer = call(library, tool, {**given, **more})
-    except Refused as refused:
-        raise HTTPException(refused.status, refused.message) from None
-    pagination = answer["pagination"]
-    return CapsuleList(
-        query=library.egress(query),
-        workspace=library.egress(workspace),
-        deleted=deleted,
-        workspaces=_workspaces(library, workspace, deleted),
-        items=[msgspec.convert({**item, "address": address_of(item)}, Entry) for item in answer["items"]],
-        total=pagination["total"],
-        offset=skip,
-        next_offset=skip + len(answer["items"]) if pagination["has_more"] else None,
-    )
-
-
-def _workspaces(library: Library, chosen: str | None, deleted: bool) -> list[Workspace]:
-    """The workspaces with the number of their capsules, the last used first."""
-    found: dict[str, Workspace] = {}
-    for item in library.call("moss.inventory", {"limit": _MOST_WORKSPACES, "include_deleted": deleted}).get(
-        "items", ()
-    ):
-        name = item["workspace"]
-        found.setdefault(name, Workspace(name=name, count=0, chosen=name == chosen)).count += 1
-    return list(found.values())
-
-
-def read_capsule(library: Library, path: str, version: int | None = None) -> CapsulePage:
-    item = find(library, path)
-    history = call(library, "moss.history", {"id": item["id"], "include_deleted": True})
-    text = item.pop("capsule_text")
-    page = CapsulePage(
-        address=address_of(item),
-        capsule=msgspec.convert(item, Item),
-        versions=msgspec.convert(history["items"], list[Version]),
-        version=item["version"],
-        text=text,
-    )
-    if version is not None:
-        numbers = [entry.version for entry in page.versions]
-        if version not in numbers:
-            raise HTTPException(404, f"There is no version {version} of this capsule.")
-        older = max((number for number in numbers if number < version), default=None)
-        page.version, page.text = version, _text_of(library, item["id"], version)
-        before = _text_of(library, item["id"], older) if older is not None else ""
-        page.diff = diff_lines(before, page.text)
-    return page
-
-
-def _text_of(library: Library, id: str, version: int) -> str:
-    answer = call(library, "moss.history", {"id": id, "version": version, "include_deleted": True})
-    return str(answer["items"][0]["capsule_text"])
-
-
-def diff_lines(old: str, new: str) -> list[Line]:
-    """The changes with the lines around them."""
-    lines = difflib.unified_diff(old.splitlines(), new.splitlines(), lineterm="", n=_CONTEXT_LINES)
-    kinds = {"+": "added", "-": "removed", "@": "place"}
-    return [Line(kinds.get(line[0], "same"), line) for line in lines if not line.startswith(("--- ", "+++ "))]
-
-
-def lint_text(library: Library, text: str) -> Lint:
-    missing = missing_sections(text)
-    return Lint(
-        chars=len(text),
-        max_chars=library.settings.capsules.most_chars,
-        sections={section: section not in missing for section in PURPOSES},
-        warnings=secret_warnings(text),
-    )
 
 
 def _written(fields: Mapping[str, str]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, timedelta
+from typing import Literal
 
 from msgspec import Struct
 
@@ -16,7 +17,8 @@ WIDTH, HEIGHT = 1000.0, 100.0
 CELL, GAP = 11, 2
 STEP = CELL + GAP
 _LEVELS = 4
-_MOST_LABELS = 7
+_MOST_NAMES = 7
+_EDGE = 2.5
 _GUTTER = 28
 _HEAD = 18
 WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
@@ -39,14 +41,22 @@ class Label(Struct, frozen=True):
     text: str
 
 
+class Name(Struct, frozen=True):
+    """The name of a bar below its middle, `x` percent of the width; `anchor` is that of an SVG text."""
+
+    x: float
+    anchor: Literal["start", "middle", "end"]
+    text: str
+
+
 class Bars(Struct, frozen=True, kw_only=True):
     """A bar chart with one or more series on top of each other."""
 
     shapes: list[Shape]
     top: float
     """The value at the upper edge."""
-    labels: list[str]
-    """Names of some of the bars, evenly spread from the first to the last."""
+    names: list[Name]
+    """Of some of the bars."""
 
 
 class Grid(Struct, frozen=True, kw_only=True):
@@ -84,7 +94,7 @@ def bar_chart(bars: Sequence[Bar]) -> Bars:
             shapes.append(_shape(x, HEIGHT - bar.before / top * HEIGHT, step - gap, 1.0, "before"))
         # The whole column shows the title: a low bar is hard to point at.
         shapes.append(_shape(place * step, 0, step, HEIGHT, "hover", bar.title))
-    return Bars(shapes=shapes, top=top, labels=_some([bar.name for bar in bars]))
+    return Bars(shapes=shapes, top=top, names=_some([bar.name for bar in bars]))
 
 
 def nice_top(largest: float) -> float:
@@ -147,8 +157,11 @@ def _level(value: float, thresholds: Sequence[float]) -> int:
     return 0 if value <= 0 else 1 + sum(value >= threshold for threshold in thresholds)
 
 
-def _some(names: Sequence[str]) -> list[str]:
-    """At most seven names, evenly spread, with the first and the last."""
-    if len(names) <= _MOST_LABELS:
-        return list(names)
-    return [names[place * (len(names) - 1) // (_MOST_LABELS - 1)] for place in range(_MOST_LABELS)]
+def _some(names: Sequence[str]) -> list[Name]:
+    """Every nth name from the first on, at most seven. Those at the edges stay within the chart."""
+    step = max(math.ceil(len(names) / _MOST_NAMES), 1)
+    some = []
+    for place in range(0, len(names), step):
+        x = round(100 * (place + 0.5) / len(names), 2)
+        some.append(Name(x, "start" if x < _EDGE else "end" if x > 100 - _EDGE else "middle", names[place]))
+    return some

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from ...archive.base import EventRow
-from ...model import EventType, event_id, rfc3339
+from ...model import EventType, event_id, rfc3339, session_id
 from ...toolcalls import main_argument, without_preamble
 from .diffs import Diff, find_diffs
 from .lines import SessionLine
@@ -30,21 +30,25 @@ _KINDS: dict[EventType, ItemKind] = {
     EventType.UNKNOWN: "runtime",
 }
 _ARGUMENT_CHARS = 240
+_IMAGE_MARK = "[image]"
+# The marks are a text, which may have any number of them.
+_MOST_IMAGES = 20
 # A text is cut here, between words, before it passes the border, and again to the limit for its kind afterwards.
 _READ_CHARS = 400_000
 
 
 class Limits(Struct, frozen=True):
-    """The number of characters, and of lines of diffs, that an item shows."""
+    """The number of characters, and of lines of diffs, that an item shows, and if it shows images."""
 
     text: int
     output: int
     argument: int
     lines: int
+    images: bool
 
 
-ON_PAGE = Limits(text=20_000, output=4_000, argument=2_000, lines=400)
-IN_FILE = Limits(text=_READ_CHARS, output=_READ_CHARS, argument=_READ_CHARS, lines=20_000)
+ON_PAGE = Limits(text=20_000, output=4_000, argument=2_000, lines=400, images=True)
+IN_FILE = Limits(text=_READ_CHARS, output=_READ_CHARS, argument=_READ_CHARS, lines=20_000, images=False)
 
 
 class Argument(Struct, frozen=True):
@@ -90,7 +94,9 @@ class Item(Struct, frozen=True, kw_only=True):
     cut: bool = False
     model: str | None = None
     images: int = 0
-    """Pictures that the transcript has at this place; the archive keeps texts only."""
+    """Images that the transcript has at this place; the archive keeps texts only."""
+    image_urls: list[str] = []
+    """Their addresses, where the transcript is still there to read them from."""
     tool: ToolUse | None = None
 
 
@@ -116,7 +122,10 @@ def read_items(
         if each.row.type is EventType.TOOL_RESPONSE and each.row.call_id in calls:
             responses.setdefault(each.row.call_id, each)
     joined = {id(response) for response in responses.values()}
-    return [_item(each, responses.get(each.row.call_id), limits, children) for each in shown if id(each) not in joined]
+    items = [_item(each, responses.get(each.row.call_id), limits, children) for each in shown if id(each) not in joined]
+    if limits.images and any(item.images for item in items) and library.has_transcript(rows[0].session):
+        return [_with_addresses(item, rows[0].session) for item in items]
+    return items
 
 
 def _readable(row: EventRow) -> str:
@@ -130,7 +139,6 @@ def _readable(row: EventRow) -> str:
 def _item(shown: _Shown, response: _Shown | None, limits: Limits, children: Mapping[str, Sequence[Child]]) -> Item:
     row = shown.row
     kind = _kind(row)
-    images = (row.extra or {}).get("images")
     tool = None
     if row.type is EventType.TOOL_CALL:
         tool = _tool_use(shown, response, limits, children.get(row.call_id or "", ()))
@@ -144,9 +152,24 @@ def _item(shown: _Shown, response: _Shown | None, limits: Limits, children: Mapp
         text=text[: limits.text],
         cut=len(text) > limits.text or (tool is None and len(row.text) > _READ_CHARS),
         model=shown.model or None,
-        images=images if isinstance(images, int) else 0,
+        images=_images(response.row if response is not None else row),
         tool=tool,
     )
+
+
+def _images(row: EventRow) -> int:
+    """The number of images of a prompt or an output. Some agents' parsers leave only a mark in the text."""
+    counted = (row.extra or {}).get("images")
+    if isinstance(counted, int):
+        return counted
+    return row.text.splitlines().count(_IMAGE_MARK) if row.type is EventType.TOOL_RESPONSE else 0
+
+
+def _with_addresses(item: Item, session: str) -> Item:
+    event = item.tool.output_id if item.tool is not None else item.id
+    shown = min(item.images, _MOST_IMAGES)
+    urls = [f"/s/{session_id(session)}/{event}/image/{number}" for number in range(1, shown + 1)]
+    return msgspec.structs.replace(item, image_urls=urls)
 
 
 def _kind(row: EventRow) -> ItemKind:

@@ -12,7 +12,7 @@ from msgspec import Struct
 from ...archive.base import SessionRow
 from ...model import EventType
 from ...toolsets.history.views import Views
-from ..cli.words import home_path
+from ..words import home_path
 from .rendering import address
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 from starlette.exceptions import HTTPException
@@ -13,7 +13,7 @@ from starlette.routing import Route
 from ...archive.base import EventRow, Part, SessionRow, SessionsRequest
 from ...model import EventType, InvalidId, SessionRef, event_id, parse_id, rfc3339, session_id
 from ...toolcalls import main_argument
-from ..cli.words import home_path
+from ..words import home_path
 from .site import Nav, Site
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 ACTIVE_SECONDS = 600
 """A session is being written if something was added in this time."""
+_QUIET_SECONDS = 120
 _MOST_SESSIONS = 50
 _TAIL, _FOLLOWED = 3, 100
 _HEAD_CHARS, _TEXT_CHARS = 240, 4_000
@@ -41,9 +42,16 @@ class TailEvent(Struct, kw_only=True):
     """There is more of the text."""
 
 
+Status = Literal["working", "quiet", "idle", "done", "error"]
+"""`working`: a turn is under way; `quiet`: it is, but nothing was added for a while; `idle`: the last turn has ended.
+Programs set the status of live sessions themselves, `done` and `error` among them."""
+
+
 class LiveSession(Struct, kw_only=True):
     id: str
     source: str
+    status: Status
+    status_reason: str | None
     title: str
     project: str | None
     branch: str | None
@@ -114,9 +122,12 @@ class _Reader:
         return [row for row in self._archive.sessions(request) if row.updated_at >= self._since]
 
     def session(self, row: SessionRow, events: int, chars: int) -> LiveSession:
+        status, reason = self._status(row)
         return LiveSession(
             id=session_id(row.key),
             source=row.source,
+            status=status,
+            status_reason=reason,
             title=" ".join(row.title.split()) or row.key,
             project=home_path(row.cwd) if row.cwd else None,
             branch=row.branch,
@@ -128,6 +139,15 @@ class _Reader:
             is_active=row.updated_at >= self._since,
             tail=[self._event(event, chars) for event in self._last_events(row, events)],
         )
+
+    def _status(self, row: SessionRow) -> tuple[Status, str | None]:
+        if row.source == "live":
+            meta = self._library.call("session_get", {"session_id": row.key.partition("/")[2]}).get("meta")
+            if meta:
+                return meta["status"], meta.get("status_reason")
+        if row.completed:
+            return "idle", None
+        return "working" if row.updated_at >= self.now - _QUIET_SECONDS * 1000 else "quiet", None
 
     def _last_events(self, row: SessionRow, count: int) -> list[EventRow]:
         """The last events of a session, from its last turns."""

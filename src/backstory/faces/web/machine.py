@@ -12,7 +12,8 @@ from starlette.routing import Route
 from ...archive.base import SyncState
 from ...config import Settings
 from ...model import rfc3339
-from ..cli.checks import Diagnosis, diagnose
+from ..diagnosis import Diagnosis, diagnose
+from .kept import Kept
 from .site import Nav, Site
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 # Redaction by rules is for texts; a setting of this name is a secret of any shape.
 _SECRETS = ("token", "password", "secret")
+_KEPT_SECONDS = 60
 
 
 class Setting(Struct, frozen=True, kw_only=True):
@@ -42,27 +44,36 @@ class Sync(Struct, frozen=True, kw_only=True):
 
 
 class MachinePage(Struct, kw_only=True):
-    """The data of `/doctor`. `?part=sync` answers only the progress."""
+    """The data of `/doctor`. `?part=sync` answers only the progress, `?anew` with a new diagnosis."""
 
     sync: Sync | None
     diagnosis: Diagnosis | None = None
+    diagnosed_at: str | None = None
     settings: list[Setting] = []
 
 
 def routes(site: Site) -> list[Route]:
+    # A diagnosis looks at every transcript of every agent.
+    kept = Kept[Diagnosis](_KEPT_SECONDS)
+
     def build(request: Request) -> MachinePage:
-        return read_machine(site.library, only_sync=request.query_params.get("part") == "sync")
+        query = request.query_params
+        return read_machine(site.library, kept, only_sync=query.get("part") == "sync", anew="anew" in query)
 
     return site.page("/doctor", "machine.html", build, nav=Nav("Machine", "/doctor", "m"), parts=["sync"])
 
 
-def read_machine(library: Library, *, only_sync: bool = False) -> MachinePage:
+def read_machine(
+    library: Library, kept: Kept[Diagnosis], *, only_sync: bool = False, anew: bool = False
+) -> MachinePage:
     if only_sync:
         return MachinePage(sync=_sync(library.archive.sync_state()))
-    found = diagnose(library)
+    found = kept.get("diagnosis", lambda: diagnose(library), anew=anew)
     page = MachinePage(
-        sync=_sync(found.sync) if found.sync else None,
-        diagnosis=found,
+        # An archive that is damaged has no state of a sync, either.
+        sync=_sync(library.archive.sync_state()) if found.value.sync else None,
+        diagnosis=found.value,
+        diagnosed_at=rfc3339(found.made_at),
         settings=_settings(library.settings),
     )
     return library.egress(page)

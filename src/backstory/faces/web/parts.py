@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 # A part has so many events, or texts of so many characters, and ends where no tool call waits for its output.
 PART_EVENTS = 40
 _PART_CHARS = 60_000
+_FOLDED_CHARS = 4_000
 _WAITING_EVENTS = 40
 HEAD_CHARS = 400
 """The number of characters that the beginnings of prompts and answers are made from."""
@@ -106,8 +107,10 @@ class Conversation:
 
 
 def _chars(row: EventRow) -> int:
-    """The characters of a text that is laid out; outputs and arguments are cut."""
-    return 0 if row.type in (EventType.TOOL_CALL, EventType.TOOL_RESPONSE) else len(row.text)
+    """The characters that a text counts for a part: all of one that is laid out, some of one that is folded."""
+    if row.type in (EventType.USER_INPUT, EventType.ASSISTANT_RESPONSE):
+        return len(row.text)
+    return 0 if row.type in (EventType.TOOL_CALL, EventType.TOOL_RESPONSE) else min(len(row.text), _FOLDED_CHARS)
 
 
 def _until_answered(rows: Sequence[EventRow], room: int, chars: int, needed: int) -> Sequence[EventRow]:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -19,9 +17,19 @@ from ...archive.base import Found, Hit, SearchRequest, SessionsRequest
 from ...model import DEFAULT_TYPES, SEARCHABLE_TYPES, EventType, rfc3339
 from ...toolsets.history.rules import MAX_QUERY_CHARS
 from ...toolsets.history.views import Views
-from ..cli.words import home_path, parse_moment
+from ..words import home_path, parse_moment
+from .facets import (
+    Chip,
+    Facet,
+    Filters,
+    chips_of,
+    facets_of_hits,
+    facets_of_sessions,
+    folder_name,
+    has_failed,
+    is_selected,
+)
 from .lines import KINDS, SessionLine, session_lines, session_url
-from .rendering import address
 from .site import Nav, Site
 
 if TYPE_CHECKING:
@@ -38,49 +46,6 @@ _CAPSULES = 3
 _RECENT = 30
 _RECENT_READ = 400
 _PROJECTS = 12
-_OPTIONS = 8
-_PERIODS = (("24h", "last 24 hours"), ("7d", "last 7 days"), ("30d", "last 30 days"), ("1y", "last year"))
-
-
-class Filters(Struct, frozen=True):
-    """The address of the page, as fields; empty is not set."""
-
-    q: str = ""
-    agent: str = ""
-    project: str = ""
-    type: str = ""
-    since: str = ""
-    until: str = ""
-    model: str = ""
-    branch: str = ""
-    failed: str = ""
-
-    def url(self, **changed: str) -> str:
-        fields = {name: changed.get(name, getattr(self, name)) for name in self.__struct_fields__}
-        return address("/", list(fields.items()))
-
-
-class Option(Struct, frozen=True):
-    """A value of a facet; its address sets the filter, or clears it where it is on."""
-
-    label: str
-    url: str
-    on: bool
-    count: int | None = None
-    value: str = ""
-
-
-class Facet(Struct, frozen=True):
-    name: str
-    label: str
-    options: list[Option]
-
-
-class Chip(Struct, frozen=True):
-    """A filter that is set; its address is the page without it."""
-
-    label: str
-    url: str
 
 
 class FoundEvent(Struct, frozen=True):
@@ -121,8 +86,10 @@ class SearchPage(Struct, frozen=True, kw_only=True):
     warnings: list[str]
     groups: list[Group] = []
     found: int = 0
-    """The number of matches that were looked at; there are more if `truncated`."""
+    """The number of matches that are selected; there may be more if `truncated`."""
     truncated: bool = False
+    looked_at: int = 0
+    """The best matches, which the counts of facets are of, and among which model, branch and failure select."""
     more_url: str | None = None
     capsules: list[dict[str, Any]] = []
     recent: list[SessionLine] = []
@@ -150,18 +117,19 @@ def search_page(library: Library, given: Any) -> SearchPage:
     if not filters.q:
         return _start_page(library, filters, shown, warnings, since, until)
     found = library.archive.search(_request(filters, since, until))
-    hits = [hit for hit in found.hits if _is_selected(hit, filters)]
+    hits = [hit for hit in found.hits if is_selected(hit, filters)]
     wanted = _number(given.get("n"), _GROUPS, _MAX_GROUPS)
     sessions = len({hit.session.key for hit in hits})
     return SearchPage(
         filters=shown,
-        chips=_chips(shown),
-        facets=_facets(library, shown, hits),
+        chips=chips_of(shown),
+        facets=facets_of_hits(library, shown, hits),
         warnings=warnings,
         groups=_groups(library, shown, hits, found, wanted),
         sessions=sessions,
         found=len(hits),
         truncated=found.more,
+        looked_at=len(found.hits),
         more_url=f"{shown.url()}&n={wanted + _GROUPS}" if sessions > wanted and wanted < _MAX_GROUPS else None,
         capsules=_capsules(library, filters, since, until),
         elapsed_ms=round((time.perf_counter() - started) * 1000, 1),
@@ -194,33 +162,16 @@ def _request(filters: Filters, since: int | None, until: int | None) -> SearchRe
     types = tuple(kind for kind in SEARCHABLE_TYPES if kind == filters.type) or DEFAULT_TYPES
     if filters.failed:
         types = (EventType.TOOL_RESPONSE,)
-    selects = filters.model or filters.branch or filters.failed
     return SearchRequest(
         query=filters.q,
         types=types,
-        limit=_SELECTED_HITS if selects else _HITS,
+        limit=_SELECTED_HITS if filters.selects else _HITS,
         project=filters.project or None,
         source=filters.agent or None,
         since=since,
         until=until,
         deadline=time.monotonic() + _SECONDS,
     )
-
-
-def _is_selected(hit: Hit, filters: Filters) -> bool:
-    return (
-        (not filters.model or _model(hit) == filters.model)
-        and (not filters.branch or hit.session.branch == filters.branch)
-        and (not filters.failed or _has_failed(hit))
-    )
-
-
-def _model(hit: Hit) -> str | None:
-    return hit.event.originating_model or hit.event.model
-
-
-def _has_failed(hit: Hit) -> bool:
-    return bool(hit.event.failed or hit.event.exit_code)
 
 
 # Results
@@ -258,7 +209,7 @@ def _found_events(library: Library, hits: Sequence[Hit], found: Found) -> list[F
             timestamp=view.event.timestamp,
             turn=view.turn.ordinal,
             tool=tool or None,
-            failed=_has_failed(hit),
+            failed=has_failed(hit),
             snippet=view.snippet.text,
             marks=mark(view.snippet.text),
         )
@@ -294,82 +245,6 @@ def _capsules(library: Library, filters: Filters, since: int | None, until: int 
     return found
 
 
-# Facets and chips
-
-
-def _facets(library: Library, filters: Filters, hits: Sequence[Hit]) -> list[Facet]:
-    agents = Counter(hit.session.source for hit in hits)
-    projects = Counter(hit.session.cwd for hit in hits if hit.session.cwd)
-    models = Counter(model for hit in hits if (model := _model(hit)))
-    branches = Counter(hit.session.branch for hit in hits if hit.session.branch)
-    types = Counter(hit.event.type for hit in hits)
-    failed = sum(map(_has_failed, hits))
-    shown = library.egress
-    folders = shown(list(projects.most_common(_OPTIONS)))
-    return [
-        _facet(filters, "agent", "Agent", agents.most_common(_OPTIONS)),
-        _facet(filters, "project", "Project", folders, _telling(path for path, _ in folders)),
-        _types(filters, types),
-        _times(filters),
-        _facet(filters, "model", "Model", shown(list(models.most_common(_OPTIONS)))),
-        _facet(filters, "branch", "Branch", shown(list(branches.most_common(_OPTIONS)))),
-        Facet("failed", "Tool calls", [_option(filters, "failed", "1", "failed only", failed)]),
-    ]
-
-
-def _folder(path: str) -> str:
-    return PurePath(path).name or path
-
-
-def _telling(paths: Iterable[str]) -> Callable[[str], str]:
-    """Shortens paths to their last part; to two parts where another path has the same last one."""
-    names = Counter(map(_folder, paths))
-    return lambda path: _folder(path) if names[_folder(path)] < 2 else "/".join(PurePath(path).parts[-2:])
-
-
-def _facet(
-    filters: Filters,
-    name: str,
-    label: str,
-    counts: Iterable[tuple[str, int]],
-    shorten: Callable[[str], str] = str,
-) -> Facet:
-    counted: dict[str, int | None] = dict(counts)
-    if (chosen := getattr(filters, name)) and chosen not in counted:
-        counted = {chosen: None, **counted}
-    options = [_option(filters, name, value, shorten(value), count) for value, count in counted.items()]
-    return Facet(name, label, options)
-
-
-def _option(filters: Filters, name: str, value: str, label: str, count: int | None = None) -> Option:
-    on = getattr(filters, name) == value
-    return Option(label, filters.url(**{name: "" if on else value}), on, count, value)
-
-
-def _types(filters: Filters, counts: Counter[EventType]) -> Facet:
-    options = [_option(filters, "type", str(kind), label, counts.get(kind)) for kind, label in KINDS.items()]
-    return Facet("type", "Said by", options)
-
-
-def _times(filters: Filters) -> Facet:
-    return Facet("since", "Time", [_option(filters, "since", value, label) for value, label in _PERIODS])
-
-
-def _chips(filters: Filters) -> list[Chip]:
-    periods = dict(_PERIODS)
-    texts = {
-        "agent": filters.agent,
-        "project": home_path(filters.project),
-        "type": next((label for kind, label in KINDS.items() if kind == filters.type), filters.type),
-        "since": periods.get(filters.since, f"since {filters.since}"),
-        "until": f"until {filters.until}",
-        "model": filters.model,
-        "branch": f"branch {filters.branch}",
-        "failed": "failed tool calls",
-    }
-    return [Chip(text, filters.url(**{name: ""})) for name, text in texts.items() if getattr(filters, name)]
-
-
 # Without words
 
 
@@ -388,8 +263,6 @@ def _start_page(
         )
     )
     rows = [row for row in rows if not row.parent and (not filters.branch or row.branch == filters.branch)]
-    agents = Counter(row.source for row in rows)
-    branches = Counter(row.branch for row in rows if row.branch)
     projects: dict[str, list[int]] = {}
     for row in rows:
         if row.cwd:
@@ -398,16 +271,12 @@ def _start_page(
     paths = library.egress([path for path, _ in latest])
     return SearchPage(
         filters=shown,
-        chips=_chips(shown),
-        facets=[
-            _facet(shown, "agent", "Agent", agents.most_common(_OPTIONS)),
-            _times(shown),
-            _facet(shown, "branch", "Branch", library.egress(list(branches.most_common(_OPTIONS)))),
-        ],
+        chips=chips_of(shown),
+        facets=facets_of_sessions(library, shown, rows),
         warnings=warnings,
         recent=session_lines(library, rows[:_RECENT]),
         projects=[
-            Project(_folder(path), home_path(path), shown.url(project=path), len(times), rfc3339(max(times)))
+            Project(folder_name(path), home_path(path), shown.url(project=path), len(times), rfc3339(max(times)))
             for path, (_, times) in zip(paths, latest, strict=True)
         ],
         sessions=len(rows) or library.archive.counts().sessions,

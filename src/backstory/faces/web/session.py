@@ -28,8 +28,9 @@ from ...model import (
     session_id,
     turn_id,
 )
+from ...toolsets.history.types import CapsuleLink
 from ...toolsets.history.views import Views
-from ..cli.output import resume_command
+from ..words import resume_command
 from .export import MEDIA_TYPES, Format, export
 from .items import ON_PAGE
 from .lines import KINDS, SessionLine, session_lines, session_url
@@ -79,7 +80,7 @@ class Related(Struct, frozen=True, kw_only=True):
     children: list[SessionLine]
     previous: SessionLine | None
     next: SessionLine | None
-    capsules: list[dict[str, Any]]
+    capsules: list[CapsuleLink]
     traces_url: str
 
 
@@ -108,6 +109,10 @@ def routes(site: Site) -> list[Route]:
     async def text(request: Request) -> Response:
         return await site.answer(request, lambda: _whole_text(library, request.path_params["event"]))
 
+    async def image(request: Request) -> Response:
+        path = request.path_params
+        return await site.answer(request, lambda: _image(library, path["event"], path["number"]))
+
     def file_route(format: Format) -> Route:
         async def file(request: Request) -> Response:
             return await site.answer(request, lambda: _file(library, request.path_params["id"], format))
@@ -116,8 +121,9 @@ def routes(site: Site) -> list[Route]:
 
     return [
         Route("/s/{id}/{event}.txt", text, methods=["GET"]),
+        Route("/s/{id}/{event}/image/{number:int}", image, methods=["GET"]),
         *map(file_route, MEDIA_TYPES),
-        *site.page("/s/{id}", "session.html", build, parts=["turns", "matches"]),
+        *site.page("/s/{id}", "session.html", build, parts=["turns", "matches", "rail"]),
     ]
 
 
@@ -143,14 +149,12 @@ def _find_session(library: Library, request: Request) -> Response | None:
 
 
 def _by_handle(library: Library, text: str) -> str:
-    import click
-
-    from ..cli.handles import find_id
+    from ..handles import AmbiguousHandle, find_id
 
     try:
         found = find_id(library.archive, text)
-    except click.ClickException as error:
-        raise HTTPException(404, f"{error.format_message()}.") from None
+    except AmbiguousHandle as error:
+        raise HTTPException(404, f"{error}.") from None
     if found == text:
         raise HTTPException(404, "The archive has no session with this id.")
     return found
@@ -174,6 +178,22 @@ def _whole_text(library: Library, id: str) -> Response:
     return Response(text.encode("utf-8", "replace"), media_type="text/plain; charset=utf-8")
 
 
+def _image(library: Library, event: str, number: int) -> Response:
+    """An image as its transcript has it. The border is for texts: an image leaves as it is, or not at all."""
+    try:
+        found = library.image(event, number)
+    except InvalidId:
+        found = None
+    if found is None:
+        raise HTTPException(404, "The transcript does not have this image any more, or it cannot be shown.")
+    headers = {
+        "Cache-Control": "private, max-age=3600",
+        "Content-Security-Policy": "sandbox; default-src 'none'",
+        "X-Content-Type-Options": "nosniff",
+    }
+    return Response(found.content, headers=headers, media_type=found.media_type)
+
+
 def _file(library: Library, id: str, format: Format) -> Response:
     try:
         pieces = export(library, id, format)
@@ -195,10 +215,12 @@ def session_page(library: Library, id: str, given: Any) -> SessionPage:
     ref = parse_id(id)
     assert isinstance(ref, SessionRef)
     part = given.get("part")
+    if part == "rail":
+        return _only_rail(library, ref, given.get("from"))
     opened = library.archive.open(ref, Part(heads=0 if part else HEAD_CHARS))
     if opened is None:
         raise HTTPException(404, "The archive has no such session. It may have been forgotten, or not been read yet.")
-    start, reach = _start(given.get("at"), opened.turns)
+    start, reach = _start(given.get("at"), given.get("from"), opened.turns)
     turns, end = ([], None) if part == "matches" else Conversation(library, opened, ON_PAGE).part(start, reach)
     find = (given.get("find") or "").strip()
     page = SessionPage(
@@ -224,24 +246,28 @@ def _with_surroundings(library: Library, page: SessionPage, opened: OpenedSessio
         resume=resume_command(location) if location else None,
         tokens=sum(trace.tokens or 0 for trace in traces.values()),
         cost=sum(costs) if costs else None,
-        rail=_rail(library, opened, traces),
+        rail=_rail(library, opened.session.key, opened.turns, traces),
         related=_related(library, opened),
     )
 
 
 def _part_url(id: str, place: Place) -> str:
-    anchor = f"turn-{place.turn}" if place.event == 1 else f"turn-{place.turn}-{place.event}"
-    return f"{session_url(id)}?at={place}#{anchor}"
+    """The address of the part that begins at a place."""
+    if place.event == 1:
+        return f"{session_url(id)}?at={place}#turn-{place.turn}"
+    return f"{session_url(id)}?from={place}#turn-{place.turn}-{place.event}"
 
 
-def _start(text: str | None, turns: Sequence[TurnRow]) -> tuple[Place, int]:
-    """The place to begin at, and the event of that turn that is asked for: 0 for the first. An event begins with its
-    turn if it is near the beginning."""
-    match = _AT.fullmatch(text or "")
+def _start(at: str | None, begin: str | None, turns: Sequence[TurnRow]) -> tuple[Place, int]:
+    """The place to begin at, and the event of that turn that is asked for: 0 for the first. `at` names an event to
+    look at: it comes with its turn if it is near the beginning, else with a few events before it."""
+    match = _AT.fullmatch(begin or at or "")
     turn = next((turn for turn in turns if match and turn.ordinal == int(match[1])), None)
     if match is None or turn is None:
         return Place(turns[0].ordinal if turns else 1), 0
     event = min(int(match[2] or 1), turn.event_count)
+    if begin:
+        return Place(turn.ordinal, event), 0
     if event <= PART_EVENTS:
         return Place(turn.ordinal), event
     return Place(turn.ordinal, event - _BEFORE), event
@@ -277,11 +303,28 @@ def _traces(library: Library, key: str) -> dict[str, TraceRow]:
     return {trace.id: trace for trace in library.archive.spans.traces(query).rows}
 
 
-def _rail(library: Library, opened: OpenedSession, traces: dict[str, TraceRow]) -> list[RailTurn]:
-    key, id = opened.session.key, session_id(opened.session.key)
-    heads = Views(library.settings.redact).heads(opened.turns)
+def _only_rail(library: Library, ref: SessionRef, begin: str | None) -> SessionPage:
+    """The rail from a turn on, for a page that grows."""
+    row = library.archive.session(ref.key)
+    if row is None:
+        raise HTTPException(404, "The archive has no such session.")
+    match = _AT.fullmatch(begin or "")
+    turns = library.archive.turns(ref.key, Part(heads=HEAD_CHARS, above=int(match[1]) - 1 if match else 0))
+    return SessionPage(
+        session=session_lines(library, [row])[0],
+        turns=[],
+        earlier_url=None,
+        later_url=None,
+        find=None,
+        rail=_rail(library, ref.key, turns, _traces(library, ref.key)),
+    )
+
+
+def _rail(library: Library, key: str, turns: Sequence[TurnRow], traces: dict[str, TraceRow]) -> list[RailTurn]:
+    id = session_id(key)
+    heads = Views(library.settings.redact).heads(turns)
     rail = []
-    for turn in opened.turns:
+    for turn in turns:
         head = heads.get(turn.prompt) if turn.prompt is not None else None
         trace = traces.get(turn_id(key, turn.ordinal))
         rail.append(
@@ -340,12 +383,11 @@ def _related(library: Library, opened: OpenedSession) -> Related:
         SessionsRequest(keys=tuple(key for key in (*names, *opened.children) if key), empty=True)
     )
     lines = dict(zip((row.key for row in rows), session_lines(library, rows), strict=True))
-    links = library.open(id, limit=1).get("data", {}).get("links", {})
     return Related(
         parent=lines.get(opened.parent or ""),
         previous=lines.get(opened.previous or ""),
         next=lines.get(opened.next or ""),
         children=[lines[key] for key in opened.children if key in lines],
-        capsules=links.get("capsules", []),
+        capsules=[library.egress(link) for link in library.capsules_of(opened.session.key)],
         traces_url=address("/traces", [("session", id)]),
     )

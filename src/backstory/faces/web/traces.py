@@ -20,7 +20,7 @@ from ...toolsets.traces.filters import SPAN_FIELDS, TRACE_FIELDS
 from ...toolsets.traces.outline import Outline, OutlineRow, read_outline, span_number
 from ...toolsets.traces.service import span_view
 from ...toolsets.traces.types import Span
-from ..cli.words import duration, parse_moment
+from ..words import duration, parse_moment
 from .lines import session_url
 from .rendering import money, short_number
 from .site import Nav, Site

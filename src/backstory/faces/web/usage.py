@@ -14,10 +14,11 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from ...archive.spans import UsageTotal, Window
-from ...model import session_id
+from ...model import rfc3339, session_id
 from ...toolsets.traces.usage import ToolUse
-from ..cli.words import home_path
+from ..words import home_path
 from . import charts
+from .kept import Dated, Kept
 from .rendering import money, short_number
 from .site import Nav, Site
 
@@ -31,6 +32,9 @@ _CALENDAR_DAYS = 371
 _SHOWN = 12
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 _MOST_BUCKETS = 1_000
+_KEPT_SECONDS = 600
+
+ToolsOf = Callable[[Window], Dated[list[ToolUse]] | None]
 
 
 class Amount(Struct, kw_only=True):
@@ -54,7 +58,7 @@ class Amount(Struct, kw_only=True):
         self.output_tokens += total.output_tokens
         self.unpriced += total.unpriced
         if total.cost is not None:
-            self.cost = round((self.cost or 0.0) + total.cost, 6)
+            self.cost = (self.cost or 0.0) + total.cost
 
     @property
     def tokens(self) -> int:
@@ -101,7 +105,9 @@ class Usage(Struct, kw_only=True):
     models: list[Amount]
     agents: list[Amount]
     tools: list[ToolUse] | None
-    """Only on request, with `tools`: they are added up from single calls."""
+    """With `tools` in the query, or if they are kept: they are added up from single calls, which takes long."""
+    tools_at: str | None
+    """The time they were added up at."""
     sessions: list[CostlySession]
     days: dict[str, Amount]
     """The last year, days with calls only."""
@@ -185,21 +191,31 @@ class Period(Struct, frozen=True):
 
 
 def routes(site: Site) -> list[Route]:
+    kept = Kept[list[ToolUse]](_KEPT_SECONDS)
+
     def build(request: Request) -> Usage:
         query = dict(request.query_params)
-        return read_usage(site.library, {**query, "tools": ""} if query.get("part") == "tools" else query)
+        asks = "tools" in query or query.get("part") == "tools"
+
+        def tools_of(window: Window) -> Dated[list[ToolUse]] | None:
+            return kept.get(window, lambda: read_tools(site.library, window)) if asks else kept.find(window)
+
+        return read_usage(site.library, query, tools_of=tools_of)
 
     return site.page("/usage", "usage.html", build, nav=Nav("Usage", "/usage", "u"), parts=["tools"])
 
 
-def read_usage(library: Library, query: dict[str, str], today: date | None = None) -> Usage:
-    """The data of the page for a query: `range`, or `since` and `until`; `by`, `project`, `source`, `tools`."""
+def read_usage(
+    library: Library, query: dict[str, str], today: date | None = None, tools_of: ToolsOf = lambda window: None
+) -> Usage:
+    """The data of the page for a query: `range`, or `since` and `until`; `by`, `project`, `source`."""
     spans = library.archive.spans
     project, source = query.get("project") or None, query.get("source") or None
     period = _period(query, today or date.today(), lambda: _first_day(library))
     reach = min(period.before, period.last - timedelta(days=_CALENDAR_DAYS - 1))
     wide = Window(since=_midnight(reach), until=_midnight(period.last, 1), project=project, source=source)
     narrow = Window(since=_midnight(period.first), until=wide.until, project=project, source=source)
+    tools = tools_of(narrow)
     totals = spans.usage(wide, "quarter")
     first, before = period.first.isoformat(), period.before.isoformat()
     own = [entry for entry in totals if entry.day >= first]
@@ -218,7 +234,8 @@ def read_usage(library: Library, query: dict[str, str], today: date | None = Non
         projects=_by_project(own),
         models=_grouped(own, lambda entry: entry.model),
         agents=_grouped(own, lambda entry: entry.source),
-        tools=_tools(library, narrow) if "tools" in query else None,
+        tools=tools.value if tools else None,
+        tools_at=rfc3339(tools.made_at) if tools else None,
         sessions=_costly(library, own),
         days={amount.name or "": amount for amount in _grouped(totals, lambda entry: entry.day)},
         hours=_hours(own),
@@ -337,7 +354,7 @@ def _costly(library: Library, totals: list[UsageTotal]) -> list[CostlySession]:
     return sessions
 
 
-def _tools(library: Library, window: Window) -> list[ToolUse]:
+def read_tools(library: Library, window: Window) -> list[ToolUse]:
     return [ToolUse.of(stats) for stats in library.archive.spans.stats(window, "tool")[:_SHOWN]]
 
 

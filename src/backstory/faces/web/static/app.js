@@ -37,9 +37,6 @@ document.addEventListener("click", (event) => {
   else copy(button);
 });
 
-// Controls that need scripts are hidden until here.
-for (const element of document.querySelectorAll("[data-dialog], [data-copy]")) element.hidden = false;
-
 // Keys. Entries are elements with `data-entry`; the first link in one, or the entry itself, is what Enter and o open.
 
 const entries = () => [...document.querySelectorAll("[data-entry]")].filter((element) => element.checkVisibility());

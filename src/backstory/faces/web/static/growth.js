@@ -5,6 +5,7 @@ import { say } from "./app.js";
 const link = document.getElementById("growth");
 const live = document.getElementById("live-badge");
 const turns = document.getElementById("turns");
+const rail = document.querySelector(".rail ol");
 const { session } = link.dataset;
 const state = `/live.json?part=state&session=${encodeURIComponent(session)}`;
 const SOON = 1500;
@@ -20,12 +21,26 @@ async function read() {
 // The part of the last turn on the page, from its address: `turn-3` or, far within a turn, `turn-3-41`.
 async function readEnd() {
   const last = [...turns.querySelectorAll(":scope > .turn")].at(-1);
-  const at = last ? last.id.replace("turn-", "").replace("-", ".") : "1";
-  const answer = await fetch(`/s/${encodeURIComponent(session)}?part=turns&at=${at}`);
+  return fetchPart("turns", last ? last.id.replace("turn-", "").replace("-", ".") : "1");
+}
+
+async function fetchPart(name, place) {
+  const answer = await fetch(`/s/${encodeURIComponent(session)}?part=${name}&from=${place}`);
   if (!answer.ok) throw new Error(answer.statusText);
   const holder = document.createElement("template");
   holder.innerHTML = await answer.text();
   return holder.content;
+}
+
+// The rail has all turns, also those of parts that are not on the page yet: from its last one on it is read again.
+async function growRail() {
+  const last = rail.lastElementChild;
+  const content = await fetchPart("rail", last?.querySelector("a").dataset.to ?? 1);
+  const current = last?.querySelector("a").hasAttribute("aria-current");
+  last?.remove();
+  rail.append(content);
+  const again = current && rail.querySelector(`a[data-to="${last.querySelector("a").dataset.to}"]`);
+  if (again) again.setAttribute("aria-current", "true");
 }
 
 // A call that was shown without its output gets it; what was opened stays open.
@@ -73,7 +88,7 @@ function show() {
 
 async function grow() {
   // Where a later part is still to be loaded, it has what is new.
-  if (turns.querySelector(".later")) return;
+  if (turns.querySelector(":scope > .later")) return;
   const added = append(await readEnd());
   unseen.push(...added);
   for (const element of added) seen.observe(element);
@@ -95,7 +110,7 @@ async function watch() {
       live.hidden = !now?.is_active;
       if (now?.is_active) wait = SOON;
       if (now && now.events > known) {
-        await grow();
+        await Promise.all([grow(), growRail()]);
         known = now.events;
       }
     } catch {

@@ -50,6 +50,8 @@ function show(html) {
   cards.innerHTML = last = html;
   const again = focused && cards.querySelector(`[data-session="${CSS.escape(focused)}"]`);
   if (again) (again.tabIndex = -1), again.focus({ preventScroll: true });
+  const status = follow && cards.querySelector(`[data-session="${CSS.escape(follow.dataset.session)}"] .status`);
+  if (status) document.getElementById("follow-status").replaceChildren(status.cloneNode(true));
 }
 
 async function refresh() {

@@ -21,12 +21,12 @@ function addressOf(query) {
 async function show(url) {
   clearTimeout(waiting);
   asking?.abort();
-  asking = new AbortController();
+  const own = (asking = new AbortController());
   const part = new URL(url);
   part.searchParams.set("part", "found");
   found.setAttribute("aria-busy", "true");
   try {
-    const response = await fetch(part, { signal: asking.signal });
+    const response = await fetch(part, { signal: own.signal });
     const text = await response.text();
     if (!response.ok) return location.assign(url);
     found.innerHTML = text;
@@ -38,6 +38,8 @@ async function show(url) {
     foldFilters();
   } catch (error) {
     if (error.name !== "AbortError") location.assign(url);
+  } finally {
+    if (asking === own) asking = null;
   }
 }
 
@@ -59,13 +61,14 @@ function foldFilters() {
 let typed = false;
 field.addEventListener("input", () => {
   clearTimeout(waiting);
+  // The first key is answered at once; while an answer is on its way, the next question waits for more keys.
   waiting = setTimeout(() => {
     const url = addressOf(field.value.trim());
     // One entry of the history for a search, not one for each letter.
     history[typed ? "replaceState" : "pushState"](null, "", url);
     typed = true;
     show(url);
-  }, WAIT_MS);
+  }, asking ? WAIT_MS : 0);
 });
 field.addEventListener("blur", () => (typed = false));
 

@@ -53,8 +53,8 @@ function markCurrent(ordinal) {
 }
 
 function follow() {
-  for (const link of turns.querySelectorAll(".later:not([aria-busy])")) near.observe(link);
-  for (const turn of turns.querySelectorAll(".turn")) current.observe(turn);
+  for (const link of turns.querySelectorAll(":scope > .later:not([aria-busy])")) near.observe(link);
+  for (const turn of turns.querySelectorAll(":scope > .turn")) current.observe(turn);
 }
 follow();
 markCurrent(turns.querySelector(".turn")?.dataset.turn);
@@ -92,7 +92,40 @@ document.addEventListener("click", (event) => {
   reveal(id);
 });
 
-// Subagents
+// An image whose record is gone, or that is damaged, says so in its place.
+turns.addEventListener("error", (event) => {
+  if (!event.target.matches(".pictures img")) return;
+  const note = Object.assign(document.createElement("span"), { className: "picture" });
+  note.textContent = `${event.target.alt}: the transcript does not have it any more, or it cannot be shown`;
+  event.target.closest("a").replaceWith(note);
+}, true);
+
+// Subagents. Their turns have no ids on this page: it has turns of the same numbers.
+
+async function childPart(href) {
+  const content = await part(href, "turns");
+  content.querySelector(".earlier")?.remove();
+  for (const turn of content.querySelectorAll(".turn")) {
+    turn.querySelector(".turn-head a").href = new URL(`#${turn.id}`, new URL(href, location.href)).href;
+    turn.removeAttribute("id");
+    delete turn.dataset.turn;
+  }
+  const later = content.querySelector(".later");
+  if (later) later.textContent = "Show more of this conversation";
+  return content;
+}
+
+turns.addEventListener("click", async (event) => {
+  const link = event.target.closest(".child .later");
+  if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
+  event.preventDefault();
+  link.setAttribute("aria-busy", "true");
+  try {
+    link.replaceWith(await childPart(link.href));
+  } catch {
+    link.removeAttribute("aria-busy"); // it is still a link
+  }
+});
 
 turns.addEventListener("toggle", async (event) => {
   const child = event.target;
@@ -102,9 +135,7 @@ turns.addEventListener("toggle", async (event) => {
   const inside = child.querySelector(".inside");
   inside.setAttribute("aria-busy", "true");
   try {
-    const content = await part(url, "turns");
-    for (const link of content.querySelectorAll(".continue")) link.remove();
-    inside.querySelector(".beginning").replaceWith(content);
+    inside.querySelector(".beginning").replaceWith(await childPart(url));
   } catch {
     say("The conversation could not be loaded");
   }

@@ -355,7 +355,6 @@ async function start() {
   for (const [id, label] of Object.entries(data.labels)) labels.set(id, label), asked.add(id);
   spans.querySelector(".span-rows").replaceWith(grid);
   spans.querySelector(".pages")?.remove();
-  controls.hidden = false;
   arrange();
   const wanted = rows.findIndex((row) => row.id === location.hash.slice(1));
   if (wanted >= 0) select(wanted);

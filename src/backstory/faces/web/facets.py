@@ -1,0 +1,167 @@
+"""The filters of a search: in the address, as facets with counts to choose from, and as chips to remove."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from ...archive.base import Hit, SessionRow
+from ...model import EventType
+from ..words import home_path
+from .lines import KINDS
+from .rendering import address
+
+if TYPE_CHECKING:
+    from ...library import Library
+
+_OPTIONS = 8
+_PERIODS = (("24h", "last 24 hours"), ("7d", "last 7 days"), ("30d", "last 30 days"), ("1y", "last year"))
+
+
+class Filters(Struct, frozen=True):
+    """The address of the page, as fields; empty is not set."""
+
+    q: str = ""
+    agent: str = ""
+    project: str = ""
+    type: str = ""
+    since: str = ""
+    until: str = ""
+    model: str = ""
+    branch: str = ""
+    failed: str = ""
+
+    @property
+    def selects(self) -> bool:
+        """True if a filter is set that is no field of the index."""
+        return bool(self.model or self.branch or self.failed)
+
+    def url(self, **changed: str) -> str:
+        fields = {name: changed.get(name, getattr(self, name)) for name in self.__struct_fields__}
+        return address("/", list(fields.items()))
+
+
+class Option(Struct, frozen=True):
+    """A value of a facet; its address sets the filter, or clears it where it is on."""
+
+    label: str
+    url: str
+    on: bool
+    count: int | None = None
+    value: str = ""
+
+
+class Facet(Struct, frozen=True):
+    name: str
+    label: str
+    options: list[Option]
+
+
+class Chip(Struct, frozen=True):
+    """A filter that is set; its address is the page without it."""
+
+    label: str
+    url: str
+
+
+def is_selected(hit: Hit, filters: Filters) -> bool:
+    return (
+        (not filters.model or _model(hit) == filters.model)
+        and (not filters.branch or hit.session.branch == filters.branch)
+        and (not filters.failed or has_failed(hit))
+    )
+
+
+def _model(hit: Hit) -> str | None:
+    return hit.event.originating_model or hit.event.model
+
+
+def has_failed(hit: Hit) -> bool:
+    return bool(hit.event.failed or hit.event.exit_code)
+
+
+def facets_of_hits(library: Library, filters: Filters, hits: Sequence[Hit]) -> list[Facet]:
+    agents = Counter(hit.session.source for hit in hits)
+    projects = Counter(hit.session.cwd for hit in hits if hit.session.cwd)
+    models = Counter(model for hit in hits if (model := _model(hit)))
+    branches = Counter(hit.session.branch for hit in hits if hit.session.branch)
+    types = Counter(hit.event.type for hit in hits)
+    failed = sum(map(has_failed, hits))
+    shown = library.egress
+    folders = shown(list(projects.most_common(_OPTIONS)))
+    return [
+        _facet(filters, "agent", "Agent", agents.most_common(_OPTIONS)),
+        _facet(filters, "project", "Project", folders, _telling(path for path, _ in folders)),
+        _types(filters, types),
+        _times(filters),
+        _facet(filters, "model", "Model", shown(list(models.most_common(_OPTIONS)))),
+        _facet(filters, "branch", "Branch", shown(list(branches.most_common(_OPTIONS)))),
+        Facet("failed", "Tool calls", [_option(filters, "failed", "1", "failed only", failed)]),
+    ]
+
+
+def facets_of_sessions(library: Library, filters: Filters, rows: Sequence[SessionRow]) -> list[Facet]:
+    agents = Counter(row.source for row in rows)
+    branches = Counter(row.branch for row in rows if row.branch)
+    return [
+        _facet(filters, "agent", "Agent", agents.most_common(_OPTIONS)),
+        _times(filters),
+        _facet(filters, "branch", "Branch", library.egress(list(branches.most_common(_OPTIONS)))),
+    ]
+
+
+def folder_name(path: str) -> str:
+    return PurePath(path).name or path
+
+
+def _telling(paths: Iterable[str]) -> Callable[[str], str]:
+    """Shortens paths to their last part; to two parts where another path has the same last one."""
+    names = Counter(map(folder_name, paths))
+    return lambda path: folder_name(path) if names[folder_name(path)] < 2 else "/".join(PurePath(path).parts[-2:])
+
+
+def _facet(
+    filters: Filters,
+    name: str,
+    label: str,
+    counts: Iterable[tuple[str, int]],
+    shorten: Callable[[str], str] = str,
+) -> Facet:
+    counted: dict[str, int | None] = dict(counts)
+    if (chosen := getattr(filters, name)) and chosen not in counted:
+        counted = {chosen: None, **counted}
+    options = [_option(filters, name, value, shorten(value), count) for value, count in counted.items()]
+    return Facet(name, label, options)
+
+
+def _option(filters: Filters, name: str, value: str, label: str, count: int | None = None) -> Option:
+    on = getattr(filters, name) == value
+    return Option(label, filters.url(**{name: "" if on else value}), on, count, value)
+
+
+def _types(filters: Filters, counts: Counter[EventType]) -> Facet:
+    options = [_option(filters, "type", str(kind), label, counts.get(kind)) for kind, label in KINDS.items()]
+    return Facet("type", "Said by", options)
+
+
+def _times(filters: Filters) -> Facet:
+    return Facet("since", "Time", [_option(filters, "since", value, label) for value, label in _PERIODS])
+
+
+def chips_of(filters: Filters) -> list[Chip]:
+    periods = dict(_PERIODS)
+    texts = {
+        "agent": filters.agent,
+        "project": home_path(filters.project),
+        "type": next((label for kind, label in KINDS.items() if kind == filters.type), filters.type),
+        "since": periods.get(filters.since, f"since {filters.since}"),
+        "until": f"until {filters.until}",
+        "model": filters.model,
+        "branch": f"branch {filters.branch}",
+        "failed": "failed tool calls",
+    }
+    return [Chip(text, filters.url(**{name: ""})) for name, text in texts.items() if getattr(filters, name)]
