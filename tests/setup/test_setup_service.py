@@ -38,7 +38,7 @@ class TestSystemd:
         found.install(port=7000)
 
         unit = (tmp_path / ".config/systemd/user/backstory.service").read_text()
-        assert "ExecStart='/opt/back story/backstory' serve --port 7000\n" in unit
+        assert 'ExecStart="/opt/back story/backstory" "serve" "--port" "7000"\n' in unit
         assert 'Environment="BACKSTORY_HOME=/data/100%%"\n' in unit
         assert "WantedBy=default.target" in unit
         assert found.status().running

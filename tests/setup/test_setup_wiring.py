@@ -287,6 +287,19 @@ class TestRemove:
         assert [outcome.action for outcome in wiring(home).remove()] == ["removed"]
         assert file.read_text() == CONFIGURATIONS["cursor"][1].replace('"dark"', '"light"')
 
+    @pytest.mark.parametrize(
+        ("agent", "file", "events"),
+        [
+            ("claude-code", ".claude/settings.json", ["SessionStart", "PreCompact"]),
+            ("codex", ".codex/hooks.json", ["SessionStart"]),
+        ],
+    )
+    def test_hooks_for_what_reaches_the_model(self, home: Path, agent: str, file: str, events: list[str]) -> None:
+        """Codex gives the model nothing of a hook that runs before a compaction."""
+        add_hooks(Journal(home / ".backstory"), agent, home=home, environ={}, command=COMMAND)
+
+        assert list(read_entry((home / file).read_text(), "json", ("hooks",))) == events
+
     def test_hooks_beside_those_of_others(self, home: Path) -> None:
         """Only Backstory's go, also when others were added since."""
         file = home / ".claude/settings.json"

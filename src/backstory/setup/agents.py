@@ -237,11 +237,10 @@ WIRABLE: tuple[Wirable, ...] = (
         table=("mcp",),
         shape="stdio",
     ),
-    # It reads every file of this folder, so its YAML need not be edited.
+    # The extension reads every file of this folder, so its YAML need not be edited. Its command line does not.
     Wirable(
         name="continue",
-        title="Continue",
-        program="cn",
+        title="Continue (editor)",
         places=(
             Place(
                 "${CONTINUE_GLOBAL_DIR:-~/.continue}", "${CONTINUE_GLOBAL_DIR:-~/.continue}/mcpServers/backstory.json"

@@ -12,12 +12,14 @@ import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 from msgspec import Struct
 
 from ..config import make_private_folder
 from .documents import Format, Refused
+from .server import Probe
 
 
 class Entry(Struct, frozen=True):
@@ -41,6 +43,19 @@ class Written(Struct):
     folders: list[str] = []
     """Folders that were made for it, the outermost first."""
     entries: list[Entry] = []
+
+
+class Outcome(Struct, kw_only=True):
+    """The change of one file of an agent."""
+
+    agent: str
+    file: str
+    action: Literal["added", "updated", "unchanged", "refused", "removed", "restored"]
+    by: str | None = None
+    """The agent's own command, if that wrote the file."""
+    backup: str | None = None
+    reason: str | None = None
+    probe: Probe | None = None
 
 
 class Journal:

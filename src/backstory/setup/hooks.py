@@ -12,18 +12,19 @@ from pathlib import Path
 from typing import Any
 
 from ..sources.agents import expand_root
-from . import json_text
-from .command import own_command
 from .documents import Refused, read_entry
-from .files import Entry, Journal, check_writable, read_text
-from .wiring import Outcome
+from .documents import json as json_text
+from .files import Entry, Journal, Outcome, check_writable, read_text
+from .server import own_command
 
 # The file with the hooks of each agent that has them.
 FILES = {
     "claude-code": "${CLAUDE_CONFIG_DIR:-~/.claude}/settings.json",
     "codex": "${CODEX_HOME:-~/.codex}/hooks.json",
 }
-EVENTS = {"SessionStart": "session-start", "PreCompact": "pre-compact"}
+_COMMANDS = {"SessionStart": "session-start", "PreCompact": "pre-compact"}
+# Codex runs the hook before a compaction, too, but gives nothing of it to the model.
+EVENTS = {"claude-code": ("SessionStart", "PreCompact"), "codex": ("SessionStart",)}
 _ITEM = "hook"
 # Seconds after which the agent ends the command; it ends itself long before.
 _TIMEOUT = 5
@@ -47,12 +48,12 @@ def add_hooks(
     outcome = Outcome(agent=agent, file=str(file), action="unchanged")
     try:
         before = text = read_text(file)
-        for event, name in EVENTS.items():
+        for event in EVENTS[agent]:
             path = ("hooks", event)
             groups = read_entry(text, "json", path)
             if groups is not None and not isinstance(groups, list):
                 raise Refused(f"hooks.{event} is not a list")
-            own = hook_command(name, command)
+            own = hook_command(_COMMANDS[event], command)
             if any(_commands(group) == [own] for group in groups or ()):
                 continue
             text = json_text.drop_items(text, path, is_own)
@@ -60,7 +61,7 @@ def add_hooks(
             text = json_text.append(text, path, item)
         if text != before:
             check_writable(file)
-            journal.write(file, text, *(Entry(agent, "json", ("hooks", event), _ITEM) for event in EVENTS))
+            journal.write(file, text, *(Entry(agent, "json", ("hooks", event), _ITEM) for event in EVENTS[agent]))
             outcome.action = "added"
     except (Refused, ValueError) as refused:
         outcome.action, outcome.reason = "refused", str(refused)
@@ -84,7 +85,7 @@ def _is_hook(command: str) -> bool:
         words = shlex.split(command)
     except ValueError:
         return False
-    own = words[-1:] and words[-1] in EVENTS.values() and words[-2:-1] == ["hook"]
+    own = words[-1:] and words[-1] in _COMMANDS.values() and words[-2:-1] == ["hook"]
     return bool(own) and any(Path(word).stem == "backstory" for word in words[:-2])
 
 

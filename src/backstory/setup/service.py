@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import plistlib
-import shlex
 import shutil
 import subprocess
 import sys
@@ -14,7 +13,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from .command import own_command
+from .server import own_command
 
 _UNIT = "backstory.service"
 _LABEL = "backstory.serve"
@@ -112,16 +111,14 @@ class Service:
         return {name: self._environ[name] for name in _PASSED_ON if self._environ.get(name)}
 
     def _unit(self, arguments: Sequence[str]) -> str:
-        # systemd expands `%` and `$` in commands and values.
-        escaped = [argument.replace("%", "%%").replace("$", "$$") for argument in arguments]
-        variables = (f"{name}={value.replace('%', '%%')}" for name, value in self._variables.items())
         lines = [
             "[Unit]",
             "Description=Backstory, the memory of coding agents",
             "",
             "[Service]",
-            f"ExecStart={shlex.join(escaped)}",
-            *(f'Environment="{variable}"' for variable in variables),
+            # In commands, not in variables, a dollar sign begins the name of a variable.
+            f"ExecStart={' '.join(_quoted(argument).replace('$', '$$') for argument in arguments)}",
+            *(f"Environment={_quoted(f'{name}={value}')}" for name, value in self._variables.items()),
             "Restart=on-failure",
             "RestartSec=5",
             "Nice=10",
@@ -154,3 +151,9 @@ class Service:
             reason = (done.stderr or done.stdout).strip().splitlines()
             raise ServiceError(f"{' '.join(command)}: {reason[-1] if reason else f'exit code {done.returncode}'}")
         return done.stdout
+
+
+def _quoted(word: str) -> str:
+    """A word of a unit file, where `%` begins a placeholder and a backslash an escape."""
+    escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
+    return f'"{escaped}"'

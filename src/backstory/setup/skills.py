@@ -9,8 +9,7 @@ from pathlib import Path
 
 from ..sources.agents import expand_root
 from .documents import Refused
-from .files import Entry, Journal, check_writable, read_text
-from .wiring import Outcome
+from .files import Entry, Journal, Outcome, check_writable, read_text
 
 # The folders where agents look for skills.
 FOLDERS = {

@@ -15,10 +15,11 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from .agents import WIRABLE, Wirable, command_in, environment_in
-from .command import own_command
 from .documents import Refused, drop_entry, read_entry, set_entry
-from .files import Entry, Journal, check_writable, read_bytes, read_text, replace_file
-from .probe import Probe, probe
+from .files import Entry, Journal, Outcome, check_writable, read_bytes, read_text, replace_file
+from .hooks import drop_hook
+from .server import Probe, own_command, probe
+from .skills import drop_block
 
 _VERSION_SECONDS = 5
 _ADD_SECONDS = 60
@@ -58,19 +59,6 @@ class FoundAgent(Struct):
     @property
     def is_wired(self) -> bool:
         return all(target.state == "wired" for target in self.targets)
-
-
-class Outcome(Struct, kw_only=True):
-    """The change of one file of an agent."""
-
-    agent: str
-    file: str
-    action: Literal["added", "updated", "unchanged", "refused", "removed", "restored"]
-    by: str | None = None
-    """The agent's own command, if that wrote the file."""
-    backup: str | None = None
-    reason: str | None = None
-    probe: Probe | None = None
 
 
 class Wiring:
@@ -236,9 +224,6 @@ class Wiring:
 def without(text: str, entry: Entry) -> str:
     """A text without an entry of Backstory."""
     if entry.item is not None:
-        from .hooks import drop_hook
-        from .skills import drop_block
-
         return drop_block(text, entry.item) if entry.format is None else drop_hook(text, entry.path)
     return "" if entry.format is None else drop_entry(text, entry.format, entry.path)
 

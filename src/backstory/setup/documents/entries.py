@@ -1,4 +1,4 @@
-"""Configuration files of agents: one entry is set or removed, and everything else stays as it is.
+"""An entry of a configuration file is read, set or removed, and everything else stays as it is.
 
 Every edit is checked by parsing the text before and after it. An edit that changes more than the entry is refused.
 """
@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from importlib import import_module
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Literal, Protocol
+
+from . import json, toml, yaml
 
 Format = Literal["json", "toml", "yaml"]
 
@@ -23,9 +24,12 @@ class _Editor(Protocol):
     def drop(self, text: str, path: Sequence[str]) -> str: ...
 
 
+_EDITORS: dict[Format, _Editor] = {"json": json, "toml": toml, "yaml": yaml}
+
+
 def read_entry(text: str, format: Format, path: Sequence[str]) -> Any:
     """The value at a path, or None. Raises Refused for a text that cannot be parsed."""
-    value = _parse(_editor(format), text)
+    value = _parse(_EDITORS[format], text)
     for key in path:
         if not isinstance(value, dict):
             return None
@@ -39,7 +43,7 @@ def set_entry(text: str, format: Format, path: Sequence[str], entry: Mapping[str
     whole = {**before, **entry} if isinstance(before, dict) else dict(entry)
     if whole == before:
         return text
-    editor = _editor(format)
+    editor = _EDITORS[format]
     expected = copy.deepcopy(_parse(editor, text))
     inner = expected
     for key in path[:-1]:
@@ -56,7 +60,7 @@ def drop_entry(text: str, format: Format, path: Sequence[str]) -> str:
     """The text without the entry at the path."""
     if read_entry(text, format, path) is None:
         return text
-    editor = _editor(format)
+    editor = _EDITORS[format]
     expected = copy.deepcopy(_parse(editor, text))
     inner = expected
     for key in path[:-1]:
@@ -69,10 +73,6 @@ def _below(table: dict[str, Any], key: str) -> Any:
     if table.get(key) is None:  # missing, or `key:` without a value in YAML
         table[key] = {}
     return table[key]
-
-
-def _editor(format: Format) -> _Editor:
-    return cast(_Editor, import_module(f".{format}_text", __package__))
 
 
 def _parse(editor: _Editor, text: str) -> Any:

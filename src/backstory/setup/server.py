@@ -1,20 +1,46 @@
-"""A test of an MCP server: it is started as an agent starts it, and one of its tools is called."""
+"""The MCP server as agents start it: the command of this installation, and a test that starts it and calls a tool."""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
+import sys
 import threading
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 
+# Commands that make an environment and delete it again, with signs of its folder on Linux, macOS and Windows.
+_PASSING = (
+    (("uvx",), (("archive-v0",),)),
+    (("pipx", "run"), ((".cache", "pipx"), ("Caches", "pipx"), ("pipx", "Cache"))),
+)
+_SCRIPTS = ("backstory", "backstory.exe")
 # An agent waits at least so long for a server.
 _SECONDS = 30.0
 _PROTOCOL = "2025-06-18"
 _TOOL = "search_sessions"
+
+
+def own_command() -> tuple[str, ...]:
+    """The absolute path of the program, with arguments where it is started by another one.
+
+    Agents start servers with a search path of their own, so a name alone is not enough. The environment of `uvx` and
+    `pipx run` does not last: there it is the command that makes it again.
+    """
+    prefix = Path(sys.prefix).parts
+    for (name, *arguments), signs in _PASSING:
+        if any(_lies_in(prefix, folders) for folders in signs) and (program := shutil.which(name)):
+            return (str(Path(program).absolute()), *arguments, "backstory")
+    for name in _SCRIPTS:
+        script = Path(sys.executable).absolute().with_name(name)
+        if script.is_file():
+            return (str(script),)
+    return (str(Path(sys.executable).absolute()), "-m", "backstory")
 
 
 class Probe(Struct, frozen=True):
@@ -45,6 +71,10 @@ def probe(command: Sequence[str], environ: Mapping[str, str] | None = None) -> P
         watchdog.cancel()
         server.kill()
         server.communicate()
+
+
+def _lies_in(parts: tuple[str, ...], folders: tuple[str, ...]) -> bool:
+    return any(parts[number : number + len(folders)] == folders for number in range(len(parts)))
 
 
 def _talk(server: subprocess.Popen[bytes]) -> Probe:

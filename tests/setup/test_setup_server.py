@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from backstory.setup.command import own_command
-from backstory.setup.probe import probe
+from backstory.setup.server import own_command, probe
 
 
 class TestProbe:
@@ -44,7 +43,8 @@ class TestOwnCommand:
         ("prefix", "program", "arguments"),
         [
             ("/home/dev/.cache/uv/archive-v0/x1y2", "uvx", ("backstory",)),
-            ("/home/dev/.local/.cache/pipx/ab12", "pipx", ("run", "backstory")),
+            ("/home/dev/.cache/pipx/ab12", "pipx", ("run", "backstory")),
+            ("/Users/dev/Library/Caches/pipx/ab12", "pipx", ("run", "backstory")),
         ],
     )
     def test_environments_that_do_not_last(
