@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from backstory.archive.local import writer
 from backstory.archive.local.writer import LocalWriter
 from backstory.ingest import pipeline
+from backstory.ingest.progress import Pass
 from backstory.library import Library
 from tests.examples import examples
 from tests.transcripts import Transcript, stable_uuid
@@ -206,9 +207,7 @@ class TestReadingAgain:
         library = library_in(tmp_path)
         library.sync()
         self.put(tmp_path, self.FIRST)
-        with patch.object(
-            pipeline._Run, "is_over", new_callable=PropertyMock, side_effect=chain([False], repeat(True))
-        ):
+        with patch.object(Pass, "is_over", new_callable=PropertyMock, side_effect=chain([False], repeat(True))):
             library.sync()
         assert sum(len(texts) for texts in self.prompts(library).values()) == 4
         assert library.sync().files

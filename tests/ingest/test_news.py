@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from backstory.archive.base import Batch, EventRow, SyncState
-from backstory.ingest.news import has_news
+from backstory.ingest.news import Frontier, has_news
 from backstory.library import Library
-from backstory.model import EventType
+from backstory.model import EventType, session_id
 from tests.archive_world import conversations
 from tests.transcripts import Transcript
 
@@ -114,7 +114,7 @@ class TestCost:
             os.utime(path, ns=(day_ago, day_ago))
 
     @staticmethod
-    def looked_at(library: Library, monkeypatch: pytest.MonkeyPatch, recent: int) -> tuple[bool, int]:
+    def looked_at(library: Library, monkeypatch: pytest.MonkeyPatch, recent: int, older: int = 0) -> tuple[bool, int]:
         """Whether there is news, and the number of files and folders that were looked at."""
         looks: list[object] = []
         stat, scandir = os.stat, os.scandir
@@ -131,10 +131,12 @@ class TestCost:
             news = has_news(
                 library.archive,
                 library.sources,
+                Frontier(library.home / "frontier"),
                 home=library.agents_home,
                 environ={},
                 extra_roots={},
                 recent=recent,
+                older=older,
             )
         return news, len(looks)
 
@@ -168,7 +170,7 @@ class TestCost:
         assert not self.looked_at(library, monkeypatch, recent=0)[0]
 
     def test_an_old_file_that_grows(self, library: Library, agents: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Is noticed by the sync that is due after an hour, if it is not among the latest."""
+        """Is noticed by the sync that is due after an hour, if it is not among the files that are looked at."""
         path = Transcript("s7", cwd="/p1").path(agents)
         with path.open("a") as file:
             file.write("{}\n")
@@ -178,6 +180,47 @@ class TestCost:
         with monkeypatch.context() as patch:
             patch.setattr(time, "time_ns", lambda: later)
             assert self.looked_at(library, monkeypatch, recent=0)[0]
+
+    def test_older_files_in_turn(self, library: Library, agents: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Each look goes on where the one before it ended, and none is at more files: of thirty, an old one that grows
+        is noticed by the third look at ten, and by every third one from then on."""
+        paths = sorted(agents.rglob("*.jsonl"))
+        with paths[25].open("a") as file:
+            file.write("{}\n")
+        looks = [self.looked_at(library, monkeypatch, recent=1, older=10) for _ in range(8)]
+        assert [number for number, (news, _) in enumerate(looks, 1) if news] == [3, 6]
+        assert max(count for _, count in looks) <= 1 + 10 + 4 + 4
+
+    def test_a_frontier_that_cannot_be_kept(
+        self, library: Library, agents: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The look is at the first of the older files, every time."""
+        (library.home / "frontier").mkdir()
+        assert not self.looked_at(library, monkeypatch, recent=1, older=10)[0]
+        with sorted(agents.rglob("*.jsonl"))[5].open("a") as file:
+            file.write("{}\n")
+        assert self.looked_at(library, monkeypatch, recent=1, older=10)[0]
+
+    def test_several_searches(
+        self, library: Library, agents: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A session that is resumed after long is found within some searches, each by an archive opened anew."""
+        monkeypatch.setitem(has_news.__kwdefaults__, "recent", 1)
+        monkeypatch.setitem(has_news.__kwdefaults__, "older", 10)
+        Transcript("s29", cwd="/p2").prompt("number 29").prompt("a quince at last").write(agents)
+        hits = []
+        for _ in range(3):
+            with Library(tmp_path / "backstory", agents_home=agents, environ={}) as searching:
+                searching.catch_up()
+                hits.append(found(searching, "quince"))
+        assert hits == [0, 0, 1]
+
+    def test_a_forgotten_session(self, library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The frontier, which may name its file, is forgotten with it."""
+        self.looked_at(library, monkeypatch, recent=1, older=10)
+        assert (library.home / "frontier").read_text()
+        library.forget(session_id(conversations(library.archive)[0].key))
+        assert not (library.home / "frontier").exists()
 
     def test_a_folder_that_had_just_changed(
         self, tmp_path: Path, agents: Path, monkeypatch: pytest.MonkeyPatch

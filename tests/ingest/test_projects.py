@@ -14,9 +14,9 @@ import pytest
 
 from backstory.archive.base import SearchRequest, SessionsRequest
 from backstory.archive.spans import Window
-from backstory.ingest.repository import find_repository, remote_identity
 from backstory.library import Library
 from backstory.model import DEFAULT_TYPES
+from backstory.repository import find_repository, remote_identity
 from backstory.sources.fields import remote_address
 from backstory.toolsets.traces.usage import folders_of, usage_report
 from tests.sources.codex_rollout import SESSION, Rollout

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from backstory.archive.base import EventRow, FileRow, SearchRequest
-from backstory.ingest.pipeline import SyncReport
+from backstory.ingest.progress import SyncReport
 from backstory.ingest.reading import Reading
 from backstory.ingest.scan import Changed, changed_files, named
 from backstory.library import Library

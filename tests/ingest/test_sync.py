@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from backstory.ingest import pipeline, reading
-from backstory.ingest.pipeline import SyncProgress
+from backstory.ingest.progress import SyncProgress
 from backstory.library import Library
 from backstory.model import EventType
-from tests.archive_world import usage_of
+from tests.archive_world import conversations, usage_of
 from tests.transcripts import Transcript
 
 
@@ -399,6 +399,19 @@ class TestRedaction:
         machine.library.close()
         for path in machine.library.home.rglob("*"):
             assert path.is_dir() or secret.encode() not in path.read_bytes()
+
+    def test_titles(self, tmp_path: Path) -> None:
+        """The title and the summary that an agent gave to a session are redacted, too."""
+        machine = Machine(tmp_path, {"BACKSTORY_REDACT": "ingest"})
+        secret = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+        transcript = Transcript("titled").prompt("hello")
+        transcript.records.append({"type": "custom-title", "customTitle": f"On {secret}"})
+        transcript.records.append({"type": "summary", "summary": f"About {secret}", "leafUuid": "x"})
+        transcript.write(machine.home)
+        machine.library.sync()
+        (session,) = conversations(machine.library.archive)
+        assert secret not in session.title + (session.summary or "")
+        assert "redacted" in session.title
 
 
 class TestBudget:

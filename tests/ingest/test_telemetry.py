@@ -405,3 +405,31 @@ class TestExcerpts:
         (item,) = world.call("search_spans", traceId=trace)["items"]
         assert item["data"]["attributes"] == found["data"]["attributes"] == {"a": {"b": [1, 2]}, "c": None}
         assert "truncated" not in item["data"].get("metadata", {})
+
+
+class TestRedaction:
+    """With `redact = "ingest"` no file of the home has a secret that was received."""
+
+    def test_at_ingest(self, tmp_path: Path) -> None:
+        secret = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+        said = [{"role": "user", "content": f"use {secret}"}]
+        call = {"type": "tool_call", "id": "c1", "name": "Bash", "arguments": {"command": f"curl -u {secret}"}}
+        answered = [{"role": "assistant", "parts": [call]}]
+        table = {
+            "session.id": "demo",
+            "gen_ai.operation.name": "chat",
+            "gen_ai.input.messages": json.dumps(said),
+            "gen_ai.output.messages": json.dumps(answered),
+        }
+        span = {
+            "traceId": "ab" * 16, "spanId": "cd" * 8, "name": f"chat {secret}", "attributes": pairs(table),
+            "startTimeUnixNano": str(START * 1_000_000), "endTimeUnixNano": str((START + 5) * 1_000_000),
+        }  # fmt: skip
+        body = {"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}
+        archive = open_engine("local", tmp_path)
+        Receiver(archive, tmp_path, "ingest").take_spans(json.dumps(body).encode(), "json")
+        archive.close()
+        (lines,) = (tmp_path / "otel").iterdir()
+        assert lines.read_text().count("[redacted:") == 2
+        for path in tmp_path.rglob("*"):
+            assert path.is_dir() or secret.encode() not in path.read_bytes()

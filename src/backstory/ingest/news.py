@@ -1,8 +1,9 @@
 """Noticing that there is something to read, at a cost that does not grow with the number of files.
 
-Folders show by their times that names were added or removed; their number is small. Of the files only those that
-changed last are looked at. An older one that grows, say of a session that is resumed after months, is noticed by the
-next sync: one is due every hour where there are more files than are looked at.
+Folders show by their times that names were added or removed; their number is small. Of the files those that changed
+last are looked at, and some of the others, in turn: a frontier in the home folder is where the next look goes on. So an
+old file that grows, say of a session that is resumed after months, is noticed within some looks, or by the next sync:
+one is due every hour where there are more files than are looked at.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from ..archive.base import Archive, FileRow, FilesRequest
@@ -17,36 +19,70 @@ from ..sources.base import Source
 from .scan import existing_roots, is_as_read, look_again, store_of, stored_path, walk
 
 RECENT_FILES = 1_000
+OLDER_FILES = 1_000
 _SWEEP_MS = 3_600_000
 # In a path that is not UTF-8: the archive does not know its bytes. Only a sync looks there.
 _REPLACED = "\ufffd"
 
 
+class Frontier:
+    """The path up to which older files were looked at. It is kept in a file: searches are processes of their own."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def read(self) -> str:
+        """The empty string at the beginning, and where the file is missing or broken."""
+        try:
+            return self._file.read_text("utf-8")
+        except (OSError, UnicodeDecodeError):
+            return ""
+
+    def write(self, path: str) -> None:
+        # Without it the next look is at the same files. Not by a rename: any text is a place to go on from.
+        with suppress(OSError), open(self._file, "w", encoding="utf-8", opener=_private) as file:
+            file.write(path)
+
+    def forget(self) -> None:
+        """Begin from the start: the path may name a session that is forgotten."""
+        self._file.unlink(missing_ok=True)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
 def has_news(
     archive: Archive,
     sources: Sequence[Source],
+    frontier: Frontier,
     *,
     home: Path,
     environ: Mapping[str, str],
     extra_roots: Mapping[str, Sequence[str]],
     recent: int = RECENT_FILES,
+    older: int = OLDER_FILES,
 ) -> bool:
     """True if a sync would change anything: a transcript is new, changed or gone, or the last sync was cut short; or
     if a complete look is due. Needs no writer."""
     state = archive.sync_state()
     if state.finished_at is None or not state.recovered:
         return True
-    return _News(archive, sources, recent).found(
+    return _News(archive, sources, frontier, recent, older).found(
         {source.name: existing_roots(source, home, environ, extra_roots.get(source.name, ())) for source in sources},
         is_due=time.time_ns() // 1_000_000 - state.finished_at > _SWEEP_MS,
     )
 
 
 class _News:
-    def __init__(self, archive: Archive, sources: Sequence[Source], recent: int) -> None:
+    def __init__(
+        self, archive: Archive, sources: Sequence[Source], frontier: Frontier, recent: int, older: int
+    ) -> None:
         self._archive = archive
         self._sources = {source.name: source for source in sources}
+        self._frontier = frontier
         self._recent = recent
+        self._older = older
         self._folders = {(row.source, row.path): row.mtime_ns for row in archive.folders()}
         self._is_store: dict[str, bool] = {}
 
@@ -56,7 +92,21 @@ class _News:
         if any(self._has_new_names(name, path) for name, path in self._folders if name in self._sources):
             return True
         rows = list(self._archive.files(FilesRequest(states=False, newest=self._recent + 1)))
-        return any(map(self._has_changed, rows[: self._recent])) or (is_due and len(rows) > self._recent)
+        if any(map(self._has_changed, rows[: self._recent])):
+            return True
+        return len(rows) > self._recent and (is_due or self._has_changed_older())
+
+    def _has_changed_older(self) -> bool:
+        """Look at the next files in the order of paths, from the start again after the last one."""
+        rows = self._files_after(self._frontier.read(), self._older)
+        if len(rows) < self._older:
+            rows += self._files_after("", self._older - len(rows))
+        if rows:
+            self._frontier.write(rows[-1].path)
+        return any(map(self._has_changed, rows))
+
+    def _files_after(self, path: str, limit: int) -> list[FileRow]:
+        return list(self._archive.files(FilesRequest(states=False, after=path, limit=limit)))
 
     def _is_new(self, source: str, root: Path) -> bool:
         path = stored_path(root)

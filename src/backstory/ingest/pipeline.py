@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
-from msgspec import Struct
 
 from ..archive.base import Batch, FileRow, FilesRequest, FolderRow, SessionsRequest, SyncState, Writer
 from ..model import session_mark
-from ..sources.base import Event, Item, Source, Transcript
+from ..sources.base import About, Event, Item, Source, Transcript
 from .families import Families, Watch, settled
+from .progress import Pass, SyncProgress, SyncReport
 from .projects import Projects
 from .reading import Reading
 from .scan import (
@@ -39,38 +39,12 @@ _FILES_PER_COMMIT = 1_000
 _WITHOUT_STATES = FilesRequest(states=False)
 # Reading sessions again may show that others were read too early as well.
 _MAX_ROUNDS = 8
-# While much is being read the index is committed now and then: at first soon, so that search is useful at once, then
-# less and less often, because each commit waits for the index.
-_FIRST_FLUSH_SECONDS = 2.0
-_FLUSH_SECONDS = 30.0
 
 
 class Keep(Protocol):
     """Keeps the bytes of a transcript that was read to its end."""
 
     def __call__(self, path: Path, source: str, session: str, *, from_start: bool) -> None: ...
-
-
-class SyncProgress(Struct, kw_only=True):
-    files_total: int
-    bytes_total: int
-    files_done: int = 0
-    bytes_done: int = 0
-    events: int = 0
-    current: str | None = None
-
-
-class SyncReport(Struct, kw_only=True):
-    files: int = 0
-    """Files that were read."""
-    events: int = 0
-    sessions: int = 0
-    bytes: int = 0
-    seconds: float = 0.0
-    errors: int = 0
-    """Lines or files that could not be understood."""
-    skipped: int = 0
-    """Files left for the next time, or read in part, because the time was up."""
 
 
 class Ingest:
@@ -221,7 +195,7 @@ class Ingest:
         deadline: float | None = None,
         state: SyncState | None = None,
     ) -> SyncReport:
-        run = _Run(changes, progress, deadline, state)
+        run = Pass(changes, progress, deadline, state)
         self._families.read_whole.clear()
         if changes:
             self._families.open()
@@ -240,7 +214,7 @@ class Ingest:
             run.report.seconds = time.monotonic() - run.started
         return run.report
 
-    def _read_files(self, changes: deque[Changed], run: _Run) -> None:
+    def _read_files(self, changes: deque[Changed], run: Pass) -> None:
         while changes:
             if run.is_over or not self._read_file(changes[0], run):
                 run.report.skipped += len(changes)
@@ -270,7 +244,7 @@ class Ingest:
             changes += self._changes(source, named(source, paths))
         return changes
 
-    def _settle(self, run: _Run) -> None:
+    def _settle(self, run: Pass) -> None:
         """Past the deadline the rows of the files keep what is left to do; else nothing is."""
         if self._again and not run.is_over:
             for path, (size, _) in self._again.items():
@@ -294,7 +268,7 @@ class Ingest:
                 yield child.key
                 yield from self._described_by(child.key)
 
-    def _read_file(self, change: Changed, run: _Run) -> bool:
+    def _read_file(self, change: Changed, run: Pass) -> bool:
         """False if the time was up before its end: it is read on from there."""
         run.start(change)
         if change.before is not None:
@@ -320,7 +294,7 @@ class Ingest:
             self._again[row.path] = (change.size, watch.again)
         if reading.interrupted and change.store is not None:
             self._listed.pop(stored_path(change.store), None)
-        if self._keep is not None and change.store is None and change.path.is_file():
+        if self._keep is not None and change.store is None and change.path.exists():
             # Before the row is committed: after a crash in between, the file is read and kept once more.
             self._keep(change.path, change.source.name, change.transcript.session, from_start=reading.from_start)
         self._note(row)
@@ -337,6 +311,8 @@ class Ingest:
                     item.text = self._redact(item.text)
                     item.user_text = self._redact(item.user_text)
                     item.arguments = self._redact(item.arguments)
+                elif isinstance(item, About):
+                    item.title, item.summary = self._redact(item.title), self._redact(item.summary)
         return self._assembly.add(change.transcript, items, change.mtime_ns // 1_000_000, again=again)
 
     @property
@@ -348,7 +324,7 @@ class Ingest:
         self._families.note(row)
         self._files.append(row)
 
-    def _commit(self, run: _Run, reading: Reading | None = None) -> None:
+    def _commit(self, run: Pass, reading: Reading | None = None) -> None:
         """Write what was assembled, with how far every file was read; `reading` is the one that is not done yet."""
         if reading is not None:
             self._note(reading.checkpoint())
@@ -363,70 +339,6 @@ class Ingest:
         if time.monotonic() > run.next_flush:
             self._writer.flush(wait=False)
             run.flushed()
-
-
-class _Run:
-    """The counts of one pass, for the report and the progress bar."""
-
-    def __init__(
-        self,
-        changes: list[Changed],
-        progress: Callable[[SyncProgress], None] | None,
-        deadline: float | None,
-        state: SyncState | None,
-    ) -> None:
-        self.state = state
-        """Written with every commit, for those who ask how far the sync is."""
-        self.started = time.monotonic()
-        self._deadline = deadline
-        self._flush_after = _FIRST_FLUSH_SECONDS
-        self.next_flush = self.started + self._flush_after
-        self.report = SyncReport()
-        self._progress = progress
-        self.bytes_total = sum(change.bytes_to_read for change in changes)
-        self._now = SyncProgress(files_total=len(changes), bytes_total=self.bytes_total)
-        self._sessions: set[str] = set()
-        self._bytes_before = 0
-
-    @property
-    def is_over(self) -> bool:
-        return self._deadline is not None and time.monotonic() > self._deadline
-
-    def flushed(self) -> None:
-        self._flush_after = min(2 * self._flush_after, _FLUSH_SECONDS)
-        self.next_flush = time.monotonic() + self._flush_after
-
-    def extend(self, changes: list[Changed]) -> None:
-        """More is to be read than was known at first."""
-        self._now.files_total += len(changes)
-        self._now.bytes_total += sum(change.bytes_to_read for change in changes)
-        self.bytes_total = self._now.bytes_total
-
-    def start(self, change: Changed) -> None:
-        self._now.current = os.fspath(change.path)
-        self._bytes_before = self._now.bytes_done
-        self._report()
-
-    def wrote(self, events: int, sessions: set[str], offset: int) -> None:
-        self._sessions |= sessions
-        self._now.events += events
-        self._now.bytes_done = min(max(self._now.bytes_done, self._bytes_before + offset), self._now.bytes_total)
-        self.report.events, self.report.sessions = self._now.events, len(self._sessions)
-        self._report()
-
-    def finish(self, change: Changed, errors: int) -> None:
-        self._now.files_done += 1
-        if self.state is not None:
-            self.state.files_done = self._now.files_done
-        self._now.bytes_done = self._bytes_before + change.bytes_to_read
-        self.report.files += 1
-        self.report.errors += errors
-        self.report.bytes = self._now.bytes_done
-        self._report()
-
-    def _report(self) -> None:
-        if self._progress:
-            self._progress(self._now)
 
 
 def _noting(found: Iterable[Seen], present: set[str]) -> Iterator[Seen]:

@@ -107,8 +107,9 @@ class TurnProjection:
             self._turns[TurnRef(ref.key, 0)] = TurnSpans(turn=TurnRef(ref.key, 0))
         turn = self._write_turn(session, ref.ordinal)
         again = set(turn.related) if turn is not None else set()
-        if ref.ordinal > 1 and self._is_pending(TurnRef(ref.key, ref.ordinal - 1)):
-            again.add(ref.ordinal - 1)  # it was the last turn and might have gone on; now it has ended
+        before = TurnRef(ref.key, ref.ordinal - 1)
+        if before.ordinal and before not in self._turns and self._is_pending(before):
+            again.add(before.ordinal)  # it was the last turn and might have gone on; now it has ended
         for other in sorted(again):
             self._write_turn(session, other)
 

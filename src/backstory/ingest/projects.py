@@ -10,7 +10,7 @@ import time
 from pathlib import Path, PurePath
 
 from ..archive.base import Batch, Reader, SessionRow, SessionsRequest
-from .repository import find_repository, is_by_remote, remote_identity, root_identity
+from ..repository import find_repository, is_by_remote, remote_identity, root_identity
 
 # A folder without a repository may get one.
 _LOOK_AGAIN_SECONDS = 600.0

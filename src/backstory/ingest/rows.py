@@ -128,7 +128,7 @@ def describe(row: SessionRow, about: About, transcript: Transcript) -> None:
     outranks = not row.title or about.title_rank > row.title_rank or (is_own and about.title_rank == row.title_rank)
     if about.title and outranks and (title := one_line(about.title)):
         row.title, row.title_rank = title, about.title_rank
-    if about.cwd:
+    if about.cwd and about.cwd != row.cwd:  # events say when the agent goes back to the first one
         row.cwd, row.last_cwd = row.cwd or about.cwd, about.cwd
     row.summary = about.summary or row.summary
     row.slug = about.slug or row.slug

@@ -148,6 +148,19 @@ class _Batch(Struct):
         self.message = self.message or message
 
 
+def _redact(batch: _Batch) -> None:
+    for span in batch.spans:
+        span.name = egress(span.name)
+        span.input, span.output = egress(span.input), egress(span.output)
+        span.attributes, span.metadata = egress(span.attributes), egress(span.metadata)
+        span.tool_calls = egress(span.tool_calls)
+    for trace, origin in batch.origins.items():
+        batch.origins[trace] = msgspec.structs.replace(origin, name=egress(origin.name))
+    for lines in batch.lines.values():
+        for line in lines:
+            line.text, line.arguments = egress(line.text), egress(line.arguments)
+
+
 class Receiver:
     """Takes OTLP bodies, in any thread. Raises Undecodable for other bodies, and the errors of the archive."""
 
@@ -170,10 +183,7 @@ class Receiver:
 
     def _keep(self, batch: _Batch) -> Taken:
         if self._redact == "ingest":
-            for span in batch.spans:
-                span.input, span.output = egress(span.input), egress(span.output)
-                span.attributes, span.metadata = egress(span.attributes), egress(span.metadata)
-                span.tool_calls = egress(span.tool_calls)
+            _redact(batch)
         self._archive.spans.put(batch.spans, batch.origins)
         for session, lines in batch.lines.items():
             # Spans come when they end: a prompt after the work it started.

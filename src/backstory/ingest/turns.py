@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from msgspec import Struct
-
 from ..archive.base import Batch, EventRow, Part, Reader, SessionRow, TurnRow, UsageRow
 from ..model import MAX_TURNS, EventType, digest, session_mark
 from ..sources.base import About, Event, Item, Transcript, TurnEnd, Usage
 from .exchanges import Exchanges
-from .rows import add_tokens, close, describe, differs, event_row, follow, one_line, revise, wider_mode
+from .open_session import OpenSession, has_begun
+from .rows import add_tokens, describe, differs, event_row, follow, one_line, revise, wider_mode
 
 _RECENT_TURNS = 16
 
@@ -21,37 +20,6 @@ class _Place(NamedTuple):
 
     session: str
     turn: int
-
-
-class _Open(Struct):
-    """A session that is being written: its row, the turn that new events go to, and the turns that changed."""
-
-    row: SessionRow
-    turn: TurnRow | None
-    turns: dict[int, TurnRow]
-    changed: bool = False
-    forgotten: bool = False
-    """It is not to be kept, nor is what it started."""
-    inherits: bool = False
-    """It has only repeated what was forgotten: until it goes on by itself, nothing that is said of it is kept."""
-    entering: bool = False
-    """Its transcript is read from the start: where it stands is known with its first event."""
-    changed_turns: set[int] = set()
-    exchanges: Exchanges | None = None
-    restarted: bool = False
-    """Its transcript is read from the start."""
-    upgrading: bool = False
-    """It was read by an older version, and is read again for its exchanges alone."""
-
-    @property
-    def ordinal(self) -> int:
-        return self.turn.ordinal if self.turn else 0
-
-    def rest(self) -> None:
-        """Everything is written: only the turns that may still change need to be at hand."""
-        self.changed, self.changed_turns = False, set()
-        at_hand = {self.row.turn_count, self.ordinal}
-        self.turns = {ordinal: turn for ordinal, turn in self.turns.items() if ordinal in at_hand}
 
 
 class Added(NamedTuple):
@@ -70,9 +38,9 @@ class Assembly:
 
     def __init__(self, known: Reader) -> None:
         self._known = known
-        self._open: dict[str, _Open] = {}
+        self._open: dict[str, OpenSession] = {}
         # Those among them that the transcript which is being read has spoken of.
-        self._current: dict[str, _Open] = {}
+        self._current: dict[str, OpenSession] = {}
         self._placed: dict[bytes, _Place] = {}
         self._events: dict[bytes, EventRow] = {}
         self._replaced: dict[bytes, EventRow] = {}
@@ -124,7 +92,7 @@ class Assembly:
             match item:
                 case Event() if item.uid in gone:
                     session.inherits = session.inherits or not session.row.event_count
-                    _pass_over(session, item)
+                    session.pass_over(item)
                 case Usage() if item.key in gone:
                     pass
                 case Event():
@@ -135,7 +103,7 @@ class Assembly:
                 case Usage():
                     self._add_usage(session, item, fallback_ts)
                 case TurnEnd():
-                    _end_turn(session, item)
+                    session.end_turn(item)
         return Added(self._since, frozenset(self._owners))
 
     def session_row(self, key: str) -> SessionRow | None:
@@ -176,13 +144,13 @@ class Assembly:
         self._open.clear()
         self._current.clear()
 
-    def _session(self, transcript: Transcript, native: str | None) -> _Open:
+    def _session(self, transcript: Transcript, native: str | None) -> OpenSession:
         key = f"{transcript.source}/{native or transcript.session}"
         session = self._open.get(key)
         if session is None:
             row = self._known.session(key)
             turn = self._stored_turn(key, row.turn_count) if row and row.turn_count else None
-            session = _Open(row or SessionRow(key=key, source=transcript.source), turn, {})
+            session = OpenSession(row or SessionRow(key=key, source=transcript.source), turn, {})
             if turn:
                 session.turns[turn.ordinal] = turn
             parent = transcript.session if native and native != transcript.session else transcript.parent
@@ -199,7 +167,7 @@ class Assembly:
         self._current[key] = session
         return session
 
-    def _add_event(self, session: _Open, event: Event, fallback_ts: int) -> None:
+    def _add_event(self, session: OpenSession, event: Event, fallback_ts: int) -> None:
         row = session.row
         place = self._placed.get(event.uid)
         ts = event.ts or row.updated_at or fallback_ts
@@ -210,7 +178,7 @@ class Assembly:
             self._add_to_exchange(session, event, ts, again=place is not None)
         if place is not None:
             if event.ts and not row.first_at <= event.ts <= row.last_at:
-                _span(row, event.ts)
+                session.cover(event.ts)
                 session.changed = True
             if place.session == row.key:
                 # Only prompts tell where it stands: other records may be written again at any time.
@@ -220,7 +188,7 @@ class Assembly:
                     self._replace(session, event, place.turn)
                 return
             self._owners.add(place.session)
-            _pass_over(session, event)
+            session.pass_over(event)
             return
         session.entering = False
         turn = self._late_turn(session, event) if event.late else self._turn_for(session, event)
@@ -232,14 +200,14 @@ class Assembly:
         row.event_count += 1
         row.started_at = min(row.started_at or ts, ts)
         row.updated_at = max(row.updated_at, ts)
-        _span(row, ts)
+        session.cover(ts)
         if event.type is EventType.TOOL_CALL and event.tool:
             row.mode = wider_mode(row.mode, event.tool)
         if event.starts_turn and (not row.title or row.title_rank < 0):
             row.title, row.title_rank = one_line(event.text), 0
         if event.cwd and event.cwd != row.last_cwd:
             row.cwd, row.last_cwd = row.cwd or event.cwd, event.cwd
-        _settle(session)
+        session.settle()
         self._placed[event.uid] = _Place(row.key, turn.ordinal)
         self.text_chars += len(event.text)
         added = event_row(event, row, turn.ordinal, turn.event_count, ts)
@@ -247,7 +215,7 @@ class Assembly:
         if (events := self._turn_events.get((row.key, turn.ordinal))) is not None:
             events[event.uid] = added
 
-    def _replace(self, session: _Open, event: Event, ordinal: int) -> None:
+    def _replace(self, session: OpenSession, event: Event, ordinal: int) -> None:
         """Let an event that is there already read as it does now, in its place; its turn and session follow."""
         row, turn = session.row, self._turn(session, ordinal)
         events = self._events_of(row.key, ordinal)
@@ -256,6 +224,11 @@ class Assembly:
             return
         after = event_row(event, row, ordinal, before.ordinal, event.ts or before.ts)
         if not differs(before, after):
+            if event.ends_turn and turn.terminal != event.uid:  # it was read before the agent said so
+                revise(turn, list(events.values()), event)
+                if turn.terminal == event.uid:
+                    session.changed_turns.add(ordinal)
+                    session.settle()
             return
         events[event.uid] = after
         if event.uid in self._events:
@@ -271,7 +244,7 @@ class Assembly:
         if not row.title_rank and before.type is EventType.USER_INPUT and row.title == one_line(before.text):
             row.title = one_line(after.text)
         session.changed_turns.add(ordinal)
-        _settle(session)
+        session.settle()
 
     def _events_of(self, key: str, ordinal: int) -> dict[bytes, EventRow]:
         events = self._turn_events.get((key, ordinal))
@@ -283,7 +256,7 @@ class Assembly:
             self._turn_events = {(key, ordinal): events}
         return events
 
-    def _add_to_exchange(self, session: _Open, event: Event, ts: int, *, again: bool) -> None:
+    def _add_to_exchange(self, session: OpenSession, event: Event, ts: int, *, again: bool) -> None:
         if session.exchanges is None:
             session.exchanges = Exchanges(session.row, self._known)
         if session.restarted:
@@ -293,7 +266,7 @@ class Assembly:
             session.changed = True
             self.text_chars += len(event.user_text or "")
 
-    def _turn(self, session: _Open, ordinal: int) -> TurnRow | None:
+    def _turn(self, session: OpenSession, ordinal: int) -> TurnRow | None:
         turn = session.turns.get(ordinal)
         if turn is None:
             turn = self._stored_turn(session.row.key, ordinal)
@@ -304,7 +277,7 @@ class Assembly:
     def _stored_turn(self, key: str, ordinal: int) -> TurnRow | None:
         return next(iter(self._known.turns(key, Part(above=ordinal - 1, limit=1))), None)
 
-    def _turn_at(self, session: _Open, ts: int) -> int:
+    def _turn_at(self, session: OpenSession, ts: int) -> int:
         """The turn that began last before a time; 0 before the first one."""
         for ordinal in range(session.row.turn_count, 0, -1):
             turn = self._turn(session, ordinal)
@@ -312,7 +285,7 @@ class Assembly:
                 return ordinal
         return 0
 
-    def _late_turn(self, session: _Open, event: Event) -> TurnRow:
+    def _late_turn(self, session: OpenSession, event: Event) -> TurnRow:
         """The turn that the event names, if it is among the latest ones."""
         newest = session.row.turn_count
         for ordinal in range(newest, max(newest - _RECENT_TURNS, 0), -1):
@@ -322,23 +295,18 @@ class Assembly:
                 return turn
         return self._turn_for(session, event)
 
-    def _turn_for(self, session: _Open, event: Event) -> TurnRow:
+    def _turn_for(self, session: OpenSession, event: Event) -> TurnRow:
         """The current turn, or a new one if there is none or a prompt begins it.
 
         What stands before the first prompt (settings, context) is part of the turn that the prompt opens.
         """
         turn = session.turn
-        if turn is None or (event.starts_turn and _has_begun(turn) and session.row.turn_count < MAX_TURNS - 1):
-            if turn is not None and turn.terminal is None and turn.candidate is not None:
-                close(turn, turn.candidate, EventType.ASSISTANT_RESPONSE)
-                session.changed_turns.add(turn.ordinal)
-            session.row.turn_count += 1
-            turn = session.turn = TurnRow(session=session.row.key, ordinal=session.row.turn_count)
-            session.turns[turn.ordinal] = turn
+        if turn is None or (event.starts_turn and has_begun(turn) and session.row.turn_count < MAX_TURNS - 1):
+            turn = session.begin_turn()
         session.changed_turns.add(turn.ordinal)
         return turn
 
-    def _add_usage(self, session: _Open, usage: Usage, fallback_ts: int) -> None:
+    def _add_usage(self, session: OpenSession, usage: Usage, fallback_ts: int) -> None:
         """One row for all records of a message, each of which has the tokens so far."""
         row = self._usage.get(usage.key)
         if row is None:
@@ -364,38 +332,3 @@ def _only_exchanges(items: Sequence[Item]) -> list[Item]:
 def _copy_mark(key: str) -> bytes:
     """The digest by which a session is known that has only repeated what was forgotten."""
     return digest("copy", key)
-
-
-def _pass_over(session: _Open, event: Event) -> None:
-    """The event is a copy of one that belongs elsewhere. What follows it does not belong to the turn before it."""
-    if event.starts_turn and session.turn is not None and _has_begun(session.turn):
-        session.turn = None
-
-
-def _has_begun(turn: TurnRow) -> bool:
-    """True if the turn has more than the settings and context that may precede its prompt."""
-    return turn.prompt is not None or turn.started_work
-
-
-def _span(row: SessionRow, ts: int) -> None:
-    """The transcript of the session has something of this time."""
-    row.first_at = min(row.first_at or ts, ts)
-    row.last_at = max(row.last_at, ts)
-
-
-def _end_turn(session: _Open, end: TurnEnd) -> None:
-    turn = session.turn
-    if turn is None or turn.terminal is not None:
-        return
-    answer = turn.candidate if end.provisional else turn.last_answer
-    if answer is not None:
-        close(turn, answer, EventType.ASSISTANT_RESPONSE)
-        session.changed_turns.add(turn.ordinal)
-        _settle(session)
-
-
-def _settle(session: _Open) -> None:
-    """A session is completed when its latest turn is."""
-    latest = session.turns.get(session.row.turn_count)
-    if latest is not None:
-        session.row.completed = latest.completed

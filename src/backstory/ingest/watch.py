@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from .pipeline import Ingest, SyncReport
+from .pipeline import Ingest
+from .progress import SyncReport
 from .scan import database_stamp
 
 # Changes are gathered until it has been quiet for a step, but not for longer than the debounce time.
@@ -22,8 +23,15 @@ _TICK_MS = 200
 _ROOTS_SECONDS = 1.0
 
 
-def watch(ingest: Ingest, stop: threading.Event, on_change: Callable[[SyncReport], None] | None = None) -> None:
-    """Read everything new, then changes as they happen, until stopped."""
+def watch(
+    ingest: Ingest,
+    stop: threading.Event,
+    on_change: Callable[[SyncReport], None] | None = None,
+    *,
+    on_first: Callable[[], None] = lambda: None,
+) -> None:
+    """Read everything new, then changes as they happen, until stopped. `on_first` is called when everything was read
+    that was new at the start."""
 
     def announce(report: SyncReport) -> None:
         if on_change and report.files:
@@ -32,6 +40,7 @@ def watch(ingest: Ingest, stop: threading.Event, on_change: Callable[[SyncReport
     while not stop.is_set():
         roots = ingest.roots()
         announce(ingest.sync())
+        on_first()
         started = look = time.monotonic()
         listening = False
         for paths in _changes(roots, stop):
