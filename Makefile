@@ -12,7 +12,7 @@ RUNNABLE := $(VENV)/.runnable
 READY := $(VENV)/.ready
 DOCS_READY := $(VENV)/.docs-ready
 
-.PHONY: help setup run test test-slow test-agents test-clickhouse check docs screenshots eval bench clean
+.PHONY: help setup run test test-slow test-agents test-clickhouse check docs screenshots eval bench growth clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
@@ -61,9 +61,9 @@ test-agents: $(READY) .agents/.ready ## the newest agents and MCP clients from n
 	$(BIN)/python -m tests.agents.install --update
 	$(BIN)/python -m pytest -m agents -rs
 
-test-clickhouse: $(READY) ## the archive's tests on ClickHouse; installs chDB, which is large
+test-clickhouse: $(READY) ## the tests of the archive and of teams on ClickHouse; installs chDB, which is large
 	$(PIP) --quiet --editable '.[dev,clickhouse-test]'
-	$(BIN)/python -m pytest -m clickhouse tests/archive
+	$(BIN)/python -m pytest -m clickhouse tests/archive tests/contract tests/team
 
 docs: $(DOCS_READY) ## the documentation as a site in build/site; fails on a broken link
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
@@ -75,10 +75,14 @@ eval: $(READY) ## relevance of search on the transcripts of a home: HOME_DIR=...
 screenshots: $(READY) ## pictures of the web pages in docs/images; needs chromium
 	$(BIN)/python -m tests.faces.web.screenshots
 
-bench: $(READY) ## the numbers of docs/performance.md; EVENTS=1000000 and SIZES="10000 100000 1000000" for the full size
+bench: $(READY) ## the numbers of docs/performance.md; EVENTS=1000000 for the full size
 	$(PIP) --quiet '.[bench]'
 	$(BIN)/python -m bench.run --events $(or $(EVENTS),100000)
-	$(BIN)/python -m bench.growth --sizes $(or $(SIZES),10000 100000) --svg docs/images/growth.svg
+	$(BIN)/python -m bench.growth --sizes $(or $(SIZES),10000 100000)
+
+growth: $(READY) ## how the numbers grow with the archive: the plot and the table of docs/performance.md
+	$(PIP) --quiet '.[bench]'
+	$(BIN)/python -m bench.growth --sizes $(or $(SIZES),10000 100000 1000000) --svg docs/images/growth.svg --page docs/performance.md
 
 clean: ## remove everything that make has made
 	rm -rf $(VENV) .agents .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

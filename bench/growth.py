@@ -1,7 +1,8 @@
 """Growth: the same measurements at several sizes, each with the exponent of its growth, and a plot of them.
 
-`python -m bench.growth --sizes 10000 100000 1000000 --keep FOLDER --svg docs/images/growth.svg`. With --keep, what was
-measured at a size is in FOLDER/growth.json and is not measured again: a long run can be done in parts.
+`make growth` measures at 10,000, 100,000 and 1,000,000 events, and writes the plot and the table of
+docs/performance.md. With --keep, what was measured at a size is in FOLDER/growth.json and is not measured again: a long
+run can be done in parts.
 
 An exponent of 0 does not grow, 1 grows as the number of events, 2 as its square.
 """
@@ -31,6 +32,8 @@ from bench.report import percentile
 
 _SIZES = (10_000, 100_000)
 _QUERIES = 350
+# A question takes FTS5 seconds at a million events.
+_PEER_QUERIES = 70
 _WARM_UP = 50
 _AT_ONCE = 8
 _SESSION_EVENTS = 32
@@ -39,6 +42,8 @@ _EVENT_BYTES = (200, 1_000, 5_000)
 # The rows that are drawn, in milliseconds.
 _DRAWN = ("search P50", "search P95", "search P99", "cold search", "sync, nothing new")
 _PEERS = ("SQLite FTS5 P95", "bm25s P95")
+
+_TABLE_BEGINS, _TABLE_ENDS = "<!-- growth: written by make growth -->", "<!-- growth ends -->"
 
 Values = dict[str, float]
 
@@ -54,7 +59,7 @@ def exponent(values: Mapping[int, float]) -> float | None:
     return sum((x - middle_x) * (y - middle_y) for x, y in points) / spread
 
 
-def measure(folder: Path, size: int, *, peers: bool) -> Values:
+def measure(folder: Path, size: int, *, peers: bool, bm25s: bool) -> Values:
     """Milliseconds, but where the name of a row says otherwise."""
     home = folder / f"archive-{size}"
     values: Values = {}
@@ -64,7 +69,7 @@ def measure(folder: Path, size: int, *, peers: bool) -> Values:
         archive.close()
     values |= _search(home)
     if peers:
-        values |= _peers(folder, size)
+        values |= _peers(folder, size, bm25s=bm25s)
     return values | _small_sessions(folder / f"small-{size}", size)
 
 
@@ -84,17 +89,19 @@ def _search(home: Path) -> Values:
     return {**shares, f"{_AT_ONCE} searches at once, per s": rate, "open(event) P95": percentile(opened, 0.95)}
 
 
-def _peers(folder: Path, size: int) -> Values:
+def _peers(folder: Path, size: int, *, bm25s: bool) -> Values:
     from bench.peers import build_bm25s, build_fts5, query_bm25s, query_fts5
 
-    questions = [question.text for question in queries(_QUERIES)]
+    questions = [question.text for question in queries(_PEER_QUERIES)]
     path = folder / f"fts5-{size}.db"
     if not path.exists():
         build_fts5(path, events(size))
-    answers = (query_fts5(path, questions), query_bm25s(build_bm25s(events(size)), questions))
+    answers = [query_fts5(path, questions)]
+    if bm25s:
+        answers.append(query_bm25s(build_bm25s(events(size)), questions))
     return {
         name: percentile([answer.seconds * 1000 for answer in given], 0.95)
-        for name, given in zip(_PEERS, answers, strict=True)
+        for name, given in zip(_PEERS, answers, strict=False)
     }
 
 
@@ -124,20 +131,35 @@ def event_rates(folder: Path, count: int) -> Values:
         sessions = max(count // _SESSION_EVENTS, 1)
         write_small_sessions(home / "home", sessions=sessions, events=_SESSION_EVENTS, event_bytes=size)
         done = ingest.sync(home)
-        rates[f"events of {size:,} bytes, per s"] = done["events"] / done["seconds"]
+        rates[f"events of {size:,} bytes per second"] = done["events"] / done["seconds"]
+        rates[f"events of {size:,} bytes per second of processor time"] = done["events"] / done["processor"]
         shutil.rmtree(home)
     return rates
 
 
-def show(by_size: Mapping[int, Values]) -> None:
+def table(by_size: Mapping[int, Values]) -> str:
+    """The rows in Markdown, with their exponents."""
     sizes = sorted(by_size)
-    print(f"| what | {' | '.join(f'{size:,}' for size in sizes)} | exponent |")
-    print(f"|---|{'---|' * len(sizes)}---|")
+    lines = [f"| what | {' | '.join(f'{size:,}' for size in sizes)} | exponent |", f"|---|{'---|' * len(sizes)}---|"]
     for name in dict.fromkeys(name for size in sizes for name in by_size[size]):
         values = {size: by_size[size][name] for size in sizes if name in by_size[size]}
         slope = exponent(values)
-        cells = [f"{values[size]:.3g}" if size in values else "" for size in sizes]
-        print(f"| {name} | {' | '.join(cells)} | {'' if slope is None else f'{slope:.2f}'} |")
+        cells = [_number(values[size]) if size in values else "" for size in sizes]
+        lines.append(f"| {name} | {' | '.join(cells)} | {'' if slope is None else f'{slope:.2f}'} |")
+    return "\n".join(lines)
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def write_table(path: Path, text: str) -> None:
+    """Replace what stands between the two marks of a page."""
+    before, _, rest = path.read_text("utf-8").partition(_TABLE_BEGINS)
+    _, mark, after = rest.partition(_TABLE_ENDS)
+    if not mark:
+        raise ValueError(f"{path} has no place for the table: {_TABLE_BEGINS} ... {_TABLE_ENDS}")
+    path.write_text(f"{before}{_TABLE_BEGINS}\n\n{text}\n\n{_TABLE_ENDS}{after}", "utf-8")
 
 
 def plot(by_size: Mapping[int, Values]) -> str:
@@ -155,7 +177,11 @@ def main() -> int:
     parser.add_argument("--rate-events", type=int, default=50_000, help="events of each size to measure the rate with")
     parser.add_argument("--keep", type=Path, help="keep archives and results in this folder and use them again")
     parser.add_argument("--no-peers", action="store_true", help="skip SQLite FTS5 and bm25s")
+    parser.add_argument(
+        "--bm25s-events", type=int, default=100_000, help="the most events for bm25s; a million take 7 GB and 5 minutes"
+    )
     parser.add_argument("--svg", type=Path, help="draw the rows over the sizes into this file")
+    parser.add_argument("--page", type=Path, help="write the table into this page, between its marks")
     options = parser.parse_args()
     folder = options.keep or Path(tempfile.mkdtemp(prefix="backstory-growth-"))
     folder.mkdir(parents=True, exist_ok=True)
@@ -167,17 +193,24 @@ def main() -> int:
         for size in options.sizes:
             if size not in by_size:
                 print(f"measuring at {size:,} events", file=sys.stderr, flush=True)
-                by_size[size] = measure(folder, size, peers=not options.no_peers)
+                with_bm25s = size <= options.bm25s_events
+                by_size[size] = measure(folder, size, peers=not options.no_peers, bm25s=with_bm25s)
                 results.write_text(json.dumps(by_size, indent=2))
         rates = event_rates(folder, options.rate_events)
     finally:
         if not options.keep:
             shutil.rmtree(folder, ignore_errors=True)
-    show(by_size)
-    for name, rate in rates.items():
-        print(f"{name}: {rate:,.0f}")
+    text = (
+        table(by_size)
+        + "\n\nA first sync reads "
+        + ", ".join(f"{rate:,.0f} {name}" for name, rate in rates.items())
+        + "."
+    )
+    print(text)
     if options.svg:
         options.svg.write_text(plot(by_size), "utf-8")
+    if options.page:
+        write_table(options.page, text)
     return 0
 
 

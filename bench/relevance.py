@@ -3,7 +3,8 @@
 The questions are made from the transcripts, so that the set grows with the corpus and nothing is tuned to one list:
 subjects of commits that a session made, a first prompt with words dropped and reordered, an error message with its
 numbers changed, a file by the tail of its path, and the known items of the corpus. A question is answered by the
-session it was made from, and by any other one that holds the same commit, prompt, error or path.
+session it was made from, and by any other one that holds the same commit, prompt, error or path. A second table is of
+questions that no weight was chosen by (`bench/questions.py`).
 
 The table shows, per kind of question, the share of questions whose session is the first, and among the first 5, 10 and
 50 different sessions of the answer, the mean reciprocal rank and nDCG@10. `--ablate` repeats it with each part of the
@@ -14,17 +15,13 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import json
 import math
 import os
-import random
-import re
 import sys
 import tempfile
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path, PurePosixPath
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
@@ -32,12 +29,11 @@ from msgspec.structs import replace
 
 from backstory.archive import ranking
 from backstory.library import Library
-from backstory.model import EVENT_TYPES, EventType, SessionRef, parse_id, rfc3339
+from backstory.model import EVENT_TYPES, EventType, SessionRef, parse_id
+from bench.questions import Question, held_out, questions, read_sessions
 
 CORPUS = Path(__file__).parents[2] / "shared" / "corpus"
 _HITS = 50
-_SEED = 7
-_MAX_PER_KIND = 150
 _ABLATIONS: dict[str, dict[str, Any]] = {
     "weights by type": {"types": dict.fromkeys(EVENT_TYPES, 1.0)},
     "error messages": {"output_in_errors": ranking.WEIGHTS.types[EventType.TOOL_RESPONSE], "number": 1.0},
@@ -49,127 +45,6 @@ _ABLATIONS: dict[str, dict[str, Any]] = {
     "room for other sessions": {"repeated": 1.0},
     "age": {"recent": ((1, 1.0),)},
 }
-_EVER = (rfc3339(978_307_200_000), rfc3339(4_102_444_799_000))
-_COMMIT = re.compile(
-    r"""git\s+commit\b[^\n]*?-m\s+(?:"([^"$`\\\n]{12,120})|'([^'\n]{12,120})|"\$\(cat <<'?EOF'?\n([^\n]{12,120}))"""
-)
-_ERROR = re.compile(r"^.*?\b(?:\w*Error|\w*Exception|error|fatal|FAIL(?:ED)?|panic)\b.{15,160}$", re.MULTILINE)
-_NUMBER = re.compile(r"\d+")
-_PATH = re.compile(r"(?:/[\w.-]+){3,}\.\w{1,5}\b")
-_WORD = re.compile(r"\w[\w'-]*")
-
-
-class Question(Struct, frozen=True):
-    """A query and the keys of the sessions that answer it."""
-
-    kind: str
-    query: str
-    answers: frozenset[str]
-
-
-class Seen(Struct):
-    """The texts of one session that questions are made from."""
-
-    key: str
-    prompt: str
-    commits: list[str]
-    errors: list[str]
-    paths: list[str]
-
-
-def read_sessions(library: Library) -> Iterator[Seen]:
-    """All sessions of an archive, through the tools."""
-    cursor: dict[str, str] = {}
-    while True:
-        page = library.sessions(*_EVER, limit=50, **cursor)["data"]
-        for session in page["sessions"]:
-            yield _read(library, session["id"])
-        if not page.get("next_cursor"):
-            return
-        cursor = {"cursor": page["next_cursor"]}
-
-
-def _read(library: Library, session_id: str) -> Seen:
-    ref = parse_id(session_id)
-    assert isinstance(ref, SessionRef)
-    seen = Seen(ref.key, "", [], [], [])
-    for turn in library.open(session_id)["data"]["turns"]:
-        for event in library.read_turn(turn["id"], EVENT_TYPES):
-            text, kind = _text(event.content), event.event.type
-            if kind == EventType.USER_INPUT and not seen.prompt:
-                seen.prompt = text
-            elif kind == EventType.TOOL_CALL:
-                seen.commits += [next(filter(None, match.groups())).strip() for match in _COMMIT.finditer(text)]
-                seen.paths += _PATH.findall(text)
-            elif kind == EventType.TOOL_RESPONSE:
-                seen.errors += [line.strip() for line in _ERROR.findall(text)[:3]]
-    return seen
-
-
-def _text(content: Any) -> str:
-    """The text of an event; of a tool call the strings among its arguments."""
-    arguments = getattr(content, "arguments", None)
-    if isinstance(arguments, dict):
-        return "\n".join(value for value in arguments.values() if isinstance(value, str))
-    return str(getattr(content, "text", "") or "")
-
-
-def questions(sessions: Sequence[Seen], known_items: Path) -> list[Question]:
-    """Questions of every kind, the same ones for the same sessions."""
-    chance = random.Random(_SEED)
-    made = [
-        *_shared("commit subject", sessions, lambda seen: seen.commits, lambda subject: subject),
-        *_prompts(sessions, chance),
-        *_shared("error, other numbers", sessions, lambda seen: seen.errors, lambda line: _renumber(line, chance)),
-        *_shared(
-            "path by its tail", sessions, lambda seen: seen.paths, lambda path: "/".join(PurePosixPath(path).parts[-2:])
-        ),
-    ]
-    by_kind: dict[str, list[Question]] = defaultdict(list)
-    for question in made:
-        by_kind[question.kind].append(question)
-    for group in by_kind.values():
-        chance.shuffle(group)
-        del group[_MAX_PER_KIND:]
-    return [*_known(sessions, known_items), *(question for group in by_kind.values() for question in group)]
-
-
-def _shared(
-    kind: str, sessions: Sequence[Seen], texts: Callable[[Seen], Iterable[str]], ask: Callable[[str], str]
-) -> Iterator[Question]:
-    """A question for every text that at most three sessions hold."""
-    holders: dict[str, set[str]] = defaultdict(set)
-    for seen in sessions:
-        for text in texts(seen):
-            holders[text].add(seen.key)
-    for text, keys in holders.items():
-        if len(keys) <= 3:
-            yield Question(kind, ask(text), frozenset(keys))
-
-
-def _prompts(sessions: Sequence[Seen], chance: random.Random) -> Iterator[Question]:
-    """A first prompt as somebody remembers it: half of its words, in another order."""
-    for seen in sessions:
-        words = list(dict.fromkeys(_WORD.findall(seen.prompt[:600])))
-        if len(words) >= 6:
-            kept = chance.sample(words, min(10, len(words) // 2))
-            same = frozenset(other.key for other in sessions if other.prompt == seen.prompt)
-            yield Question("prompt, half its words", " ".join(kept), same)
-
-
-def _renumber(line: str, chance: random.Random) -> str:
-    return _NUMBER.sub(lambda match: "".join(chance.choice("0123456789") for _ in match[0]), line)
-
-
-def _known(sessions: Sequence[Seen], path: Path) -> Iterator[Question]:
-    by_native = {seen.key.partition("/")[2]: seen.key for seen in sessions}
-    if not path.exists():
-        return
-    for line in path.read_text("utf-8").splitlines():
-        item = json.loads(line)
-        keys = frozenset(by_native[native] for native in item["sessions"] if native in by_native)
-        if keys:
-            yield Question("known item", item["query"], keys)
 
 
 class Scores(Struct):
@@ -248,9 +123,11 @@ def main() -> int:
             library.sync()
             sessions = list(read_sessions(library))
             asked = questions(sessions, options.agents_home.parent / "known-items.jsonl")
-            digest = hashlib.sha256(repr(asked).encode()).hexdigest()[:8]
+            digest = hashlib.sha256(repr([question.query for question in asked]).encode()).hexdigest()[:8]
             table = evaluate(library, asked)
             show(f"{len(sessions)} sessions, {len(asked)} questions ({digest})", table)
+            others = held_out(sessions)
+            show(f"{len(others)} held-out questions", evaluate(library, others))
             if options.misses:
                 _show_misses(asked, table)
             if options.ablate:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from backstory import sources
+
 _CORPUS = Path(__file__).resolve().parents[2] / "shared" / "corpus"
 _AGENTS_VARIABLES = ("BACKSTORY_HOME", "CLAUDE_CONFIG_DIR", "CODEX_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME")
 
 # `make test` runs "fast", `make test-slow` runs "thorough"; a test with a number of its own takes `tests.examples`.
-settings.register_profile("fast", max_examples=25, deadline=None)
+settings.register_profile("fast", max_examples=10, deadline=None)
 settings.register_profile("thorough", max_examples=400, deadline=None)
 settings.load_profile("fast")
 
@@ -27,6 +31,9 @@ def _write_to_memory(folder: Path = Path("/dev/shm"), needed: int = 2 << 30) -> 
 
 
 _write_to_memory()
+# No test needs a certificate, and httpx would read all of the system's for each request, in 25 ms. Here are none.
+os.environ.pop("SSL_CERT_FILE", None)
+os.environ["SSL_CERT_DIR"] = str(Path(__file__).parent)
 
 
 @pytest.fixture(scope="session")
@@ -38,18 +45,42 @@ def corpus() -> Path:
 
 
 @pytest.fixture(scope="session")
+def clickhouse_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a ClickHouse server that the tests of this process share."""
+    from tests.archive import clickhouse_server
+
+    if reason := clickhouse_server.missing():
+        pytest.skip(reason)
+    with clickhouse_server.serving(tmp_path_factory.mktemp("clickhouse")) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
 def _homes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Paths for home folders. `mktemp` would look through all former ones each time."""
     base = tmp_path_factory.mktemp("homes")
     return (base / str(number) for number in itertools.count())
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _installed_plugins() -> Iterator[None]:
+    """Look for plugins of sources once: site-packages stays as it is, and every library would look through it."""
+    found, looked_in = sources._are_installed(), [*sys.path]
+    look = sources._are_installed
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sources, "_are_installed", lambda: found if sys.path == looked_in else look())
+        yield
+
+
 @pytest.fixture(autouse=True)
-def _own_home(_homes: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test reads or writes the home folder of the user who runs it."""
+def _own_home(_homes: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No test reads or writes the home folder of the user who runs it, or logs to the stderr of an earlier one."""
     home = next(_homes)
     home.mkdir(mode=0o700)
     for name in _AGENTS_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("USERPROFILE", str(home))  # the name of HOME on Windows
+    handlers = logging.root.handlers[:]
+    yield
+    logging.root.handlers[:] = handlers

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import jsonschema
+import msgspec
 
 from backstory.library import Library
 from tests.transcripts import Transcript
@@ -40,6 +42,12 @@ def tool_use(name: str, arguments: Any, id: str = "toolu_1") -> Json:
     return {"type": "tool_use", "id": id, "name": name, "input": arguments}
 
 
+@cache
+def _validator(schema: bytes) -> jsonschema.Draft202012Validator:
+    """To make one takes longer than to use it."""
+    return jsonschema.Draft202012Validator(msgspec.json.decode(schema))
+
+
 class World:
     """A home with transcripts, and the tools as a server with this pattern offers them."""
 
@@ -59,7 +67,7 @@ class World:
         (found,) = (t for t in self.library.toolset("conversations", pattern=pattern).tools if t.name == tool)
         reply = found.handler(arguments)
         assert not reply.is_error, reply.text
-        jsonschema.validate(reply.data, found.output_schema)
+        _validator(msgspec.json.encode(found.output_schema)).validate(reply.data)
         return reply.data
 
     def search(self, query: str, **arguments: Any) -> list[Json]:

@@ -35,13 +35,17 @@ def commands() -> Iterator[tuple[str, click.Command]]:
     for name in COMMANDS:
         command = program.get_command(click.Context(program), name)
         assert command is not None
-        if isinstance(command, click.Group):
-            for inner in command.list_commands(click.Context(command)):
-                found = command.get_command(click.Context(command), inner)
-                assert found is not None
-                yield f"{name} {inner}", found
-        else:
-            yield name, command
+        yield from _inner(name, command)
+
+
+def _inner(name: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
+    if isinstance(command, click.Group):
+        for inner in command.list_commands(click.Context(command)):
+            found = command.get_command(click.Context(command), inner)
+            assert found is not None
+            yield from _inner(f"{name} {inner}", found)
+    else:
+        yield name, command
 
 
 def settings(kind: type[Struct] = Settings, prefix: str = "") -> Iterator[str]:

@@ -6,6 +6,9 @@ import ast
 import re
 from functools import cache
 from pathlib import Path
+from typing import get_args, get_type_hints
+
+from backstory.config import ArchiveSettings
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "backstory"
@@ -104,3 +107,65 @@ class TestLayers:
                 others = [name for name in names if name.startswith("toolsets.")]
                 wrong += [f"{path} imports {n}" for n in others if n.split(".")[1] not in (path.parts[1], "base")]
         assert wrong == []
+
+
+# A change -> the places where it is made, by which every existing one is found.
+CHANGES = {
+    "an agent": ("sources/base.py", "sources/agents.py"),
+    "an engine": ("archive/base.py", "archive/__init__.py", "config.py"),
+    "a tool": ("toolsets/*/tools.py", "toolsets/*/service.py"),
+    "a page": ("faces/web/pages.py",),
+    "a command": ("faces/cli/app.py",),
+}
+
+
+class TestChanges:
+    """Someone who knows only the drawing finds the modules to change."""
+
+    def test_the_table_names_the_places(self) -> None:
+        """Each row of `To change something` names files and objects that exist."""
+        text = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+        rows = dict(re.findall(r"^\| (an? [a-z]+) \| (.+?) \|", text.partition("## To change something")[2], re.M))
+        assert rows.keys() >= CHANGES.keys()
+        for change, row in rows.items():
+            for name in re.findall(r"`([\w/]+(?:/|\.py))`", row):
+                inside = SOURCE / "toolsets" if change in ("a tool", "a toolset") else SOURCE
+                assert (SOURCE / name).exists() or any(inside.glob(f"*/{name}")), (change, name)
+
+    def test_the_picture_names_the_places(self) -> None:
+        """Each place for a change in the picture exists, and is one of the table's."""
+        picture = (ROOT / "docs" / "images" / "architecture.svg").read_text("utf-8")
+        for change in ("agent", "engine", "tool", "page"):
+            label = re.search(rf'>an? new {change}</text>\s*<text class="outside path"[^>]*>([^<]+)</text>', picture)
+            assert label is not None, change
+            assert label[1] in CHANGES[f"an {change}" if change in ("agent", "engine") else f"a {change}"]
+            assert list(SOURCE.glob(label[1])), label[1]
+
+    def test_every_agent_is_in_its_table(self) -> None:
+        """A module of `sources` with a source is named by a row; the other modules are shared by several."""
+        table = (SOURCE / "sources" / "agents.py").read_text("utf-8")
+        for path in (SOURCE / "sources").glob("*.py"):
+            classes = re.findall(r"^class ([A-Z]\w+)\((?:\w*Source|Folder|Database)\b", path.read_text("utf-8"), re.M)
+            if path.stem not in ("base", "agents", "parsing", "database"):
+                assert not classes or any(f'"{path.stem}:{name}"' in table for name in classes), path.name
+
+    def test_every_engine_is_opened_in_one_place(self) -> None:
+        """`open_engine` has a case for each name of the setting, and each has its folder."""
+        engines = set(get_args(get_type_hints(ArchiveSettings)["engine"]))
+        folders = {path.name for path in (SOURCE / "archive").iterdir() if (path / "archive.py").exists()}
+        assert engines == folders
+        opened = (SOURCE / "archive" / "__init__.py").read_text("utf-8")
+        assert all(f'case "{engine}"' in opened for engine in engines)
+
+    def test_every_toolset_has_its_tools_and_rules(self) -> None:
+        """In the modules that the table names."""
+        for toolset in (path for path in (SOURCE / "toolsets").iterdir() if (path / "__init__.py").exists()):
+            assert (toolset / "tools.py").exists(), toolset
+            assert (toolset / "service.py").exists(), toolset
+
+    def test_every_page_is_in_the_list(self) -> None:
+        """A module with routes for pages has its line in `pages.py`; access control has its own."""
+        listed = (SOURCE / "faces" / "web" / "pages.py").read_text("utf-8")
+        for path in (SOURCE / "faces" / "web").glob("*.py"):
+            if re.search(r"^def routes\(site", path.read_text("utf-8"), re.M):
+                assert f"*{path.stem}.routes(site)" in listed, path.name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import sqlite3
@@ -78,6 +79,24 @@ class TestRawStore:
         assert bodies(tmp_path) == 0
         store.close()
 
+    def test_a_folder(self, tmp_path: Path) -> None:
+        """Every file of it as it is now; a link, which may lead anywhere, is passed over."""
+        folder = tmp_path / "session"
+        (folder / "events").mkdir(parents=True)
+        (folder / "state.json").write_bytes(b"{}")
+        (folder / "events" / "1.json").write_bytes(noise(PIECE_BYTES + 1))
+        (tmp_path / "secret").write_bytes(b"secret")
+        (folder / "link").symlink_to(tmp_path / "secret")
+        store = RawStore(tmp_path)
+        store.keep_folder(folder, "openhands", "a")
+        (folder / "events" / "1.json").rename(folder / "events" / "2.json")
+        store.keep_folder(folder, "openhands", "a")
+
+        assert store.paths() == {str(folder / "state.json"), str(folder / "events" / "2.json")}
+        assert b"".join(store.read(folder / "events" / "2.json")) == noise(PIECE_BYTES + 1)
+        assert bodies(tmp_path) == 3
+        store.close()
+
     def test_is_private(self, tmp_path: Path) -> None:
         """Only its owner may read it."""
         (tmp_path / "a").write_bytes(b"text")
@@ -94,7 +113,7 @@ class TestRawStore:
         store = RawStore(tmp_path)
         store.keep(file, "codex", "a")
 
-        assert store.paths() == {file}
+        assert store.paths() == {str(file)}
         store.close()
 
 
@@ -132,6 +151,20 @@ class TestLibrary:
 
             assert b"".join(library.raw.read(path)) == path.read_bytes()
 
+    def test_a_folder_that_was_read_before(self, tmp_path: Path) -> None:
+        """All its files are kept, once."""
+        folder = tmp_path / ".openhands" / "conversations" / "4f1c"
+        (folder / "events").mkdir(parents=True)
+        (folder / "base_state.json").write_text("{}")
+        event = {"id": "1", "kind": "MessageEvent", "source": "user", "llm_message": {"role": "user", "content": []}}
+        (folder / "events" / "event-00000-1.json").write_text(json.dumps(event))
+        with self.open(tmp_path, BACKSTORY_KEEP_RAW="false") as library:
+            library.sync()
+        with self.open(tmp_path) as library:
+            library.sync()
+
+            assert library.raw.paths() == {str(path) for path in folder.rglob("*") if path.is_file()}
+
     def test_forget_deletes_it(self, tmp_path: Path) -> None:
         """With everything else of the session."""
         transcript = Transcript("a").prompt("Wombat").answer("Two.")
@@ -143,7 +176,7 @@ class TestLibrary:
             assert library.raw.files("claude-code", [transcript.id]) == []
             assert list(library.raw.read(path)) == []
             library.sync()
-            assert library.raw.paths() == frozenset()
+            assert library.raw.paths() == set()
 
     def test_a_damaged_store_does_not_stop_reading(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         """The session is read, with a warning."""

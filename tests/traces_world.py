@@ -7,12 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from backstory.archive import open_engine
 from backstory.archive.base import Archive
 from backstory.archive.spans import Origin, SpanRow
 from backstory.config import Settings
 from backstory.library import Library
 from backstory.toolsets.traces.tools import toolset
+from tests.engines import open_home
 from tests.transcripts import Transcript
 
 START = 1_767_225_600_000
@@ -66,7 +66,7 @@ def caller(archive: Any, settings: Settings | None = None, seconds: float = 5.0)
 
 
 def open_world(folder: Path, traces: int = 40) -> tuple[Archive, list[SpanRow]]:
-    archive = open_engine("local", folder)
+    archive = open_home(folder, projection=None)
     spans = make_spans(traces)
     fill(archive, spans)
     return archive, spans

@@ -52,15 +52,17 @@ class Transcript:
         self.records.append(record)
         return record
 
-    def prompt(self, text: str) -> Transcript:
-        self._record("user", message={"role": "user", "content": text})
+    def prompt(self, content: str | list[dict[str, Any]]) -> Transcript:
+        """A prompt as text, or as blocks."""
+        self._record("user", message={"role": "user", "content": content})
         return self
 
     def answer(self, text: str, stop: str | None = "end_turn") -> Transcript:
         self._assistant([{"type": "text", "text": text}], stop)
         return self
 
-    def call(self, tool: str, arguments: dict[str, Any], output: str, *, failed: bool = False) -> Transcript:
+    def call(self, tool: str, arguments: dict[str, Any], output: Any, *, failed: bool = False) -> Transcript:
+        """A tool call with its output as text, or as blocks."""
         call_id = f"toolu_{stable_uuid(self.id, 'call', len(self.records))[:8]}"
         self._assistant([{"type": "tool_use", "id": call_id, "name": tool, "input": arguments}], "tool_use")
         result = {"type": "tool_result", "tool_use_id": call_id, "content": output, "is_error": failed}

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 __all__ = [
+    "HUB_FILE",
     "LIVE_STATE",
     "ArchiveSettings",
     "CapsuleSettings",
@@ -19,6 +20,7 @@ __all__ = [
     "ConfigError",
     "McpSettings",
     "Settings",
+    "TeamSettings",
     "configured_live_folder",
     "expand_placeholders",
     "home_folder",
@@ -30,6 +32,8 @@ __all__ = [
 
 LIVE_STATE = ".store"
 """The folder beside the files of live sessions that holds the state of their writer."""
+HUB_FILE = "hub-id"
+"""The file with the identity of a team's archive, in the home of its hub. Transcripts are not read into such a home."""
 _PLACEHOLDER = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::([^}]*))?\}")
 
 
@@ -74,6 +78,32 @@ class McpSettings(Struct, frozen=True, forbid_unknown_fields=True):
     output_schemas: Literal["compact", "full"] = "compact"
 
 
+class TeamSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """`[team]`: the archive of a team, and the sessions of this machine that are shared with it."""
+
+    url: str = ""
+    """A hub: `https://host:port`. No more than one of `url` and `clickhouse` is set."""
+    token: str = ""
+    """The token of a member, or the file that has it."""
+    token_file: str = ""
+    clickhouse: str = ""
+    """A ClickHouse server, used without a hub."""
+    projects: tuple[str, ...] = ()
+    """Patterns of projects whose sessions are shared: `github.com/acme/*`, `~/work/shop`. Without any, nothing is."""
+    agents: tuple[str, ...] = ()
+    """The agents whose sessions are shared; without any, all."""
+    since: str = ""
+    """The first day of sessions that are shared, or an RFC 3339 time."""
+    user: str = ""
+    """The name of the member, without a hub; by default the name of the user account."""
+    machine: str = ""
+    """The name of this machine; by default its host name."""
+    scope: Literal["local", "team", "both"] = "local"
+    """The archive that MCP clients search."""
+    push_seconds: Annotated[float, Meta(ge=0.1)] = 15.0
+    """The pause between two pushes in the background."""
+
+
 class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     """Everything that can be set. The environment (BACKSTORY_<NAME>, BACKSTORY_<TABLE>_<NAME>) wins over the file."""
 
@@ -85,6 +115,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     keep_raw: bool = True
     capsules: CapsuleSettings = CapsuleSettings()
     mcp: McpSettings = McpSettings()
+    team: TeamSettings = TeamSettings()
     # Read by the live toolset itself, because it reloads this table while running.
     live: dict[str, Any] = {}
 

@@ -8,19 +8,22 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .config import ConfigError, Settings, home_folder, load_settings, make_private_folder
+from .config import HUB_FILE, ConfigError, Settings, home_folder, load_settings, make_private_folder
 
 if TYPE_CHECKING:
     from .archive.base import Archive, SessionRow
     from .checkouts import Checkouts
-    from .ingest.pipeline import Ingest, SyncProgress, SyncReport
+    from .ingest.news import Frontier
+    from .ingest.pipeline import Ingest
+    from .ingest.progress import SyncProgress, SyncReport
     from .raw import RawStore
     from .sources.base import Source
+    from .team.member import Member
 
 _LOCK_POLL_SECONDS = 1.0
 _RETRY_SECONDS = 5
@@ -46,6 +49,8 @@ class Keeper:
         self.agents_home = agents_home or Path.home()
         self._environ = environ
         self._watching_since = -math.inf
+        # Set when the news at the start of `watch` are read; None where this process does not watch.
+        self._caught_up: threading.Event | None = None
 
     def close(self) -> None:
         if "archive" in self.__dict__:
@@ -73,6 +78,13 @@ class Keeper:
         from .checkouts import Checkouts
 
         return Checkouts(self.home)
+
+    @cached_property
+    def team(self) -> Member:
+        """This machine as a member of a team."""
+        from .team.member import Member
+
+        return Member(self.home, self.settings, lambda: self.archive, _PROJECTION)
 
     @cached_property
     def sources(self) -> list[Source]:
@@ -103,9 +115,14 @@ class Keeper:
 
     @contextmanager
     def _ingest(self) -> Iterator[Ingest]:
+        from .archive.errors import ArchiveError
         from .egress import egress
         from .ingest.pipeline import Ingest
 
+        if self._is_hub:
+            raise ArchiveError(
+                f"{self.home} has the archive of a team: the sessions of this machine are not read into it"
+            )
         writer = self.archive.writer()
         try:
             writer.recover()
@@ -123,6 +140,10 @@ class Keeper:
             writer.close()
 
     @property
+    def _is_hub(self) -> bool:
+        return (self.home / HUB_FILE).exists()
+
+    @property
     def _keeps_raw(self) -> bool:
         """Not with secrets redacted when they are read: raw records have them all."""
         return self.settings.keep_raw and self.settings.redact != "ingest"
@@ -134,7 +155,10 @@ class Keeper:
         if path.is_relative_to(self.home):  # what Backstory itself has received
             return
         try:
-            self.raw.keep(path, source, session, from_start=from_start)
+            if path.is_dir():
+                self.raw.keep_folder(path, source, session)
+            else:
+                self.raw.keep(path, source, session, from_start=from_start)
         except (OSError, sqlite3.Error) as error:
             _log.warning("the raw records of %s are not kept: %s", path, error)
 
@@ -142,14 +166,18 @@ class Keeper:
         """Keep the transcripts that were read before raw records were kept."""
         import sqlite3
 
+        from .archive.base import FilesRequest
+
         try:
             kept = self.raw.paths()
         except sqlite3.Error as error:
             _log.warning("raw records cannot be kept in %s: %s", self.home / "raw.db", error)
             return
-        for row in self.archive.files():
+        for row in self.archive.files(FilesRequest(states=False)):
+            if not row.session or row.missing or row.path in kept:
+                continue
             path = Path(row.path)
-            if row.session and not row.missing and path not in kept and path.is_file():
+            if path.is_file() or (path.is_dir() and not self.raw.files(row.source, [row.session])):
                 self._keep_raw(path, row.source, row.session, from_start=True)
 
     def _note_checkouts(self) -> None:
@@ -194,6 +222,8 @@ class Keeper:
         state = self.archive.sync_state()
         if self.settings.catch_up_seconds <= 0 or state.index_behind or state.read_only or state.writing:
             return
+        if self._is_hub:
+            return
         try:
             if self._has_news():
                 self.sync(budget=self.settings.catch_up_seconds)
@@ -204,12 +234,19 @@ class Keeper:
         except Exception as error:
             _log.warning("new transcripts could not be read: %s", explain(error) or error)
 
+    @cached_property
+    def _frontier(self) -> Frontier:
+        from .ingest.news import Frontier
+
+        return Frontier(self.home / "frontier")
+
     def _has_news(self) -> bool:
         from .ingest.news import has_news
 
         return has_news(
             self.archive,
             self.sources,
+            self._frontier,
             home=self.agents_home,
             environ=self._own_environ,
             extra_roots=self._extra_roots,
@@ -219,14 +256,18 @@ class Keeper:
         """Keep the archive live until stopped. While another process does it, wait for its turn to end."""
         from .archive.base import ArchiveBusy
         from .archive.errors import explain
-        from .ingest.watch import watch
 
-        self.expect_first_sync()
+        caught_up = self.expect_watch()
         said = None
         while not stop.is_set():
             try:
-                with self._ingest() as ingest:
-                    watch(ingest, stop, on_change)
+                # Mostly nothing is new, or another process has read it: that is seen before the writer is imported.
+                if not caught_up.is_set() and not self._has_news():
+                    caught_up.set()
+                from .ingest.watch import watch
+
+                with self._ingest() as ingest, self._sharing():
+                    watch(ingest, stop, on_change, on_first=caught_up.set)
             except ArchiveBusy:
                 stop.wait(_LOCK_POLL_SECONDS)
             except Exception as error:
@@ -236,6 +277,28 @@ class Keeper:
                     _log.warning("reading transcripts stopped, trying again every %d s: %s", _RETRY_SECONDS, reason)
                 said = reason
                 stop.wait(_RETRY_SECONDS)
+
+    def _sharing(self) -> AbstractContextManager[None]:
+        """Share sessions with a team in the background, if the settings say so."""
+        team = self.settings.team
+        return self.team.pushing() if team.url or team.clickhouse else nullcontext()
+
+    def expect_watch(self) -> threading.Event:
+        """Note that this process is about to `watch`: answers wait a moment for the news, or warn that they lack them.
+        Returns the event that ends this."""
+        if self._caught_up is None:
+            self.expect_first_sync()
+            self._caught_up = threading.Event()
+        return self._caught_up
+
+    def await_news(self, seconds: float) -> None:
+        """Wait until the news at the start of this process are read, but not for a first sync, which may take long."""
+        if self.is_behind() and self.archive.sync_state().first_finished_at is not None:
+            self.expect_watch().wait(seconds)
+
+    def is_behind(self) -> bool:
+        """True as long as this process, which is to keep the archive live, has not read what was new at its start."""
+        return self._caught_up is not None and not self._caught_up.is_set()
 
     def give_way(self) -> None:
         """Lower the priority of this process, which reads transcripts, below that of searches and of interactive
@@ -298,6 +361,8 @@ class Keeper:
             portal = Portal(self.home, self._own_environ)
             portal.call("session::delete", {"session_id": native})
             portal.close()
+        if self.settings.team.url or self.settings.team.clickhouse:
+            self.team.withhold([row.key for row in family])
         # A live session that is created anew under the same id is another one.
         self.archive.forget(key, remember=source != _LIVE)
         keys = {key}
@@ -307,6 +372,7 @@ class Keeper:
             self.archive.forget(f"{_TELEMETRY}/{native}")
         have_forgotten(self.archive, keys, patience)
         self.raw.forget(source, [row.key.partition("/")[2] for row in family])
+        self._frontier.forget()
         if source != _LIVE:
             session_file(self.home, native).unlink(missing_ok=True)
         return family
@@ -317,7 +383,7 @@ class Keeper:
         from .ingest.forgetting import have_forgotten
 
         key = f"{_LIVE}/{session_id}"
-        if not (self.home / "archive.db").exists():
+        if self.settings.archive.engine == "local" and not (self.home / "archive.db").exists():
             return
         # Also if it is not there: the writer may be about to commit it.
         self.archive.forget(key, remember=False, wipe=False)

@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
@@ -19,14 +19,17 @@ from .model import EVENT_TYPES, EventType
 from .toolsets.base import Reply, Tool, Toolset
 
 if TYPE_CHECKING:
+    from .archive.base import Archive
+    from .ingest.images import Image
     from .toolsets.capsules.service import Capsules
     from .toolsets.history.service import History
     from .toolsets.history.types import CapsuleLink, ReadEvent
 
-__all__ = ["TOOLSETS", "Library", "Location"]
+__all__ = ["TOOLSETS", "Library", "Location", "Scope"]
 
 TOOLSETS: tuple[str, ...] = ("history", "conversations", "capsules", "traces", "live")
 _CAPSULES = "capsules"
+Scope = Literal["local", "team", "both"]
 T = TypeVar("T")
 
 
@@ -40,11 +43,19 @@ class Location(Struct, frozen=True, kw_only=True):
     branch: str | None
     resume: tuple[str, ...] | None
     """The agent's command; it finds the session when it is run in the project's folder."""
+    user: str | None = None
+    """Of a session of a team: the member that shared it, and the machine that it is on."""
+    machine: str | None = None
+
+    @property
+    def origin(self) -> str | None:
+        return None if self.user is None else f"{self.user} on {self.machine}"
 
 
 class Library(Keeper):
     """An archive that is kept up to date, with its tools. Search prefers the project that the folder `here` belongs to
-    a little."""
+    a little. Tools ask the archive of this machine, that of a team, or both; `name_origins` lets their answers name the
+    members and machines of a team."""
 
     def __init__(
         self,
@@ -53,10 +64,33 @@ class Library(Keeper):
         agents_home: Path | None = None,
         environ: Mapping[str, str] = os.environ,
         here: Path | None = None,
+        scope: Scope = "local",
+        name_origins: bool = True,
     ) -> None:
         super().__init__(home, agents_home=agents_home, environ=environ)
         self._here = here
+        self._scope: Scope = scope
+        self._names_origins = name_origins
         self._toolsets: dict[tuple[str, str], Toolset] = {}
+
+    def in_scope(self, scope: Scope) -> Library:
+        """The same library for another scope. Both are closed by their users."""
+        if scope == self._scope:
+            return self
+        return Library(self.home, agents_home=self.agents_home, environ=self._environ, here=self._here, scope=scope)
+
+    @cached_property
+    def asked(self) -> Archive:
+        """The archive that tools ask."""
+        match self._scope:
+            case "local":
+                return self.archive
+            case "team":
+                return self.team.open_archive()
+            case "both":
+                from .team.union import UnionArchive
+
+                return UnionArchive(self.archive, self.team.open_archive)
 
     # Tools
 
@@ -75,7 +109,7 @@ class Library(Keeper):
             case "conversations":
                 from .toolsets.conversations.tools import toolset as conversations
 
-                return conversations(self.archive, self.settings, pattern, until_ready=self._await_first_sync)
+                return conversations(self.asked, self.settings, pattern, until_ready=self._await_first_sync)
             case "capsules":
                 from .toolsets.capsules.tools import toolset_of as capsules
 
@@ -83,7 +117,7 @@ class Library(Keeper):
             case "traces":
                 from .toolsets.traces.tools import toolset as traces
 
-                return traces(self.archive, self.settings)
+                return traces(self.asked, self.settings)
             case "live":
                 from .toolsets.live.tools import toolset as live
 
@@ -96,12 +130,12 @@ class Library(Keeper):
 
         return Capsules(self.home, self.settings.capsules, self.settings.redact)
 
-    def _capsules_of(self, key: str) -> list[CapsuleLink]:
+    def capsules_of(self, key: str) -> list[CapsuleLink]:
         """The capsules of a session, which they name by its id, its key or the agent's own id."""
         from .model import session_id
         from .toolsets.history.types import CapsuleLink
 
-        if not (self.home / "capsules.db").exists():
+        if self._scope == "team" or not (self.home / "capsules.db").exists():
             return []
         names = (session_id(key), key, key.partition("/")[2])
         found = {capsule.id: capsule for name in names for capsule in self._capsules.of_session(name)}
@@ -142,7 +176,7 @@ class Library(Keeper):
         given = {name for name, value in options.items() if value is not None}
         if given & {"within_id", "event_types", "project"} or options.get("source") not in (None, _CAPSULES):
             return []
-        if not (self.home / "capsules.db").exists():
+        if self._scope == "team" or not (self.home / "capsules.db").exists():
             return []
         from msgspec import to_builtins
 
@@ -174,7 +208,7 @@ class Library(Keeper):
         from .model import EventRef, parse_id
 
         ref = parse_id(id)
-        session = None if isinstance(ref, EventRef) else self.archive.session(ref.key)
+        session = None if isinstance(ref, EventRef) else self.asked.session(ref.key)
         if session is None:
             return None
         source = next((source for source in self.sources if source.name == session.source), None)
@@ -184,8 +218,26 @@ class Library(Keeper):
             native_id=native_id,
             project=self.egress(session.cwd or None),
             branch=self.egress(session.branch or None),
-            resume=source.resume(native_id) if source and not session.parent else None,
+            resume=source.resume(native_id) if source and not session.parent and session.user is None else None,
+            user=self.egress(session.user),
+            machine=self.egress(session.machine),
         )
+
+    def image(self, id: str, number: int) -> Image | None:
+        """An image of an event, counted from 1, from the transcript or its raw records; None if neither has it."""
+        from .ingest.images import find_image
+        from .model import EventRef, parse_id
+
+        ref = parse_id(id)
+        found = self.archive.open(ref) if isinstance(ref, EventRef) else None
+        return find_image(self.archive, self.raw, found.event, number) if found is not None else None
+
+    def has_transcript(self, key: str) -> bool:
+        """True if the transcript of a session is on disk, or its raw records are kept."""
+        from .ingest.images import has_transcript
+
+        session = self.archive.session(key)
+        return session is not None and has_transcript(self.archive, self.raw, session)
 
     def egress(self, value: T) -> T:
         """A value of the archive without secrets and hostile characters, for exits that no tool answers through."""
@@ -205,9 +257,18 @@ class Library(Keeper):
     def _history(self) -> History:
         from .toolsets.history.service import History
 
-        return History(self.archive, self.settings, self._capsules_of, here=self._here)
+        return History(
+            self.asked,
+            self.settings,
+            self.capsules_of,
+            here=self._here,
+            is_behind=self.is_behind,
+            name_origins=self._names_origins,
+        )
 
     def close(self) -> None:
+        if self._scope != "local" and "asked" in self.__dict__:
+            self.asked.close()
         super().close()
         if "_capsules" in self.__dict__:
             self._capsules.close()

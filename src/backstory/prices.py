@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -64,8 +64,9 @@ def _moment(ms: int) -> datetime:
     return datetime.fromtimestamp(ms / 1000, UTC)
 
 
+@cache
 def price_list() -> str:
-    """The version of the price list. Another version may know other models."""
+    """The version of the price list. Another version may know other models. To look it up takes milliseconds."""
     from importlib.metadata import version
 
     return version("genai-prices")

@@ -1,7 +1,8 @@
 """Raw records: the bytes of transcripts as they were read, so that a session that its agent deletes can be put back.
 
 A file is kept in pieces of fixed size, compressed, in `raw.db` below the home. Pieces are named by the digest of their
-bytes: a copy of a transcript costs nothing. Only single files are kept; sessions in the databases of agents are not.
+bytes: a copy of a transcript costs nothing. Of a folder that is one session, every file is kept. Databases, which hold
+many sessions and are rewritten all the time, are not.
 """
 
 from __future__ import annotations
@@ -52,13 +53,20 @@ class RawStore:
 
     def keep(self, path: Path, source: str, session: str, *, from_start: bool = True) -> None:
         """Keep what a file has now; `from_start` is false where it has only grown since it was last kept."""
-        with self._lock, path.open("rb") as stream, self._database as database:
-            name = os.fsencode(path)
-            row = database.execute("SELECT size FROM file WHERE path = ?", (name,)).fetchone()
-            # The last piece may be a part of one, which is kept anew with what follows.
-            first = 0 if from_start or row is None else row[0] // PIECE_BYTES
-            size = _keep_pieces(database, name, stream, first)
-            database.execute("REPLACE INTO file VALUES (?, ?, ?, ?)", (name, source, session, size))
+        with self._lock, self._database as database:
+            _keep_file(database, path, source, session, from_start=from_start)
+
+    def keep_folder(self, folder: Path, source: str, session: str) -> None:
+        """Keep what the files of a folder have now, and nothing of files that are gone from it. Links are passed
+        over: they may lead anywhere."""
+        paths = [Path(parent, name) for parent, _, names in os.walk(folder) for name in names]
+        now = {path for path in paths if path.is_file() and not path.is_symlink()}
+        with self._lock, self._database as database:
+            for path in now:
+                _keep_file(database, path, source, session, from_start=True)
+            for file in self.files(source, [session]):
+                if file.path.is_relative_to(folder) and file.path not in now:
+                    _drop_file(database, file)
 
     def files(self, source: str, sessions: Iterable[str]) -> list[RawFile]:
         """The files of sessions, by the agent's own ids."""
@@ -72,12 +80,12 @@ class RawStore:
                 for path, size in self._database.execute(query, (source, session))
             ]
 
-    def paths(self) -> frozenset[Path]:
+    def paths(self) -> set[str]:
         """The files that are kept."""
         if not self._path.exists():
-            return frozenset()
+            return set()
         with self._lock:
-            return frozenset(Path(os.fsdecode(path)) for (path,) in self._database.execute("SELECT path FROM file"))
+            return {os.fsdecode(path) for (path,) in self._database.execute("SELECT path FROM file")}
 
     def read(self, path: Path) -> Iterator[bytes]:
         """The bytes of a file that is kept, piece by piece."""
@@ -94,11 +102,7 @@ class RawStore:
         with self._lock:
             with self._database as database:
                 for file in files:
-                    name = os.fsencode(file.path)
-                    rows = database.execute("SELECT digest FROM piece WHERE path = ?", (name,)).fetchall()
-                    database.execute("DELETE FROM piece WHERE path = ?", (name,))
-                    database.execute("DELETE FROM file WHERE path = ?", (name,))
-                    _drop_bodies(database, (digest for (digest,) in rows))
+                    _drop_file(database, file)
             self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def close(self) -> None:
@@ -117,6 +121,24 @@ class RawStore:
             database.executescript(_SCHEMA)
             self._connection = database
         return self._connection
+
+
+def _keep_file(database: sqlite3.Connection, path: Path, source: str, session: str, *, from_start: bool) -> None:
+    name = os.fsencode(path)
+    row = database.execute("SELECT size FROM file WHERE path = ?", (name,)).fetchone()
+    # The last piece may be a part of one, which is kept anew with what follows.
+    first = 0 if from_start or row is None else row[0] // PIECE_BYTES
+    with path.open("rb") as stream:
+        size = _keep_pieces(database, name, stream, first)
+    database.execute("REPLACE INTO file VALUES (?, ?, ?, ?)", (name, source, session, size))
+
+
+def _drop_file(database: sqlite3.Connection, file: RawFile) -> None:
+    name = os.fsencode(file.path)
+    rows = database.execute("SELECT digest FROM piece WHERE path = ?", (name,)).fetchall()
+    database.execute("DELETE FROM piece WHERE path = ?", (name,))
+    database.execute("DELETE FROM file WHERE path = ?", (name,))
+    _drop_bodies(database, (digest for (digest,) in rows))
 
 
 def _keep_pieces(database: sqlite3.Connection, name: bytes, stream: BinaryIO, first: int) -> int:

@@ -38,6 +38,8 @@ __all__ = [
 ]
 
 Pragmas = Mapping[str, int | str]
+Functions = Mapping[str, Callable[[str], str]]
+"""Functions of one text for statements and triggers, by name."""
 
 FULL_DISK = "the disk is full: make room, or move the archive to another disk with BACKSTORY_HOME"
 _BY_CODE = {
@@ -50,7 +52,8 @@ _BY_CODE = {
 }
 _BUSY_SECONDS = 10.0
 _BUSY_POLL_SECONDS = 0.02
-_CHUNK = 2_000
+# Statements for many keys have one of these numbers of parameters, so that few different ones are prepared.
+_CHUNKS = (8, 64, 400, 2_000)
 _PROGRESS_STEPS = 20_000
 
 _PRAGMAS: Pragmas = {
@@ -78,7 +81,12 @@ class TimeoutExceeded(Exception):
 
 
 def connect(
-    path: Path, *, writable: bool, busy_seconds: float = _BUSY_SECONDS, pragmas: Pragmas | None = None
+    path: Path,
+    *,
+    writable: bool,
+    busy_seconds: float = _BUSY_SECONDS,
+    pragmas: Pragmas | None = None,
+    functions: Functions | None = None,
 ) -> sqlite3.Connection:
     """A connection in autocommit mode. A writable one creates the file; `pragmas` go over the defaults.
 
@@ -102,7 +110,8 @@ def connect(
     except BaseException:
         connection.close()
         raise
-    connection.create_function("casefold", 1, _casefold, deterministic=True)
+    for name, function in {"casefold": _casefold, **(functions or {})}.items():
+        connection.create_function(name, 1, function, deterministic=True)
     return connection
 
 
@@ -145,7 +154,13 @@ def is_writable(path: Path) -> bool:
 # Schema versions
 
 
-def prepare(path: Path, migrations: Sequence[str], *, busy_seconds: float = _BUSY_SECONDS) -> None:
+def prepare(
+    path: Path,
+    migrations: Sequence[str],
+    *,
+    busy_seconds: float = _BUSY_SECONDS,
+    functions: Functions | None = None,
+) -> None:
     """Create or migrate a database, or wait while another process does. A read-only one must be current already.
 
     `migrations[n]` takes a database from version n to n + 1. Raises Unusable, and sqlite3.DatabaseError for damage.
@@ -156,7 +171,7 @@ def prepare(path: Path, migrations: Sequence[str], *, busy_seconds: float = _BUS
             f"{path.parent} cannot be written to, and there is no {path.name} in it: check its permissions, "
             "or set BACKSTORY_HOME to another folder"
         )
-    with closing(connect(path, writable=writable, busy_seconds=busy_seconds)) as connection:
+    with closing(connect(path, writable=writable, busy_seconds=busy_seconds, functions=functions)) as connection:
         if writable:
             _migrate(connection, path.name, migrations)
         elif version_of(connection, path.name, len(migrations)) < len(migrations):
@@ -283,9 +298,11 @@ class _Reader:
 def select_in(connection: sqlite3.Connection, sql: str, values: Sequence[Any]) -> list[Any]:
     """Rows for many keys, in chunks that SQLite accepts; `{}` in the statement stands for the parameters."""
     rows: list[Any] = []
-    for start in range(0, len(values), _CHUNK):
-        chunk = values[start : start + _CHUNK]
-        rows += connection.execute(sql.format(", ".join("?" * len(chunk))), chunk).fetchall()
+    for start in range(0, len(values), _CHUNKS[-1]):
+        chunk = list(values[start : start + _CHUNKS[-1]])
+        size = next(size for size in _CHUNKS if size >= len(chunk))
+        chunk += chunk[-1:] * (size - len(chunk))
+        rows += connection.execute(sql.format(", ".join("?" * size)), chunk).fetchall()
     return rows
 
 

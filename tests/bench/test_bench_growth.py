@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 
 from backstory.library import Library
-from bench.growth import exponent, plot
+from bench.growth import exponent, plot, table, write_table
 from bench.homes import write_small_sessions
 
 
@@ -31,6 +31,29 @@ class TestPlot:
         lines = svg.findall("{http://www.w3.org/2000/svg}polyline")
         assert len(lines) == 3
         assert [bool(line.get("stroke-dasharray")) for line in lines] == [False, False, True]
+
+
+class TestTable:
+    def test_rows_with_exponents(self) -> None:
+        rows = table({10: {"search P50": 2.0}, 1000: {"search P50": 200.0, "cold search": 7.0}}).splitlines()
+        assert rows[0] == "| what | 10 | 1,000 | exponent |"
+        assert rows[2:] == ["| search P50 | 2 | 200 | 1.00 |", "| cold search |  | 7 |  |"]
+
+    def test_between_the_marks_of_a_page(self, tmp_path: Path) -> None:
+        """What stood there before is replaced, the rest of the page stays."""
+        page = tmp_path / "page.md"
+        page.write_text("above\n<!-- growth: written by make growth -->\nold\n<!-- growth ends -->\nbelow\n")
+        write_table(page, "| new |")
+        write_table(page, "| newer |")
+        assert page.read_text().split("\n\n")[1] == "| newer |"
+        assert page.read_text().startswith("above\n")
+        assert page.read_text().endswith("<!-- growth ends -->\nbelow\n")
+
+    def test_a_page_without_a_place(self, tmp_path: Path) -> None:
+        page = tmp_path / "page.md"
+        page.write_text("text")
+        with pytest.raises(ValueError, match="no place"):
+            write_table(page, "| new |")
 
 
 class TestSmallSessions:

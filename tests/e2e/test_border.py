@@ -24,7 +24,7 @@ from starlette.routing import Route, WebSocketRoute
 
 from backstory.faces.cli.app import program
 from backstory.faces.cli.app import run as run_program
-from backstory.faces.http.app import create_app
+from backstory.faces.http.server import create_app
 from backstory.library import TOOLSETS, Library
 from backstory.toolsets.base import Tool
 from backstory.toolsets.live.access import Portal
@@ -116,7 +116,7 @@ def _fill(library: Library) -> dict[str, Any]:
     }
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def library(world: World) -> Iterator[Library]:
     with Library(world.home / ".backstory", agents_home=world.home, environ={}) as library:
         yield library
@@ -279,6 +279,14 @@ COMMANDS: dict[str, Lines] = {
     "live worker": lambda ids: [["--url", HOSTILE]],
     "doctor": lambda ids: [[]],
     "forget": lambda ids: [["--dry-run", ids["session"]], ["--dry-run", f"session:{HOSTILE}"]],
+    "team": lambda ids: [[]],
+    "team status": lambda ids: [[], ["--all"], ["--dry-run"]],
+    "team push": lambda ids: [[]],
+    "team forget": lambda ids: [[HOSTILE], [ids["session"]]],
+    "team token": lambda ids: [[]],
+    "team token create": lambda ids: [[HOSTILE, "--project", HOSTILE]],
+    "team token list": lambda ids: [[]],
+    "team token revoke": lambda ids: [[HOSTILE]],
     "reindex": lambda ids: [[]],
     "help": lambda ids: [["search"]],
     "capsule": lambda ids: [[]],
@@ -303,7 +311,7 @@ COMMANDS: dict[str, Lines] = {
 
 SILENT_COMMANDS = (
     *("traces", "watch", "serve", "live worker", "capsule", "capsule import", "import"),
-    *("service", "service install"),
+    *("service", "service install", "team", "team push", "team token", "team token revoke"),
 )
 
 
@@ -330,6 +338,9 @@ class TestCommands:
         monkeypatch.setenv("HOME", str(world.home))
         monkeypatch.setenv("COLUMNS", "1000")
         monkeypatch.setattr(sys, "stdin", io.StringIO())
+        if command.startswith("team"):
+            for setting, value in (("URL", "http://127.0.0.1:1"), ("TOKEN", "t"), ("PROJECTS", "*")):
+                monkeypatch.setenv(f"BACKSTORY_TEAM_{setting}", value)
         name = command.split()
         shown = ""
         for arguments in COMMANDS[command](world.ids):
@@ -405,6 +416,11 @@ def _session_page(suffix: str) -> Routes:
 def _event_texts(server: Served, ids: dict[str, Any]) -> Iterator[httpx.Response]:
     for event in (*ids["events"], quote(HOSTILE, safe="")):
         yield httpx.get(f"{server.url}/s/{ids['session']}/{event}.txt")
+
+
+def _images(server: Served, ids: dict[str, Any]) -> Iterator[httpx.Response]:
+    for event in (*ids["events"], quote(HOSTILE, safe="")):
+        yield httpx.get(f"{server.url}/s/{ids['session']}/{event}/image/1")
 
 
 def _forms(path: str) -> Routes:
@@ -499,6 +515,7 @@ ROUTES: dict[str, Routes] = {
     "/s/{id}.md": _session_page(".md"),
     "/s/{id}.jsonl": _session_page(".jsonl"),
     "/s/{id}/{event}.txt": _event_texts,
+    "/s/{id}/{event}/image/{number:int}": _images,
     "/static/{version}/{name}": _get("/static/1/app.js"),
     "/theme": _forms("/theme"),
     "/token": _forms("/token"),

@@ -12,10 +12,10 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from backstory.library import Library
 from tests.transcripts import Transcript
 
 PROGRAM = [sys.executable, "-m", "backstory"]
@@ -26,7 +26,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("home")
     for number in range(30):
         Transcript(f"session {number}").prompt(f"Tell me about wombat {number}").answer("It digs. " * 40).write(home)
-    subprocess.run([*PROGRAM, "sync"], env=environment(home), check=True, capture_output=True)
+    with opened(home) as library:
+        library.sync()
     return home
 
 
@@ -88,8 +89,8 @@ class TestPipes:
         assert result.stderr == "exit 0\n"
 
     def test_a_closed_reader(self, home: Path) -> None:
-        """Also when the pipe is closed from the start, for every kind of output."""
-        for arguments in (["search", "wombat", "-n", "50"], ["sessions", "--since", "9y", "--json"], ["--help"]):
+        """Also when the pipe is closed from the start."""
+        for arguments in (["search", "wombat", "-n", "50"], ["--help"]):
             reader, writer = os.pipe()
             os.close(reader)
             result = subprocess.run(
@@ -101,7 +102,7 @@ class TestPipes:
 
     def test_no_colours_and_no_hints(self, home: Path) -> None:
         """Output into a pipe is plain text in unwrapped lines."""
-        result = run(home, "search", "wombat", "digs", "-n", "1")
+        result = run(home, "search", "digs", "-n", "1")
 
         assert "\x1b" not in result.stdout
         assert max(map(len, result.stdout.splitlines())) > 200
@@ -122,35 +123,28 @@ class TestPipes:
 
 class TestTerminal:
     def test_highlights_matches_and_says_what_to_do(self, home: Path) -> None:
-        """Colours, folded lines and a hint for a person."""
-        written = in_terminal(home, "search", "digs", "-n", "1", columns=80)
-
-        assert "\x1b[1;33mdigs\x1b[0m" in written
-        assert "read one: backstory open event:" in written
-
-    @pytest.mark.parametrize("columns", [30, 60])
-    def test_fits_narrow_terminals(self, home: Path, columns: int) -> None:
-        """No line of the result is longer than the terminal is wide, unless it is one word: ids can be copied."""
-        written = in_terminal(home, "search", "wombat", "digs", "-n", "3", columns=columns)
+        """Colours, folded lines and a hint for a person. No line of the result is longer than the terminal is wide,
+        unless it is one word: ids can be copied."""
+        written = in_terminal(home, "search", "digs", "-n", "3", columns=60)
         results = re.sub(r"\x1b\[[0-9;]*m", "", written).rpartition("\n\n")[0]
 
-        assert all(len(line) <= columns or " " not in line.strip() for line in results.splitlines())
+        assert "\x1b[1;33mdigs\x1b[0m" in written
+        assert "read one: backstory open event:" in " ".join(written.split())
+        assert all(len(line) <= 60 or " " not in line.strip() for line in results.splitlines())
 
     def test_no_color(self, home: Path) -> None:
-        """NO_COLOR is honoured by results, hints and errors."""
-        for code, arguments in ((0, ["search", "wombat", "-n", "1"]), (0, []), (2, ["nonsense"])):
-            written = in_terminal(home, *arguments, code=code, NO_COLOR="1")
+        """NO_COLOR is honoured by results, hints and errors; a bare call shows a status and what to do next."""
+        written = [
+            in_terminal(home, "search", "wombat", "-n", "1", NO_COLOR="1"),
+            in_terminal(home, NO_COLOR="1"),
+            in_terminal(home, "nonsense", code=2, NO_COLOR="1"),
+        ]
 
-            assert "\x1b[3" not in written
-            assert ";3" not in written
-
-    def test_bare(self, home: Path) -> None:
-        """A status and what to do next."""
-        written = in_terminal(home, NO_COLOR="1", TERM="dumb")
-
-        assert "claude-code" in written
-        assert "last sync: just now" in written
-        assert "backstory search " in written
+        assert all("\x1b[3" not in each and ";3" not in each for each in written)
+        status = written[1]
+        assert "claude-code" in status
+        assert "last sync: just now" in status
+        assert "backstory search " in status
 
     def test_the_first_search_reads_everything_first(self, tmp_path: Path) -> None:
         """With a word about it; a search in a pipe says at its top when it is incomplete."""
@@ -164,8 +158,8 @@ class TestTerminal:
         assert "first time" not in in_terminal(tmp_path, "search", "numbat")
 
     def test_no_agents(self, tmp_path: Path) -> None:
-        """Status, sync and search say where was looked and what to do."""
-        for arguments in ([], ["sync"], ["search", "anything"]):
+        """Status and sync say where was looked and what to do, as every search does."""
+        for arguments in ([], ["sync"]):
             written = " ".join(in_terminal(tmp_path, *arguments, NO_COLOR="1").split())
 
             assert "Looked in: ~/.claude/projects," in written
@@ -214,13 +208,14 @@ class TestWatch:
         Transcript("second").prompt("What is a numbat?").answer("It eats termites.").write(tmp_path)
         assert watching.stdout is not None
         assert watching.stdout.readline().endswith("2 events from 1 file\n")
-        found = json.loads(run(tmp_path, "search", "termites", "--json").stdout)
-        watching.send_signal(number)
-        output, errors = watching.communicate(timeout=60)
+        with opened(tmp_path) as library:
+            found = library.search("termites")
+            watching.send_signal(number)
+            output, errors = watching.communicate(timeout=60)
 
-        assert found["data"]["result_count"] == 1
-        assert (watching.returncode, output, errors) == (0, "", "")
-        assert json.loads(run(tmp_path, "sync", "--json").stdout)["by_another_process"] is False
+            assert found["data"]["result_count"] == 1
+            assert (watching.returncode, output, errors) == (0, "", "")
+            assert library.sync().files == 0
 
     def test_json(self, tmp_path: Path) -> None:
         """One document, at the end."""
@@ -230,16 +225,18 @@ class TestWatch:
             [*PROGRAM, "watch", "--json"], env=environment(tmp_path), stdout=subprocess.PIPE, text=True
         )
         deadline = time.monotonic() + 60
-        while not _events(tmp_path) and time.monotonic() < deadline:
-            time.sleep(0.1)
+        with opened(tmp_path) as library:
+            while not library.archive.counts().events and time.monotonic() < deadline:
+                time.sleep(0.02)
         process.terminate()
         output, _ = process.communicate(timeout=60)
 
         assert json.loads(output)["events"] == 2
 
 
-def _events(home: Path) -> Any:
-    return json.loads(run(home, "--json", BACKSTORY_CATCH_UP_SECONDS="0").stdout)["events"]
+def opened(home: Path) -> Library:
+    """The archive of a home, for looking at it from here."""
+    return Library(home / ".backstory", agents_home=home, environ={})
 
 
 class TestInterrupt:

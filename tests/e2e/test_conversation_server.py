@@ -91,8 +91,9 @@ def outside(tmp_path: Path) -> Session:
 class TestSmoke:
     """It starts, indexes, and answers the first question with what there is."""
 
-    @pytest.mark.parametrize("start", [BACKSTORY, (str(SCRIPT),)], ids=["command", "script"])
-    @pytest.mark.parametrize("arguments", [(), (PATTERN,)], ids=["all", "pattern"])
+    @pytest.mark.parametrize(
+        ("start", "arguments"), [(BACKSTORY, ()), ((str(SCRIPT),), (PATTERN,))], ids=["command", "script"]
+    )
     def test_starts(
         self, tmp_path: Path, shop: Session, outside: Session, start: tuple[str, ...], arguments: tuple[str, ...]
     ) -> None:
@@ -113,12 +114,10 @@ class TestSmoke:
         async def use(server: Server) -> Any:
             nothing = await server.search("anything")
             Session("first", "/home/dev/sites/first").prompt("genesis").write(tmp_path)
-            return nothing, await server.found_after("genesis")
+            await server.found_after("genesis")
+            return nothing
 
-        nothing, seconds = serve(tmp_path, use, *BACKSTORY, PATTERN)
-
-        assert nothing == []
-        assert seconds < SOON
+        assert serve(tmp_path, use, *BACKSTORY, PATTERN) == []
 
 
 class TestScript:
@@ -199,106 +198,33 @@ def raw_call(tool: str, given: Json) -> Json:
 
 
 class TestLive:
-    """What Claude Code writes while the server runs is found within three seconds."""
+    """What Claude Code writes while the server runs is found."""
 
-    def test_appended_turns(self, tmp_path: Path, shop: Session) -> None:
+    def test_written_meanwhile(self, tmp_path: Path, shop: Session, outside: Session) -> None:
+        """One server, to which everything happens one after the other."""
+
+        async def use(server: Server) -> None:
+            await server.found_after("carburettor")
+            await appended_turns(server, shop)
+            await a_turn_that_grows(server, shop)
+            await half_a_line(server, shop)
+            await new_projects(server)
+            await projects_that_do_not_match(server, shop, outside)
+
+        serve(tmp_path, use, *BACKSTORY, PATTERN)
+
+    @pytest.mark.slow
+    def test_soon(self, tmp_path: Path, shop: Session) -> None:
+        """Within three seconds, on a machine that is not busy."""
+
         async def use(server: Server) -> Any:
             waits = []
             for word in ("aardvark", "bandicoot", "cassowary"):
                 server.append(shop, f"And the {word}?", "Gone.")
                 waits.append(await server.found_after(word))
-            return waits, await server.ask("read_conversation", session_id=shop.id)
+            return waits
 
-        waits, conversation = serve(tmp_path, use, *BACKSTORY, PATTERN)
-
-        assert max(waits) < SOON
-        assert conversation["total_turns"] == 4
-        assert conversation["turns"][3]["user_text"] == "And the cassowary?"
-
-    def test_a_turn_that_grows(self, tmp_path: Path, shop: Session) -> None:
-        """It is found by what came later, once."""
-
-        async def use(server: Server) -> Any:
-            await server.found_after("carburettor")
-            written = len(shop.records)
-            shop.answer("On second thought: ask the wombat.")
-            with shop.path(tmp_path).open("a") as file:
-                file.write(shop.text(written))
-            seconds = await server.found_after("wombat")
-            return seconds, await server.search("carburettor wombat")
-
-        seconds, results = serve(tmp_path, use, *BACKSTORY, PATTERN)
-
-        assert seconds < SOON
-        assert [result["turn_number"] for result in results] == [0]
-
-    def test_half_a_line(self, tmp_path: Path, shop: Session) -> None:
-        """A line counts when it is complete."""
-
-        async def use(server: Server) -> Any:
-            await server.found_after("carburettor")
-            written = len(shop.records)
-            line = shop.prompt("A dingo?").text(written)
-            with shop.path(tmp_path).open("a") as file:
-                file.write(line[:-20])
-                file.flush()
-                Session("other", "/home/dev/sites/other").prompt("meanwhile").write(tmp_path)
-                await server.found_after("meanwhile")
-                half = await server.search("dingo")
-                file.write(line[-20:])
-            return half, await server.found_after("dingo")
-
-        half, seconds = serve(tmp_path, use, *BACKSTORY, PATTERN)
-
-        assert half == []
-        assert seconds < SOON
-
-    def test_new_projects(self, tmp_path: Path, shop: Session) -> None:
-        """A folder that comes with its first transcript at once, and one that is moved here with all it has."""
-
-        async def use(server: Server) -> Any:
-            await server.found_after("carburettor")
-            waits = []
-            for number in range(5):
-                Session(f"new {number}", f"/home/dev/sites/new{number}").prompt(f"greenfield{number}").write(tmp_path)
-                waits.append(await server.found_after(f"greenfield{number}"))
-            moved = Session("moved", "/home/dev/sites/moved").prompt("transplanted")
-            source = moved.write(tmp_path / "elsewhere").parent
-            source.rename(moved.path(tmp_path).parent)
-            waits.append(await server.found_after("transplanted"))
-            return waits, await server.search("transplanted")
-
-        waits, (result,) = serve(tmp_path, use, *BACKSTORY, PATTERN)
-
-        assert max(waits) < SOON
-        assert result["project"] == "moved"
-
-    def test_projects_that_do_not_match(self, tmp_path: Path, shop: Session, outside: Session) -> None:
-        """They do not exist for this server: neither those that were there, nor new ones, nor by their ids."""
-
-        async def use(server: Server) -> Any:
-            new = Session("new", "/home/dev/sitz").prompt("A carburettor elsewhere")
-            new.write(tmp_path)
-            server.append(outside, "carburettor again")
-            server.append(shop, "marker")
-            await server.found_after("marker")
-            answers = [
-                await server.search("carburettor"),
-                (await server.ask("list_conversations"))["conversations"],
-                await server.search("carburettor", session_id=outside.id),
-                await server.search("carburettor", project="diary"),
-                await server.ask("read_turn", session_id=outside.id, turn_number=0),
-                await server.ask("read_conversation", session_id=new.id),
-            ]
-            return new.id, answers
-
-        new, answers = serve(tmp_path, use, *BACKSTORY, PATTERN)
-
-        found, listed, by_session, by_project, *errors = answers
-        assert {result["session_id"] for result in found} == {shop.id}
-        assert {conversation["session_id"] for conversation in listed} == {shop.id}
-        assert (by_session, by_project) == ([], [])
-        assert errors == [{"error": f"Unknown session_id: {outside.id}"}, {"error": f"Unknown session_id: {new}"}]
+        assert max(serve(tmp_path, use, *BACKSTORY, PATTERN)) < SOON
 
     def test_unchanged_files_are_not_read_again(self, tmp_path: Path, shop: Session) -> None:
         """A file that looks untouched is not opened when others change, and neither after a restart: other words
@@ -334,13 +260,73 @@ class TestLive:
                 other = Server(client, tmp_path)
                 server.append(shop, "numbat")
                 server.append(outside, "quoll")
-                waits = [await server.found_after("numbat"), await other.found_after("quoll")]
-                return waits, await server.search("quoll"), await other.search("numbat")
+                await server.found_after("numbat")
+                await other.found_after("quoll")
+                return await server.search("quoll"), await other.search("numbat")
 
-        waits, *leaks = serve(tmp_path, use, *BACKSTORY, PATTERN)
+        assert serve(tmp_path, use, *BACKSTORY, PATTERN) == ([], [])
 
-        assert max(waits) < SOON
-        assert leaks == [[], []]
+
+async def appended_turns(server: Server, shop: Session) -> None:
+    for word in ("aardvark", "bandicoot", "cassowary"):
+        server.append(shop, f"And the {word}?", "Gone.")
+        await server.found_after(word)
+    conversation = await server.ask("read_conversation", session_id=shop.id)
+    assert conversation["total_turns"] == 4
+    assert conversation["turns"][3]["user_text"] == "And the cassowary?"
+
+
+async def a_turn_that_grows(server: Server, shop: Session) -> None:
+    """It is found by what came later, once."""
+    written = len(shop.records)
+    shop.answer("On second thought: ask the wombat.")
+    with shop.path(server.home).open("a") as file:
+        file.write(shop.text(written))
+    await server.found_after("wombat")
+    assert [result["turn_number"] for result in await server.search("cassowary wombat")] == [3]
+
+
+async def half_a_line(server: Server, shop: Session) -> None:
+    """A line counts when it is complete."""
+    written = len(shop.records)
+    line = shop.prompt("A dingo?").text(written)
+    with shop.path(server.home).open("a") as file:
+        file.write(line[:-20])
+        file.flush()
+        Session("other", "/home/dev/sites/other").prompt("meanwhile").write(server.home)
+        await server.found_after("meanwhile")
+        assert await server.search("dingo") == []
+        file.write(line[-20:])
+    await server.found_after("dingo")
+
+
+async def new_projects(server: Server) -> None:
+    """A folder that comes with its first transcript at once, and one that is moved here with all it has."""
+    for number in range(5):
+        Session(f"new {number}", f"/home/dev/sites/new{number}").prompt(f"greenfield{number}").write(server.home)
+        await server.found_after(f"greenfield{number}")
+    moved = Session("moved", "/home/dev/sites/moved").prompt("transplanted")
+    source = moved.write(server.home / "elsewhere").parent
+    source.rename(moved.path(server.home).parent)
+    await server.found_after("transplanted")
+    (result,) = await server.search("transplanted")
+    assert result["project"] == "moved"
+
+
+async def projects_that_do_not_match(server: Server, shop: Session, outside: Session) -> None:
+    """They do not exist for this server: neither those that were there, nor new ones, nor by their ids."""
+    new = Session("new", "/home/dev/sitz").prompt("A carburettor elsewhere")
+    new.write(server.home)
+    server.append(outside, "carburettor again")
+    server.append(shop, "marker")
+    await server.found_after("marker")
+    assert {result["session_id"] for result in await server.search("carburettor")} == {shop.id}
+    listed = (await server.ask("list_conversations", limit=50))["conversations"]
+    assert {outside.id, new.id}.isdisjoint(conversation["session_id"] for conversation in listed)
+    assert await server.search("carburettor", session_id=outside.id) == []
+    assert await server.search("carburettor", project="diary") == []
+    for tool, id, place in (("read_turn", outside.id, {"turn_number": 0}), ("read_conversation", new.id, {})):
+        assert await server.ask(tool, session_id=id, **place) == {"error": f"Unknown session_id: {id}"}
 
 
 class TestGone:

@@ -92,7 +92,8 @@ class TestTelemetry:
             for service, session in ids.items():
                 send(server, service, session, SECRET, "aa")
             folder = tmp_path / ".backstory"
-            eventually(lambda: len(hits_of(server, SECRET)) > 20)
+            # Both sessions: the transcript, and the messages that no transcript has.
+            eventually(lambda: len(hits_of(server, SECRET)) > 20 and hits_of(server, '"by-hand asks"'))
             for source, session in (("claude-code", secret.id), ("otel", "demo")):
                 result = run(tmp_path, "forget", f"{source}/{session}", "--yes")
                 assert result.returncode == 0, result.stderr

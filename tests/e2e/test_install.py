@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-SAMPLE = ROOT / "src" / "backstory" / "faces" / "sample"
+SAMPLE = ROOT / "src" / "backstory" / "faces" / "cli" / "sample"
 
 pytestmark = pytest.mark.slow
 
@@ -57,7 +57,7 @@ class TestWheel:
 
         assert "backstory/py.typed" in names or "backstory/__main__.py" in names
         assert "backstory/setup/texts/SKILL.md" in names
-        assert any(name.startswith("backstory/faces/sample/") for name in names)
+        assert any(name.startswith("backstory/faces/cli/sample/") for name in names)
         assert {name.split("/")[0].partition("-")[0] for name in names} == {"backstory"}
 
     @pytest.mark.parametrize("versions", ["newest", "oldest"])

@@ -11,7 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import anyio
 import pytest
@@ -109,6 +109,15 @@ def ask(process: subprocess.Popen[bytes], number: int, tool: str, **arguments: A
     return result
 
 
+def ask_early(process: subprocess.Popen[bytes], number: int, tool: str, **arguments: Any) -> dict[str, Any]:
+    """The answer to a call that is sent before the greeting is answered."""
+    send(process, method="notifications/initialized")
+    send(process, id=number, method="tools/call", params={"name": tool, "arguments": arguments})
+    assert receive(process)["id"] == 0
+    result: dict[str, Any] = receive(process)["result"]["structuredContent"]
+    return result
+
+
 def greet(process: subprocess.Popen[bytes]) -> dict[str, Any]:
     send(process, id=0, **INITIALIZE)
     greeting: dict[str, Any] = receive(process)["result"]
@@ -125,7 +134,7 @@ def piped(home: Path, lines: list[bytes | dict[str, Any]], *arguments: str) -> t
     return [json.loads(line) for line in result.stdout.splitlines()], result.stderr
 
 
-def request(number: int | None, method: str, **params: Any) -> dict[str, Any]:
+def request(number: int | str | None, method: str, **params: Any) -> dict[str, Any]:
     return {"jsonrpc": "2.0", **({} if number is None else {"id": number}), "method": method, "params": params}
 
 
@@ -146,35 +155,31 @@ class TestEras:
             found = await hits_soon(client, '"20,000 a day"')
             opened = await client.call_tool("open", {"id": found[0]["open"]["event_id"]})
             refused = await client.call_tool("open", {"id": "nonsense"})
-            return tools, opened, refused
+            return tools, opened, refused, await forty_at_once(client)
 
-        tools, opened, refused = talk(home, use, era, "--tools", "history")
+        tools, opened, refused, requests = talk(home, use, era, "--tools", "history")
 
         assert tools == ["search_sessions", "open", "list_sessions"]
         assert opened.structured_content["data"]["content"]["text"] == "Termites, up to 20,000 a day"
         assert json.loads(opened.content[0].text) == opened.structured_content
         assert refused.is_error is False
         assert refused.structured_content["error"]["code"] == "invalid_id"
-
-    @pytest.mark.parametrize("era", [era for era in ERAS if era != "auto"])
-    def test_concurrent_calls(self, home: Path, era: str) -> None:
-        """Many questions at once, each with its own answer."""
-
-        async def use(client: Client) -> Any:
-            await hits_soon(client, "termites")
-            answers: dict[int, Any] = {}
-
-            async def one(number: int) -> None:
-                result = await client.call_tool("search_sessions", {"query": f"termites {number}", "n_hits": number})
-                answers[number] = result.structured_content["request"]
-
-            async with anyio.create_task_group() as group:
-                for number in range(1, 41):
-                    group.start_soon(one, number)
-            return answers
-
-        for number, asked in talk(home, use, era).items():
+        for number, asked in requests.items():
             assert (asked["query"], asked["n_hits"]) == (f"termites {number}", number)
+
+
+async def forty_at_once(client: Client) -> dict[int, Any]:
+    """Many questions at once: the request that each answer repeats, by its number."""
+    answers: dict[int, Any] = {}
+
+    async def one(number: int) -> None:
+        result = await client.call_tool("search_sessions", {"query": f"termites {number}", "n_hits": number})
+        answers[number] = result.structured_content["request"]
+
+    async with anyio.create_task_group() as group:
+        for number in range(1, 41):
+            group.start_soon(one, number)
+    return answers
 
 
 class TestPattern:
@@ -208,6 +213,60 @@ class TestBackground:
 
         assert answer["data"]["results"] == []
         assert answer["warnings"]
+
+    def test_the_first_answer_has_the_latest_session(self, home: Path) -> None:
+        """What an agent wrote after the last sync is found by a search that comes with the greeting, or the answer
+        warns that it may be missing; the warning ends when it is read."""
+        with Library(home / ".backstory", agents_home=home) as library:
+            library.sync()
+        Transcript("quoll").prompt("What does a quoll eat at noon?").write(home)
+        with running(home) as process:
+            send(process, id=0, **INITIALIZE)
+            answer = ask_early(process, 1, "search_sessions", query="quoll noon")
+            assert bool(answer["data"]["results"]) or "being read" in answer["warnings"][0]
+            number = _ask_until_found(process, 2, "quoll noon")
+            while warnings := ask(process, number, "search_sessions", query="quoll noon")["warnings"]:
+                assert "being read" in warnings[0]
+                number += 1
+
+    def test_warns_of_news_that_another_process_is_to_read(self, home: Path) -> None:
+        """The first answer comes without them, and says so; the next ones have them."""
+        with Library(home / ".backstory", agents_home=home) as library:
+            library.sync()
+            writer = library.archive.writer()
+            Transcript("quoll").prompt("What does a quoll eat at noon?").write(home)
+            with running(home) as process:
+                greet(process)
+                answer = ask(process, 1, "search_sessions", query="quoll noon")
+                writer.close()
+                _ask_until_found(process, 2, "quoll noon")
+
+        assert answer["data"]["results"] == []
+        assert "being read" in answer["warnings"][0]
+
+    def test_does_not_warn_where_nothing_is_new(self, home: Path) -> None:
+        """Also while another process is the writer."""
+        with Library(home / ".backstory", agents_home=home) as library:
+            library.sync()
+            writer = library.archive.writer()
+            with running(home) as process:
+                greet(process)
+                number = 1
+                while warnings := ask(process, number, "search_sessions", query="termites")["warnings"]:
+                    assert "being read" in warnings[0]  # a busy machine looks late
+                    number += 1
+            writer.close()
+
+    def test_a_signal_while_the_first_call_waits(self, home: Path) -> None:
+        """Ends the process at once."""
+        with Library(home / ".backstory", agents_home=home) as library:
+            library.sync()
+        Transcript("quoll").prompt("What does a quoll eat at noon?").write(home)
+        with running(home) as process:
+            greet(process)
+            send(process, id=1, method="tools/call", params={"name": "search_sessions", "arguments": {"query": "q"}})
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(30) == 0
 
     def test_finds_what_is_appended(self, home: Path) -> None:
         """While it runs, news are found within moments."""
@@ -244,6 +303,45 @@ def _ask_until_found(process: subprocess.Popen[bytes], number: int, query: str) 
     return number + 1
 
 
+DEPTHS = (190, 900, 5_000)
+
+
+class Answers(NamedTuple):
+    """The messages of a server, by the ids of their requests."""
+
+    by_id: dict[Any, dict[str, Any]]
+    without_id: list[dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory: pytest.TempPathFactory) -> Answers:
+    """One conversation, with lines and calls of all wrong kinds in it."""
+    early = '{"jsonrpc": "2.0", "id": "ID", "method": "tools/call", "params": {"name": "open", "arguments": DEEP}}'
+    late = '{"jsonrpc": "2.0", "params": {"id": 3, "arguments": DEEP}, "method": "x", "id": "ID"}'
+    nested = [
+        line.replace("ID", f"{name} {depth}").replace("DEEP", "[" * depth + "]" * depth).encode() + b"\n"
+        for depth in DEPTHS
+        for name, line in (("early", early), ("late", late))
+    ]
+    lines: list[bytes | dict[str, Any]] = [
+        *OPENING,
+        b"garbage\n",
+        b"\n",
+        b"[1, 2]\n",
+        b"\xff\xfe\n",
+        b"[" * 100_000 + b"\n",
+        *nested,
+        request("half", "tools/call", name="search_sessions", arguments={"query": "termites \ud83d"}),
+        request("no tool", "tools/call", name="nonsense", arguments={}),
+        request("no object", "tools/call", name="open", arguments=[1]),
+        request("no method", "nonsense/list"),
+        request("ping", "ping"),
+    ]
+    messages, _ = piped(tmp_path_factory.mktemp("home"), lines)
+    by_id = {message["id"]: message for message in messages if message["id"] is not None}
+    return Answers(by_id, [message for message in messages if message["id"] is None])
+
+
 class TestPipe:
     def test_answers_everything_before_it_ends(self, home: Path) -> None:
         """Requests piped in from a file, the last of them just before the end."""
@@ -273,56 +371,29 @@ class TestPipe:
         assert "search_sessions" in discovered["result"]["instructions"]
         assert opened["result"]["structuredContent"]["error"]["code"] == "invalid_request"
 
-    def test_lines_that_are_no_messages(self, home: Path) -> None:
+    def test_lines_that_are_no_messages(self, answers: Answers) -> None:
         """Each gets its error, and the conversation goes on; blank lines are nothing."""
-        messages, _ = piped(
-            home,
-            [*OPENING, b"garbage\n", b"\n", b"[1, 2]\n", b"\xff\xfe\n", b"[" * 100_000 + b"\n", request(9, "ping")],
-        )
-
-        codes = [message["error"]["code"] for message in messages if message["id"] is None]
+        codes = [message["error"]["code"] for message in answers.without_id]
         assert sorted(codes) == [-32700, -32700, -32700, -32600]
-        assert messages[-1] == {"jsonrpc": "2.0", "id": 9, "result": {}}
+        assert answers.by_id["ping"] == {"jsonrpc": "2.0", "id": "ping", "result": {}}
 
-    @pytest.mark.parametrize("depth", [190, 900, 5_000])
-    def test_nested_without_end(self, home: Path, depth: int) -> None:
+    @pytest.mark.parametrize("depth", DEPTHS)
+    def test_nested_without_end(self, answers: Answers, depth: int) -> None:
         """What is too deep to be read is refused by its id, wherever that stands in the line."""
-        deep = "[" * depth + "]" * depth
-        call = (
-            '{"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "open", "arguments": {"id": DEEP}}}'
-        )
-        late = '{"jsonrpc": "2.0", "params": {"id": 3, "arguments": DEEP}, "method": "x", "id": "the last"}'
-        lines = [line.replace("DEEP", deep).encode() + b"\n" for line in (call, late)]
-
-        messages, _ = piped(home, [*OPENING, *lines, request(9, "ping")])
-
-        answers = {message["id"]: message for message in messages}
-        assert set(answers) >= {7, "the last", 9}
+        early, late = answers.by_id[f"early {depth}"], answers.by_id[f"late {depth}"]
+        assert "error" in late
         if depth > 190:
-            assert answers[7]["error"] == {"code": -32700, "message": "nested too deeply"}
+            assert early["error"] == {"code": -32700, "message": "nested too deeply"}
 
-    def test_half_a_character(self, home: Path) -> None:
+    def test_half_a_character(self, answers: Answers) -> None:
         """A query cut in the middle of an emoji is still a query."""
-        call = request(1, "tools/call", name="search_sessions", arguments={"query": "termites \ud83d"})
+        answer = answers.by_id["half"]["result"]["structuredContent"]
+        assert answer["request"]["query"] == "termites ?"
 
-        messages, _ = piped(home, [*OPENING, call])
-
-        assert messages[-1]["result"]["structuredContent"]["request"]["query"] == "termites ?"
-
-    def test_calls_that_cannot_be(self, home: Path) -> None:
+    def test_calls_that_cannot_be(self, answers: Answers) -> None:
         """An unknown tool, arguments that are no object, an unknown method: protocol errors all."""
-        messages, _ = piped(
-            home,
-            [
-                *OPENING,
-                request(1, "tools/call", name="nonsense", arguments={}),
-                request(2, "tools/call", name="open", arguments=[1]),
-                request(3, "nonsense/list"),
-            ],
-        )
-
-        errors = {message["id"]: message["error"]["code"] for message in messages if "error" in message}
-        assert errors == {1: -32602, 2: -32602, 3: -32601}
+        codes = [answers.by_id[name]["error"]["code"] for name in ("no tool", "no object", "no method")]
+        assert codes == [-32602, -32602, -32601]
 
     def test_nothing_at_all(self, home: Path) -> None:
         """A client that leaves at once."""

@@ -223,6 +223,8 @@ class TestClaudeCode:
         filters = [{"field": "name", "operator": "eq", "value": "claude_code.tool"}]
         (tool,) = server.tool("search_spans", {"traceId": trace, "filters": filters})["items"]
         assert tool["data"]["output"] == f"{word}output"
+        # The two bodies may be read in two syncs, the answer in the second; nothing of the first appears again then.
+        eventually(lambda: search(server, f"{word}answer"))
         (hit,) = eventually(lambda: search(server, f"{word}output", event_types=["tool_response"]))
         opened = server.tool("open", {"id": hit["open"]["turn_id"]})["data"]
         kinds = sorted(event["type"] for event in opened["events"])

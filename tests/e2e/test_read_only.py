@@ -8,34 +8,59 @@ import sqlite3
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
+from backstory.library import Library
 from tests.transcripts import Transcript
 
 _MOUNT = 'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" && exec "$@"'
 
 
-def run(home: Path, *arguments: str, read_only: bool = True) -> subprocess.CompletedProcess[str]:
-    """The program, with its folder mounted read-only in a namespace of its own: permissions do not stop root."""
-    program = [sys.executable, "-m", "backstory", *arguments]
+# Runs commands one after the other and prints the exit code and the output of each, as JSON.
+_SCRIPT = """
+import io, json, sys
+from contextlib import redirect_stderr, redirect_stdout
+from backstory.faces.cli.app import run
+
+def result(arguments):
+    streams = [io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2)]
+    with redirect_stdout(streams[0]), redirect_stderr(streams[1]):
+        code = run(arguments)
+    return [code, *(stream.buffer.getvalue().decode() for stream in streams)]
+
+print(json.dumps([result(arguments) for arguments in json.loads(sys.argv[1])]))
+"""
+
+
+class Result(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+def run(home: Path, *commands: list[str], read_only: bool = True) -> list[Result]:
+    """Commands in one process, with its folder mounted read-only in a namespace of its own: permissions do not stop
+    root."""
+    program = [sys.executable, "-c", _SCRIPT, json.dumps(commands)]
     if read_only:
         program = ["unshare", "--map-root-user", "--mount", "sh", "-c", _MOUNT, str(home / ".backstory"), *program]
     environ = {"PATH": os.environ["PATH"], "HOME": str(home), "LC_ALL": "C.UTF-8"}
-    return subprocess.run(program, env=environ, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(program, env=environ, capture_output=True, text=True, timeout=60, check=False)
+    return [Result(*each) for each in json.loads(done.stdout)] if done.returncode == 0 else []
 
 
 @pytest.fixture(scope="module", params=["as it was left", "without what SQLite keeps beside a database"])
 def home(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("home")
     Transcript("one").prompt("Tell me about wombats").answer("They dig.").write(home)
-    assert run(home, "sync", read_only=False).returncode == 0
-    if run(home, "--version").returncode != 0:
-        pytest.skip("no namespaces here")
+    with Library(home / ".backstory", agents_home=home, environ={}) as library:
+        library.sync()
+        (home / "event").write_text(library.search("wombats")["data"]["results"][0]["id"])
     if "without" in request.param:
         for path in (home / ".backstory").glob("*.db"):
-            # Whoever closes a database last takes them away.
+            # The last process to close a database removes them.
             database = sqlite3.connect(path)
             database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             database.close()
@@ -44,43 +69,60 @@ def home(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return home
 
 
-def answer(result: subprocess.CompletedProcess[str]) -> dict[str, Any]:
-    assert result.returncode == 0, result.stderr
-    found: dict[str, Any] = json.loads(result.stdout)
+@pytest.fixture(scope="module")
+def results(home: Path) -> dict[str, Result]:
+    """The results of all commands, by the command."""
+    commands = {
+        "search": ["search", "wombats", "--json"],
+        "open": ["open", (home / "event").read_text(), "--json"],
+        "search for newer": ["search", "quolls", "--json"],
+        "sessions": ["sessions", "--since", "2020-01-01", "--json"],
+        "status": ["--json"],
+        "traces": ["call", "list_traces", "{}"],
+        "sync": ["sync"],
+        "reindex": ["reindex"],
+        "doctor": ["doctor"],
+    }
+    found = run(home, *commands.values())
+    if not found:
+        pytest.skip("no namespaces here")
+    return dict(zip(commands, found, strict=True))
+
+
+def answer(result: Result) -> dict[str, Any]:
+    assert result.code == 0, result.err
+    found: dict[str, Any] = json.loads(result.out)
     return found
 
 
 class TestReading:
     """What is there is found, with a warning that nothing is added."""
 
-    def test_search_and_open(self, home: Path) -> None:
-        found = answer(run(home, "search", "wombats", "--json"))
+    def test_search_and_open(self, results: dict[str, Result]) -> None:
+        found = answer(results["search"])
         assert found["data"]["result_count"] == 1
         assert found["warnings"] == ["The archive can be read but not written, so newer sessions are missing in it."]
-        opened = answer(run(home, "open", found["data"]["results"][0]["id"], "--json"))
-        assert opened["data"]["content"]["text"] == "Tell me about wombats"
-        assert answer(run(home, "search", "quolls", "--json"))["data"]["result_count"] == 0
+        assert answer(results["open"])["data"]["content"]["text"] == "Tell me about wombats"
+        assert answer(results["search for newer"])["data"]["result_count"] == 0
 
-    def test_lists(self, home: Path) -> None:
-        assert answer(run(home, "sessions", "--since", "2020-01-01", "--json"))["data"]["result_count"] == 1
-        status = answer(run(home, "--json"))
+    def test_lists(self, home: Path, results: dict[str, Result]) -> None:
+        assert answer(results["sessions"])["data"]["result_count"] == 1
+        status = answer(results["status"])
         assert status["sessions"] == 1
         assert status["warnings"] == [
             f"{home / '.backstory'} cannot be written to, so nothing new is read: run backstory doctor"
         ]
-        assert len(answer(run(home, "call", "list_traces", "{}"))["traces"]) == 1
+        assert len(answer(results["traces"])["traces"]) == 1
 
 
 class TestWriting:
     """What would write says why it cannot."""
 
     @pytest.mark.parametrize("command", ["sync", "reindex"])
-    def test_refused(self, home: Path, command: str) -> None:
-        result = run(home, command)
-        assert result.returncode == 1
-        assert result.stderr == f"error: {home / '.backstory'} cannot be written to: check its permissions\n"
+    def test_refused(self, home: Path, results: dict[str, Result], command: str) -> None:
+        assert results[command].code == 1
+        assert results[command].err == f"error: {home / '.backstory'} cannot be written to: check its permissions\n"
 
-    def test_doctor(self, home: Path) -> None:
-        result = run(home, "doctor")
-        assert result.returncode == 1
-        assert f"✗ {home / '.backstory'} cannot be written to" in result.stdout
+    def test_doctor(self, home: Path, results: dict[str, Result]) -> None:
+        assert results["doctor"].code == 1
+        assert f"✗ {home / '.backstory'} cannot be written to" in results["doctor"].out

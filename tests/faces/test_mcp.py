@@ -53,8 +53,8 @@ TOOLSETS = {
             Tool(
                 name="echo",
                 description="Gives back what it got.",
-                input_schema={"type": "object", "properties": {"word": {"type": ["string", "null"], "default": None}}},
-                output_schema={"anyOf": [{"required": ["given"]}, {"required": ["error"]}]},
+                input=lambda: {"type": "object", "properties": {"word": {"type": ["string", "null"], "default": None}}},
+                output=lambda: {"anyOf": [{"required": ["given"]}, {"required": ["error"]}]},
                 compact_output={"anyOf": [{"required": ["given"]}]},
                 handler=echo,
                 read_only=True,
@@ -66,11 +66,11 @@ TOOLSETS = {
         name="capsules",
         instructions="Leave notes.",
         tools=(
-            Tool(name="note.refuse", description="-", input_schema=ANY_OBJECT, handler=refuse, idempotent=True),
-            Tool(name="note.crash", description="-", input_schema=ANY_OBJECT, handler=crash, destructive=True),
-            Tool(name="note.deny", description="-", input_schema=ANY_OBJECT, handler=refuse, structured_errors=True),
-            Tool(name="note.wait", description="-", input_schema=ANY_OBJECT, handler=wait),
-            Tool(name="note.rare", description="-", input_schema=ANY_OBJECT, handler=echo, offer="all"),
+            Tool(name="note.refuse", description="-", input=lambda: ANY_OBJECT, handler=refuse, idempotent=True),
+            Tool(name="note.crash", description="-", input=lambda: ANY_OBJECT, handler=crash, destructive=True),
+            Tool(name="note.deny", description="-", input=lambda: ANY_OBJECT, handler=refuse, structured_errors=True),
+            Tool(name="note.wait", description="-", input=lambda: ANY_OBJECT, handler=wait),
+            Tool(name="note.rare", description="-", input=lambda: ANY_OBJECT, handler=echo, offer="all"),
         ),
     ),
 }

@@ -282,7 +282,7 @@ class TestCancellation:
             release.wait(60)
             return Reply.of({})
 
-        tool = Tool(name="echo", description="-", input_schema={"type": "object"}, handler=wait)
+        tool = Tool(name="echo", description="-", input=lambda: {"type": "object"}, handler=wait)
         conversation = Conversation(lambda name: Toolset(name=name, tools=(tool,)))
         conversation.send(*READY)
         conversation.connection.receive(json.dumps(ask(1, "tools/call", name="echo")).encode())

@@ -18,6 +18,7 @@ from backstory.toolsets.base import (
     Frame,
     Redacted,
     Reply,
+    Tool,
     Unredacted,
     decode_arguments,
     excerpt,
@@ -188,9 +189,28 @@ class TestReceipt:
 
 
 class TestSchemas:
+    def test_are_made_when_they_are_asked_for(self) -> None:
+        """Once; a call needs none."""
+        made: list[str] = []
+
+        def schema() -> dict[str, Any]:
+            made.append("input")
+            return {"type": "object"}
+
+        tool = Tool(name="x", description="x", input=schema, handler=lambda _: Reply.of({"done": True}))
+
+        assert tool.handler({}).data == {"done": True}
+        assert made == []
+        assert (tool.input_schema, tool.input_schema, tool.output_schema) == (
+            {"type": "object"},
+            {"type": "object"},
+            None,
+        )
+        assert made == ["input"]
+
     def test_input_is_flat(self) -> None:
         """No references, no titles."""
-        schema = input_schema(Request)
+        schema = input_schema(Request)()
 
         assert schema["type"] == "object"
         assert "$ref" not in str(schema)
@@ -202,6 +222,6 @@ class TestSchemas:
         class Problem(Struct):
             error: str
 
-        jsonschema.validate({"error": "x"}, output_schema(Answer, Problem))
+        jsonschema.validate({"error": "x"}, output_schema(Answer, Problem)())
         with pytest.raises(jsonschema.ValidationError):
-            jsonschema.validate({"error": "x"}, output_schema(Answer))
+            jsonschema.validate({"error": "x"}, output_schema(Answer)())

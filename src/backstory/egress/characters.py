@@ -1,4 +1,4 @@
-"""Hostile characters: what acts unseen on a terminal or a reader is stripped."""
+"""Hostile characters: those that act unseen on a terminal or a reader are stripped."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _CONTROLS = bytes(code for code in (*range(32), 127) if chr(code) not in "\n\t")
 
 
 def clean(text: str) -> str:
-    """The text without what acts unseen on a terminal or a reader: escapes, controls, bidi, zero-width, tags."""
+    """The text without hostile characters: escapes, controls, bidi, zero-width, tags."""
     if is_clean(text):
         return text
     text = _TERMINAL.sub("", text)

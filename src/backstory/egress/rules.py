@@ -134,7 +134,7 @@ _GROUPS = (
     ),
 )
 
-# `name = value` with a name that says secret. The scan is anchored at the sign, so that it costs little elsewhere: how
+# `name = value` with the name of a secret. The scan is anchored at the sign, so that it costs little elsewhere: how
 # such names end (passwoRD, pWD, secrET, tokEN, kEY) is in the pattern, the name itself is checked for what is left.
 _LITERAL = re.compile(r"[^\s\"'`\\\[\]{}<>]{8,4096}+")
 _QUOTED = rf"\\{{0,3}}[\"'`](?P<quoted>{_LITERAL.pattern})(?=\\{{0,3}}[\"'`])"
@@ -150,7 +150,7 @@ def _assignment(sign: str, rest: str) -> re.Pattern[str]:
 
 _ASSIGNMENTS = (_assignment("=", "[=>]{0,2}+"), _assignment(":", "=?+"))
 _NAME_CHARS = 48
-# How a name ends, without case, dashes and underscores -> the rule for its values. First come, first served.
+# How a name ends, without case, dashes and underscores -> the rule for its values. The first match counts.
 _NAMES: dict[tuple[str, ...], str | None] = {
     ("pagetoken", "nexttoken"): None,
     ("secretaccesskey", "awssecretkey"): "aws-secret-key",
@@ -163,7 +163,7 @@ _NAMES: dict[tuple[str, ...], str | None] = {
     ): "secret",
 }
 _SHAPES = {"aws-secret-key": re.compile(r"[0-9A-Za-z+/]{40}"), "azure-key": re.compile(r"[0-9A-Za-z+/]{40,}={0,2}")}
-# What stands for a value: references, code, paths, and the words of manuals.
+# Placeholders for a value: references, code, paths, and the words of manuals.
 _STAND_IN = re.compile(
     r"[$%/.~]|\w+://|[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+[!?]?$"
     r"|.*(?:example|placeholder|your|change.?me|dummy|redacted|xxxx|\*\*\*|\.\.\.)",

@@ -1,8 +1,8 @@
-"""`backstory hook`: what agents run at the start of a session and before they compact its context.
+"""`backstory hook`: the command that agents run at the start of a session and before they compact its context.
 
 It reads the event from stdin and prints what the agent adds to the context, or nothing. It ends within 150
-milliseconds, whatever happens, and never fails: a hook must not disturb the session it runs in. So it imports
-nothing of the rest, and is started before the command line is.
+milliseconds in any case, and never fails: a hook must not disturb the session it runs in. So it imports little,
+and starts before the command line is loaded.
 """
 
 from __future__ import annotations
@@ -95,7 +95,8 @@ def _pointer(home: Path, own: str) -> str:
         return ""
     return (
         "The context was compacted. All of it is in Backstory: to read what is missing, call search_sessions with "
-        f"within_id {session.id}, or open that id."
+        f"within_id {session.id}, or open that id. Offer to store objective, decisions and next actions as a capsule "
+        "with moss.store, so that the next session finds them."
     )
 
 

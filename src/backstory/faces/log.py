@@ -1,4 +1,7 @@
-"""Log lines for people: they quote paths, errors and transcripts, so they pass egress like every answer."""
+"""Log lines on stderr. They quote paths, errors and transcripts, so they pass egress like every answer.
+
+A module of its own, because every process imports it at its start and few import anything else of a face.
+"""
 
 from __future__ import annotations
 

@@ -46,7 +46,6 @@ T = TypeVar("T")
 HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 MODERN_VERSIONS = ("2026-07-28",)
 
-
 _VERSION = "io.modelcontextprotocol/protocolVersion"
 _CLIENT_CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
 _CLIENT_INFO = "io.modelcontextprotocol/clientInfo"
@@ -60,8 +59,11 @@ PARALLEL_CALLS = 4
 # The longest wait for calls under way after the client closed its end; longer than any tool's deadline.
 _DRAIN_SECONDS = 10.0
 _STOP_SECONDS = 2.0
-# Indexing begins when the first call is answered, or after this long: both would compete for the processor.
+# Reading begins when the first request is answered, or after this long: both would compete for the processor.
 _HEAD_START_SECONDS = 0.5
+# The first call of a tool that answers from transcripts waits so long for those that were written just before.
+_NEWS_SECONDS = 0.5
+_OF_TRANSCRIPTS = ("history", "conversations", "traces")
 
 
 class _Meta(Struct):
@@ -117,8 +119,8 @@ class Connection:
         self._pool: ThreadPoolExecutor | None = None
         self._calls: set[_RunningCall] = set()
         self._call_ended = threading.Condition()
-        self.answered_call = threading.Event()
-        """Set when the first tool call is answered."""
+        self.answered = threading.Event()
+        """Set when the first request is answered."""
 
     def receive(self, line: bytes) -> None:
         """Take one line: answer it, or begin a call that is answered later."""
@@ -250,7 +252,6 @@ class Connection:
         with self._call_ended:
             self._calls.discard(call)
             self._call_ended.notify_all()
-        self.answered_call.set()
 
     def _call(self, given: _Call, moment: float) -> dict[str, Any]:
         try:
@@ -295,6 +296,7 @@ class Connection:
                 self._output.flush()
         except (BrokenPipeError, ValueError):
             log.info("the client went away")
+        self.answered.set()
 
 
 def unknown_tool(name: str, listed: Sequence[str]) -> ProtocolError:
@@ -351,17 +353,23 @@ def serve_stdio(library: Library, names: Sequence[str], *, pattern: str | None =
     incoming = _claim(0, os.open(os.devnull, os.O_RDONLY), "rb")
     outgoing = _claim(1, 2, "wb")
     stop = threading.Event()
-    connection = Connection(load_listing(library, names), partial(load_toolset, library, pattern=pattern), outgoing)
-    library.expect_first_sync()
+    library.expect_watch()
+
+    def load(name: str) -> Toolset:
+        if name in _OF_TRANSCRIPTS:
+            library.await_news(_NEWS_SECONDS)
+        return load_toolset(library, name, pattern=pattern)
+
+    connection = Connection(load_listing(library, names), load, outgoing)
     watcher = threading.Thread(
-        target=_watch, args=(library, connection.answered_call, stop), name="backstory-watch", daemon=True
+        target=_watch, args=(library, connection.answered, stop), name="backstory-watch", daemon=True
     )
 
     def close() -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: os._exit(0))
         stop.set()
-        connection.answered_call.set()
+        connection.answered.set()
         watcher.join(_STOP_SECONDS)
         if watcher.is_alive():  # in a long read: what is committed is safe, the rest is read the next time
             os._exit(0)
@@ -392,8 +400,8 @@ def _claim(descriptor: int, elsewhere: int, mode: Literal["rb", "wb"]) -> Binary
     return os.fdopen(private, mode)
 
 
-def _watch(library: Library, answered_call: threading.Event, stop: threading.Event) -> None:
-    answered_call.wait(_HEAD_START_SECONDS)
+def _watch(library: Library, answered: threading.Event, stop: threading.Event) -> None:
+    answered.wait(_HEAD_START_SECONDS)
     try:
         library.watch(stop)
     except Exception:

@@ -141,6 +141,25 @@ def definition(tool: Tool, *, full_output: bool) -> dict[str, Any]:
     }
 
 
+def describe_tools(library: Library) -> list[dict[str, Any]]:
+    """Every tool of every toolset with its schemas, for the command line and the JSON API."""
+    return [
+        {
+            "toolset": name,
+            "name": tool.name,
+            "aliases": tool.aliases,
+            "description": tool.description,
+            "input_schema": tool.input_schema,
+            "output_schema": tool.output_schema,
+            "read_only": tool.read_only,
+            "destructive": tool.destructive,
+            "idempotent": tool.idempotent,
+        }
+        for name in TOOLSETS
+        for tool in library.toolset(name).tools
+    ]
+
+
 def make_listing(offer: Offer, *, full_output: bool) -> Listing:
     # A tool's own name goes before an alias of another.
     aliases = {alias: toolset.name for toolset in offer.toolsets for tool in toolset.tools for alias in tool.aliases}

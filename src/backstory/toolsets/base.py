@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cache, cached_property, partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from ..egress import Mode
 
 Arguments = Mapping[str, Any]
+Schema = Callable[[], dict[str, Any]]
+"""Makes a JSON Schema, which is not to be changed: it is made once."""
 T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
@@ -58,7 +61,7 @@ class Reply(Struct, frozen=True):
         if isinstance(answer, Redacted | Unredacted):
             data = answer.answer
         else:
-            from ..egress import egress  # the command line imports this module, and often needs no more of it
+            from ..egress import egress  # imported late: many commands import this module and answer nothing
 
             data = egress(msgspec.to_builtins(answer, str_keys=True), mode)
         encoded = msgspec.json.encode(data)
@@ -68,8 +71,10 @@ class Reply(Struct, frozen=True):
         return cls(plain, encoded.decode(), is_error)
 
 
-class Tool(Struct, frozen=True, kw_only=True):
+class Tool(Struct, frozen=True, kw_only=True, dict=True):
     """One tool of a contract. The handler takes undecoded arguments and never raises: errors are replies.
+
+    `input` and `output` make the schemas when they are first asked for: a call needs none.
 
     `structured_errors`: flagged errors fit the output schema too, so MCP sends them as structured content. Where they
     do not, clients that check answers against the schema would refuse them; there an error is text only.
@@ -81,8 +86,8 @@ class Tool(Struct, frozen=True, kw_only=True):
 
     name: str
     description: str
-    input_schema: dict[str, Any]
-    output_schema: dict[str, Any] | None = None
+    input: Schema
+    output: Schema | None = None
     handler: Callable[[Arguments], Reply]
     structured_errors: bool = False
     compact_output: dict[str, Any] | None = None
@@ -91,6 +96,14 @@ class Tool(Struct, frozen=True, kw_only=True):
     destructive: bool = False
     idempotent: bool = False
     aliases: tuple[str, ...] = ()
+
+    @cached_property
+    def input_schema(self) -> dict[str, Any]:
+        return self.input()
+
+    @cached_property
+    def output_schema(self) -> dict[str, Any] | None:
+        return self.output() if self.output else None
 
 
 class Toolset(Struct, frozen=True, kw_only=True):
@@ -118,7 +131,7 @@ class Frame(Struct, frozen=True, kw_only=True):
     refuse: Callable[[Exception], Failure | None]
     """The error object for an exception the contract knows; None for one it does not know."""
     unexpected: Callable[[str], Failure]
-    """The error object for everything else, given a sentence that says so. Details go to the log."""
+    """The error object for any other exception, given a message for the caller. Details go to the log."""
     mode: Mode = "egress"
     """The `redact` setting."""
     indent: int = 0
@@ -288,17 +301,27 @@ def _cut(text: str, cap: int, mode: Mode) -> str:
 
 def input_schema(
     kind: type, required: tuple[str, ...] | None = None, *, nullable: bool = True, null_defaults: bool = False
-) -> dict[str, Any]:
+) -> Schema:
     """The arguments of a tool as one flat object: some clients do not follow references. `required` replaces what the
     type says. Where null says no more than leaving a field out, the schema need not have it, as a type (`nullable`) or
     as a default (`null_defaults`)."""
+    return partial(_input_schema, kind, required, nullable, null_defaults)
+
+
+def output_schema(answer: Any, error: Any = None) -> Schema:
+    """The answer, or an error where errors are structured too. Clients require an object at the top level, so the two
+    are alternatives of one."""
+    return partial(_output_schema, answer, error)
+
+
+@cache
+def _input_schema(kind: type, required: tuple[str, ...] | None, nullable: bool, null_defaults: bool) -> dict[str, Any]:
     schema = _resolved(msgspec.json.schema(kind), nullable, null_defaults)
     return schema if required is None else schema | {"required": list(required)}
 
 
-def output_schema(answer: Any, error: Any = None) -> dict[str, Any]:
-    """The answer, or an error where errors are structured too. Clients want an object at the top, so the two are
-    alternatives of one."""
+@cache
+def _output_schema(answer: Any, error: Any) -> dict[str, Any]:
     if error is None:
         return _resolved(msgspec.json.schema(answer), nullable=True, null_defaults=False)
     roots, definitions = msgspec.json.schema_components([answer, error], ref_template="#/$defs/{name}")
@@ -306,7 +329,7 @@ def output_schema(answer: Any, error: Any = None) -> dict[str, Any]:
 
 
 def _resolved(schema: dict[str, Any], nullable: bool, null_defaults: bool) -> dict[str, Any]:
-    """The schema without references, and without what agents would have to read for nothing."""
+    """The schema without references, titles and empty defaults: agents read all of it in every prompt."""
     definitions = schema.pop("$defs", {})
 
     def resolve(node: Any) -> Any:
@@ -332,7 +355,7 @@ def _resolved(schema: dict[str, Any], nullable: bool, null_defaults: bool) -> di
 
 
 def _merged(node: dict[str, Any], options: list[dict[str, Any]], nullable: bool) -> dict[str, Any]:
-    """An optional value as one schema; what is said of the field goes before what is said of its type."""
+    """An optional value as one schema; keywords of the field override those of its type."""
     plain = [option for option in options if option != {"type": "null"}]
     if len(plain) != 1 or len(plain) == len(options) or (nullable and "type" not in plain[0]):
         return node

@@ -39,6 +39,20 @@ class TestSearch:
         assert "turn 1" in backstory("open", facts[0]).out
         assert "src/auth/token.py" in backstory("open", facts[2]).out
 
+    def test_explains_that_nothing_is_found(self, world: World, backstory: Program) -> None:
+        """The words that no event has, those that some have, and the number of events that were searched."""
+        result = backstory("search", "--explain", "zyzzyva", "clock", "--project", "nowhere")
+
+        assert re.search(r"^Searched \d+ events for:$", result.out, re.MULTILINE)
+        assert "  zyzzyva · in no event" in result.out
+        assert re.search(r"^  clock · in \d+ events?$", result.out, re.MULTILINE)
+
+    def test_explains_scores(self, world: World, backstory: Program) -> None:
+        out = backstory("search", "--explain", "clokc", "hours").out
+
+        assert "text: clock · stem: hours" in out
+        assert "  clokc · in no event · read as clock" in out
+
     def test_groups_by_session(self, backstory: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """A session is named once, with its three best hits and the number of the others."""
         monkeypatch.setenv("HOME", str(tmp_path))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -15,6 +16,15 @@ from backstory.faces.cli.app import COMMANDS, program
 from .conftest import Program, World
 
 DETAILS = "with the details that BACKSTORY_DEBUG=1 shows"
+
+
+def _inner(command: click.Command) -> Iterator[click.Command]:
+    """The commands of a group and of its groups."""
+    if isinstance(command, click.Group):
+        for each in command.commands.values():
+            yield from _inner(each)
+    else:
+        yield command
 
 
 class TestHelp:
@@ -30,10 +40,9 @@ class TestHelp:
         for name in COMMANDS:
             command = program.get_command(click.Context(program), name)
             assert command is not None
-            commands = command.commands.values() if isinstance(command, click.Group) else [command]
 
             assert backstory(name, "--help").code == 0
-            for each in commands:
+            for each in _inner(command):
                 assert any("--json" in parameter.opts for parameter in each.params), each.name
 
     def test_bare_in_a_pipe(self, backstory: Program) -> None:
@@ -60,6 +69,14 @@ class TestErrors:
             ("kubernetes", "to look for it: backstory search kubernetes"),
         ]:
             assert backstory(name) == (2, "", f"error: no command {name!r}; {hint} (see backstory --help)\n"), name
+
+    @pytest.mark.parametrize("group", ["traces", "capsule", "service"])
+    def test_a_group_without_a_command(self, backstory: Program, group: str) -> None:
+        """Wrong usage, with the help of the group and nothing else."""
+        result = backstory(group)
+
+        assert (result.code, result.out) == (2, "")
+        assert result.err == backstory(group, "--help").out
 
     def test_broken_settings(
         self, world: World, backstory: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

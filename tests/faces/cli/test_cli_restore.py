@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 from backstory.library import Library
+from tests.ingest.opencode_writer import OpenCode
 from tests.transcripts import Transcript
 
 from .conftest import Program
@@ -50,6 +53,40 @@ class TestRestore:
         assert transcript.path(tmp_path).read_text() == "{}\n"
         assert backstory("restore", transcript.id, "--to", str(tmp_path / "new")).code == 0
         assert (tmp_path / "new" / f"{transcript.id}.jsonl").read_text() == transcript.text()
+
+    def test_a_session_in_a_folder(self, tmp_path: Path, backstory: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Every file of it; with --to in the same order below the other folder."""
+        monkeypatch.setenv("HOME", str(tmp_path))
+        folder = tmp_path / ".openhands" / "conversations" / "4f1c"
+        (folder / "events").mkdir(parents=True)
+        (folder / "base_state.json").write_text('{"agent": {}}')
+        said = {"role": "user", "content": [{"type": "text", "text": "Fix the checkout"}]}
+        event = {"id": "1", "kind": "MessageEvent", "source": "user", "llm_message": said}
+        (folder / "events" / "event-00000-1.json").write_text(json.dumps(event))
+        before = {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*.json")}
+        assert backstory("sync").code == 0
+        shutil.rmtree(folder)
+
+        assert backstory("restore", "4f1c").code == 0
+        assert {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*.json")} == before
+        new = tmp_path / "new"
+        assert backstory("restore", "4f1c", "--to", str(new)).code == 0
+        assert {path.relative_to(new): path.read_bytes() for path in new.rglob("*.json")} == before
+
+    def test_a_session_in_a_database(self, tmp_path: Path, backstory: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Nothing is written into databases of agents; the message says where, and what works instead."""
+        monkeypatch.setenv("HOME", str(tmp_path))
+        agent = OpenCode(tmp_path / ".local" / "share" / "opencode" / "opencode.db")
+        agent.session("ses_1")
+        agent.prompt("ses_1", 1, "Fix the checkout")
+        agent.close()
+        assert backstory("sync").code == 0
+
+        done = backstory("restore", "ses_1")
+
+        assert done.code == 1
+        assert "OpenCode keeps many sessions in ~/.local/share/opencode/opencode.db" in done.err
+        assert "resume --in AGENT" in done.err
 
     def test_dry_run(self, tmp_path: Path, transcript: Transcript, backstory: Program) -> None:
         """Nothing is written."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from backstory.setup.command import own_command
+from backstory.setup.server import own_command
 from tests.transcripts import Transcript
 
 from .conftest import Program

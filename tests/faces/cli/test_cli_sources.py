@@ -116,4 +116,5 @@ class TestImport:
         result = backstory("import", str(export))
         assert result.code == 1
         assert "report" not in result.err
+        assert "give the ZIP of an export" in result.err
         assert list(home.rglob("imports/*/*")) == []

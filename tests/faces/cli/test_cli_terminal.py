@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from backstory.faces.cli.terminal import Terminal
-from backstory.faces.cli.words import fit, width
+from backstory.faces.words import fit, width
 from tests.transcripts import Transcript
 
 from .conftest import Program

@@ -116,7 +116,7 @@ class TestCall:
             (["open", "[1]"], "the arguments must be a JSON object"),
             (["open", '{"id": "\\ud800"}'], "the arguments are not JSON"),
             (["open_", "{}"], "no tool 'open_'; did you mean open?"),
-            (["zzz", "{}"], "no tool 'zzz'; backstory tools shows them all"),
+            (["nope", "{}"], "no tool 'nope'; backstory tools shows them all"),
         ],
     )
     def test_wrong_usage(self, world: World, backstory: Program, arguments: list[str], message: str) -> None:

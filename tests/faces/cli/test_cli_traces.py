@@ -11,7 +11,8 @@ from typing import Any
 import click
 import pytest
 
-from backstory.faces.cli.table import count, dollars
+from backstory.faces.cli.output import count, dollars
+from backstory.faces.cli.trace_view import show_trace
 from backstory.faces.cli.traces import parse_expression
 from tests.transcripts import Transcript
 
@@ -111,13 +112,29 @@ class TestTraces:
             (("search", "statsu=error"), 2, "unknown field 'statsu'"),
             (("search", "name>5"), 2, "compares numbers"),
             (("search", "--sort", "bogus"), 2, "unknown field 'bogus'"),
-            (("show", "nothing"), 1, "Trace not found"),
+            (("show", "nothing"), 1, "no trace matches 'nothing'; backstory traces list shows ids"),
         ],
     )
     def test_wrong(self, world: World, backstory: Program, arguments: tuple[str, ...], code: int, says: str) -> None:
         result = backstory("traces", *arguments)
         assert (result.code, result.out) == (code, "")
         assert says in result.err
+
+
+class TestTree:
+    def test_a_span_whose_parent_is_not_there(self, capsys: pytest.CaptureFixture[str]) -> None:
+        """It is shown like a root, with the spans below it."""
+
+        def span(id: str, name: str, parent: str, start: int) -> dict[str, Any]:
+            data = {"type": "SPAN"}
+            times = {"startTime": start, "endTime": start + 10}
+            return {"id": id, "parentId": parent, "name": name, "status": "success", "data": data, **times}
+
+        spans = [span("1", "orphan", "0", 0), span("2", "inside", "1", 5)]
+        show_trace({"id": "t", "createdAt": "2026-01-01T00:00:00Z", "spans": spans})
+
+        lines = capsys.readouterr().out.splitlines()
+        assert [line.split()[1] for line in lines if "▸" in line] == ["orphan", "inside"]
 
 
 class TestUsage:

@@ -11,8 +11,8 @@ import uvicorn
 
 from backstory.config import Settings
 from backstory.egress import egress
-from backstory.faces.http.app import create_app
 from backstory.faces.http.iii import MAX_FRAME_BYTES
+from backstory.faces.http.server import create_app
 from backstory.toolsets.base import Reply, Tool, Toolset
 from backstory.toolsets.live import Deliver, Event, Function, LiveError, TriggerType
 
@@ -143,7 +143,7 @@ class FakeLibrary:
             return Reply.of({"error": {"code": "not_found", "message": "no such thing"}}, is_error=True)
 
         tools = [
-            Tool(name=name, description=name, input_schema=SCHEMA, handler=handler)
+            Tool(name=name, description=name, input=lambda: SCHEMA, handler=handler)
             for name, handler in (("echo", echo), ("refuse", refuse))
         ]
         self._toolset = Toolset(name="history", tools=tuple(tools))
@@ -151,6 +151,9 @@ class FakeLibrary:
 
     def egress(self, value: Any) -> Any:
         return egress(value)
+
+    def in_scope(self, scope: str) -> FakeLibrary:
+        return self
 
     def toolset(self, name: str) -> Toolset:
         return self._toolset if name == "history" else self._empty

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backstory.toolsets.history.cursor import BadCursor, make_cursor, read_cursor
+from backstory.toolsets.history.types import BadCursor, make_cursor, read_cursor
 
 
 class TestCursor:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from backstory.faces.cli.checks import diagnose
+from backstory.faces.diagnosis import diagnose
 from backstory.library import Library
 from backstory.toolsets.live import recovery
 from backstory.toolsets.live.files import read_problems

@@ -29,25 +29,33 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Continue a session in its agent: by its id, by words that find it, or the last one in this folder.",
     ),
     "traces": ("traces:traces", "See what agents did, how long it took and what it cost."),
-    "usage": ("usage:usage", "Add up tokens and cost by day, project, model, agent or tool."),
+    "usage": ("traces:usage", "Add up tokens and cost by day, project, model, agent or tool."),
     "setup": ("setup:setup", "Find the agents on this machine, give each the MCP server, and read their sessions."),
     "sync": ("sync:sync", "Read everything new now."),
     "watch": ("sync:watch", "Keep the archive live until stopped."),
-    "mcp": ("mcp:mcp", "Serve agents over MCP on stdin and stdout."),
+    "mcp": ("serve:mcp", "Serve agents over MCP on stdin and stdout."),
     "ui": ("ui:ui", "Open the pages in the browser."),
     "serve": ("serve:serve", "Serve everything on one port: web pages, JSON API, MCP over HTTP, live sessions."),
     "service": ("service:service", "Keep `backstory serve` running: a service of systemd or launchd."),
     "tools": ("tools:tools", "Show the tools agents get, with their schemas."),
     "call": ("tools:call", "Call any tool with JSON arguments."),
     "capsule": ("capsule:capsule", "Store, fetch and search handoff notes."),
-    "live": ("live:live", "Serve live sessions at an iii engine."),
+    "live": ("serve:live", "Serve live sessions at an iii engine."),
     "doctor": ("doctor:doctor", "Show what is found, indexed, broken or about to be purged, and how to fix it."),
     "sources": ("sources:sources", "Show every agent that can be read, and what was found of it."),
-    "import": ("import_:import_", "Import a data export of Claude.ai or ChatGPT."),
+    "import": ("sources:import_", "Import a data export of Claude.ai or ChatGPT."),
     "restore": ("restore:restore", "Write a session that its agent has deleted back into the agent's folder."),
+    "team": ("team:team", "Share sessions with a team, and take them back."),
     "forget": ("forget:forget", "Delete a session everywhere, for good."),
     "reindex": ("sync:reindex", "Rebuild the search index from the archive."),
     "help": ("app:help_", "Show the help of a command."),
+}
+# The sections of `backstory --help`. A command that none of them names is in the last one.
+_SECTIONS: dict[str, tuple[str, ...]] = {
+    "Find and read": ("search", "open", "sessions", "resume", "export", "traces", "usage"),
+    "Use it with agents": ("setup", "mcp", "tools", "call", "capsule"),
+    "Run in the background": ("ui", "serve", "service", "watch", "live"),
+    "Look after it": (),
 }
 
 
@@ -75,11 +83,15 @@ class Program(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+        placed = {name for names in _SECTIONS.values() for name in names}
+        widest = max(map(len, COMMANDS))
+        for title, names in _SECTIONS.items():
+            shown = names or tuple(name for name in COMMANDS if name not in placed)
+            with formatter.section(title):
+                formatter.write_dl([(f"{name:<{widest}}", COMMANDS[name][1]) for name in shown])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Complete commands from the table: importing every command would be felt at each press of the key."""
+        """Complete commands from the table: importing every command would make each press of the key slow."""
         from click.shell_completion import CompletionItem
 
         commands = [
@@ -124,7 +136,7 @@ def _show_version(ctx: click.Context, param: click.Parameter, value: bool) -> No
 def program(ctx: click.Context, as_json: bool) -> int | None:
     """The memory of your coding agents: every session on this machine, searchable in milliseconds.
 
-    Start with `backstory sync`, then `backstory search WORDS`.
+    Start with `backstory search WORDS`; `backstory setup` gives it to your agents.
     """
     if ctx.invoked_subcommand is not None:
         return None
@@ -165,6 +177,9 @@ def run(arguments: Sequence[str]) -> int:
         return result if isinstance(result, int) else 0
     except click.Abort:
         return 130
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return 2
     except click.UsageError as error:
         where = error.ctx.command_path if error.ctx is not None else "backstory"
         print_error(_egress(f"{error.format_message().rstrip('.')} (see {where} --help)"))
@@ -189,10 +204,11 @@ def _explain(error: Exception) -> str:
     """Describe an error in one line."""
     from ...archive.errors import explain
     from ...config import ConfigError
+    from ..handles import AmbiguousHandle
 
     if isinstance(error, click.ClickException):
         return error.format_message()
-    if isinstance(error, ConfigError):
+    if isinstance(error, ConfigError | AmbiguousHandle):
         return str(error)
     if reason := explain(error):
         return reason

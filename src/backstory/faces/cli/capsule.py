@@ -86,7 +86,7 @@ def capsule() -> None:
 @json_option
 def store(file: str | None, as_json: bool, **given: Any) -> None:
     """Store a capsule. The text comes from stdin, --file or your editor."""
-    from .capsule_text import read_text
+    from .capsule_view import read_text
 
     _call("store", as_json, capsule_text=read_text(file, edit=str), **given)
 
@@ -121,8 +121,11 @@ def fetch_many(as_json: bool, **given: Any) -> None:
 @_text
 @json_option
 def update(file: str | None, as_json: bool, **given: Any) -> None:
-    """Change a capsule: flags for its labels, stdin, --file or your editor for its text."""
-    from .capsule_text import read_text
+    """Change the labels or the text of a capsule.
+
+    Flags change its labels; its text comes from stdin, --file or your editor.
+    """
+    from .capsule_view import read_text
 
     address = _addressed({key: given.pop(key) for key in ("ref", "id", "name", "workspace")})
     if any(given[key] not in (None, ()) for key in _LABELS):
@@ -141,7 +144,7 @@ def update(file: str | None, as_json: bool, **given: Any) -> None:
 @json_option
 def append(content: str | None, file: str | None, as_json: bool, **given: Any) -> None:
     """Add to one section of a capsule."""
-    from .capsule_text import read_text
+    from .capsule_view import read_text
 
     content = content if content is not None else read_text(file, edit=str)
     _call("append", as_json, content=content, **_addressed(given))
@@ -254,7 +257,10 @@ def export(as_json: bool, **given: Any) -> None:
 @_allow_thin
 @json_option
 def import_(file: str | None, path: str | None, as_json: bool, **given: Any) -> None:
-    """Read capsules from an export of Backstory or Moss, or from Moss' database."""
+    """Read capsules from a file.
+
+    The file is an export of Backstory or Moss, or Moss' own database.
+    """
     _call("import", as_json, path=path if path is not None else file, **given)
 
 

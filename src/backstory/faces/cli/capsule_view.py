@@ -1,20 +1,85 @@
-"""Views of the capsule tools' answers for people."""
+"""Capsules at the terminal: the text from stdin, a file or the editor, and the tools' answers for people."""
 
 from __future__ import annotations
 
+import os
+import select
+import stat
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
-from rich.table import Table
 
 from ...egress import egress
+from ...toolsets.capsules.sections import PURPOSES
+from ..words import plural
 from .output import facts, headline, highlight, hint, put, put_command, put_facts, since, stdout_console, warn
-from .words import plural
 
+# An open pipe that gives nothing for this long is not waited for where the command has something else to do.
+_PATIENCE_SECONDS = 0.5
 # More capsules among the hits of a search are counted, not shown.
 _MATCHES = 3
+_TEMPLATE = "\n\n".join(f"## {section}\n<!-- {purpose} -->" for section, purpose in PURPOSES.items()) + "\n"
+
+
+def read_text(file: str | None, *, edit: Callable[[], str] | None) -> str | None:
+    """The text, if there is one.
+
+    With a terminal on stdin the editor opens on the text of `edit`, or on a template if that is empty. `edit` is None
+    when the command has something else to change: then a silent pipe is not waited for.
+    """
+    try:
+        if file is not None and file != "-":
+            return _decoded(Path(file).expanduser().read_bytes())
+        if file == "-" or edit is not None:
+            _refuse_closed_stdin()
+        if file == "-" or (_stdin_has_text() and (edit is not None or _stdin_is_ready())):
+            return _decoded(sys.stdin.buffer.read())
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise click.UsageError(f"cannot read {file or 'stdin'}: {reason}", click.get_current_context()) from None
+    if edit is None or not sys.stdin.isatty():
+        return None
+    written = click.edit(edit() or _TEMPLATE, extension=".md")
+    return None if written is None or written == _TEMPLATE else written
+
+
+def _refuse_closed_stdin() -> None:
+    if sys.stdin is None or sys.stdin.closed:
+        raise click.UsageError(
+            "there is no text: stdin is closed; give it with --file FILE", click.get_current_context()
+        )
+
+
+def _stdin_is_ready() -> bool:
+    """True if stdin can be read at once. An open and silent pipe is skipped with a note."""
+    try:
+        ready = bool(select.select([sys.stdin.fileno()], [], [], _PATIENCE_SECONDS)[0])
+    except (OSError, ValueError, AttributeError):
+        return True
+    if not ready:
+        click.echo("note: stdin gave nothing and was not read; --file - waits for it", err=True)
+    return ready
+
+
+def _decoded(data: bytes) -> str | None:
+    """The text as it is, line ends included, without a byte order mark; None for nothing."""
+    return data.decode("utf-8-sig") or None
+
+
+def _stdin_has_text() -> bool:
+    """True if a pipe, file or socket is on stdin; false for a terminal and /dev/null."""
+    try:
+        mode = os.fstat(sys.stdin.fileno()).st_mode
+    except (OSError, ValueError, AttributeError):
+        # Not a file: replaced by a program that runs this one in its own process.
+        return sys.stdin is not None and not sys.stdin.closed and not sys.stdin.isatty()
+    return stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode)
+
+
+# Answers
 
 
 def show(verb: str, answer: dict[str, Any]) -> None:
@@ -157,6 +222,8 @@ def _table(columns: tuple[str, ...], rows: list[list[str]]) -> None:
         for line in [list(columns), *lines]:
             click.echo("\t".join(line))
         return
+    from rich.table import Table
+
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         numeric = column in ("chars", "version")

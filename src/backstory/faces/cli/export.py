@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .handles import find_id, handle, unknown
+from ..handles import find_id, handle, unknown
 from .options import json_option
 from .output import print_json
 from .sync import up_to_date

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .handles import find_id, unknown
+from ..handles import find_id, unknown
+from ..words import plural
 from .options import json_option
 from .output import print_json
 from .sync import Progress, up_to_date
-from .words import plural
 
 if TYPE_CHECKING:
     from ...archive.base import SessionRow

@@ -8,8 +8,9 @@ import click
 
 from ...model import EventType, parse_time
 from ...toolcalls import main_argument, without_preamble
-from .handles import find_id, handle, unknown
-from .options import json_option
+from ..handles import find_id, handle, unknown
+from ..words import duration, home_path, plural, resume_command
+from .options import json_option, team_option
 from .output import (
     Part,
     exit_code,
@@ -23,14 +24,12 @@ from .output import (
     put_command,
     put_facts,
     put_passage,
-    resume_command,
     speaker,
     stdout_console,
     warn,
 )
 from .search import session_facts
 from .sync import up_to_date
-from .words import duration, home_path, plural
 
 if TYPE_CHECKING:
     from ...library import Library
@@ -47,15 +46,16 @@ _ARGUMENT_CHARS = 240
 @click.argument("id_", metavar="ID")
 @click.option("--full", is_flag=True, help="Show every event and every line.")
 @click.option("--md", "as_markdown", is_flag=True, help="Print Markdown; with --full also tool output and reasoning.")
+@team_option
 @json_option
-def open_(id_: str, full: bool, as_markdown: bool, as_json: bool) -> int:
+def open_(id_: str, full: bool, as_markdown: bool, team: bool, as_json: bool) -> int:
     """Read a session, a turn or an event.
 
     ID is as search and sessions print it: a full id, or the first characters of the agent's own session id, with :N
     for turn N. On a terminal long texts are cut, with the command that shows the rest.
     """
-    library = up_to_date(as_json=as_json)
-    answer = library.open(find_id(library.archive, id_))
+    library = up_to_date(as_json=as_json, team=team)
+    answer = library.open(find_id(library.asked, id_))
     if as_json:
         print_json(answer)
     elif "error" in answer and answer["error"]["code"] == "invalid_id":
@@ -119,6 +119,7 @@ class _Reader:
         put_facts(
             console,
             session["source"],
+            location.origin if location else None,
             home_path(location.project) if location and location.project else None,
             f"turn {turn['ordinal']}",
             moment(turn["started_at"]),

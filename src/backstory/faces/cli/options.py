@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from .words import parse_moment
+from ..words import parse_moment
 
 
 class Moment(click.ParamType[int]):
@@ -40,3 +40,4 @@ until_option = click.option(
 )
 project_option = click.option("--project", metavar="TEXT", help="Only projects whose path or repository contains this.")
 source_option = click.option("--source", metavar="NAME", help="Only this agent: claude-code, codex, ...")
+team_option = click.option("--team", is_flag=True, help="Ask the archive of your team, not that of this machine.")

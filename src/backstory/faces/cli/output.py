@@ -1,27 +1,32 @@
-"""Printing: results to stdout, as JSON or as lines for a terminal or a pipe; messages about them to stderr."""
+"""Printing: results to stdout, as JSON, lines or tables for a terminal or a pipe; messages about them to stderr."""
 
 from __future__ import annotations
 
 import os
 import re
-import shlex
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import click
 
-from .words import ago, date_time, home_path, width
+from ..words import ago, date_time, fit, width
 
 if TYPE_CHECKING:
-    from ...library import Location
     from .terminal import Terminal
 
 Part = str | tuple[str, str]
 """Text, or text and its style."""
 Console: TypeAlias = "Plain | Terminal"
+
+# Widths in a table, in cells.
+_GAP = 2
+_LEAST_NAME = 12
+_COMFORTABLE_NAME = 28
+_BAR = 20
+_LEAST_BAR = 6
 
 # Error codes of tools that mean a wrong request; every other code is a failure.
 _WRONG_REQUEST = {"invalid_request", "unsupported_event_type", "ambiguous_addressing"}
@@ -211,19 +216,6 @@ def since(ms: int) -> str:
     return ago(ms, int(time.time() * 1000))
 
 
-def resume_command(location: Location) -> str | None:
-    """The shell command that continues a session in its own agent."""
-    if location.resume is None:
-        return None
-    command = shlex.join(location.resume)
-    if location.project is None:
-        return command
-    folder = home_path(location.project)
-    inner = folder.removeprefix("~/")
-    quoted = f"~/{shlex.quote(inner)}" if inner != folder else "~" if folder == "~" else shlex.quote(folder)
-    return f"cd {quoted} && {command}"
-
-
 def highlight(text: str, query: str) -> list[Part]:
     """Split a text into parts, with the words of the query in bold."""
     from ...archive.query import parse_query
@@ -235,3 +227,82 @@ def highlight(text: str, query: str) -> list[Part]:
     words = (rf"(?<![^\W_]){re.escape(term)}(?![^\W_])" if term.isascii() else re.escape(term) for term in terms)
     pieces = re.split(f"({'|'.join(words)})", text, flags=re.IGNORECASE)
     return [(piece, "bold yellow") if number % 2 else piece for number, piece in enumerate(pieces)]
+
+
+# Tables
+
+
+class Column(NamedTuple):
+    """Amounts under a title. Where there is not enough room, columns with a high `rank` are left out first."""
+
+    title: str
+    cells: list[str]
+    rank: int = 0
+
+
+def show_table(
+    title: str,
+    names: Sequence[str],
+    columns: Sequence[Column],
+    *,
+    bars: Sequence[float] = (),
+    total: bool = False,
+    keep_end: bool = False,
+) -> None:
+    """Print names with their amounts, and a bar for each of `bars`.
+
+    `total`: the last row is a total. `keep_end` cuts long names at their start, which suits paths.
+    """
+    console = stdout_console()
+    room = None if isinstance(console, Plain) else console.width
+    columns = [column for column in columns if any(cell.strip(" *—0") for cell in column.cells)]
+    longest = max(map(width, (title, *names)))
+    if room is not None:
+        reserved = min(max(longest, _LEAST_NAME), _COMFORTABLE_NAME) + (_GAP + _LEAST_BAR if any(bars) else 0)
+        columns = _fitting(columns, room - reserved)
+        left = room - sum(map(_taken, columns)) - (_GAP + _LEAST_BAR if any(bars) else 0)
+        longest = max(_LEAST_NAME, min(longest, left))
+    left = _BAR if room is None else room - longest - sum(map(_taken, columns)) - _GAP
+    bar = min(_BAR, left) if left >= _LEAST_BAR and any(bars) else 0
+    largest = max(bars, default=0) or 1
+    rows = [(title, [column.title for column in columns], 0.0)]
+    for number, name in enumerate(names):
+        amount = bars[number] if number < len(bars) else 0.0
+        rows.append((name, [column.cells[number] for column in columns], amount))
+    for number, (name, cells, amount) in enumerate(rows):
+        line = fit(name, longest, keep_end=keep_end and number > 0)
+        line += "".join(
+            " " * (_taken(column) - width(cell)) + cell for column, cell in zip(columns, cells, strict=True)
+        )
+        mark = "█" * round(bar * amount / largest) or ("▏" if amount else "")
+        bold = number == 0 or (total and number == len(rows) - 1)
+        put(console, (line, "bold" if bold else ""), (" " * _GAP + mark if bar and mark else "", "cyan"))
+
+
+def _fitting(columns: Sequence[Column], room: int) -> list[Column]:
+    kept = list(columns)
+    while kept and sum(map(_taken, kept)) > room and any(column.rank for column in kept):
+        kept.remove(max(kept, key=lambda column: column.rank))
+    return kept
+
+
+def _taken(column: Column) -> int:
+    return _GAP + max(map(width, (column.title, *column.cells)))
+
+
+def count(tokens: int) -> str:
+    """`950`, `12.3k`, `4.5M`."""
+    if tokens < 1000:
+        return str(tokens)
+    return f"{tokens / 1000:,.1f}k" if tokens < 999_950 else f"{tokens / 1e6:,.1f}M"
+
+
+def dollars(amount: float | None) -> str:
+    """`$12.34`, `$0.0012`, and a dash for an unknown price."""
+    if amount is None:
+        return "—"
+    return f"${amount:,.2f}" if amount >= 1 or amount == 0 else f"${amount:.4f}"
+
+
+def percent(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.1f}%" if whole else "—"

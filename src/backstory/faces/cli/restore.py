@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import click
 
-from .handles import find_id, unknown
+from ..handles import find_id, unknown
+from ..words import home_path, megabytes, resume_command
 from .options import json_option
-from .output import hint, print_json, resume_command, tell
-from .words import home_path, megabytes
+from .output import hint, print_json, tell
 
 if TYPE_CHECKING:
+    from ...archive.rows import SessionRow
     from ...library import Library
     from ...raw import RawFile
 
@@ -29,7 +31,8 @@ def restore(id_: str, folder: Path | None, dry_run: bool, as_json: bool) -> int:
     """Write a session that its agent has deleted back into the agent's folder.
 
     Byte for byte as it was read, with the sessions of its subagents, so that the agent itself can resume it. A file
-    that is there is never overwritten. ID is as for open.
+    that is there is never overwritten. Sessions that an agent keeps in a database cannot be written back. ID is as
+    for open.
     """
     from ... import open_archive
 
@@ -37,8 +40,9 @@ def restore(id_: str, folder: Path | None, dry_run: bool, as_json: bool) -> int:
     full_id = find_id(library.archive, id_)
     files = _files(library, full_id, id_)
     rows = []
+    top = os.path.commonpath([file.path.parent for file in files])
     for file in files:
-        target = folder / file.path.name if folder is not None else file.path
+        target = folder / file.path.relative_to(top) if folder is not None else file.path
         state = _state(library, file, target)
         if state == "written" and not dry_run:
             _write(library, file, target)
@@ -82,11 +86,29 @@ def _files(library: Library, full_id: str, id_: str) -> list[RawFile]:
         raise click.ClickException(str(error) if full_id != id_ else unknown(id_)) from None
     files = library.raw.files(family[0].source, [row.key.partition("/")[2] for row in family])
     if not files:
-        reason = "it was read before raw records were kept, or its agent keeps it in a database"
-        if not library.settings.keep_raw:
-            reason = "the setting keep_raw is off"
-        raise click.ClickException(f"the raw records of this session are not kept: {reason}")
+        raise click.ClickException(_why_not(library, family[0]))
     return files
+
+
+def _why_not(library: Library, session: SessionRow) -> str:
+    """The reason why a session cannot be written back."""
+    from ...ingest.scan import store_of
+    from ...sources import title_of
+
+    native_id = session.key.partition("/")[2]
+    paths = [row.path for row in library.archive.files() if (row.source, row.session) == (session.source, native_id)]
+    if store := next(filter(None, map(store_of, paths)), None):
+        return (
+            f"{title_of(session.source)} keeps many sessions in {home_path(library.egress(store))}, into which nothing "
+            "is written back. All that was read is in the archive: backstory open shows it, export writes it as a "
+            "file, and resume --in AGENT continues it in another agent"
+        )
+    reason = "it was read by a version that did not keep them"
+    if not library.settings.keep_raw:
+        reason = "the setting keep_raw is off"
+    elif library.settings.redact == "ingest":
+        reason = "secrets are redacted when they are read (redact = ingest)"
+    return f"the raw records of this session are not kept: {reason}"
 
 
 def _state(library: Library, file: RawFile, target: Path) -> State:

@@ -5,19 +5,20 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import click
 from msgspec import Struct
 
-from .handles import find_id
+from ..handles import find_id
+from ..words import home_path
 from .options import json_option
 from .output import print_json, tell
 from .restore import restore_purged
 from .sync import up_to_date
-from .words import home_path
 
 if TYPE_CHECKING:
     from ...library import Library, Location
@@ -77,12 +78,15 @@ def resume(words: tuple[str, ...], agent: str | None, only_print: bool, as_json:
     return _become(program, start)
 
 
-def _become(program: str, start: Start) -> NoReturn:
-    """Replace this process by the agent, in its folder."""
+def _become(program: str, start: Start) -> int:
+    """Replace this process by the agent, in its folder. On Windows, where the shell would not wait for a process that
+    is replaced, run the agent."""
     assert start.folder is not None
     os.chdir(start.folder)
     sys.stdout.flush()
-    os.execv(program, start.command)
+    if sys.platform != "win32":
+        os.execv(program, start.command)
+    return subprocess.run([program, *start.command[1:]], check=False).returncode
 
 
 def _fields(start: Start) -> dict[str, object]:

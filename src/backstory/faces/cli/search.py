@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .handles import find_id, handle, unknown
-from .options import json_option, project_option, since_option, source_option, until_option
+from ..handles import find_id, handle, unknown
+from ..words import home_path, plural, resume_command
+from .options import json_option, project_option, since_option, source_option, team_option, until_option
 from .output import (
     Console,
     exit_code,
@@ -21,13 +22,11 @@ from .output import (
     put,
     put_command,
     put_facts,
-    resume_command,
     speaker,
     stdout_console,
     warn,
 )
 from .sync import up_to_date
-from .words import home_path, plural
 
 if TYPE_CHECKING:
     from ...library import Library
@@ -73,6 +72,7 @@ _HITS_PER_SESSION = 3
 @since_option
 @until_option
 @click.option("--explain", is_flag=True, help="Show the words and the evidence that made each score.")
+@team_option
 @json_option
 def search(
     words: tuple[str, ...],
@@ -84,6 +84,7 @@ def search(
     since: int | None,
     until: int | None,
     explain: bool,
+    team: bool,
     as_json: bool,
 ) -> int:
     """Find what was said or done, in any session of any agent, and in capsules.
@@ -98,10 +99,10 @@ def search(
         raise click.UsageError("--type capsule stands alone: capsules are not events of a session")
     if CAPSULE in types:
         types, source = (), CAPSULES
-    library = open_archive() if source == CAPSULES else up_to_date(as_json=as_json)
+    library = open_archive() if source == CAPSULES else up_to_date(as_json=as_json, team=team)
     options = {
         "n_hits": n_hits,
-        "within_id": find_id(library.archive, within) if within else None,
+        "within_id": find_id(library.asked, within) if within else None,
         "event_types": list(types) or None,
         "project": project,
         "source": source,
@@ -153,6 +154,7 @@ def _as_phrase(argument: str) -> str:
 @click.option("--limit", type=click.IntRange(1), default=20, show_default=True, metavar="N", help="Sessions to list.")
 @project_option
 @source_option
+@team_option
 @json_option
 def sessions(
     since: int | None,
@@ -162,6 +164,7 @@ def sessions(
     limit: int,
     project: str | None,
     source: str | None,
+    team: bool,
     as_json: bool,
 ) -> int:
     """List sessions by time: the last 30 days, or from --since to --until."""
@@ -175,7 +178,7 @@ def sessions(
     arguments = {"start_datetime": rfc3339(since), "end_datetime": rfc3339(until), "sort": sort}
     optional = {"mode": mode, "project": project, "source": source}
     arguments |= {name: value for name, value in optional.items() if value is not None}
-    library = up_to_date(as_json=as_json)
+    library = up_to_date(as_json=as_json, team=team)
     answer = _pages(library, arguments, limit)
     if as_json:
         print_json(answer)
@@ -274,6 +277,7 @@ def session_facts(library: Library, session: dict[str, Any], *, when: str) -> tu
     location = library.locate(session["id"])
     return (
         session["source"],
+        location.origin if location else None,
         home_path(location.project) if location and location.project else None,
         moment(session[when]),
         plural(session["turn_count"], "turn"),
@@ -285,7 +289,8 @@ def session_facts(library: Library, session: dict[str, Any], *, when: str) -> tu
 def _put_location(console: Console, library: Library, session: dict[str, Any], *, indent: int) -> None:
     location = library.locate(session["id"])
     folder = home_path(location.project) if location and location.project else None
-    put_facts(console, session["source"], folder, location.branch if location else None, indent=indent)
+    origin, branch = (location.origin, location.branch) if location else (None, None)
+    put_facts(console, session["source"], origin, folder, branch, indent=indent)
 
 
 def _put_resume(console: Console, library: Library, session: dict[str, Any], *, indent: int) -> None:

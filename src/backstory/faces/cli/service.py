@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..words import home_path
 from .options import json_option
 from .output import hint, print_json
-from .words import home_path
 
 if TYPE_CHECKING:
     from ...setup.service import Service

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..words import home_path, plural
 from .options import json_option
 from .output import Plain, facts, hint, print_json, put, put_facts, stdout_console, tell
 from .sync import read_everything
-from .words import home_path, plural
 
 if TYPE_CHECKING:
     from ...library import Library
-    from ...setup.wiring import FoundAgent, Outcome, Wiring
+    from ...setup.files import Outcome
+    from ...setup.wiring import FoundAgent, Wiring
 
 _SENTENCE = "Search Backstory for what we did last in this project, and tell me where we left off."
 
@@ -227,7 +228,7 @@ def _row(one: FoundAgent, sessions: dict[str, int]) -> dict[str, Any]:
 
 
 def _show_agents(found: list[FoundAgent], sessions: dict[str, int]) -> None:
-    from .table import Column, show_table
+    from .output import Column, show_table
 
     if not found:
         click.echo("No agent that takes MCP servers was found on this machine.")

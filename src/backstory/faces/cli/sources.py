@@ -1,11 +1,16 @@
+"""`backstory sources` and `import`: where sessions come from."""
+
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..words import plural
 from .options import json_option
+from .output import hint, print_json
 
 if TYPE_CHECKING:
     from ...ingest.unknown import Unknown
@@ -16,13 +21,12 @@ _ADD = "Another agent, or a folder of one that is not found by itself: docs/sour
 
 
 @click.command()
-@json_option
 @click.option("--all", "everything", is_flag=True, help="Also agents that are not on this machine, and their folders.")
-def sources(as_json: bool, everything: bool) -> int:
+@json_option
+def sources(everything: bool, as_json: bool) -> int:
     """Show every agent that can be read: where it was found, its sessions, and what could not be understood."""
     from ... import open_archive
     from ...sources import OWN_SOURCES
-    from .output import hint, print_json
 
     with open_archive() as library:
         rows = survey(library)
@@ -91,8 +95,6 @@ def survey(library: Library) -> list[dict[str, Any]]:
 
 
 def _show(row: dict[str, Any]) -> None:
-    from .words import plural
-
     facts = [plural(row["sessions"], "session")]
     if row["newest"]:
         facts.append(f"newest {row['newest'][:10]}")
@@ -113,3 +115,31 @@ def _show(row: dict[str, Any]) -> None:
     for kind in row["unknown"]:
         version = f" of version {kind['version']}" if kind["version"] else ""
         click.echo(f"  unknown: {kind['kind']}{version}, {plural(kind['count'], 'record')}, such as {kind['sample']}")
+
+
+@click.command("import")
+@click.argument("file", type=click.Path(exists=True, path_type=Path))
+@json_option
+def import_(file: Path, as_json: bool) -> int:
+    """Import a data export of Claude.ai or ChatGPT: the ZIP, or the conversations.json in it.
+
+    A later export adds what is new; nothing is doubled.
+    """
+    from ... import open_archive
+    from ...ingest.exports import import_export
+
+    with open_archive() as library:
+        try:
+            imported = import_export(file, library.home / "imports")
+        except ValueError as error:
+            raise click.ClickException(
+                f"{file} cannot be imported: {error}; give the ZIP of an export, or the conversations.json in it"
+            ) from None
+        report = library.sync()
+    if as_json:
+        print_json({"imported": imported, "sessions": report.sessions, "events": report.events})
+        return 0
+    for source, count in imported.items():
+        click.echo(f"Imported {plural(count, 'conversation')} of {source}.")
+    click.echo(f"Read {plural(report.events, 'new event')} in {plural(report.sessions, 'session')}.")
+    return 0

@@ -11,9 +11,9 @@ from ...archive.stopwords import stop_words
 from ...library import Library
 from ...model import parse_time, rfc3339
 from ...sources import OWN_SOURCES
+from ..words import home_path, plural
 from .output import facts, print_json, put, since, stdout_console, warn
 from .sync import where_agents_are
-from .words import home_path, plural
 
 
 def status(as_json: bool) -> int:

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..words import duration, home_path, megabytes, plural
 from .options import json_option
 from .output import hint, print_json, tell, warn
-from .words import duration, home_path, megabytes, plural
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
 
     from ...archive.base import SyncState
-    from ...ingest.pipeline import SyncProgress, SyncReport
+    from ...ingest.progress import SyncProgress, SyncReport
     from ...library import Library
 
 # Another process that keeps the archive live reads a change well within this time.
@@ -161,11 +161,14 @@ def reindex(as_json: bool) -> int:
     return 0
 
 
-def up_to_date(*, as_json: bool = False) -> Library:
-    """Open the archive and read what is new: at most for a moment, except the first time at a terminal."""
+def up_to_date(*, as_json: bool = False, team: bool = False) -> Library:
+    """Open the archive and read what is new: at most for a moment, except the first time at a terminal. That of a team
+    is asked as it is."""
     from ... import open_archive
     from ...archive.base import SessionsRequest
 
+    if team:
+        return open_archive(scope="team", name_origins=as_json)  # for people the origin stands with each session
     library = open_archive()
     state = library.archive.sync_state()
     first = state.first_finished_at is None and not state.read_only and library.settings.catch_up_seconds > 0

@@ -21,7 +21,7 @@ from rich.text import Text
 
 from .output import Part
 
-# One or two hidden lines would take as much room as the line that says so.
+# The line about hidden lines takes as much room as one or two of them.
 _LEAST_HIDDEN = 3
 # Markdown and combining characters take more characters than cells.
 _CHARS_PER_CELL = 4
@@ -112,7 +112,7 @@ def _pager() -> list[str] | None:
 
 
 def _wait(pager: subprocess.Popen[str]) -> None:
-    """Wait until the reader leaves the pager, to which Ctrl-C belongs meanwhile."""
+    """Wait until the reader leaves the pager. Ctrl-C is for the pager until then."""
     while True:
         with suppress(KeyboardInterrupt):
             pager.wait()

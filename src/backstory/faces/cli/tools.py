@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from ...library import Library
     from ...toolsets.base import Tool
 
+# The similarity of a misspelt name.
+_ALIKE = 0.8
 _NOT_TEXT = "the arguments are not UTF-8 text"
 
 
@@ -29,12 +31,13 @@ def tools(cost: bool, as_json: bool) -> int:
     if cost:
         _show_cost(library, as_json=as_json)
         return 0
-    toolsets = [library.toolset(name) for name in TOOLSETS]
     if as_json:
-        print_json({"tools": [_describe(toolset.name, tool) for toolset in toolsets for tool in toolset.tools]})
+        from ..offer import describe_tools
+
+        print_json({"tools": describe_tools(library)})
         return 0
     console = stdout_console()
-    for toolset in toolsets:
+    for toolset in map(library.toolset, TOOLSETS):
         put(console, (toolset.name, "bold underline"))
         console.print()
         for tool in toolset.tools:
@@ -59,20 +62,6 @@ def _show_cost(library: Library, *, as_json: bool) -> None:
     click.echo(f"|---|{'---:|' * len(columns)}")
     for name, cost in costs.items():
         click.echo(f"| `{name}` | {' | '.join(f'{count:,}' for count in cost.values())} |")
-
-
-def _describe(toolset: str, tool: Tool) -> dict[str, Any]:
-    return {
-        "toolset": toolset,
-        "name": tool.name,
-        "aliases": tool.aliases,
-        "description": tool.description,
-        "input_schema": tool.input_schema,
-        "output_schema": tool.output_schema,
-        "read_only": tool.read_only,
-        "destructive": tool.destructive,
-        "idempotent": tool.idempotent,
-    }
 
 
 def _show(console: Console, tool: Tool) -> None:
@@ -109,6 +98,9 @@ def call(tool: str, arguments: str | None, as_json: bool) -> int:
     """Call any tool with JSON arguments and print its structured result.
 
     The arguments are one JSON object, given here or on stdin.
+
+    \b
+    backstory call search_sessions '{"query": "flaky login test"}'
     """
     from ... import open_archive
 
@@ -122,7 +114,7 @@ def call(tool: str, arguments: str | None, as_json: bool) -> int:
         from ...library import TOOLSETS
 
         names = [known.name for name in TOOLSETS for known in library.toolset(name).tools]
-        close = get_close_matches(tool, names, 1)
+        close = get_close_matches(tool, names, 1, _ALIKE)
         hint = f"did you mean {close[0]}?" if close else "backstory tools shows them all"
         raise click.UsageError(f"no tool {tool!r}; {hint}", click.get_current_context()) from None
     library.catch_up()

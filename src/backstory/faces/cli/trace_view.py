@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from ...toolcalls import main_argument
-from .handles import handle
-from .output import Console, Part, Plain, facts, headline, hint, moment, put, put_facts, stdout_console, warn
-from .table import Column, count, dollars, percent, show_table
-from .words import duration, fit
+from ...toolsets.traces.outline import SpanTree, end_of
+from ..handles import handle
+from ..words import duration, fit
+from .output import (
+    Column,
+    Console,
+    Part,
+    Plain,
+    count,
+    dollars,
+    facts,
+    headline,
+    hint,
+    moment,
+    percent,
+    put,
+    put_facts,
+    show_table,
+    stdout_console,
+    warn,
+)
 
 if TYPE_CHECKING:
     from ...archive.spans import SpanStats
 
-Span = dict[str, Any]
 _COLORS = {"error": "red", "pending": "yellow", "success": "green"}
 _TIME = 10
 _MARKS = {"GENERATION": "✦", "EVENT": "·", "SPAN": "▸"}
@@ -107,28 +123,27 @@ class _Layout(Struct, frozen=True):
         return cls(name=max(16, columns - bar - _TIME - amounts - 4), bar=bar, is_wide=is_wide)
 
 
-def _put_run(console: Console, tree: _Tree, run: list[dict[str, Any]], depth: int, layout: _Layout) -> None:
+def _put_run(console: Console, tree: _Tree, run: list[_Span], depth: int, layout: _Layout) -> None:
     """One span, or a run of calls of the same tool, with a bar for the time it took."""
-    first, last = run[0], run[-1]
-    data, failed = first["data"], first["status"] == "error"
+    first, end = run[0], run[-1].end
+    data, failed = first.data, first.status == "error"
     mark = "✗" if failed else _MARKS[data["type"]]
     times = f" ×{len(run)}" if len(run) > 1 else ""
-    is_call = data["type"] == "SPAN" and len(run) == 1 and first.get("parentId") is not None
+    is_call = data["type"] == "SPAN" and len(run) == 1 and first.parent is not None
     argument = main_argument(data.get("input")) if is_call else None
     name = fit(
-        "  " * min(depth, 12) + f"{mark} {first['name']}{times}" + (f"  {argument}" if argument else ""), layout.name
+        "  " * min(depth, 12) + f"{mark} {first.name}{times}" + (f"  {argument}" if argument else ""), layout.name
     )
-    start, end = first["startTime"], last.get("endTime")
-    left = min((start - tree.begin) * layout.bar // tree.length, layout.bar - 1)
-    long = max(1, ((end if end is not None else start) - start) * layout.bar // tree.length)
-    line = "━" if any(span["id"] in tree.critical for span in run) else "─"
+    left = min((first.start - tree.begin) * layout.bar // tree.length, layout.bar - 1)
+    long = max(1, (end_of(run[-1]) - first.start) * layout.bar // tree.length)
+    line = "━" if any(span.id in tree.critical for span in run) else "─"
     bar = fit(" " * left + line * min(long, layout.bar - left), layout.bar)
-    took = "" if data["type"] == "EVENT" else duration((end - start) / 1000) if end is not None else "unfinished"
+    took = "" if data["type"] == "EVENT" else duration((end - first.start) / 1000) if end is not None else "unfinished"
     cost = dollars(data["totalCost"]) if "totalCost" in data else None
     put(
         console,
         (f"{name} ", "bold red" if failed else ""),
-        (f"{bar} ", _COLORS[first["status"]]),
+        (f"{bar} ", _COLORS[first.status]),
         f"{took:>{_TIME}}  ",
         facts(*((_tokens(data), cost if layout.is_wide else None) if layout.bar > 6 else ())),
     )
@@ -164,47 +179,56 @@ def _one_line(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
+class _Span(Struct, frozen=True):
+    """A span of an answer, with what its place in the tree and its line need."""
+
+    id: str
+    parent: str | None
+    start: int
+    end: int | None
+    name: str
+    status: str
+    data: dict[str, Any]
+
+
 class _Tree:
-    """The spans of a trace: their order, runs of the same tool, and the critical path."""
+    """The spans of a trace, with runs of calls of the same tool, and the critical path."""
 
-    def __init__(self, spans: list[Span]) -> None:
-        self._children: dict[str | None, list[Span]] = {}
-        for span in spans:
-            self._children.setdefault(span.get("parentId"), []).append(span)
-        self._spans = {span["id"]: span for span in spans}
-        # Spans that name one another as their parents have no root; each is shown once all the same.
-        self._roots = self._children.get(None) or spans
-        self.begin: int = min(span["startTime"] for span in spans)
-        self.length: int = max(max(map(_end, spans)) - self.begin, 1)
-        self.critical = self._critical_path()
+    def __init__(self, items: list[dict[str, Any]]) -> None:
+        spans = [_span(item) for item in items]
+        self._spans = {span.id: span for span in spans}
+        self._tree = SpanTree(spans)
+        self.begin: int = min(span.start for span in spans)
+        self.length: int = max(max(map(end_of, spans)) - self.begin, 1)
+        self.critical = self._tree.critical_path()
 
-    def runs(self, only: set[str] | None = None) -> Iterator[tuple[list[Span], int]]:
+    def runs(self, only: set[str] | None = None) -> Iterator[tuple[list[_Span], int]]:
         """Spans with their depth, parents first; successful calls of one tool in a row come together."""
-        waiting = [(run, 0) for run in reversed(self._grouped(self._roots, only))]
+        waiting = [(run, 0) for run in reversed(self._grouped(self._tree.roots, only))]
         seen: set[str] = set()
         while waiting:
             run, depth = waiting.pop()
-            if run[0]["id"] in seen:
+            if run[0].id in seen:
                 continue
-            seen.update(span["id"] for span in run)
+            seen.update(span.id for span in run)
             yield run, depth
-            children = self._children.get(run[0]["id"], []) if len(run) == 1 else []
+            children = self._tree.children(run[0]) if len(run) == 1 else []
             waiting += [(inner, depth + 1) for inner in reversed(self._grouped(children, only))]
 
     def with_errors(self) -> set[str]:
         """The ids of the spans that failed, and of those above them."""
         kept: set[str] = set()
         for span in self._spans.values():
-            here: Span | None = span if span["status"] == "error" else None
-            while here is not None and here["id"] not in kept:
-                kept.add(here["id"])
-                here = self._spans.get(here.get("parentId") or "")
+            here: _Span | None = span if span.status == "error" else None
+            while here is not None and here.id not in kept:
+                kept.add(here.id)
+                here = self._spans.get(here.parent or "")
         return kept
 
-    def _grouped(self, spans: list[Span], only: set[str] | None) -> list[list[Span]]:
-        runs: list[list[Span]] = []
+    def _grouped(self, spans: Sequence[_Span], only: set[str] | None) -> list[list[_Span]]:
+        runs: list[list[_Span]] = []
         for span in spans:
-            if only is not None and span["id"] not in only:
+            if only is not None and span.id not in only:
                 continue
             if runs and self._joins(runs[-1][-1], span):
                 runs[-1].append(span)
@@ -212,33 +236,23 @@ class _Tree:
                 runs.append([span])
         return [part for run in runs for part in ([run] if len(run) >= _LEAST_RUN else [[span] for span in run])]
 
-    def _joins(self, before: Span, span: Span) -> bool:
-        same = before["name"] == span["name"] and before["data"]["type"] == span["data"]["type"] == "SPAN"
+    def _joins(self, before: _Span, span: _Span) -> bool:
         return (
-            same
-            and before["status"] == span["status"] == "success"
-            and not self._children.get(before["id"])
-            and not self._children.get(span["id"])
+            before.name == span.name
+            and before.data["type"] == span.data["type"] == "SPAN"
+            and before.status == span.status == "success"
+            and not self._tree.children(before)
+            and not self._tree.children(span)
         )
 
-    def _critical_path(self) -> set[str]:
-        """The spans the trace had to wait for: backwards from the end, the child that ended last before the next one
-        began, in each of these spans again."""
-        path: set[str] = set()
-        waiting = [max(self._roots, key=_end)]
-        while waiting:
-            span = waiting.pop()
-            if span["id"] in path:
-                continue
-            path.add(span["id"])
-            moment = _end(span)
-            for child in sorted(self._children.get(span["id"], []), key=_end, reverse=True):
-                if _end(child) <= moment and _end(child) > child["startTime"]:
-                    waiting.append(child)
-                    moment = child["startTime"]
-        return path
 
-
-def _end(span: Span) -> int:
-    end = span.get("endTime")
-    return span["startTime"] if end is None else int(end)
+def _span(item: dict[str, Any]) -> _Span:
+    return _Span(
+        id=item["id"],
+        parent=item.get("parentId"),
+        start=item["startTime"],
+        end=item.get("endTime"),
+        name=item["name"],
+        status=item["status"],
+        data=item["data"],
+    )

@@ -1,17 +1,23 @@
-"""`backstory traces`: what agents did, how long it took, what it cost, and filters as people write them."""
+"""`backstory traces` and `usage`: what agents did, how long it took, and the tokens and cost of it."""
 
 from __future__ import annotations
 
 import re
-from typing import Any
+import time
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from .handles import find_id
-from .options import json_option, project_option, since_option, source_option, until_option
-from .output import exit_code, hint, print_json
+from ..handles import find_id
+from ..words import duration, home_path, parse_moment
+from .options import json_option, project_option, since_option, source_option, team_option, until_option
+from .output import Column, count, dollars, exit_code, hint, print_json, show_table
 from .sync import up_to_date
-from .words import parse_moment
+
+if TYPE_CHECKING:
+    from ...library import Library
+    from ...toolsets.traces.usage import Report
+
 
 _EXPRESSION = re.compile(r"\s*([A-Za-z][\w.:/-]*?)\s*(!=|>=|<=|==|=|>|<|~)\s*(.*?)\s*", re.DOTALL)
 _OPERATORS = {
@@ -40,6 +46,9 @@ _TEXTS = {"id", "name", "status", "traceId", "parentId", "data.model", "data.typ
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)")
 _MILLISECONDS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
+
+_USAGE_WINDOW_MS = 30 * 86_400_000
+_USAGE_GROUPS = ("day", "week", "month", "block", "project", "branch", "session", "model", "agent", "tool")
 
 _limit = click.option(
     "--limit", "-n", type=click.IntRange(1, 200), default=20, show_default=True, metavar="N", help="Results to show."
@@ -123,12 +132,15 @@ def search(
 @click.option("--errors", is_flag=True, help="Only failed spans and their parents.")
 @json_option
 def show(id: str, errors: bool, as_json: bool) -> int:
-    """Show a trace as a tree of spans, with a bar for the time of each. ID is the id of a trace or turn.
+    """Show a trace as a tree of spans, with a bar for the time of each.
 
-    Heavy bars are the critical path. Four or more calls of one tool in a row share a line.
+    ID is the id of a trace or turn. Heavy bars are the critical path. Four or more calls of one tool in a row share a
+    line.
     """
     library = up_to_date(as_json=as_json)
     answer = library.call("get_trace", {"traceId": find_id(library.archive, id)})
+    if answer.get("code") == "NOT_FOUND" and not as_json:
+        raise click.ClickException(f"no trace matches {id!r}; backstory traces list shows ids")
     if as_json:
         print_json(answer)
     elif "error" not in answer:
@@ -146,7 +158,10 @@ def show(id: str, errors: bool, as_json: bool) -> int:
 @source_option
 @json_option
 def stats(by: Any, since: int | None, until: int | None, project: str | None, source: str | None, as_json: bool) -> int:
-    """Show count, error rate, median and 95th percentile of the time, tokens and cost of what agents did."""
+    """Show the counts, errors and times of tools or models.
+
+    For each: count, error rate, median and 95th percentile of the time, tokens and cost.
+    """
     from ...archive.spans import Window
     from ...toolsets.traces.usage import folders_of
 
@@ -211,3 +226,92 @@ def _value(field: str, sign: str, text: str) -> Any:
     if _NUMBER.fullmatch(text):
         return float(text) if "." in text or "e" in text.lower() else int(text)
     return text
+
+
+# Usage
+
+
+@click.command()
+@click.option(
+    "--by",
+    type=click.Choice(_USAGE_GROUPS),
+    metavar="GROUP",
+    default="day",
+    show_default=True,
+    help=f"Group by {', '.join(_USAGE_GROUPS[:-1])} or {_USAGE_GROUPS[-1]}.",
+)
+@since_option
+@until_option
+@project_option
+@source_option
+@team_option
+@json_option
+def usage(
+    by: Any, since: int | None, until: int | None, project: str | None, source: str | None, team: bool, as_json: bool
+) -> int:
+    """Add up tokens and cost: the last 30 days, or from --since to --until.
+
+    Cost is as the agent reported it, else computed from public prices; "*" marks calls of models without a known
+    price. "saved" is the extra cost of the cached tokens at the price of plain input. A block is five hours from the
+    first call on, the unit of some subscriptions. With --by tool, a model call counts for the tools it called.
+    """
+    from ...archive.spans import Window
+    from ...toolsets.traces.usage import folders_of, usage_report
+
+    if since is None and until is None:
+        since = int(time.time() * 1000) - _USAGE_WINDOW_MS
+    library = up_to_date(as_json=as_json, team=team)
+    folders = folders_of(library.asked, project)
+    window = Window(since=since, until=until, project=project, folders=folders, source=source)
+    report = library.egress(usage_report(library.asked.spans, window, by, library.asked.session))
+    if as_json:
+        print_json(report)
+    else:
+        _show(library, report)
+    return 0
+
+
+def _show(library: Library, report: Report) -> None:
+    if not report.total.calls and not report.tools:
+        hint("Nothing was used in that time. Look further back: --since 1y")
+        return
+    if report.by == "tool":
+        _show_tools(report)
+        return
+    lines = [*report.lines, report.total]
+    names = [_name(library, line.name, report.by) for line in report.lines]
+    columns = [
+        Column("calls", [f"{line.calls:,}" for line in lines]),
+        Column("input", [count(line.input_tokens) for line in lines]),
+        Column("cached", [count(line.cache_read_tokens) for line in lines], rank=1),
+        Column("written", [count(line.cache_write_tokens) for line in lines], rank=3),
+        Column("output", [count(line.output_tokens) for line in lines]),
+        Column("reasoning", [count(line.reasoning_tokens) for line in lines], rank=4),
+        Column("cost", [dollars(line.cost) + ("*" if line.unpriced else " ") for line in lines]),
+        Column("saved", [dollars(line.saved) for line in lines], rank=2),
+    ]
+    bars = [line.cost or 0.0 for line in report.lines]
+    show_table(report.by, [*names, "total"], columns, bars=bars, total=True, keep_end=report.by == "project")
+    if report.total.unpriced:
+        hint(f"* {report.total.unpriced:,} of {report.total.calls:,} calls are of models without a known price")
+
+
+def _name(library: Library, name: str | None, by: str) -> str:
+    if name is None:
+        return "(unknown)"
+    if by == "session":
+        session = library.asked.session(name)
+        return " ".join(library.egress(session.title if session else "").split()) or name
+    return home_path(name) if by == "project" else name
+
+
+def _show_tools(report: Report) -> None:
+    tools = report.tools
+    columns = [
+        Column("calls", [f"{tool.calls:,}" for tool in tools]),
+        Column("errors", [f"{tool.errors:,}" for tool in tools]),
+        Column("time", [duration(tool.milliseconds / 1000) for tool in tools], rank=2),
+        Column("tokens", [count(tool.tokens) for tool in tools], rank=1),
+        Column("cost", [dollars(tool.cost) for tool in tools]),
+    ]
+    show_table("tool", [tool.tool for tool in tools], columns, bars=[float(tool.calls) for tool in tools])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import anyio
 from anyio.to_thread import run_sync
@@ -14,8 +14,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from ...toolsets.base import Reply, Tool, received
+from ...toolsets.base import Reply, received
 from ..mcp import PARALLEL_CALLS
+from ..offer import describe_tools
 from .bodies import json_response, read_json
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def api_routes(library: Library) -> Sequence[BaseRoute]:
     limiter = anyio.CapacityLimiter(PARALLEL_CALLS)
 
     async def tools(request: Request) -> Response:
-        listing = await run_sync(_list_tools, library, limiter=limiter)
+        listing = await run_sync(describe_tools, library, limiter=limiter)
         return json_response({"tools": listing})
 
     async def call(request: Request) -> Response:
@@ -53,25 +54,6 @@ def api_routes(library: Library) -> Sequence[BaseRoute]:
         Route("/api/tools", tools, methods=["GET"]),
         Route("/api/tools/{name}", call, methods=["POST"]),
     ]
-
-
-def _list_tools(library: Library) -> list[dict[str, Any]]:
-    from ...library import TOOLSETS
-
-    return [_describe(name, tool) for name in TOOLSETS for tool in library.toolset(name).tools]
-
-
-def _describe(toolset: str, tool: Tool) -> dict[str, Any]:
-    return {
-        "name": tool.name,
-        "toolset": toolset,
-        "description": tool.description,
-        "input_schema": tool.input_schema,
-        "output_schema": tool.output_schema,
-        "read_only": tool.read_only,
-        "destructive": tool.destructive,
-        "idempotent": tool.idempotent,
-    }
 
 
 def _status(reply: Reply) -> int:

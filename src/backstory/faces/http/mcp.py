@@ -67,7 +67,7 @@ class McpEndpoint:
     def _build(self) -> StreamableHTTPSessionManager:
         from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
-        logging.getLogger("mcp.server.streamable_http").addFilter(_is_news)
+        logging.getLogger("mcp.server.streamable_http").addFilter(_is_fault)
         # Answers come whole, as JSON: an event stream for each of them took a sixth of the server's time.
         return StreamableHTTPSessionManager(build_server(self._library, [DEFAULT]), json_response=True)
 
@@ -178,6 +178,6 @@ def _with_id(answer: bytes, request: bytes) -> bytes:
     return answer
 
 
-def _is_news(record: logging.LogRecord) -> bool:
-    """A client that went away in the middle of its request is no error of this server."""
+def _is_fault(record: logging.LogRecord) -> bool:
+    """False for a client that disconnected during its request, which is no error of this server."""
     return not (record.exc_info and isinstance(record.exc_info[1], ClientDisconnect))

@@ -110,7 +110,7 @@ def _inflate(data: memoryview, plain: bytearray, coding: str) -> memoryview:
 
 
 def _refusal(encoding: Encoding, status: int, message: str) -> Response:
-    """The error as OTLP wants it: a google.rpc.Status in the request's type."""
+    """The error in the form of OTLP: a google.rpc.Status in the request's type."""
     code = _CODES.get(status, _INVALID_ARGUMENT)
     headers = {"Retry-After": _RETRY_SECONDS} if status == 503 else None
     if encoding == "json":

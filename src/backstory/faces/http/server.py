@@ -1,29 +1,46 @@
-"""The server process: one port, the live sessions, and the archive kept up to date meanwhile."""
+"""The server of `backstory serve`: the app, its port, the live sessions, and the archive kept up to date meanwhile.
+
+Each part gives its routes; a new part is one more line in `create_app`.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import logging
 import os
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
 from types import FrameType
 from typing import TYPE_CHECKING
 
 import uvicorn
 from msgspec import Struct
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.routing import BaseRoute, Route, WebSocketRoute
 
 from ...toolsets.live import Live
-from .app import create_app
-from .iii import MAX_FRAME_BYTES
-from .security import is_loopback
+from ..web.pages import access_routes, page_routes
+from ..web.site import Site
+from .api import api_routes
+from .bodies import HANDLERS
+from .iii import MAX_FRAME_BYTES, Engine, iii_socket
+from .mcp import McpEndpoint
+from .otlp import otlp_routes
+from .security import Access, Guard, is_loopback
+from .sessions import session_routes
 
 if TYPE_CHECKING:
+    from starlette.applications import Starlette
+
     from ...library import Library
+    from .hub import Hub
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +50,55 @@ _RESTART_SECONDS = 2
 _WATCH = (sys.executable, "-P", "-m", "backstory", "watch", "--beside")
 # An append must not wait long for a thread that searches, nor its sync for the loop: Python's own is 5 ms.
 _SWITCH_SECONDS = 0.0005
+_CORS_HEADERS = ("Authorization", "Content-Type", "Last-Event-ID", "Mcp-Protocol-Version", "Mcp-Session-Id")
+
+
+def create_app(
+    library: Library,
+    live: Live,
+    *,
+    token: str | None = None,
+    hosts: Iterable[str] = (),
+    origins: Iterable[str] = (),
+    beyond_loopback: bool = False,
+) -> Starlette:
+    """The app over an open library and started live sessions, which the caller closes.
+
+    `hosts` are names of this server beside `localhost`, `origins` foreign pages that may call it.
+    """
+    access = Access.of(token, hosts, origins, beyond_loopback=beyond_loopback)
+    asked = library.in_scope(library.settings.team.scope)
+    mcp = McpEndpoint(asked)
+    site = Site(library)
+    routes: list[BaseRoute] = [
+        *page_routes(site),
+        *access_routes(site, access),
+        WebSocketRoute("/", iii_socket(Engine(live))),
+        *session_routes(live),
+        *api_routes(library),
+        *otlp_routes(library),
+        Route("/mcp", mcp),
+    ]
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        yield
+        await mcp.close()
+        if asked is not library:
+            asked.close()
+
+    middleware = [Middleware(Guard, access=access, ask_token=site.token_page)]
+    if access.origins:
+        cors = Middleware(
+            CORSMiddleware,
+            allow_origins=sorted(access.origins),
+            allow_methods=["GET", "POST", "DELETE"],
+            allow_headers=_CORS_HEADERS,
+            expose_headers=["Mcp-Session-Id"],
+        )
+        middleware.append(cors)
+    handlers = {**HANDLERS, HTTPException: site.http_error(HANDLERS[HTTPException])}
+    return Starlette(routes=routes, middleware=middleware, exception_handlers=handlers, lifespan=lifespan)
 
 
 class CannotServe(Exception):
@@ -55,9 +121,11 @@ class Address(Struct, frozen=True):
     port: int
 
 
-def listen(options: Options) -> socket.socket:
-    """The listening socket. Raises CannotServe beyond loopback without a token, and for a port that is taken."""
-    _check_token(options)
+def listen(options: Options, *, is_hub: bool = False) -> socket.socket:
+    """The listening socket. Raises CannotServe beyond loopback without a token, and for a port that is taken. A hub has
+    tokens of its own."""
+    if not is_hub:
+        _check_token(options)
     try:
         found = socket.getaddrinfo(options.host, options.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:
@@ -100,7 +168,25 @@ async def serve(
         origins=options.allow_origins,
         beyond_loopback=not is_loopback(options.host),
     )
-    config = uvicorn.Config(
+    try:
+        async with live, keeping_live(library):
+            await _Server(_configuration(app), lambda: on_ready(address)).serve(sockets=[listener])
+    finally:
+        listener.close()
+
+
+async def serve_hub(hub: Hub, listener: socket.socket, on_ready: Callable[[Address], None]) -> None:
+    """Serve the members of a team until SIGINT or SIGTERM; the caller closes the hub."""
+    host, port = listener.getsockname()[:2]
+    address = Address(f"http://{_authority(host, port)}", host, port)
+    try:
+        await _Server(_configuration(hub.app()), lambda: on_ready(address)).serve(sockets=[listener])
+    finally:
+        listener.close()
+
+
+def _configuration(app: Starlette) -> uvicorn.Config:
+    return uvicorn.Config(
         app,
         log_config=None,
         access_log=False,  # it would keep the tokens of browsers, which come in the address
@@ -111,11 +197,6 @@ async def serve(
         ws_per_message_deflate=False,
         timeout_graceful_shutdown=_STOP_SECONDS,
     )
-    try:
-        async with live, keeping_live(library):
-            await _Server(config, lambda: on_ready(address)).serve(sockets=[listener])
-    finally:
-        listener.close()
 
 
 class _Server(uvicorn.Server):
@@ -136,7 +217,7 @@ class _Server(uvicorn.Server):
         logging.getLogger("uvicorn.error").addFilter(lambda record: "without completing" not in record.getMessage())
 
 
-@contextlib.asynccontextmanager
+@asynccontextmanager
 async def keeping_live(library: Library) -> AsyncIterator[None]:
     """A process beside the server keeps the archive live: reading transcripts in this one would delay answers.
 

@@ -1,4 +1,7 @@
-"""A glance at the capsules: the newest one of a workspace, with nothing imported but SQLite, for hooks."""
+"""The newest capsule of a workspace, for hooks.
+
+A module of its own, because a hook has 150 milliseconds: nothing is imported but SQLite.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from ...archive.glance import connect
 
 
 class CapsuleGlance(NamedTuple):
-    """A capsule as one line tells of it."""
+    """The facts about a capsule in one line of a hook."""
 
     id: str
     title: str

@@ -47,7 +47,7 @@ _OPTIONAL = ("run_id", "phase", "role")
 
 
 class Record(Struct, kw_only=True):
-    """One capsule as it is read. Norms and counts are not read: they are computed anew."""
+    """One capsule as it is read. Norms and counts are not read but computed."""
 
     id: str
     capsule_text: str
@@ -112,7 +112,7 @@ def record_of(number: int, content: Any) -> Record | ImportProblem:
 
 
 def to_capsule(record: Record, now: int) -> Capsule:
-    """The capsule of a record, norms and counts computed anew."""
+    """The capsule of a record, with computed norms and counts."""
     if not record.id.strip() or len(record.id) > _MAX_ID_CHARS:
         raise CapsuleError.invalid("id", f"id must have 1 to {_MAX_ID_CHARS} characters")
     if not record.capsule_text.strip():

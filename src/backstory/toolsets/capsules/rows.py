@@ -26,7 +26,7 @@ SUMMARY = "capsules.*, '' AS capsule_text"
 WHOLE = f"capsules.*, {TEXT} AS capsule_text"
 
 # The version of `_indexed`, to be increased with every change of `index_text`: a store whose words were indexed by
-# another version is indexed anew.
+# another version is indexed again.
 _WORDS_VERSION = 1
 
 
@@ -245,7 +245,7 @@ class Writer(Reader):
         return len(rows)
 
     def refresh_index(self) -> None:
-        """Index the words of all capsules anew, unless another process has done so meanwhile."""
+        """Index the words of all capsules again, unless another process has done so in the meantime."""
         if self.index_is_current:
             return
         self.connection.execute("INSERT INTO words (words) VALUES ('delete-all')")

@@ -16,17 +16,19 @@ from .capsule import (
     SECOND,
     Capsule,
     check_fields,
+    check_marks,
     item,
     link,
+    loss_warnings,
     normalise,
     search_hit,
+    secret_warnings,
     summary,
     version_of,
     with_text,
     workspace_or_default,
 )
 from .exchange import export_capsules, import_capsules
-from .redaction import check_marks, loss_warnings, secret_warnings
 from .requests import (
     Target,
     choice,

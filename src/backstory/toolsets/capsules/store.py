@@ -117,7 +117,7 @@ def database_trouble(error: Exception) -> str | None:
 
 
 def check_database(path: Path) -> str | None:
-    """The trouble of a store, looked for without changing it; None for one that is well or not there."""
+    """The problem of a store, found without changing it; None for a sound store and where there is none."""
     if not path.exists():
         return None
     try:
@@ -191,7 +191,7 @@ class Store:
         """Remove purged text from the files. False while other readers prevent it: the next purge tries again.
 
         Freed space is overwritten anyway, but SQLite leaves copies behind where it moves rows between pages, and in the
-        write-ahead log. So the file is written anew, and the log emptied.
+        write-ahead log. So the file is rewritten, and the log emptied.
         """
         with self._lock:
             connection = self._opened()
@@ -212,7 +212,7 @@ class Store:
     def _opened(self) -> sqlite3.Connection:
         if self._connection is None:
             self._connection = _open(self.home / FILE)
-            # A store that is dropped without being closed releases its files all the same.
+            # A store that is dropped without being closed still releases its files.
             self._close = weakref.finalize(self, self._connection.close)
         return self._connection
 

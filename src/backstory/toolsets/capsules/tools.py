@@ -239,8 +239,8 @@ class _Declaring:
         return Tool(
             name=name,
             description=self.spelled(description),
-            input_schema=json.loads(self.spelled(json.dumps(input_schema(takes, required, nullable=False)))),
-            output_schema=output_schema(gives),
+            input=lambda: json.loads(self.spelled(json.dumps(input_schema(takes, required, nullable=False)()))),
+            output=output_schema(gives),
             handler=self._frame.handler(name, takes, action),
             offer=_OFFERS.get(verb, "named"),
             read_only=read_only,

@@ -68,8 +68,8 @@ def toolset(
         return Tool(
             name=name,
             description=description,
-            input_schema=input_schema(request, null_defaults=True),
-            output_schema=output_schema(answer, Problem),
+            input=input_schema(request, null_defaults=True),
+            output=output_schema(answer, Problem),
             handler=frame.raw_handler(name, action),
             structured_errors=True,
             read_only=True,

@@ -59,9 +59,9 @@ class Call:
         envelope = Envelope(
             f"moraine.mcp.{self.tool}.v1",
             self.tool,
-            request,  # what the caller said is not history: it is repeated as typed
+            request,  # not from history: repeated as the caller typed it
             msgspec.Raw(encoded),
-            egress(self.warnings, self._mode),  # one names the source that was asked for
+            egress(self.warnings, self._mode),  # a warning may quote the source in the request
             self._performance(),
         )
         return Reply.of(Redacted(envelope))

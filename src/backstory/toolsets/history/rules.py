@@ -27,9 +27,8 @@ from ...model import (
     rfc3339,
 )
 from ..base import NUMBER_AS_STRING, BadArgument, decode_arguments
-from .cursor import BadCursor, Position, read_cursor
 from .envelope import Call, Refusal
-from .types import ListSessions, Open, SearchSessions
+from .types import BadCursor, ListSessions, Open, Position, SearchSessions, read_cursor
 
 T = TypeVar("T", bound=Struct)
 

@@ -1,4 +1,4 @@
-"""The shapes of what search_sessions and list_sessions answer."""
+"""The answers of search_sessions and list_sessions."""
 
 from __future__ import annotations
 

@@ -13,13 +13,13 @@ from ...archive.base import (
     Archive,
     Part,
     SearchRequest,
+    SessionRow,
     SessionsRequest,
     SyncState,
 )
 from ...config import Settings
 from ...model import EVENT_TYPES, EventRef, EventType, Ref, SessionRef, TurnRef, event_id, session_id, turn_id
 from ..base import Arguments, Reply
-from .cursor import make_cursor
 from .envelope import Call, Refusal, handle
 from .rules import OpenQuestion, read_list, read_open, read_search
 from .search_types import ExplainedData, ListingData, SearchData
@@ -35,6 +35,7 @@ from .types import (
     SessionView,
     TurnRefs,
     TurnView,
+    make_cursor,
 )
 from .views import Views
 
@@ -65,9 +66,16 @@ class History:
         capsules_of: CapsulesOf = lambda _: (),
         *,
         here: Path | None = None,
+        is_behind: Callable[[], bool] = lambda: False,
+        name_origins: bool = True,
     ) -> None:
+        """`is_behind`: transcripts that were written before this process started are still being read.
+        `name_origins`: name the members and machines of sessions of a team among the warnings, because the contract has
+        no field for them."""
         self._archive = archive
         self._here = here
+        self._is_behind = is_behind
+        self._names_origins = name_origins
         self._capsules_of = capsules_of
         self._views = Views(settings.redact)
         self._handle = partial(handle, mode=settings.redact)
@@ -117,6 +125,7 @@ class History:
         if scope is None:
             call.sla_target_ms = 750 if found.documents <= 100_000 else 1500 if found.documents <= 500_000 else 2500
         hits = self._views.hits(found.hits, found.query)
+        self._name_origins(call, [hit.session for hit in found.hits])
         if not hits:
             self._warn_of_source(call, question.source)
         call.check_deadline()
@@ -151,6 +160,7 @@ class History:
         call.sla_target_ms = _list_target(question.mode, broad or more)
         cursor = make_cursor((page[-1].updated_at, session_id(page[-1].key)), *question.identity) if more else None
         sessions = self._views.listings(page)
+        self._name_origins(call, page)
         if not sessions:
             self._warn_of_source(call, question.source)
         call.check_deadline()
@@ -166,9 +176,9 @@ class History:
         if isinstance(ref, SessionRef):
             view = self._open_session(call, ref, question)
         elif isinstance(ref, TurnRef):
-            view = self._open_turn(ref, question)
+            view = self._open_turn(call, ref, question)
         else:
-            view = self._open_event(ref, question)
+            view = self._open_event(call, ref, question)
         if view is None:
             raise Refusal("not_found", f"{_kind(ref)} not found", id=question.request.id)
         return call.answer(question.request, view)
@@ -179,6 +189,7 @@ class History:
             return None
         if found.session.turn_count > MANY_TURNS:
             call.sla_target_ms = 1500
+        self._name_origins(call, [found.session])
         self._check_anchor(question, found.turns)
         shown, cursor = _page(question, found.turns)
         heads = self._views.heads(shown)
@@ -190,10 +201,11 @@ class History:
             page=Page(len(shown), found.total, cursor) if question.partial else UNSET,
         )
 
-    def _open_turn(self, ref: TurnRef, question: OpenQuestion) -> TurnView | None:
+    def _open_turn(self, call: Call, ref: TurnRef, question: OpenQuestion) -> TurnView | None:
         found = self._archive.open(ref, _part(question))
         if found is None:
             return None
+        self._name_origins(call, [found.session])
         self._check_anchor(question, found.events)
         turn, (shown, cursor) = found.turn, _page(question, found.events)
         return TurnView(
@@ -211,10 +223,11 @@ class History:
             page=Page(len(shown), found.total, cursor) if question.partial else UNSET,
         )
 
-    def _open_event(self, ref: EventRef, question: OpenQuestion) -> EventView | None:
+    def _open_event(self, call: Call, ref: EventRef, question: OpenQuestion) -> EventView | None:
         found = self._archive.open(ref, _part(question))
         if found is None:
             return None
+        self._name_origins(call, [found.session])
         event, turn = found.event, found.turn
         return EventView(
             self._views.event_header(event, turn),
@@ -257,8 +270,19 @@ class History:
             call.warnings.append("The archive can be read but not written, so newer sessions are missing in it.")
         elif state.first_finished_at is None:
             call.warnings.append(_first_sync(state))
+        elif self._is_behind():
+            call.warnings.append("New transcripts are being read now: what was written just before may be missing.")
+        if state.notice is not None:
+            call.warnings.append(state.notice)
         if state.index_behind and searching:
             call.warnings.append("The search index is behind the archive; the newest events may not be found yet.")
+
+    def _name_origins(self, call: Call, sessions: Sequence[SessionRow]) -> None:
+        origins: dict[str, list[str]] = {}
+        for row in {row.key: row for row in sessions if row.user is not None}.values():
+            origins.setdefault(f"{row.user} on {row.machine}", []).append(session_id(row.key))
+        if self._names_origins:
+            call.warnings += [f"From {origin}: {', '.join(ids)}." for origin, ids in origins.items()]
 
     def _warn_of_source(self, call: Call, source: str | None) -> None:
         """Warn of a source that the archive does not have: it is probably misspelt."""

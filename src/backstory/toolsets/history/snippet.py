@@ -10,21 +10,21 @@ from ...egress import reaches_on
 from .search_types import Excerpt
 
 EgressAll = Callable[[Sequence[str]], list[str]]
-"""Makes texts fit to be shown."""
+"""Egress for several texts at once."""
 
 MAX_CHARS = 320
-# How much of a text its head is made from. More is needed for few: where much of it is white, or part of one secret.
+# A head is made from so many characters; the next window is tried where white space or one secret fills this one.
 _HEAD_WINDOWS = (400, 4096, 65_536)
 HEAD_CHARS = _HEAD_WINDOWS[-1]
 """The most characters of a text that its head is made from."""
 
-# Of a longer text only the neighbourhood of the match is made fit to be shown, in whole words if they are not endless.
+# Of a longer text only the neighbourhood of the match passes egress, in whole words up to a limit.
 _LONG_CHARS = 2048
 _NEAR_CHARS = 512
 _ENDLESS_CHARS = 4096
-# So many words before it are looked at and never shown: a value is a secret by the name that stands before it.
+# Words before it that pass egress too and are not shown: the name before a value makes it a secret.
 _CONTEXT_WORDS = 3
-# In a huge one also where that does not suffice: a private key that begins farther away is not recognised.
+# In a huge text no more context is read: a private key that begins farther away is not recognised.
 _HUGE_CHARS = 262_144
 _WORD_CHARS = 40
 _REGION_CHARS = MAX_CHARS - _WORD_CHARS
@@ -153,7 +153,7 @@ def _cut(line: str, region: Region, *, more_before: bool, more_after: bool) -> E
 
 
 def _best_region(text: str, sought: _Sought) -> Region:
-    """The shortest stretch with the most distinct things looked for; what is rare in this text counts a little more."""
+    """The shortest stretch with the most distinct terms and phrases; rare ones in this text count a little more."""
     marks: list[tuple[int, int, int]] = []
     weights: list[float] = []
     for weight, regions in _sightings(text, sought):
@@ -204,7 +204,7 @@ def _occurrences(lower: str, term: str) -> list[int]:
     while at >= 0 and len(words) + len(parts) < _MAX_OCCURRENCES:
         after = at + len(term)
         before, behind = lower[at - 1 : at], lower[after : after + 1]
-        # The first test is the second one's answer for nearly all texts, without the call.
+        # The first test decides nearly always, and saves the calls of the second.
         alone = not (before.isalnum() or behind.isalnum()) or (_apart(before, term[0]) and _apart(term[-1], behind))
         (words if alone else parts).append(at)
         at = lower.find(term, after)

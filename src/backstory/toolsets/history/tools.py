@@ -42,8 +42,8 @@ def toolset(history: History) -> Toolset:
             Tool(
                 name="search_sessions",
                 description=SEARCH,
-                input_schema=input_schema(SearchSessions),
-                output_schema=output_schema(Envelope[SearchSessions, SearchData], ErrorEnvelope),
+                input=input_schema(SearchSessions),
+                output=output_schema(Envelope[SearchSessions, SearchData], ErrorEnvelope),
                 handler=history.search_sessions,
                 compact_output=ENVELOPE,
                 read_only=True,
@@ -52,8 +52,8 @@ def toolset(history: History) -> Toolset:
             Tool(
                 name="open",
                 description=OPEN,
-                input_schema=input_schema(Open),
-                output_schema=output_schema(Envelope[Open, SessionView | TurnView | EventView], ErrorEnvelope),
+                input=input_schema(Open),
+                output=output_schema(Envelope[Open, SessionView | TurnView | EventView], ErrorEnvelope),
                 handler=history.open,
                 compact_output=ENVELOPE,
                 read_only=True,
@@ -62,8 +62,8 @@ def toolset(history: History) -> Toolset:
             Tool(
                 name="list_sessions",
                 description=LIST,
-                input_schema=input_schema(ListSessions),
-                output_schema=output_schema(Envelope[ListSessions, ListingData], ErrorEnvelope),
+                input=input_schema(ListSessions),
+                output=output_schema(Envelope[ListSessions, ListingData], ErrorEnvelope),
                 handler=history.list_sessions,
                 compact_output=ENVELOPE,
                 read_only=True,

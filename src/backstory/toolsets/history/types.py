@@ -1,4 +1,4 @@
-"""The shapes of the contract: its requests, its envelopes, and the answers of open.
+"""The shapes of the contract: its requests, its envelopes, the answers of open, and cursors.
 
 The published schema names the views of `open` with this module: they stay here.
 
@@ -8,11 +8,14 @@ echoed only if they were given.
 
 from __future__ import annotations
 
+import base64
+import binascii
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
+import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from ...model import SEARCHABLE_TYPES, EventType
+from ...model import SEARCHABLE_TYPES, EventType, digest
 
 R = TypeVar("R")
 D = TypeVar("D")
@@ -20,6 +23,11 @@ D = TypeVar("D")
 ErrorCode = Literal[
     "invalid_request", "invalid_id", "not_found", "unsupported_event_type", "deadline_exceeded", "internal_error"
 ]
+
+Position = tuple[int, str]
+"""The last row of a page: the number that orders the rows, and its id."""
+_Integer = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+_MAX_CURSOR_CHARS = 8192
 
 
 # Requests
@@ -119,7 +127,7 @@ class ErrorEnvelope(Struct, frozen=True):
     performance: Performance
 
 
-# What answers have thousands of is none of the garbage collector's business (`gc=False`): it holds no cycles.
+# `gc=False`: an answer may have thousands of these, and they hold no reference cycles.
 
 # open.
 
@@ -325,3 +333,40 @@ class EventView(Struct, frozen=True, tag_field="kind", tag="event"):
     events: list[EventLine] | UnsetType = UNSET
     """The events before and after it in its turn, and itself, when asked for."""
     links: Links | UnsetType = UNSET
+
+
+# Cursors: the end of a page, tied to the request it was a page of. Opaque to callers.
+
+
+class BadCursor(ValueError):
+    """Not a cursor, or one of another request; the message says which."""
+
+
+class _Cursor(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    question: bytes
+    position: tuple[_Integer, str]
+
+
+_decode = msgspec.msgpack.Decoder(_Cursor).decode
+
+
+def make_cursor(position: Position, *question: object) -> str:
+    encoded = msgspec.msgpack.encode(_Cursor(_fingerprint(question), position))
+    return base64.urlsafe_b64encode(encoded).rstrip(b"=").decode("ascii")
+
+
+def read_cursor(text: str, *question: object) -> Position:
+    try:
+        if len(text) > _MAX_CURSOR_CHARS:
+            raise ValueError
+        encoded = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+        cursor = _decode(encoded)
+    except (binascii.Error, msgspec.DecodeError, ValueError):
+        raise BadCursor("cursor is not valid; pass next_cursor exactly as it was returned") from None
+    if cursor.question != _fingerprint(question):
+        raise BadCursor("cursor belongs to another request; only the limit may change between pages")
+    return cursor.position
+
+
+def _fingerprint(question: tuple[object, ...]) -> bytes:
+    return digest(*map(repr, question))

@@ -56,7 +56,7 @@ _MAX_DEPTH = 64
 class Views:
     def __init__(self, mode: Mode) -> None:
         self._egress = partial(egress, mode=mode)
-        # Of tools and models: the same few come again and again.
+        # Names of tools and models: few different ones occur.
         self._name = lru_cache(maxsize=1024)(self._egress)
 
     # Sessions

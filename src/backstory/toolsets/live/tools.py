@@ -49,8 +49,8 @@ def _tool(name: str, function: Function, portal: Portal, frame: Frame) -> Tool:
     return Tool(
         name=tool,
         description=function.description,
-        input_schema=function.request_schema,
-        output_schema=None if name in _NULL_IS else function.response_schema,
+        input=lambda: function.request_schema,
+        output=None if name in _NULL_IS else lambda: function.response_schema,
         handler=frame.raw_handler(tool, action),
         read_only=reads,
         idempotent=reads,

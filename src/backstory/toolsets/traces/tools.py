@@ -139,8 +139,8 @@ def toolset(archive: Archive, settings: Settings, seconds: float = _SECONDS) -> 
         return Tool(
             name=name,
             description=description,
-            input_schema=schema,
-            output_schema=output_schema(answer, ErrorBody),
+            input=lambda: schema,
+            output=output_schema(answer, ErrorBody),
             handler=frame.handler(name, request, action),
             structured_errors=True,
             offer=offer,

@@ -1,6 +1,7 @@
-"""The engine's side of the iii protocol: clients come, register, call each other and the live sessions, and go.
-@@@
-One WebSocket connection: frames in, frames out, until either side ends it."""
+"""The engine's side of the iii protocol: clients register, and call one another and the live sessions.
+
+One client is one WebSocket connection, which either side may end.
+"""
 
 from __future__ import annotations
 

@@ -1,10 +1,15 @@
-"""Times, sizes and counts as people write and read them."""
+"""Times, sizes, paths and commands as people write and read them."""
 
 from __future__ import annotations
 
 import re
+import shlex
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..library import Location
 
 _RELATIVE = re.compile(r"(\d{1,6})\s*([a-z]+)(?:\s+ago)?", re.ASCII | re.IGNORECASE)
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
@@ -24,7 +29,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def parse_moment(text: str, *, end: bool = False, now: datetime | None = None) -> int | None:
     """Milliseconds since the epoch, or None for what is not a time.
 
-    Days are days here, not in UTC; at the `end` of a range a day counts to its last moment.
+    Days are local, not in UTC; at the `end` of a range a day counts to its last moment.
     """
     now = now or datetime.now().astimezone()
     text = text.strip()
@@ -38,7 +43,7 @@ def parse_moment(text: str, *, end: bool = False, now: datetime | None = None) -
             moment = now - timedelta(seconds=int(relative[1]) * _SECONDS[unit])
         else:
             moment = now if text.lower() == "now" else datetime.fromisoformat(text)
-        # A naive time is one of this place, with the offset that holds there on that day.
+        # A time without an offset is local, with the offset of that day.
         return (moment.astimezone() - _EPOCH) // timedelta(milliseconds=1)
     except (KeyError, ValueError, OverflowError, OSError):
         return None
@@ -99,6 +104,19 @@ def home_path(path: str) -> str:
     """A path with `~` for the home folder."""
     home = str(Path.home())
     return "~" + path.removeprefix(home) if path == home or path.startswith(f"{home}/") else path
+
+
+def resume_command(location: Location) -> str | None:
+    """The shell command that continues a session in its own agent."""
+    if location.resume is None:
+        return None
+    command = shlex.join(location.resume)
+    if location.project is None:
+        return command
+    folder = home_path(location.project)
+    inner = folder.removeprefix("~/")
+    quoted = f"~/{shlex.quote(inner)}" if inner != folder else "~" if folder == "~" else shlex.quote(folder)
+    return f"cd {quoted} && {command}"
 
 
 def width(text: str) -> int:

@@ -14,14 +14,14 @@ from typing import Literal
 
 from msgspec import Struct
 
-from ... import __version__
-from ...archive.base import ArchiveError, Counts, FileRow, SearchRequest, SyncState
-from ...archive.errors import explain
-from ...ingest.scan import UNREADABLE, stored_path, walk
-from ...library import Library
-from ...model import DEFAULT_TYPES
-from ...sources import OWN_SOURCES, title_of
-from ...sources.base import Source
+from .. import __version__
+from ..archive.base import ArchiveError, Counts, FileRow, SearchRequest, SyncState
+from ..archive.errors import explain
+from ..ingest.scan import UNREADABLE, stored_path, walk
+from ..library import Library
+from ..model import DEFAULT_TYPES
+from ..sources import OWN_SOURCES, title_of
+from ..sources.base import Source
 
 _DAY = 86_400
 # Claude Code's own default for `cleanupPeriodDays`.
@@ -163,8 +163,8 @@ def _look_at_agent(found: Diagnosis, library: Library, source: Source, known: di
 
 def _unknown_problems(found: Diagnosis, library: Library) -> Iterator[Problem]:
     """Records and fields that no parser knows: an agent has changed its format."""
-    from ...egress import egress
-    from ...ingest.unknown import unknown_records
+    from ..egress import egress
+    from ..ingest.unknown import unknown_records
 
     for kind in unknown_records(library.archive) if found.archive else ():
         version = f" {kind.version}" if kind.version else ""
@@ -257,7 +257,7 @@ def _transcript_problems(found: Diagnosis) -> Iterator[Problem]:
 
 def _live_problems(library: Library) -> Iterator[Problem]:
     """Files of live sessions that were damaged when their folder was last opened."""
-    from ...toolsets.live.files import configured_problems
+    from ..toolsets.live.files import configured_problems
 
     for path, problem in configured_problems(library.settings.live, library.home).items():
         fix = "restore it from a backup if something is missing; all that is readable is served"
@@ -265,7 +265,7 @@ def _live_problems(library: Library) -> Iterator[Problem]:
 
 
 def _capsule_problems(library: Library) -> Iterator[Problem]:
-    from ...toolsets.capsules.store import check_database
+    from ..toolsets.capsules.store import check_database
 
     if trouble := check_database(library.home / "capsules.db"):
         message, _, fix = trouble.partition(": ")

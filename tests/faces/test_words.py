@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from backstory.faces.cli.words import ago, duration, megabytes, parse_moment, plural
+from backstory.faces.words import ago, duration, megabytes, parse_moment, plural
 
 HOUR = 3_600_000
 DAY = 24 * HOUR

@@ -9,18 +9,20 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-import click
-
 if TYPE_CHECKING:
-    from ...archive.base import Archive
+    from ..archive.base import Archive
 
 _TURN = re.compile(r"(.+):([1-9]\d{0,6})")
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-([0-9a-f])[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 
+class AmbiguousHandle(ValueError):
+    """A handle that several sessions have."""
+
+
 def handle(full_id: str) -> str:
     """Shorten the id of a session or turn; `find_id` is the inverse. Event ids are short already."""
-    from ...model import SessionRef, TurnRef, parse_id
+    from ..model import SessionRef, TurnRef, parse_id
 
     ref = parse_id(full_id)
     if isinstance(ref, SessionRef):
@@ -33,7 +35,7 @@ def handle(full_id: str) -> str:
 def find_id(archive: Archive, text: str) -> str:
     """Resolve an id or handle to a full id. A text that matches nothing is returned as it is; a text that matches
     several sessions is an error."""
-    from ...model import InvalidId, parse_id, session_id, turn_id
+    from ..model import InvalidId, parse_id, session_id, turn_id
 
     try:
         parse_id(text)
@@ -44,7 +46,7 @@ def find_id(archive: Archive, text: str) -> str:
     keys = _fitting(archive, given)
     if len(keys) > 1:
         some = ", ".join(keys[:4]) + (", ..." if len(keys) > 4 else "")
-        raise click.ClickException(f"{given!r} matches {len(keys)} sessions, give more of the id: {some}")
+        raise AmbiguousHandle(f"{given!r} matches {len(keys)} sessions, give more of the id: {some}")
     if not keys:
         return text
     return turn_id(keys[0], int(turn[2])) if turn else session_id(keys[0])
@@ -57,7 +59,7 @@ def unknown(text: str) -> str:
 
 def _fitting(archive: Archive, given: str) -> list[str]:
     """The keys of the sessions that begin with the given parts; only the one that is equal, if there is one."""
-    from ...archive.base import SessionsRequest
+    from ..archive.base import SessionsRequest
 
     parts = given.split("/")
     fitting: list[str] = []

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import cast
 
-import click
 import pytest
 
 from backstory.archive.base import Archive, SessionRow, SessionsRequest
-from backstory.faces.cli.handles import find_id, handle
+from backstory.faces.handles import AmbiguousHandle, find_id, handle
 from backstory.model import event_id, session_id, turn_id
 
 RANDOM = "claude-code/6f0c1a2b-1111-4222-8333-444455556666"
@@ -59,7 +58,7 @@ class TestFindId:
     def test_ambiguous(self) -> None:
         """Nothing is guessed; the sessions are named."""
         with pytest.raises(
-            click.ClickException,
+            AmbiguousHandle,
             match=r"'6f0c' matches 2 sessions.*: claude-code/6f0c1a2b.*6f0caaaa",
         ):
             find_id(ARCHIVE, "6f0c:1")
