@@ -1,8 +1,11 @@
-"""Numbers of examples for property tests whose examples cost much more or much less than most."""
+"""Settings of tests: numbers of examples for property tests, and time enough on a busy machine."""
 
 from __future__ import annotations
 
 from hypothesis import settings
+
+PATIENT = {"BACKSTORY_CATCH_UP_SECONDS": "60"}
+"""The environment of a program that reads everything new before it answers, however long that takes."""
 
 
 def examples(share: float) -> int:

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from backstory.checkouts import Checkouts
-from backstory.repository import branch_of, find_repository, remote_identity, worktrees_of
+from backstory.repository import Checkouts, branch_of, find_repository, remote_identity, worktrees_of
 
 REMOTE = "https://ada:s@cret@example.com/acme/shop.git"
 IDENTITY = "example.com/acme/shop"

@@ -8,6 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import get_args, get_type_hints
 
+from backstory.archive.base import Archive, Reader, Writer
+from backstory.archive.spans import Spans
 from backstory.config import ArchiveSettings
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -73,6 +75,22 @@ class TestDrawing:
             if path.name not in ("__init__.py", "__main__.py") and name not in entries and not inside:
                 missing.append(name)
         assert missing == []
+
+    def test_the_protocols_are_as_small_as_it_says(self) -> None:
+        """The numbers of methods that an engine implements."""
+        text = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+        drawn = [int(number) for number in re.findall(r"(\d+) methods", text.partition("\n\n## To change")[0])]
+        given = {"session"}  # defined by the protocol itself
+
+        def methods(*protocols: type) -> int:
+            return sum(
+                callable(member) and not name.startswith("_") and name not in given
+                for protocol in protocols
+                for name, member in vars(protocol).items()
+            )
+
+        assert drawn == [methods(Reader, Archive, Writer), methods(Spans)]
+        assert sum(drawn) <= 25
 
 
 class TestLayers:

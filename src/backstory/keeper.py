@@ -17,11 +17,11 @@ from .config import HUB_FILE, ConfigError, Settings, home_folder, load_settings,
 
 if TYPE_CHECKING:
     from .archive.base import Archive, SessionRow
-    from .checkouts import Checkouts
     from .ingest.news import Frontier
     from .ingest.pipeline import Ingest
     from .ingest.progress import SyncProgress, SyncReport
     from .raw import RawStore
+    from .repository import Checkouts
     from .sources.base import Source
     from .team.member import Member
 
@@ -75,7 +75,7 @@ class Keeper:
     @cached_property
     def checkouts(self) -> Checkouts:
         """The git remotes of projects, by which one is found that has moved."""
-        from .checkouts import Checkouts
+        from .repository import Checkouts
 
         return Checkouts(self.home)
 

@@ -107,10 +107,14 @@ class Sessions:
         given = {name: value for name, value in request.items() if value is not None}
         return await self.live.call(f"session::{function}", given)
 
+    async def _ask(self, function: str, /, **request: Any) -> Json:
+        answer: Json = await self.call(function, **request)
+        return answer
+
     async def create(
         self, *, title: str | None = None, description: str | None = None, metadata: Json | None = None
     ) -> Json:
-        return _object(await self.call("create", title=title, description=description, metadata=metadata))
+        return await self._ask("create", title=title, description=description, metadata=metadata)
 
     async def ensure(
         self,
@@ -120,14 +124,12 @@ class Sessions:
         description: str | None = None,
         metadata: Json | None = None,
     ) -> Json:
-        return _object(
-            await self.call("ensure", session_id=session_id, title=title, description=description, metadata=metadata)
-        )
+        return await self._ask("ensure", session_id=session_id, title=title, description=description, metadata=metadata)
 
     async def get(self, session_id: str) -> Json | None:
         """The session's meta, or None."""
-        found = await self.call("get", session_id=session_id)
-        return None if found is None else _object(found["meta"])
+        found = await self._ask("get", session_id=session_id)
+        return found and found["meta"]
 
     async def list(
         self,
@@ -138,9 +140,7 @@ class Sessions:
         metadata: Json | None = None,
         order: Order | None = None,
     ) -> Json:
-        return _object(
-            await self.call("list", limit=limit, cursor=cursor, status=status, metadata=metadata, order=order)
-        )
+        return await self._ask("list", limit=limit, cursor=cursor, status=status, metadata=metadata, order=order)
 
     async def set_meta(
         self,
@@ -150,12 +150,12 @@ class Sessions:
         description: str | None = None,
         metadata: Json | None = None,
     ) -> Json:
-        return _object(
-            await self.call("set-meta", session_id=session_id, title=title, description=description, metadata=metadata)
+        return await self._ask(
+            "set-meta", session_id=session_id, title=title, description=description, metadata=metadata
         )
 
     async def set_status(self, session_id: str, status: Status, *, reason: str | None = None) -> Json:
-        return _object(await self.call("set-status", session_id=session_id, status=status, reason=reason))
+        return await self._ask("set-status", session_id=session_id, status=status, reason=reason)
 
     async def delete(self, session_id: str) -> bool:
         return bool((await self.call("delete", session_id=session_id))["deleted"])
@@ -170,16 +170,14 @@ class Sessions:
         entry_id: str | None = None,
         origin: Json | None = None,
     ) -> Json:
-        return _object(
-            await self.call(
-                "append",
-                session_id=session_id,
-                message=message,
-                custom=custom,
-                parent_id=parent_id,
-                entry_id=entry_id,
-                origin=origin,
-            )
+        return await self._ask(
+            "append",
+            session_id=session_id,
+            message=message,
+            custom=custom,
+            parent_id=parent_id,
+            entry_id=entry_id,
+            origin=origin,
         )
 
     async def append_many(
@@ -191,9 +189,7 @@ class Sessions:
         origin: Json | None = None,
     ) -> Json:
         batch = [*messages]
-        return _object(
-            await self.call("append-many", session_id=session_id, messages=batch, parent_id=parent_id, origin=origin)
-        )
+        return await self._ask("append-many", session_id=session_id, messages=batch, parent_id=parent_id, origin=origin)
 
     async def update_message(
         self,
@@ -205,16 +201,14 @@ class Sessions:
         expected_revision: int | None = None,
         origin: Json | None = None,
     ) -> Json:
-        return _object(
-            await self.call(
-                "update-message",
-                session_id=session_id,
-                entry_id=entry_id,
-                content=_blocks(content),
-                details=details,
-                expected_revision=expected_revision,
-                origin=origin,
-            )
+        return await self._ask(
+            "update-message",
+            session_id=session_id,
+            entry_id=entry_id,
+            content=_blocks(content),
+            details=details,
+            expected_revision=expected_revision,
+            origin=origin,
         )
 
     async def messages(
@@ -227,28 +221,26 @@ class Sessions:
         from_entry_id: str | None = None,
         include_custom: bool | None = None,
     ) -> Json:
-        return _object(
-            await self.call(
-                "messages",
-                session_id=session_id,
-                limit=limit,
-                cursor=cursor,
-                roles=None if roles is None else [*roles],
-                from_entry_id=from_entry_id,
-                include_custom=include_custom,
-            )
+        return await self._ask(
+            "messages",
+            session_id=session_id,
+            limit=limit,
+            cursor=cursor,
+            roles=None if roles is None else [*roles],
+            from_entry_id=from_entry_id,
+            include_custom=include_custom,
         )
 
     async def get_message(self, session_id: str, entry_id: str) -> Json | None:
         """One entry, or None."""
-        found = await self.call("get-message", session_id=session_id, entry_id=entry_id)
-        return None if found is None else _object(found["entry"])
+        found = await self._ask("get-message", session_id=session_id, entry_id=entry_id)
+        return found and found["entry"]
 
     async def fork(self, session_id: str, entry_id: str, *, title: str | None = None) -> Json:
-        return _object(await self.call("fork", session_id=session_id, entry_id=entry_id, title=title))
+        return await self._ask("fork", session_id=session_id, entry_id=entry_id, title=title)
 
     async def set_active_leaf(self, session_id: str, entry_id: str) -> Json:
-        return _object(await self.call("set-active-leaf", session_id=session_id, entry_id=entry_id))
+        return await self._ask("set-active-leaf", session_id=session_id, entry_id=entry_id)
 
     def follow(
         self,
@@ -274,11 +266,6 @@ class Sessions:
         from .toolsets.live.agents_sdk import AgentSession
 
         return AgentSession(self.live, session_id, metadata=metadata)
-
-
-def _object(answer: Any) -> Json:
-    found: Json = answer
-    return found
 
 
 def _blocks(content: Content) -> Sequence[Mapping[str, Any]]:

@@ -193,7 +193,7 @@ def session_of_file(name: str) -> str | None:
 
 
 def call_by_tokens(agent: str, input: int, output: int, cache_read: int, cache_write: int) -> str:
-    """The name of a model call whose id the agent does not tell, in its transcripts and in its telemetry alike."""
+    """The name of a model call whose id the agent does not record: the same in transcripts and in telemetry."""
     return f"{agent}:{input}/{output}/{cache_read}/{cache_write}"
 
 

@@ -99,7 +99,7 @@ def connect(
         try:
             connection.execute("PRAGMA schema_version").fetchone()
         except sqlite3.OperationalError:
-            # Reading in WAL mode needs files beside the database, which cannot be made here: so nobody else writes.
+            # Reading in WAL mode needs files beside the database, which cannot be made here: no process writes.
             connection.close()
             connection = _open(path, "mode=ro&immutable=1", busy_seconds)
     try:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-# Nobody nests arguments deeper; what does is left to the encoder, which needs less of the stack.
+# Real arguments are not nested deeper. Those that are go to the encoder as they are, which needs less of the stack.
 _MAX_DEPTH = 64
 # The names agents give the argument a person looks for, most telling first.
 _MAIN_ARGUMENTS = (

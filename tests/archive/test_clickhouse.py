@@ -114,8 +114,8 @@ class TestMachines:
     def test_folders_are_those_of_a_machine(self, tmp_path: Path, server: ClickHouseSettings) -> None:
         with closing(opened(tmp_path / "a", server)) as one, closing(opened(tmp_path / "b", server)) as two:
             write(one, Batch(folders=[FolderRow("/t", "codex", 1)]))
-            assert [row.path for row in one.folders()] == ["/t"]
-            assert list(two.folders()) == []
+            assert [row.path for row in one.sync_state(folders=True).folders] == ["/t"]
+            assert two.sync_state(folders=True).folders == ()
 
     def test_they_write_at_the_same_time(self, tmp_path: Path, server: ClickHouseSettings) -> None:
         with closing(opened(tmp_path / "a", server)) as one, closing(opened(tmp_path / "b", server)) as two:

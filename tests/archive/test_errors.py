@@ -90,7 +90,7 @@ class TestDamagedArchive:
             assert "move it away and run backstory sync" in told
 
     def test_while_it_is_open(self, library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Likewise for whoever asks over MCP."""
+        """MCP clients get the same message."""
         (tmp_path / "garbage.db").write_bytes(b"garbage" * 1000)
 
         def fail(*_: object) -> None:

@@ -131,7 +131,7 @@ class TestOlderArchives:
     def test_history_stays(self, home: Path, transcript: Session) -> None:
         """Turns and events are those that the older version made; what came since is read as ever."""
         record = sqlite3.connect(home / "backstory" / "archive.db")
-        record.execute("DELETE FROM event WHERE type = 4")  # as if that version had not told of it
+        record.execute("DELETE FROM event WHERE type = 4")  # as if that version had not recorded it
         record.commit()
         record.close()
         transcript.prompt("delta").answer("fourth").write(home)

@@ -71,7 +71,7 @@ class TestPeriod:
 
 
 class TestError:
-    """A pasted error message is told from a question about one."""
+    """A pasted error message is distinguished from a question about one."""
 
     @pytest.mark.parametrize(
         "text",

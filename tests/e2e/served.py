@@ -14,12 +14,14 @@ from typing import Any, Self
 
 import httpx
 
+from tests.examples import PATIENT
+
 PROGRAM = [sys.executable, "-m", "backstory"]
 PATIENCE = 60.0
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
-    return {"PATH": os.environ["PATH"], "HOME": str(home), "LC_ALL": "C.UTF-8", **more}
+    return {"PATH": os.environ["PATH"], "HOME": str(home), "LC_ALL": "C.UTF-8", **PATIENT, **more}
 
 
 def run(home: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
@@ -35,7 +37,7 @@ def run(home: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess
 
 
 class Process:
-    """A program that says where it is in its first line, and runs until it is told to stop."""
+    """A program that prints its address in its first line, and runs until it is stopped."""
 
     def __init__(self, home: Path, *arguments: str, **more: str) -> None:
         self._errors = (home / "stderr").open("ab+")
@@ -59,7 +61,7 @@ class Process:
         return self._errors.read().decode()
 
     def stop(self, signal_number: int = signal.SIGTERM) -> int:
-        """Tell it to stop, and give its exit code."""
+        """Stop it; gives its exit code."""
         if self.process.poll() is None:
             self.process.send_signal(signal_number)
         code = self.process.wait(PATIENCE)

@@ -9,13 +9,14 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from backstory.library import Library
+from tests.e2e.served import eventually
+from tests.examples import PATIENT
 from tests.transcripts import Transcript
 
 PROGRAM = [sys.executable, "-m", "backstory"]
@@ -32,7 +33,14 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
-    return {"PATH": os.environ["PATH"], "HOME": str(home), "TERM": "xterm-256color", "LC_ALL": "C.UTF-8", **more}
+    return {
+        "PATH": os.environ["PATH"],
+        "HOME": str(home),
+        "TERM": "xterm-256color",
+        "LC_ALL": "C.UTF-8",
+        **PATIENT,
+        **more,
+    }
 
 
 def run(home: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
@@ -74,7 +82,7 @@ def in_terminal(home: Path, *arguments: str, columns: int = 80, code: int = 0, *
 
 class TestPipes:
     def test_a_reader_that_has_seen_enough(self, home: Path) -> None:
-        """`backstory search x | head -1` ends in peace."""
+        """`backstory search x | head -1` ends with exit code 0 and no error."""
         command = f'{sys.executable} -m backstory search wombat -n 50; echo "exit $?" >&2'
         result = subprocess.run(
             ["bash", "-c", f"set -o pipefail; ({command}) | head -1"],
@@ -143,7 +151,7 @@ class TestTerminal:
         assert all("\x1b[3" not in each and ";3" not in each for each in written)
         status = written[1]
         assert "claude-code" in status
-        assert "last sync: just now" in status
+        assert "last sync: " in status
         assert "backstory search " in status
 
     def test_the_first_search_reads_everything_first(self, tmp_path: Path) -> None:
@@ -201,7 +209,7 @@ def watching(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 
 class TestWatch:
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-    def test_reads_until_it_is_told_to_stop(
+    def test_reads_until_it_is_stopped(
         self, watching: subprocess.Popen[str], tmp_path: Path, number: signal.Signals
     ) -> None:
         """New transcripts are found at once; a signal ends it cleanly and frees the lock."""
@@ -217,6 +225,26 @@ class TestWatch:
             assert (watching.returncode, output, errors) == (0, "", "")
             assert library.sync().files == 0
 
+    def test_a_signal_that_another_thread_receives(self, tmp_path: Path) -> None:
+        """It does not interrupt the main thread, which handles it all the same."""
+        script = """
+import signal, sys, threading, time
+from backstory.faces.cli.app import run
+from backstory.library import Library
+
+def watch(self, stop, on_change):
+    main = threading.main_thread().ident
+    while sys._current_frames()[main].f_code.co_name not in ("join", "_wait_for_tstate_lock"):
+        time.sleep(0.01)
+    signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+    stop.wait()
+
+Library.watch = watch
+sys.exit(run(["watch"]))
+"""
+        command = [sys.executable, "-c", script]
+        assert subprocess.run(command, env=environment(tmp_path), timeout=60, check=False).returncode == 0
+
     def test_json(self, tmp_path: Path) -> None:
         """One document, at the end."""
         transcript = Transcript("first").prompt("Hello").answer("Hi.")
@@ -224,10 +252,8 @@ class TestWatch:
         process = subprocess.Popen(
             [*PROGRAM, "watch", "--json"], env=environment(tmp_path), stdout=subprocess.PIPE, text=True
         )
-        deadline = time.monotonic() + 60
         with opened(tmp_path) as library:
-            while not library.archive.counts().events and time.monotonic() < deadline:
-                time.sleep(0.02)
+            eventually(lambda: library.archive.counts().events)
         process.terminate()
         output, _ = process.communicate(timeout=60)
 
@@ -251,28 +277,14 @@ class TestInterrupt:
             # Tests that run in the background of a shell inherit that it is ignored.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
-        _wait_until_reading_stdin(process)
+        assert process.stdin is not None
+        # More than a pipe holds: it has been written when the command reads.
+        process.stdin.write(b" " * (1 << 18))
+        process.stdin.flush()
         process.send_signal(signal.SIGINT)
         output, errors = process.communicate(timeout=60)
 
         assert (process.returncode, output, errors.strip()) == (130, b"", b"")
-
-
-def _wait_until_reading_stdin(process: subprocess.Popen[bytes]) -> None:
-    """Until the process sleeps in a read of descriptor 0; elsewhere than on Linux, a fair while."""
-    deadline = time.monotonic() + 60
-    call = Path(f"/proc/{process.pid}/syscall")
-    while time.monotonic() < deadline:
-        if not call.exists():
-            time.sleep(2)
-            return
-        try:
-            if call.read_text().split()[:2] == ["0", "0x0"]:
-                return
-        except OSError:
-            time.sleep(2)
-            return
-        time.sleep(0.02)
 
 
 class TestStart:

@@ -203,7 +203,7 @@ class TestBackground:
     def test_says_when_the_first_sync_is_not_through(self, home: Path) -> None:
         """It answers at once with what is there, and warns that it is not everything."""
         with Library(home / ".backstory") as library:
-            writer = library.archive.writer()  # as if another process were at it
+            writer = library.archive.writer()  # in the place of another process
             try:
                 with running(home) as process:
                     greet(process)
@@ -266,7 +266,7 @@ class TestBackground:
             greet(process)
             send(process, id=1, method="tools/call", params={"name": "search_sessions", "arguments": {"query": "q"}})
             process.send_signal(signal.SIGTERM)
-            assert process.wait(30) == 0
+            assert process.wait(60) == 0
 
     def test_finds_what_is_appended(self, home: Path) -> None:
         """While it runs, news are found within moments."""
@@ -449,6 +449,29 @@ class TestEnd:
         with Library(home / ".backstory", agents_home=home, environ={}) as library:
             library.sync()
 
+    def test_a_signal_that_another_thread_receives(self, home: Path) -> None:
+        """It does not interrupt the main thread, which handles it all the same."""
+        script = """
+import signal, threading
+from backstory import open_archive
+from backstory.faces.mcp import serve_stdio
+from backstory.library import Library
+
+def watch(self, stop):
+    signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+    stop.wait()
+
+Library.watch = watch
+serve_stdio(open_archive(), ["history"])
+"""
+        with subprocess.Popen(
+            [sys.executable, "-c", script], env=environment(home), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        ) as process:
+            try:
+                assert process.wait(60) == 0
+            finally:
+                process.kill()
+
     def test_the_client_closes_its_end(self, home: Path) -> None:
         """End of input is the end, also while nothing was asked."""
         with running(home) as process:
@@ -460,7 +483,7 @@ class TestEnd:
         assert code == 0
 
     def test_the_client_is_gone(self, home: Path) -> None:
-        """Nobody reads the answers any more: no noise."""
+        """The client no longer reads answers: nothing is logged."""
         with running(home) as process:
             greet(process)
             assert process.stdout is not None

@@ -300,13 +300,12 @@ class Reader(Protocol):
     def files(self, request: FilesRequest = ALL_FILES) -> Iterator[FileRow]:
         """The transcripts that were read, by path."""
 
-    def folders(self) -> Iterator[FolderRow]:
-        """The folders that the last complete sync has searched, by path."""
-
     def forgotten(self, digests: Sequence[bytes]) -> frozenset[bytes]:
         """Those that belong to forgotten sessions: uids of events, keys of usage, `session_mark` of a session."""
 
-    def sync_state(self) -> SyncState: ...
+    def sync_state(self, *, folders: bool = False) -> SyncState:
+        """`folders`: fill `SyncState.folders`."""
+
     def close(self) -> None: ...
 
     def session(self, key: str) -> SessionRow | None:

@@ -202,6 +202,8 @@ class SyncState(Struct, kw_only=True, omit_defaults=True):
     """A process, this one or another, is the writer now."""
     notice: str | None = None
     """A part of the archive that cannot be asked at the moment."""
+    folders: tuple[FolderRow, ...] = ()
+    """Those that the last complete sync has searched, by path. Filled on request: there may be thousands."""
 
 
 class Batch(Struct, kw_only=True):

@@ -11,7 +11,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeVar
 
@@ -59,6 +59,7 @@ PARALLEL_CALLS = 4
 # The longest wait for calls under way after the client closed its end; longer than any tool's deadline.
 _DRAIN_SECONDS = 10.0
 _STOP_SECONDS = 2.0
+_SIGNAL_SECONDS = 0.5
 # Reading begins when the first request is answered, or after this long: both would compete for the processor.
 _HEAD_START_SECONDS = 0.5
 # The first call of a tool that answers from transcripts waits so long for those that were written just before.
@@ -97,11 +98,10 @@ class _Call(Struct, rename={"meta": "_meta"}):
     meta: _Meta | None = None
 
 
-class _RunningCall:
+class _RunningCall(Struct, eq=False):
     """A call under way; two requests with the same id are two calls."""
 
-    def __init__(self, request_id: str | int) -> None:
-        self.request_id = request_id
+    request_id: str | int
 
 
 class Connection:
@@ -134,12 +134,16 @@ class Connection:
             self._notice(message)
         elif message is not None:
             try:
-                result = self._handle(message, moment)
+                if (result := self._handle(message, moment)) is not None:
+                    self._answer(message.id, result)
             except ProtocolError as error:
                 self._refuse(message.id, error)
-            else:
-                if result is not None:
-                    self._answer(message.id, result)
+
+    def serve(self, lines: Iterable[bytes]) -> None:
+        """Take all lines, and wait for the calls under way."""
+        for line in lines:
+            self.receive(line)
+        self.finish()
 
     def finish(self) -> None:
         """Wait for the calls under way, so that requests from a file are answered before the end."""
@@ -160,9 +164,9 @@ class Connection:
         if request.method == "initialize":
             given = _convert(params, _Initialize)
             self._initialized = True
-            known = given.protocolVersion in HANDSHAKE_VERSIONS
+            version = given.protocolVersion
             return {
-                "protocolVersion": given.protocolVersion if known else HANDSHAKE_VERSIONS[-1],
+                "protocolVersion": version if version in HANDSHAKE_VERSIONS else HANDSHAKE_VERSIONS[-1],
                 "capabilities": {"tools": {"listChanged": False}},
                 "serverInfo": SERVER,
                 "instructions": self._listing.instructions,
@@ -173,47 +177,41 @@ class Connection:
                 "this connection serves the handshake protocol era; "
                 "requests carrying the 2026-07-28 envelope are not accepted on it",
             )
-        match request.method:
-            case "ping":
-                return {}
-            case "tools/list" | "tools/call" if not self._initialized:
-                raise ProtocolError(INVALID_PARAMS, "Invalid request parameters", "")
-            case "tools/list":
-                _convert(params, _List)
-                return {"tools": self._listing.tools}
-            case "tools/call":
-                self._begin_call(request.id, _convert(params, _Call), moment)
-                return None
-        raise ProtocolError(METHOD_NOT_FOUND, "Method not found", excerpt(request.method))
+        if request.method == "ping":
+            return {}
+        if request.method in ("tools/list", "tools/call") and not self._initialized:
+            raise ProtocolError(INVALID_PARAMS, "Invalid request parameters", "")
+        return self._handle_tools(request, moment)
 
     def _handle_modern(self, request: Request, moment: float) -> dict[str, Any] | None:
-        params = request.params
         if request.method == "initialize":
-            requested = params.get("protocolVersion")
+            requested = request.params.get("protocolVersion")
+            versions = {"requested": excerpt(requested)} if isinstance(requested, str) else {}
             raise ProtocolError(
                 UNSUPPORTED_VERSION,
                 "connection is serving the 2026-07-28 protocol; the initialize handshake is not accepted",
-                {
-                    "supported": MODERN_VERSIONS,
-                    **({"requested": excerpt(requested)} if isinstance(requested, str) else {}),
-                },
+                {"supported": MODERN_VERSIONS, **versions},
             )
-        _check_envelope(params.get("_meta"))
-        match request.method:
-            case "server/discover":
-                return self._modern_result(
-                    supportedVersions=MODERN_VERSIONS,
-                    capabilities={"tools": {"listChanged": False}},
-                    instructions=self._listing.instructions,
-                    ttlMs=0,
-                    cacheScope="private",
-                )
-            case "tools/list":
-                _convert(params, _List)
-                return self._modern_result(tools=self._listing.tools, ttlMs=TOOLS_FRESH_MS, cacheScope="private")
-            case "tools/call":
-                self._begin_call(request.id, _convert(params, _Call), moment)
-                return None
+        _check_envelope(request.params.get("_meta"))
+        if request.method == "server/discover":
+            return self._modern_result(
+                supportedVersions=MODERN_VERSIONS,
+                capabilities={"tools": {"listChanged": False}},
+                instructions=self._listing.instructions,
+                ttlMs=0,
+                cacheScope="private",
+            )
+        listed = self._handle_tools(request, moment)
+        return listed and self._modern_result(**listed, ttlMs=TOOLS_FRESH_MS, cacheScope="private")
+
+    def _handle_tools(self, request: Request, moment: float) -> dict[str, Any] | None:
+        """The methods that both eras have."""
+        if request.method == "tools/list":
+            _convert(request.params, _List)
+            return {"tools": self._listing.tools}
+        if request.method == "tools/call":
+            self._begin_call(request.id, _convert(request.params, _Call), moment)
+            return None
         raise ProtocolError(METHOD_NOT_FOUND, "Method not found", excerpt(request.method))
 
     def _modern_result(self, **result: Any) -> dict[str, Any]:
@@ -338,9 +336,6 @@ def _check_envelope(meta: Any) -> None:
     _convert(meta, _Envelope)
 
 
-# The process
-
-
 def serve_stdio(library: Library, names: Sequence[str], *, pattern: str | None = None) -> None:
     """Serve on stdin and stdout until the client closes its end or the process gets a signal to stop.
 
@@ -365,31 +360,26 @@ def serve_stdio(library: Library, names: Sequence[str], *, pattern: str | None =
         target=_watch, args=(library, connection.answered, stop), name="backstory-watch", daemon=True
     )
 
-    def close() -> None:
+    def end(*_: object) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: os._exit(0))
         stop.set()
         connection.answered.set()
         watcher.join(_STOP_SECONDS)
-        if watcher.is_alive():  # in a long read: what is committed is safe, the rest is read the next time
-            os._exit(0)
-        library.close()
-
-    def exit_on_signal(*_: object) -> None:
-        close()
+        if not watcher.is_alive():  # else in a long read: what is committed is safe, the rest is read the next time
+            library.close()
+        # A call that did not end in time, or answers that the client no longer reads, must not delay the end.
         os._exit(0)
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, exit_on_signal)
+        signal.signal(number, end)
     watcher.start()
-    try:
-        for line in incoming:
-            connection.receive(line)
-        connection.finish()
-    finally:
-        close()
-    # A call that did not end in time, or answers that the client no longer reads, must not delay the end.
-    os._exit(0)
+    reader = threading.Thread(target=connection.serve, args=(incoming,), name="backstory-read", daemon=True)
+    reader.start()
+    while reader.is_alive():
+        # Not for ever: a signal that another thread receives does not wake this one, which alone handles it.
+        reader.join(_SIGNAL_SECONDS)
+    end()
 
 
 def _claim(descriptor: int, elsewhere: int, mode: Literal["rb", "wb"]) -> BinaryIO:

@@ -83,7 +83,7 @@ class _News:
         self._frontier = frontier
         self._recent = recent
         self._older = older
-        self._folders = {(row.source, row.path): row.mtime_ns for row in archive.folders()}
+        self._folders = {(row.source, row.path): row.mtime_ns for row in archive.sync_state(folders=True).folders}
         self._is_store: dict[str, bool] = {}
 
     def found(self, roots: Mapping[str, Sequence[Path]], *, is_due: bool) -> bool:

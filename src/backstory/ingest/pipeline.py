@@ -135,7 +135,7 @@ class Ingest:
             state.files_done, state.finished_at = state.files_total, _now_ms()
             state.first_finished_at = state.first_finished_at or state.finished_at
             folders.sort(key=lambda row: (row.path, row.source))
-            changed = folders != list(self._writer.folders())
+            changed = folders != [*self._writer.sync_state(folders=True).folders]
             self._writer.write(Batch(sync=state, folders=folders if changed else None))
         return report
 

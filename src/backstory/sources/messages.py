@@ -149,7 +149,7 @@ def _prompt(write: Writer, part: str, text: str) -> Iterator[Item]:
 
 
 def _entry_text(entry: Payload) -> str:
-    """A part of a result: a block of text, or what one of several commands gave."""
+    """A part of a result: a block of text, or the output of one of several commands."""
     result = entry.get("result")
     text = text_of(entry, "text") or (result if isinstance(result, str) else encode(result) if result else "")
     error = text_of(entry, "error")

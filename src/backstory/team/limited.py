@@ -183,7 +183,7 @@ class LimitedArchive(SharedArchive):
             bytes=0,
         )
 
-    def sync_state(self) -> SyncState:
+    def sync_state(self, *, folders: bool = False) -> SyncState:
         return msgspec.structs.replace(self._archive.sync_state(), forgetting=())
 
     def close(self) -> None:

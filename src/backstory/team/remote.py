@@ -137,7 +137,7 @@ class RemoteArchive(SharedArchive):
         found: Counts = self._hub.read("counts", wire.Nothing())
         return found
 
-    def sync_state(self) -> SyncState:
+    def sync_state(self, *, folders: bool = False) -> SyncState:
         found: SyncState = self._hub.read("sync_state", wire.Nothing())
         return found
 

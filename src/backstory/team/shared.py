@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
-from ..archive.base import ALL_FILES, Archive, FileRow, FilesRequest, FolderRow, Writer
+from ..archive.base import ALL_FILES, Archive, FileRow, FilesRequest, Writer
 from .errors import TeamError
 
 
@@ -13,9 +13,6 @@ class SharedArchive(Archive):
     """The answers that are alike for every reader: there are no transcripts, and nothing is written."""
 
     def files(self, request: FilesRequest = ALL_FILES) -> Iterator[FileRow]:
-        return iter(())
-
-    def folders(self) -> Iterator[FolderRow]:
         return iter(())
 
     def forgotten(self, digests: Sequence[bytes]) -> frozenset[bytes]:

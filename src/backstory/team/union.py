@@ -20,7 +20,6 @@ from ..archive.base import (
     ExchangesRequest,
     FileRow,
     FilesRequest,
-    FolderRow,
     Found,
     OpenedEvent,
     OpenedSession,
@@ -192,18 +191,15 @@ class UnionArchive(Archive):
             own.by_source[source] = max(own.by_source.get(source, 0), count)
         return own
 
-    def sync_state(self) -> SyncState:
+    def sync_state(self, *, folders: bool = False) -> SyncState:
         # Asked here so that an answer which the team has no part in can say so.
         self.ask_team(lambda team: team.sync_state())
-        state = self._local.sync_state()
+        state = self._local.sync_state(folders=folders)
         state.notice = self._trouble or None
         return state
 
     def files(self, request: FilesRequest = ALL_FILES) -> Iterator[FileRow]:
         return self._local.files(request)
-
-    def folders(self) -> Iterator[FolderRow]:
-        return self._local.folders()
 
     def forgotten(self, digests: Sequence[bytes]) -> frozenset[bytes]:
         return self._local.forgotten(digests)

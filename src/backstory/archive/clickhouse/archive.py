@@ -192,8 +192,8 @@ class ClickHouseArchive(Searching):
 
     # State
 
-    def sync_state(self) -> SyncState:
-        state = super().sync_state()
+    def sync_state(self, *, folders: bool = False) -> SyncState:
+        state = super().sync_state(folders=folders)
         state.writing = is_held(self.home)
         return state
 

@@ -280,16 +280,16 @@ class Reading:
         )
         return map(read_file, rows)
 
-    def folders(self) -> Iterator[FolderRow]:
+    def _folders(self) -> tuple[FolderRow, ...]:
         row = self._server.row(
             "SELECT value FROM meta FINAL WHERE machine = %(machine)s AND name = 'folders'", {"machine": self._machine}
         )
-        yield from msgspec.json.decode(row[0], type=list[FolderRow]) if row else ()
+        return msgspec.json.decode(row[0], type=tuple[FolderRow, ...]) if row else ()
 
     def forgotten(self, digests: Sequence[bytes]) -> frozenset[bytes]:
         return frozenset(mark for (mark,) in self._server.rows_in(_FORGOTTEN, digests))
 
-    def sync_state(self) -> SyncState:
+    def sync_state(self, *, folders: bool = False) -> SyncState:
         (stored, forgetting), *_ = self._server.rows(
             "SELECT (SELECT groupArray(value) FROM meta FINAL WHERE machine = %(machine)s AND name = 'sync'), "
             "(SELECT arraySort(groupArray(key)) FROM forget FINAL)",
@@ -298,6 +298,7 @@ class Reading:
         state = msgspec.json.decode(stored[0], type=SyncState) if stored else SyncState()
         state.forgetting = tuple(forgetting)
         state.recovered = not state.forgetting
+        state.folders = self._folders() if folders else ()
         return state
 
 

@@ -287,7 +287,7 @@ class LocalArchive(Searching):
             bytes=sum(path.stat().st_size for path in self.home.rglob("*") if path.is_file()),
         )
 
-    def sync_state(self) -> SyncState:
+    def sync_state(self, *, folders: bool = False) -> SyncState:
         progress = progress_of(self._db)
         outdated = self._events.outdated or self._exchanges.outdated
         state = progress.sync
@@ -295,4 +295,5 @@ class LocalArchive(Searching):
         state.writing = is_held(self.home)
         state.index_behind = state.first_finished_at is not None and outdated
         state.recovered = progress.recovered and not outdated and (self.home / "traces.db").exists()
+        state.folders = self._folders() if folders else ()
         return state

@@ -292,9 +292,9 @@ class Reading:
             )
         yield from map(read_file, rows)
 
-    def folders(self) -> Iterator[FolderRow]:
-        for row in self._db.execute("SELECT path, source, mtime_ns FROM folder ORDER BY path, source"):
-            yield FolderRow(*row)
+    def _folders(self) -> tuple[FolderRow, ...]:
+        rows = self._db.execute("SELECT path, source, mtime_ns FROM folder ORDER BY path, source")
+        return tuple(FolderRow(*row) for row in rows)
 
     def forgotten(self, digests: Sequence[bytes]) -> frozenset[bytes]:
         if not digests:

@@ -91,8 +91,10 @@ class LocalWriter(Reading):
             self._forgets = bool(self._scalar("SELECT EXISTS (SELECT 1 FROM forgotten)"))
         return super().forgotten(digests) if self._forgets else frozenset()
 
-    def sync_state(self) -> SyncState:
-        return progress_of(self._db).sync
+    def sync_state(self, *, folders: bool = False) -> SyncState:
+        state = progress_of(self._db).sync
+        state.folders = self._folders() if folders else ()
+        return state
 
     # Writing
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 COMMANDS: dict[str, tuple[str, str]] = {
     "search": ("search:search", "Find what was said or done, in any session of any agent."),
     "open": ("open:open_", "Read a session, a turn or an event."),
-    "export": ("export:export", "Write one session as HTML, Markdown or JSON Lines."),
+    "export": ("open:export", "Write one session as HTML, Markdown or JSON Lines."),
     "sessions": ("search:sessions", "List sessions by time."),
     "resume": (
         "resume:resume",
@@ -34,7 +34,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "sync": ("sync:sync", "Read everything new now."),
     "watch": ("sync:watch", "Keep the archive live until stopped."),
     "mcp": ("serve:mcp", "Serve agents over MCP on stdin and stdout."),
-    "ui": ("ui:ui", "Open the pages in the browser."),
+    "ui": ("serve:ui", "Open the pages in the browser."),
     "serve": ("serve:serve", "Serve everything on one port: web pages, JSON API, MCP over HTTP, live sessions."),
     "service": ("service:service", "Keep `backstory serve` running: a service of systemd or launchd."),
     "tools": ("tools:tools", "Show the tools agents get, with their schemas."),

@@ -43,12 +43,11 @@ def _has_sessions() -> bool:
 
 
 def _own_query() -> list[str]:
-    """Words of the latest session's title, so that the search finds something."""
     from ... import open_archive
+    from .status import sample_query
 
     with open_archive() as library:
-        listed = library.sessions("2001-01-01T00:00:00Z", "2100-01-01T00:00:00Z", limit=1)["data"]["sessions"]
-    return listed[0]["session"]["title"].split()[:6] if listed else ["error"]
+        return (sample_query(library) or "error").split()
 
 
 def _show_next_steps() -> None:

@@ -1,7 +1,12 @@
-"""`backstory open`: a session, a turn or an event, laid out for reading."""
+"""`backstory open` and `export`: a session, a turn or an event laid out for reading, and a session as a file."""
 
 from __future__ import annotations
 
+import os
+import re
+import sys
+from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -34,12 +39,14 @@ from .sync import up_to_date
 if TYPE_CHECKING:
     from ...library import Library
     from ...toolsets.history.types import ReadEvent
+    from ..web.export import Format
 
 _LISTED = 6
 # Lines of each kind of text that are shown without --full.
 _LINES = {EventType.USER_INPUT: 24, EventType.ASSISTANT_RESPONSE: 48, EventType.TOOL_RESPONSE: 8}
 _OTHER_LINES = 4
 _ARGUMENT_CHARS = 240
+_STDOUT = "-"
 
 
 @click.command("open")
@@ -244,3 +251,47 @@ def _tools(turn: dict[str, Any]) -> str:
     names = turn["tools_called"]
     more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
     return ", ".join(names[:_LISTED]) + more
+
+
+@click.command()
+@click.argument("id_", metavar="ID")
+@click.option("--html", "format_", flag_value="html", help="A page that needs nothing else (default).")
+@click.option("--md", "format_", flag_value="md", help="Markdown.")
+@click.option("--jsonl", "format_", flag_value="jsonl", help="JSON Lines: the session, then its events.")
+@click.option("--output", "-o", metavar="FILE", help="The file to write; - for stdout.")
+@json_option
+def export(id_: str, format_: Format | None, output: str | None, as_json: bool) -> int:
+    """Write one session as a file, to keep or to share.
+
+    Secrets are redacted. The HTML page needs no scripts and loads nothing. ID is as for open.
+    """
+    from ...model import InvalidId
+    from ..web.export import export as pieces_of
+
+    format_ = format_ or "html"
+    library = up_to_date(as_json=as_json)
+    full_id = find_id(library.archive, id_)
+    try:
+        pieces = pieces_of(library, full_id, format_)
+    except (InvalidId, LookupError):
+        raise click.ClickException(unknown(id_)) from None
+    if output == _STDOUT:
+        if as_json:
+            print_json({"id": full_id, "format": format_, "content": "".join(pieces)})
+        else:
+            for piece in pieces:
+                sys.stdout.write(piece)
+        return 0
+    path = Path(output or f"{re.sub(r'[^A-Za-z0-9._-]+', '-', handle(full_id))[:80]}.{format_}")
+    size = _write_file(path, pieces)
+    if as_json:
+        print_json({"id": full_id, "format": format_, "path": str(path.absolute()), "bytes": size})
+    else:
+        click.echo(f"Wrote {path} ({size:,} bytes)")
+    return 0
+
+
+def _write_file(path: Path, pieces: Iterable[str]) -> int:
+    """Write a file that only its owner can read, as the transcripts are; gives its size."""
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:  # noqa: PTH123 - the mode
+        return sum(file.write(piece.encode("utf-8", "replace")) for piece in pieces)

@@ -1,7 +1,8 @@
-"""`backstory mcp`, `serve` and `live`: the commands that serve agents and programs until they are stopped."""
+"""`backstory mcp`, `serve`, `ui` and `live`: commands that serve agents and people until they are stopped."""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,8 @@ from .output import print_json, tell
 if TYPE_CHECKING:
     from ..http.iii.worker import Worker
     from ..http.server import Address, Options
+
+_PATIENCE_SECONDS = 10.0
 
 
 # A pattern may begin with a dash, as folders of Claude Code projects do; the command has no short options.
@@ -148,7 +151,6 @@ def run_hub(options: Options, on_ready: Callable[[Address], None]) -> None:
 def run_server(options: Options, on_ready: Callable[[Address], None]) -> None:
     """Serve until stopped; failures to start are errors for people."""
     import asyncio
-    import os
 
     from ... import open_archive
     from ...toolsets.live import Live, LiveError
@@ -173,6 +175,56 @@ def run_server(options: Options, on_ready: Callable[[Address], None]) -> None:
         raise click.ClickException(str(error)) from None
     except LiveError as error:
         raise click.ClickException(error.message) from None
+
+
+@click.command()
+@click.option(
+    "--port", default=7717, show_default=True, type=click.IntRange(1, 65535), metavar="N", help="Port of the server."
+)
+@click.option("--print", "only_print", is_flag=True, help="Only print the address.")
+@json_option
+def ui(port: int, only_print: bool, as_json: bool) -> int:
+    """Open the pages in the browser. Starts the server if it does not run; Ctrl-C stops it then."""
+    from ..http.server import Options
+
+    url, running = f"http://127.0.0.1:{port}", _is_running(port)
+    if as_json:
+        print_json({"url": url, "running": running})
+    elif only_print or running:
+        click.echo(url)
+    if only_print or as_json:
+        return 0
+    if running:
+        _open_browser(url)
+        return 0
+
+    def on_ready() -> None:
+        click.echo(f"Backstory is at {url}")
+        tell("Ctrl-C stops it.")
+        _open_browser(url)
+
+    run_server(Options(port=port, token=os.environ.get("BACKSTORY_TOKEN")), lambda address: on_ready())
+    return 0
+
+
+def _is_running(port: int) -> bool:
+    import http.client
+
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=_PATIENCE_SECONDS)
+    try:
+        connection.request("GET", "/healthz")
+        return connection.getresponse().read() == b'{"status":"ok"}'
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def _open_browser(url: str) -> None:
+    import webbrowser
+
+    if not webbrowser.open(url):
+        tell(f"No browser could be started: open {url} yourself.")
 
 
 @click.group(invoke_without_command=True)

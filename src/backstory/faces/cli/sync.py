@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 # Another process that keeps the archive live reads a change well within this time.
 _GRACE_SECONDS = 1.5
 _POLL_SECONDS = 0.2
+_SIGNAL_SECONDS = 0.5
 
 _ROOTS_SHOWN = 5
 
@@ -135,7 +136,9 @@ def _watch_until_stopped(library: Library, changed: Callable[[SyncReport], None]
         threading.Thread(target=read_input, name="backstory-parent", daemon=True).start()
     thread = threading.Thread(target=work, name="backstory-watch", daemon=True)
     thread.start()
-    thread.join()
+    while thread.is_alive():
+        # Not for ever: a signal that another thread receives does not wake this one, which alone handles it.
+        thread.join(_SIGNAL_SECONDS)
     if failures:
         raise failures[0]
 

@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from ...archive.base import Mode
 from ...model import EventType
+from .types import HitSession, SessionHead
 
 # search_sessions.
 
@@ -23,15 +24,6 @@ class HitTurn(Struct, frozen=True):
     ordinal: int
     completed: bool
     event_count: int
-
-
-class HitSession(Struct, frozen=True):
-    id: str
-    title: str
-    source: str
-    started_at: str
-    updated_at: str
-    completed: bool
 
 
 class Excerpt(Struct, frozen=True, gc=False):
@@ -100,15 +92,7 @@ class ExplainedData(SearchData, frozen=True):
 # list_sessions.
 
 
-class ListedSession(Struct, frozen=True):
-    id: str
-    title: str
-    source: str
-    started_at: str
-    updated_at: str
-    completed: bool
-    turn_count: int
-    event_count: int
+class ListedSession(SessionHead, frozen=True):
     mode: Mode
     session_slug: str | None
     session_summary: str | None

@@ -165,13 +165,16 @@ class Links(Struct, frozen=True, omit_defaults=True):
     capsules: list[CapsuleLink] = []
 
 
-class SessionHead(Struct, frozen=True):
+class HitSession(Struct, frozen=True):
     id: str
     title: str
     source: str
     started_at: str
     updated_at: str
     completed: bool
+
+
+class SessionHead(HitSession, frozen=True):
     turn_count: int
     event_count: int
 
