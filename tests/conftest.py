@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import logging
 import os
@@ -10,17 +11,23 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-from backstory import sources
+from backstory import repository, sources
 
 _CORPUS = Path(__file__).resolve().parents[2] / "shared" / "corpus"
 _AGENTS_VARIABLES = ("BACKSTORY_HOME", "CLAUDE_CONFIG_DIR", "CODEX_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME")
 
+PATIENCE = 60.0
+"""The seconds that a test waits for anything: for much longer than it takes, so that load does not matter."""
+
 # `make test` runs "fast", `make test-slow` runs "thorough"; a test with a number of its own takes `tests.examples`.
-settings.register_profile("fast", max_examples=10, deadline=None)
-settings.register_profile("thorough", max_examples=400, deadline=None)
+# Neither fails because a busy machine makes examples slowly.
+_UNCHECKED = (HealthCheck.too_slow, HealthCheck.function_scoped_fixture)
+settings.register_profile("fast", max_examples=10, deadline=None, suppress_health_check=_UNCHECKED)
+settings.register_profile("thorough", max_examples=400, deadline=None, suppress_health_check=_UNCHECKED)
 settings.load_profile("fast")
 
 
@@ -34,6 +41,9 @@ _write_to_memory()
 # No test needs a certificate, and httpx would read all of the system's for each request, in 25 ms. Here are none.
 os.environ.pop("SSL_CERT_FILE", None)
 os.environ["SSL_CERT_DIR"] = str(Path(__file__).parent)
+# On a busy machine an answer may take longer than the 5 s that httpx waits by default.
+_waits = inspect.signature(httpx.get).parameters["timeout"].default
+_waits.connect = _waits.read = _waits.write = _waits.pool = PATIENCE
 
 
 @pytest.fixture(scope="session")
@@ -74,13 +84,16 @@ def _installed_plugins() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _own_home(_homes: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No test reads or writes the home folder of the user who runs it, or logs to the stderr of an earlier one."""
+    """No test reads or writes the home folder of the user who runs it, logs to the stderr of an earlier one, or finds
+    less because the machine is busy."""
     home = next(_homes)
     home.mkdir(mode=0o700)
     for name in _AGENTS_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("USERPROFILE", str(home))  # the name of HOME on Windows
+    monkeypatch.setenv("BACKSTORY_CATCH_UP_SECONDS", str(PATIENCE))
+    monkeypatch.setattr(repository, "_GIT_SECONDS", PATIENCE)
     handlers = logging.root.handlers[:]
     yield
     logging.root.handlers[:] = handlers

@@ -121,7 +121,7 @@ class World:
         """Until every subscriber has every event so far."""
         self.run(settled())
 
-    def until(self, true: Callable[[], Any], seconds: float = 10) -> None:
+    def until(self, true: Callable[[], Any], seconds: float = 60) -> None:
         """Let the loop run until something holds."""
 
         async def wait() -> None:

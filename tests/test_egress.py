@@ -465,7 +465,7 @@ class TestEgress:
 
     @given(st.lists(st.lists(st.sampled_from(SAMPLES), max_size=3).map("".join), max_size=12))
     def test_many_texts_at_once(self, texts: list[str]) -> None:
-        """As each by itself: what one ends in has nothing to do with how the next begins."""
+        """Each is redacted by itself: the end of one text does not join the beginning of the next."""
         assert egress(texts) == [egress(text) for text in texts]
         assert egress(texts, "off") == [egress(text, "off") for text in texts]
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
 
 import backstory
+from backstory import keeper
 from backstory.config import ConfigError
 from backstory.library import Library
 from backstory.model import session_id
@@ -49,6 +51,21 @@ class TestLibrary:
             with library._ingest() as ingest:
                 assert roots == set(ingest.roots())
             assert {more / ".claude" / "projects", tmp_path / "backstory" / "otel"} <= roots
+
+    def test_conversations_wait_for_the_first_sync(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Their answers have no place for a warning that something is missing."""
+        monkeypatch.setattr(keeper, "_FIRST_SYNC_SECONDS", 60.0)
+        Transcript("one").prompt("hello").answer("hi").write(tmp_path / "home")
+        with (
+            Library(tmp_path / "backstory", agents_home=tmp_path / "home", environ={}) as library,
+            Library(tmp_path / "backstory", agents_home=tmp_path / "home", environ={}) as writing,
+        ):
+            library.expect_first_sync()
+            reader = threading.Thread(target=writing.sync)
+            reader.start()
+            found = library.call("list_conversations", {})["conversations"]
+            reader.join()
+        assert [conversation["session_id"] for conversation in found] == [Transcript("one").id]
 
     def test_the_engine_is_a_setting(self, tmp_path: Path) -> None:
         with Library(tmp_path, environ={"BACKSTORY_ARCHIVE_ENGINE": "local"}) as library:

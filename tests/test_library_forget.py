@@ -13,6 +13,7 @@ import pytest
 from backstory import live
 from backstory.library import Library
 from backstory.model import event_id, session_id, turn_id
+from tests.examples import PATIENT
 
 SECRET = "xylophagous"
 PARENT, FORK = "019ee001-0000-7000-8000-0000000000aa", "019ee001-0000-7000-8000-0000000000bb"
@@ -20,7 +21,7 @@ PARENT, FORK = "019ee001-0000-7000-8000-0000000000aa", "019ee001-0000-7000-8000-
 
 @pytest.fixture
 def library(tmp_path: Path) -> Iterator[Library]:
-    with Library(tmp_path / "backstory", agents_home=tmp_path, environ={}) as library:
+    with Library(tmp_path / "backstory", agents_home=tmp_path, environ=PATIENT) as library:
         yield library
 
 

@@ -21,8 +21,17 @@ class Client:
         retry = ReconnectionConfig(initial_delay_ms=50, max_delay_ms=200)
         self.sdk = iii.register_worker(url, iii.InitOptions(otel={"enabled": False}, reconnection_config=retry))
 
-    def call(self, function_id: str, payload: Any = None) -> Any:
-        return self.sdk.trigger({"function_id": function_id, "payload": payload or {}, "timeout_ms": 10_000})
+    def call(self, function_id: str, payload: Any = None, timeout_ms: int = 60_000) -> Any:
+        return self.sdk.trigger({"function_id": function_id, "payload": payload or {}, "timeout_ms": timeout_ms})
+
+    def is_bound(self, trigger_type: str) -> bool:
+        """True if the engine delivers these events to this client: not while it is away, nor just after, when the SDK
+        has not yet registered everything again."""
+        try:
+            found = self.call("engine::registered-triggers::list", timeout_ms=2_000)["registered_triggers"]
+        except iii.InvocationError:
+            return False
+        return any(trigger["trigger_type"] == trigger_type for trigger in found)
 
     def on(self, trigger_type: str, config: Any = None, function_id: str = "app::on") -> queue.Queue[Any]:
         """Bind a function of its own; what it is called with comes out of the queue."""

@@ -45,10 +45,10 @@ class Server:
         results: list[Json] = (await self.ask("search_conversations", query=query, **arguments))["results"]
         return results
 
-    async def found_after(self, word: str) -> float:
+    async def found_after(self, word: str, *, hits: int = 1) -> float:
         """Seconds until a word is found."""
         started = time.monotonic()
-        while not await self.search(word):
+        while len(await self.search(word)) < hits:
             assert time.monotonic() - started < PATIENCE, f"{word} was not found"
             await anyio.sleep(0.02)
         return time.monotonic() - started
@@ -89,7 +89,7 @@ def outside(tmp_path: Path) -> Session:
 
 
 class TestSmoke:
-    """It starts, indexes, and answers the first question with what there is."""
+    """It starts, indexes, and answers questions with what there is."""
 
     @pytest.mark.parametrize(
         ("start", "arguments"), [(BACKSTORY, ()), ((str(SCRIPT),), (PATTERN,))], ids=["command", "script"]
@@ -97,13 +97,15 @@ class TestSmoke:
     def test_starts(
         self, tmp_path: Path, shop: Session, outside: Session, start: tuple[str, ...], arguments: tuple[str, ...]
     ) -> None:
+        expected = {"shop"} if arguments == (PATTERN,) else {"-home-dev-sites-shop", "-home-dev-diary"}
+
         async def use(server: Server) -> Any:
             tools = [tool.name for tool in (await server.client.list_tools()).tools]
+            await server.found_after("carburettor", hits=len(expected))
             return tools, await server.search("carburettor"), await server.ask("list_conversations")
 
         tools, results, listed = serve(tmp_path, use, *start, *arguments)
 
-        expected = {"shop"} if arguments == (PATTERN,) else {"-home-dev-sites-shop", "-home-dev-diary"}
         assert tools == ["search_conversations", "list_conversations", "read_turn", "read_conversation"]
         assert {result["project"] for result in results} == expected
         assert {conversation["project"] for conversation in listed["conversations"]} == expected
@@ -157,6 +159,7 @@ class TestTurns:
         path = session.write(tmp_path)
 
         async def use(server: Server) -> Any:
+            await server.found_after("Question", hits=5)
             total = (await server.ask("read_conversation", session_id=session.id, limit=1))["total_turns"]
             return [await server.ask("read_turn", session_id=session.id, turn_number=n) for n in range(total)]
 

@@ -91,7 +91,7 @@ class TestKill:
         [
             (6, 20),
             pytest.param(50, 20, marks=pytest.mark.slow),
-            pytest.param(10, 15_000, marks=pytest.mark.slow, id="so much that two processes are at it"),
+            pytest.param(10, 15_000, marks=pytest.mark.slow, id="so much that two processes index"),
         ],
     )
     def test_nothing_lost_nothing_doubled(self, tmp_path: Path, kills: int, words: int) -> None:
@@ -171,7 +171,7 @@ class TestWriters:
         assert 0 in codes
         check_whole(home, folder, transcripts)
 
-    def test_the_second_is_told(self, tmp_path: Path) -> None:
+    def test_a_second_writer_is_refused(self, tmp_path: Path) -> None:
         with (
             Library(tmp_path / "backstory", environ={}) as library,
             Library(tmp_path / "backstory", environ={}) as other,

@@ -9,7 +9,6 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +50,7 @@ def holding(folder: Path, word: str) -> list[str]:
 
 
 class TestAnotherWriter:
-    """A process that keeps the archive live does it for whoever asks."""
+    """A process that keeps the archive live forgets sessions for other processes."""
 
     @pytest.mark.parametrize("server", ["watch", "mcp"])
     def test_forget_beside_it(self, tmp_path: Path, server: str) -> None:
@@ -61,10 +60,7 @@ class TestAnotherWriter:
         ) as process:
             library = Library(tmp_path / ".backstory", agents_home=tmp_path, environ={})
             try:
-                until = time.monotonic() + PATIENCE
-                while hits(library, "nougat") < 20 or hits(library, SECRET) < 20:
-                    assert time.monotonic() < until
-                    time.sleep(0.05)
+                eventually(lambda: hits(library, "nougat") == hits(library, SECRET) == 20)
                 result = run(tmp_path, "forget", secret.id, "--yes", "--json")
                 assert result.returncode == 0, result.stderr
                 assert process.poll() is None
@@ -72,10 +68,7 @@ class TestAnotherWriter:
                 assert holding(tmp_path / ".backstory", SECRET) == []
                 secret.prompt(f"more {SECRET}").write(tmp_path)
                 other.prompt("more nougat").write(tmp_path)
-                until = time.monotonic() + PATIENCE
-                while hits(library, "more") < 1:
-                    assert time.monotonic() < until
-                    time.sleep(0.05)
+                eventually(lambda: hits(library, "more"))
                 assert hits(library, SECRET) == 0
             finally:
                 library.close()

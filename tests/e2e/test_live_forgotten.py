@@ -166,7 +166,7 @@ class TestInPython:
             def forget(session_id: str) -> None:
                 told.append(session_id)
                 if len(told) == 1:
-                    asyncio.run_coroutine_threadsafe(once_more(), loop).result(30)
+                    asyncio.run_coroutine_threadsafe(once_more(), loop).result(60)
 
             async with Live(library.home, forget=forget, environ={}) as sessions:
                 await sessions.call("session::ensure", {"session_id": "s"})

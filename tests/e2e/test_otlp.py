@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry._logs import LogRecord, SeverityNumber
 from opentelemetry.exporter.otlp.proto.http import Compression
@@ -203,7 +203,7 @@ class TestPydanticAi:
         opened = server.tool("open", {"id": hit["open"]["turn_id"]})["data"]
         kinds = [event["type"] for event in opened["events"]]
         assert kinds == ["user_input", "tool_call", "tool_response", "assistant_response"]
-        # Its spans are its trace already: it is not projected once more.
+        # Its spans are its trace already: it is not projected again.
         assert server.tool("list_traces", {"sessionId": hit["session"]["id"]})["count"] == 1
 
 
@@ -389,7 +389,7 @@ class TestAgentLogs:
         assert eventually(lambda: server.tool("search_sessions", {"query": "quuxifier"})["data"]["results"])
 
     def test_claude_code(self, server: Served) -> None:
-        """Whether it tells texts is its user's choice; what it does not tell is marked."""
+        """A user decides whether Claude Code sends texts; those that it leaves out are marked and not indexed."""
         records = [
             log("claude_code.user_prompt", 0, session__id="cc-1", prompt__id="p1", prompt="<REDACTED>"),
             log("claude_code.user_prompt", 10, session__id="cc-1", prompt__id="p2", prompt="rename the gizmotron"),
@@ -460,13 +460,11 @@ class TestFuzz:
     """No body, however broken, is answered with anything but a reply of the protocol."""
 
     @given(st.binary(max_size=300))
-    @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
     def test_bytes(self, server: Served, body: bytes) -> None:
         for path in ("/v1/traces", "/v1/logs"):
             assert post(server, path, body, PROTOBUF).status_code in (200, 400)
 
     @given(st.dictionaries(st.sampled_from(WORDS), values, max_size=4), st.dictionaries(st.text(max_size=9), values))
-    @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
     def test_json(self, server: Served, fields: dict[str, Any], facts: dict[str, Any]) -> None:
         pairs = [{"key": key, "value": {"stringValue": value}} for key, value in facts.items()]
         try:

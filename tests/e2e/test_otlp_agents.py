@@ -71,7 +71,7 @@ def search(server: Served, words: str, **options: Any) -> list[dict[str, Any]]:
 
 
 def claude_code(trace: str, session: str, word: str) -> Bodies:
-    """A turn with a tool call: two model calls, each told by a span and by a log record."""
+    """A turn with a tool call: two model calls, each reported by a span and by a log record."""
     own = {"user.id": "u1", "session.id": session, "terminal.type": "xterm"}
     spans_own = {**own, "gen_ai.provider.name": "anthropic", "gen_ai.conversation.id": session}
 
@@ -216,7 +216,8 @@ class TestClaudeCode:
         assert spans["claude_code.llm_request"]["attributes"]["input_tokens"] == 1010
 
     def test_tool_output(self, server: Served, backwards: bool) -> None:
-        """It is the output of the tool's span, and is found; the call is told once, by whoever told it first."""
+        """The output of a tool is in its span and is found by search. The turn has the call once, although a span and a
+        log record report it."""
         word, trace = ("numbat", "a3" * 16) if backwards else ("bilby", "a4" * 16)
         bodies = claude_code(trace, f"session-{word}", word)
         send(server, bodies[::-1] if backwards else bodies)
@@ -233,7 +234,7 @@ class TestClaudeCode:
 
 @pytest.mark.parametrize("backwards", [False, True], ids=["spans-first", "logs-first"])
 class TestCodex:
-    """Spans and log records that tell the same numbers are one call, though they lie in different traces."""
+    """Spans and log records with the same numbers of tokens are one call, although they are in different traces."""
 
     def test_counts_once(self, server: Served, backwards: bool) -> None:
         word, trace = ("dunnart", "b1" * 16) if backwards else ("potoroo", "b2" * 16)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 import anyio
@@ -40,9 +40,23 @@ def crash(arguments: Arguments) -> Reply:
 
 
 def wait(arguments: Arguments) -> Reply:
-    waited = time.monotonic() - received_at()
-    time.sleep(0.1)
-    return Reply.of({"waited": waited})
+    """Holds its thread until the gate is open."""
+    started = time.monotonic()
+    waiting.release()
+    assert gate.wait(60)
+    return Reply.of({"received": received_at(), "started": started})
+
+
+gate, waiting = threading.Event(), threading.Semaphore(0)
+
+
+@pytest.fixture(autouse=True)
+def closed_gate() -> Iterator[None]:
+    gate.clear()
+    while waiting.acquire(blocking=False):
+        pass
+    yield
+    gate.set()
 
 
 TOOLSETS = {
@@ -176,13 +190,18 @@ class TestBothEras:
                 answers.append((await client.call_tool("note.wait", {})).structured_content)
 
             async with anyio.create_task_group() as group:
-                for _ in range(20):
+                for _ in range(5):
                     group.start_soon(wait)
-            return answers
+                for _ in range(4):  # as many as run at once
+                    await anyio.to_thread.run_sync(waiting.acquire)
+                await client.list_tools()  # requests are received in their order: the fifth has been
+                received = time.monotonic()
+                gate.set()
+            return received, max(answers, key=lambda answer: answer["started"])
 
-        waited = [answer["waited"] for answer in served(use, server=server, era=era)]
+        received, last = served(use, server=server, era=era)
 
-        assert max(waited) > 0.3  # four at once, 0.1 s each
+        assert last["received"] <= received <= last["started"]
 
     @pytest.mark.parametrize("name", ["nonsense", "echo_", ""])
     def test_an_unknown_tool_is_a_protocol_error(self, server: str, era: str, name: str) -> None:
@@ -271,8 +290,10 @@ class TestCancellation:
     @pytest.mark.parametrize("server", SERVERS)
     def test_by_the_client(self, server: str, era: str) -> None:
         async def use(client: Client) -> Any:
-            with anyio.move_on_after(0.01):
-                await client.call_tool("note.wait", {})
+            async with anyio.create_task_group() as group:
+                group.start_soon(client.call_tool, "note.wait", {})
+                await anyio.to_thread.run_sync(waiting.acquire)
+                group.cancel_scope.cancel()
             return (await client.call_tool("echo", {"word": "still here"})).structured_content["given"]
 
         assert served(use, server=server, era=era) == {"word": "still here"}

@@ -49,7 +49,7 @@ class Contents:
 
 @pytest.fixture(scope="module")
 def at_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Contents]:
-    """What one sync makes of all of it."""
+    """Rows after one sync of everything."""
     folder = tmp_path_factory.mktemp("at_once")
     for name, parts in HOME.items():
         append(folder / "home", name, b"".join(parts))
@@ -175,7 +175,7 @@ class TestReadingAgain:
 
     @pytest.mark.parametrize("step", ["_remove", "flush"])
     def test_killed_on_the_way(self, tmp_path: Path, step: str) -> None:
-        """Whoever comes after a crash sees what was left to do."""
+        """After a crash the next process sees what is left to do."""
         self.put(tmp_path, self.SECOND)
         library = library_in(tmp_path)
         library.sync()

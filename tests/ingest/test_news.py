@@ -15,6 +15,7 @@ from backstory.ingest.news import Frontier, has_news
 from backstory.library import Library
 from backstory.model import EventType, session_id
 from tests.archive_world import conversations
+from tests.examples import PATIENT
 from tests.transcripts import Transcript
 
 
@@ -23,7 +24,7 @@ def library(tmp_path: Path) -> Iterator[Library]:
     agents = tmp_path / "agents"
     Transcript("one").prompt("an apple").answer("yes").write(agents)
     Transcript("two").prompt("a pear").answer("no").write(agents)
-    with Library(tmp_path / "backstory", agents_home=agents, environ={}) as library:
+    with Library(tmp_path / "backstory", agents_home=agents, environ=PATIENT) as library:
         library.sync()
         yield library
 
@@ -210,7 +211,7 @@ class TestCost:
         Transcript("s29", cwd="/p2").prompt("number 29").prompt("a quince at last").write(agents)
         hits = []
         for _ in range(3):
-            with Library(tmp_path / "backstory", agents_home=agents, environ={}) as searching:
+            with Library(tmp_path / "backstory", agents_home=agents, environ=PATIENT) as searching:
                 searching.catch_up()
                 hits.append(found(searching, "quince"))
         assert hits == [0, 0, 1]

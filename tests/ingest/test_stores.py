@@ -22,6 +22,7 @@ from backstory.library import Library
 from backstory.model import DEFAULT_TYPES, EventType, session_id
 from backstory.sources import load_sources, opencode
 from backstory.sources.base import Event
+from tests.examples import PATIENT
 from tests.ingest.opencode_writer import OpenCode
 
 _PATIENCE = 60
@@ -32,7 +33,7 @@ class Machine:
         self.home = folder / "home"
         self.home.mkdir()
         self.path = self.home / ".local" / "share" / "opencode" / "opencode.db"
-        self.library = Library(folder / "backstory", agents_home=self.home, environ={})
+        self.library = Library(folder / "backstory", agents_home=self.home, environ=PATIENT)
 
     def events(self, session: str) -> list[list[EventRow]]:
         archive, key = self.library.archive, f"opencode/{session}"

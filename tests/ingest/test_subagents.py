@@ -36,7 +36,7 @@ def family() -> dict[str, Batch]:
 
 
 def step(whole: Batch, turn: int) -> Batch:
-    """What one more turn of a session adds."""
+    """Rows that another turn of a session adds."""
     return Batch(
         sessions=[msgspec.structs.replace(whole.sessions[0], turn_count=turn)],
         turns=[row for row in whole.turns if row.ordinal == turn],

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
@@ -253,7 +253,7 @@ class TestLossless:
     """Any span, with names of every convention, of our own facts and of the protocol's fields."""
 
     @given(spans)
-    @settings(max_examples=examples(2), suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(max_examples=examples(2))
     def test_any_span(self, world: World, encoding: Encoding, span: dict[str, Any]) -> None:
         trace, found = world.data(span, encoding)
         data = found["data"]

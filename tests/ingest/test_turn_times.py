@@ -114,7 +114,7 @@ class TestLatency:
 
 
 class TestWaiting:
-    """Time in which the agent waited for a person is told apart from that of the tool."""
+    """The time in which the agent waited for a person does not count as time of the tool."""
 
     def ask(self, tool: str, **fields: Any) -> Transcript:
         talk = Transcript("one").prompt("go").call(tool, {"x": 1}, "yes").answer("done")

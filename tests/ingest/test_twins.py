@@ -171,7 +171,7 @@ class TestOneSpan:
         assert sum(trace.get("totalCost", 0) for trace in listed) == 0.75
 
     def test_the_trace_that_was_sent(self, world: TwinWorld) -> None:
-        """It keeps its form; what is shown elsewhere is not told once more, but pointed at."""
+        """It keeps its form, and points at the span that shows the call."""
         world.sync(talk())
         send_all(world, talk())
         spans = {entry["id"]: entry for entry in world.call("get_trace", traceId=TRACE)["trace"]["spans"]}

@@ -1,4 +1,4 @@
-"""Whose session a rollout is, what it cost, what it copied from another, and what happens to what nobody knows."""
+"""Rollouts: the session of one, its cost, copies from another one, and unknown records."""
 
 from __future__ import annotations
 

@@ -236,7 +236,7 @@ class TestReports:
             ),
         ],
     )
-    def test_of_a_call_nobody_else_tells_of(
+    def test_of_a_call_that_no_other_record_reports(
         self, name: str, payload: Any, tool: str, arguments: Any, text: str, failed: bool | None
     ) -> None:
         """It is then the call and the response."""

@@ -73,7 +73,7 @@ class TestConventions:
         assert not found.cost_reported
 
     def test_totals(self) -> None:
-        """A total that comes alone is one; beside one part it tells the other."""
+        """A total alone is kept as the total; with one part, the other part is computed from it."""
         for name in ["gen_ai.usage.total_tokens", "llm.token_count.total", "ai.usage.tokens"]:
             alone = interpret({"gen_ai.request.model": "gpt-4o", name: 120}, NOW)
             assert (alone.type, alone.tokens, alone.total_tokens, alone.cost) == ("GENERATION", None, 120, None)

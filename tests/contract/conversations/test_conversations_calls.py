@@ -11,7 +11,7 @@ from tests.conversation_world import Session, World, tool_use
 TOKEN = "sk-ant-api03-" + "a1B2c3D4" * 5
 
 
-def told(world: World, tool: str, arguments: Any) -> dict[str, Any]:
+def shown(world: World, tool: str, arguments: Any) -> dict[str, Any]:
     (turn,) = world.turns(Session("s").prompt("Ask").says(tool_use(tool, arguments)))
     (call,) = turn["tools_used"]
     assert isinstance(call, dict)
@@ -62,7 +62,7 @@ class TestSummaries:
         assert turn["tools_used"] == expected
 
     def test_arguments_of_other_types(self, world: World) -> None:
-        """They are told as they were written."""
+        """They are shown as they were written."""
         session = Session("s").prompt("Ask")
         session.says(
             tool_use("Read", {"file_path": ["/a", 1]}, "1"),
@@ -91,7 +91,7 @@ class TestSummaries:
     @pytest.mark.parametrize("before", [0, 180, 195])
     def test_secrets_at_the_cut(self, world: World, before: int) -> None:
         """Not even half of one is shown."""
-        call = told(world, "Bash", {"command": "x" * before + f" curl -H {TOKEN} now"})
+        call = shown(world, "Bash", {"command": "x" * before + f" curl -H {TOKEN} now"})
 
         assert "a1B2" not in call["command"]
         assert len(call["command"]) <= 200

@@ -238,7 +238,7 @@ class TestDeadlines:
         ("tool", "method", "seconds"), [("search_sessions", "search", 5), ("list_sessions", "sessions", 2)]
     )
     def test_too_late(self, altered: Callable[..., Call], tool: str, method: str, seconds: int) -> None:
-        """The archive gives up, the caller is told how long was waited."""
+        """When the archive gives up, the error has the deadline."""
 
         def late(*_: Any) -> Any:
             raise DeadlineExceeded

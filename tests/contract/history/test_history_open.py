@@ -418,7 +418,7 @@ class TestPartsOfTheWhole:
         assert second["request"]["limit"] == 50
 
     def test_around_an_event(self, call: Call) -> None:
-        """So many before and after it; five each unless told."""
+        """So many before and after it; by default five each."""
         near = opened(call, turn_of(ECHOES, 1), around=event_of(ECHOES, 1, 30), before=2, after=0)
         assert [event["ordinal"] for event in near["events"]] == [28, 29, 30]
         answer = call("open", id=turn_of(ECHOES, 1), around=event_of(ECHOES, 1, 2))
@@ -499,7 +499,7 @@ class TestPartsOfTheWhole:
         ],
     )
     def test_refusals(self, call: Call, id: str, more: dict[str, Any], field: str) -> None:
-        """What does not fit together is told by its field."""
+        """Arguments that exclude each other are refused with the name of the field."""
         assert call("open", id=id, **more)["error"]["details"]["field"] == field
 
     def test_a_cursor_of_another_question(self, call: Call) -> None:

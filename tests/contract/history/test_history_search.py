@@ -108,7 +108,7 @@ class TestHits:
         assert (hit["id"], hit["event"]["terminal"]) == (event_of(MIGRATION, 1, 8), True)
 
     def test_titles_are_never_empty(self, call: Call) -> None:
-        """A session nobody named is still called something."""
+        """A session without a title gets one."""
         hit = call("search_sessions", query="zebra herds")["data"]["results"][0]
         assert hit["session"]["title"] == "Untitled session"
 
@@ -367,7 +367,7 @@ class TestRefusals:
         ],
     )
     def test_order_of_checks(self, call: Call, arguments: dict[str, Any], field: str) -> None:
-        """Shape, query, within_id, event_types, n_hits: the first that fails is told."""
+        """Shape, query, within_id, event_types, n_hits: the first that fails is reported."""
         assert call("search_sessions", arguments)["error"]["details"]["field"] == field
 
 

@@ -18,6 +18,7 @@ SECRET = "ghp_" + "a1B2" * 9
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home whose transcripts have a broken line, an unknown record and a private project."""
     monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("BACKSTORY_CATCH_UP_SECONDS")  # a report has the settings that are not the default
     transcript = Transcript("one", f"{tmp_path}/Acme Takeover").prompt("The merger is a wombat").answer("Noted.")
     transcript.write(tmp_path)
     with transcript.path(tmp_path).open("a") as stream:

@@ -78,7 +78,7 @@ class TestSetup:
         assert backstory("setup", "--yes", "--agents", "nonsense").code == 2
 
     def test_a_broken_file(self, home: Path, backstory: Program) -> None:
-        """It is named, left as it is, and the exit code tells."""
+        """It is named, left as it is, and the exit code is 1."""
         (home / ".cursor/mcp.json").write_text("{broken")
 
         done = backstory("setup", "--yes", "--agents", "cursor")

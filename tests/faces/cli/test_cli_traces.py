@@ -138,7 +138,7 @@ class TestTree:
 
 
 class TestUsage:
-    """Tokens and cost by what one asks for; the parts add up to the whole."""
+    """Tokens and cost in the groups that are asked for; the groups add up to the whole."""
 
     @pytest.mark.parametrize("by", ["day", "week", "month", "block", "project", "branch", "session", "model", "agent"])
     def test_adds_up(self, world: World, backstory: Program, by: str) -> None:

@@ -206,7 +206,7 @@ class Running:
 
     def call(self, function_id: str, data: Any) -> Any:
         """Call a session function from inside the server."""
-        return asyncio.run_coroutine_threadsafe(self.live.call(function_id, data), self.loop).result(5)
+        return asyncio.run_coroutine_threadsafe(self.live.call(function_id, data), self.loop).result(60)
 
     def stop(self) -> None:
         self._server.should_exit = True

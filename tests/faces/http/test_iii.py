@@ -30,8 +30,8 @@ class Client:
     def send(self, type: str, **fields: Any) -> None:
         self.socket.send(json.dumps({"type": type, **fields}))
 
-    def receive(self, timeout: float = 5) -> Any:
-        return json.loads(self.socket.recv(timeout))
+    def receive(self) -> Any:
+        return json.loads(self.socket.recv(60))
 
     def call(self, function_id: str, data: Any = None, **fields: Any) -> Any:
         self.send("invokefunction", invocation_id="call", function_id=function_id, data=data, **fields)

@@ -139,7 +139,7 @@ class TestClient:
         settle(client)
         first_id, lost = client.worker_id, threading.Event()
         client.add_connection_state_listener(lambda state: lost.set() if state == "disconnected" else None)
-        asyncio.run_coroutine_threadsafe(client._ws.close(), client._loop).result(5)
+        asyncio.run_coroutine_threadsafe(client._ws.close(), client._loop).result(60)
         assert lost.wait(60)
         settle(client)
         assert client.worker_id != first_id

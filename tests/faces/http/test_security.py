@@ -74,7 +74,7 @@ class TestOrigin:
         origin = f"http://127.0.0.1:{server.port}"
         assert httpx.post(server.url + "/session/create", headers={"Origin": origin}).status_code == 200
         with connect(server.ws_url, origin=origin) as client:
-            assert "workerregistered" in client.recv(5)
+            assert "workerregistered" in client.recv(60)
 
     def test_allowed_pages_are_let_in_and_may_read_the_answer(self, run_server: Callable[..., Running]) -> None:
         page = "http://localhost:3000"
@@ -113,18 +113,18 @@ class TestToken:
         headers = {"Authorization": f"bearer {TOKEN}"}
         assert httpx.get(server.url + "/api/tools", headers=headers).status_code == 200
         with connect(server.ws_url, additional_headers=headers) as client:
-            assert "workerregistered" in client.recv(5)
+            assert "workerregistered" in client.recv(60)
 
     def test_comes_in_the_address_where_headers_cannot_be_set(self, server: Running) -> None:
         assert httpx.get(f"{server.url}/api/tools?token={TOKEN}").status_code == 200
         assert httpx.post(f"{server.url}/session/create?token={TOKEN}").status_code == 401
         with connect(f"{server.ws_url}/?token={TOKEN}") as client:
-            assert "workerregistered" in client.recv(5)
+            assert "workerregistered" in client.recv(60)
 
     def test_comes_as_a_subprotocol_from_browsers(self, server: Running) -> None:
         with connect(server.ws_url, subprotocols=[f"backstory.token.{TOKEN}"]) as client:  # type: ignore[list-item]
             assert client.subprotocol == f"backstory.token.{TOKEN}"
-            assert "workerregistered" in client.recv(5)
+            assert "workerregistered" in client.recv(60)
 
     def test_of_a_page_becomes_a_cookie_and_leaves_the_address(self, server: Running) -> None:
         with httpx.Client(base_url=server.url, headers={"Accept": "text/html"}) as browser:

@@ -28,7 +28,7 @@ class WebServer:
         self._started = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(options)), daemon=True)
         self._thread.start()
-        assert self._started.wait(20)
+        assert self._started.wait(60)
 
     async def _serve(self, options: dict[str, Any]) -> None:
         app = create_app(self.library, FakeLive(), **options)  # type: ignore[arg-type]
@@ -47,7 +47,7 @@ class WebServer:
 
     def stop(self) -> None:
         self._server.should_exit = True
-        self._thread.join(10)
+        self._thread.join(60)
 
 
 @pytest.fixture(scope="package")
@@ -110,7 +110,7 @@ def open_page(browser: Any, site: WebServer) -> Iterator[Callable[..., Any]]:
 
     def open_path(path: str, *, width: int = 1280, base: str | None = None, quiet: bool = True, **options: Any) -> Any:
         context = browser.new_context(viewport={"width": width, "height": 900}, **options)
-        context.set_default_timeout(10_000)
+        context.set_default_timeout(60_000)
         contexts.append(context)
         page = context.new_page()
         if quiet:

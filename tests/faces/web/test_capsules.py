@@ -22,7 +22,7 @@ TEXT = "\n\n".join(
 
 @pytest.fixture
 def client(site: WebServer) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=site.url, timeout=20) as client:
+    with httpx.Client(base_url=site.url, timeout=60) as client:
         yield client
 
 

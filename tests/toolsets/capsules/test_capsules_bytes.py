@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import backstory.toolsets.capsules.records as formats
@@ -34,7 +34,6 @@ def world(tmp_path: Path) -> World:
 
 
 class TestAnyBytes:
-    @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(
         content=st.lists(lines, max_size=6),
         mode=st.sampled_from(("error", "replace", "rename")),
@@ -82,7 +81,6 @@ class TestAnyBytes:
 
 
 class TestAnyCapsule:
-    @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(
         text=st.text(st.characters(codec="utf-8"), min_size=1).filter(str.strip),
         name=st.none() | st.text(st.characters(codec="utf-8"), min_size=1, max_size=50).filter(str.strip),

@@ -20,7 +20,7 @@ class TestCursor:
 
     @pytest.mark.parametrize("question", [("list", 1), ("list", 2, None), ("open", 1, None), ("list", 1, "None"), ()])
     def test_another_question(self, question: tuple[object, ...]) -> None:
-        """Is told apart, also where it reads alike."""
+        """Is recognised as another one, also where its text is the same."""
         with pytest.raises(BadCursor, match="another request"):
             read_cursor(make_cursor((1, "x"), "list", 1, None), *question)
 

@@ -246,7 +246,7 @@ class TestHead:
 
     @given(st.lists(st.lists(PIECES, max_size=12).map("".join), max_size=4))
     def test_nothing_is_lost_by_reading_only_the_beginning(self, texts: list[str]) -> None:
-        """The head is what one gets who makes the whole text fit to be shown, and cuts then."""
+        """The head equals the beginning of the whole text after egress."""
         for text, excerpt in zip(texts, heads([(text, False) for text in texts], egress), strict=True):
             line = " ".join(egress(text).split())
             beginning = excerpt.text.removesuffix("…")

@@ -6,6 +6,7 @@ import asyncio
 import json
 import socket
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -46,7 +47,7 @@ class Main:
         return {"adapter": {"name": "fs", "config": {"fsync": "off", "replay_mb": self.replay_mb}}}
 
     def run(self, work: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, self.loop).result(20)
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(60)
 
     def call(self, function: str, **fields: Any) -> Any:
         return self.run(self.live.call(f"session::{function}", fields))
@@ -105,7 +106,7 @@ def bridge(main: Main, new_world: NewWorld, tmp_path: Path) -> Iterator[Bridge]:
     worlds: list[World] = []
 
     def connect(name: str, **config: Any) -> World:
-        table = {"adapter": {"name": "bridge", "config": {"url": main.url, **config}}}
+        table = {"adapter": {"name": "bridge", "config": {"url": main.url, "timeout_ms": 60_000, **config}}}
         worlds.append(new_world(tmp_path / name, table))
         return worlds[-1]
 
@@ -445,14 +446,14 @@ class TestRealSizes:
     def test_more_than_fits_one_message(self, main: Main, bridge: Any) -> None:
         main.replay_mb = 500
         main.restart()
-        a, b = connected(bridge("a", timeout_ms=60_000)), connected(bridge("b", timeout_ms=60_000))
+        a, b = connected(bridge("a")), connected(bridge("b"))
         got = a.bind("session::message-added")
         session_id = main.call("create")["session_id"]
         main.shut_door()
         for number in range(80):
             main.call("append", session_id=session_id, message=user(f"{number} " + "x" * (1 << 20)))
         main.open_door()
-        a.until(lambda: len(got) >= 80, seconds=60)
+        a.until(lambda: len(got) >= 80)
         connected(b)
         items, page = [], b.call("messages", session_id=session_id, limit=500)
         items += page["messages"]
@@ -566,11 +567,20 @@ class TestUnreachable:
         assert world.live.status()["connected"] is False
         main.open_door()
         connected(world)
-        assert world.session()
+        assert self.session_soon(world)
+
+    def session_soon(self, world: World) -> str:
+        """A new session, though a busy machine may need longer for it than this bridge waits."""
+        until = time.monotonic() + 60
+        while True:
+            try:
+                return world.session()
+            except LiveError:
+                assert time.monotonic() < until
 
     def test_waits_for_it_as_long_as_a_call_may_take(self, main: Main, bridge: Any) -> None:
         main.shut_door()
-        world = bridge("a", timeout_ms=10_000)
+        world = bridge("a")
         opener = threading.Timer(0.3, main.open_door)
         opener.start()
         assert world.session()
@@ -611,7 +621,7 @@ class TestSelfReference:
             return await main.live.reload()
 
         assert main.run(reload())
-        world = bridge("a", timeout_ms=300)
+        world = bridge("a")
         with pytest.raises(Exception, match="does not keep sessions itself"):
             world.call("create")
 

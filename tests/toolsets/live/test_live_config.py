@@ -296,6 +296,6 @@ class TestWatchedFile:
         asyncio.run(scenario())
 
     async def eventually(self, true: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not true():
                 await asyncio.sleep(0.01)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from backstory.toolsets.live import Live
+from backstory.toolsets.live import Live, access, runtime
 from backstory.toolsets.live.access import Portal
 
 BUSY = """
@@ -56,6 +56,13 @@ def busy(tmp_path: Path) -> Iterator[list[float]]:
 
 
 class TestTurns:
+    """The waits are long: where turns are not taken, none is long enough."""
+
+    @pytest.fixture(autouse=True)
+    def _patient(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(access, "_WAIT_SECONDS", 60.0)
+        monkeypatch.setattr(runtime, "_WAIT_SECONDS", 60.0)
+
     def test_the_other_one_is_answered(self, busy: list[float], tmp_path: Path) -> None:
         portal = Portal(tmp_path, {})
         try:
