@@ -5,9 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backstory.archive.analysis import STEMMERS
 from backstory.archive.clickhouse.documents import GAP, STEM, event_document, splitter, text_tokens
-from backstory.archive.query import index_text
+from backstory.archive.query import STEMMERS, index_text
 from backstory.model import EventType
 
 ASCII = st.text(st.characters(codec="ascii"), max_size=200)

@@ -12,12 +12,28 @@ import unicodedata
 from collections.abc import Callable
 from functools import cache, lru_cache
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from .stopwords import stop_words
 
+if TYPE_CHECKING:
+    import tantivy
+
 MAX_TOKEN_CHARS = 80
+STEMMERS = {
+    "en": "english",
+    "de": "german",
+    "fr": "french",
+    "es": "spanish",
+    "it": "italian",
+    "pt": "portuguese",
+    "nl": "dutch",
+    "sv": "swedish",
+    "ru": "russian",
+}
+"""The languages whose words are also indexed by their stems, with tantivy's names for them."""
 # A phrase of many common words is slow to intersect; the last parts of a path are the telling ones.
 _MAX_IMPLICIT_PHRASE = 6
 # A pasted stack trace of a thousand words is no better question than its first words.
@@ -161,3 +177,17 @@ def _unspaced() -> re.Pattern[str]:
         "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
         "\U00020000-\U0003ffff]"
     )
+
+
+def analyzer(language: str | None = None) -> tantivy.TextAnalyzer:
+    """Splits a text into words; with a language, into their stems."""
+    import tantivy
+
+    # Tantivy's default drops tokens of 40 and more characters: a git SHA-1 would not be found.
+    steps = [tantivy.Filter.remove_long(MAX_TOKEN_CHARS), tantivy.Filter.lowercase()]
+    if language:  # before the accents go: stemmers know them
+        steps.append(tantivy.Filter.stemmer(STEMMERS[language]))
+    builder = tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.simple())
+    for step in (*steps, tantivy.Filter.ascii_fold()):
+        builder = builder.filter(step)
+    return builder.build()

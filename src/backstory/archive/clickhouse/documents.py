@@ -7,9 +7,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...model import EventType
-from ..analysis import STEMMERS, analyzer
 from ..phrases import title_phrases
-from ..query import MAX_TOKEN_CHARS, Query, camel_parts, index_text, is_unspaced
+from ..query import MAX_TOKEN_CHARS, STEMMERS, Query, analyzer, camel_parts, index_text, is_unspaced
 from ..stopwords import language_of, language_of_words
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from ...model import EventType
-from ..analysis import analyzer
-from ..query import index_text
+from ..query import analyzer, index_text
 from ..rows import SyncState
 
 if TYPE_CHECKING:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from ...model import EventType
-from ..analysis import STEMMERS
-from ..query import index_text
+from ..query import STEMMERS, index_text
 from ..stopwords import language_of
 from .index import TOKENIZER, Kind, stem_field
 
@@ -32,10 +31,6 @@ _STEMMED_CHARS = 800
 def turn_number(session: int, turn: int) -> int:
     """(session, turn), or (session, exchange), as one term."""
     return session << 20 | turn
-
-
-def split_turn_number(number: int) -> tuple[int, int]:
-    return number >> 20, number & (1 << 20) - 1
 
 
 class EventDocument(Struct, frozen=True):

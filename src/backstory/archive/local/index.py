@@ -20,8 +20,8 @@ from msgspec import Struct
 
 from ...config import make_private_folder
 from ...sqlite import FULL_DISK
-from ..analysis import STEMMERS, analyzer
 from ..base import ArchiveBusy, ArchiveError
+from ..query import STEMMERS, analyzer
 
 if TYPE_CHECKING:
     import tantivy

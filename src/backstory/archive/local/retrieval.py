@@ -16,10 +16,9 @@ from msgspec.structs import replace
 
 from ...model import EVENT_TYPES
 from .. import ranking
-from ..analysis import STEMMERS, analyzer
 from ..base import DeadlineExceeded, Term
 from ..phrases import best_corrections, edits, is_corrected, matching_phrases, neighbours, title_phrases
-from ..query import Clause, Query, index_text
+from ..query import STEMMERS, Clause, Query, analyzer, index_text
 from ..question import Hints
 from ..ranking import Candidate
 from .documents import FORMER_FIELDS, ONE_FIELD_SINCE

@@ -323,6 +323,3 @@ def _result_frame(
         baggage=baggage,
         **outcome,
     )
-
-
-logger = logging.getLogger(__name__)

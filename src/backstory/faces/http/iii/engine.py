@@ -39,6 +39,7 @@ from .frames import (
 from .triggers import Triggers
 
 OWN_NAME = "backstory"
+logger = logging.getLogger(__name__)
 
 
 class Engine:
@@ -206,9 +207,6 @@ class Engine:
                 for b in peer.bindings.values()
             ]
         }
-
-
-logger = logging.getLogger(__name__)
 
 
 def iii_socket(engine: Engine) -> Callable[[WebSocket], Awaitable[None]]:
