@@ -12,6 +12,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.e2e.served import Served, eventually
 
 MESSAGE = {"role": "user", "content": [{"type": "text", "text": "x" * 200_000}], "timestamp": 1}
@@ -126,8 +128,23 @@ class TestVanished:
                 for client in clients:
                     vanish(client, reset)
             assert server.call("list", {})["sessions"]
-            eventually(lambda: sockets(server) <= before)  # it has noticed all of them: none is cut off by its end
+            eventually(lambda: sockets(server) <= before)  # it has noticed all of them
             assert server.stop() == 0
         log = (tmp_path / "stderr").read_text()
         assert "Traceback" not in log
         assert "ERROR" not in log
+
+    @pytest.mark.slow
+    def test_cut_off_by_the_end_of_the_server(self, tmp_path: Path) -> None:
+        """A client that takes its answer too slowly does not get the rest of it, which is no error."""
+        with Served(tmp_path) as server:
+            server.call("ensure", {"session_id": "s"})
+            for _ in range(30):
+                server.call("append", {"session_id": "s", "message": MESSAGE})
+            clients = [*half_an_answer(server.port), *a_call(server.port), *half_an_event(server.port)]
+            for client in clients:
+                select.select([client], [], [], 60)  # it has begun to answer
+            assert server.stop() == 0
+            for client in clients:
+                client.close()
+        assert (tmp_path / "stderr").read_text() == ""

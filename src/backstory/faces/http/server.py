@@ -213,8 +213,14 @@ class _Server(uvicorn.Server):
         # Unlike the original, the signal is not raised again at the end: it is no failure.
         self.force_exit = self.should_exit
         self.should_exit = True
-        # A stream that is cut from now on is cut because the server stops; that is no error to report.
-        logging.getLogger("uvicorn.error").addFilter(lambda record: "without completing" not in record.getMessage())
+        logging.getLogger("uvicorn.error").addFilter(_is_no_cut)
+
+
+def _is_no_cut(record: logging.LogRecord) -> bool:
+    """False for a log record about an answer that the end of the server has cut off: that is no error."""
+    error = record.exc_info[1] if record.exc_info else None
+    words = ("without completing", "graceful shutdown exceeded")
+    return not isinstance(error, asyncio.CancelledError) and not any(each in record.getMessage() for each in words)
 
 
 @asynccontextmanager
