@@ -86,6 +86,10 @@ class TestHome:
             with pytest.raises(ConfigError, match="set HOME"):
                 ask()
 
+    def test_a_path_that_is_not_utf8(self) -> None:
+        with pytest.raises(ConfigError, match="/h\ufffd/home is not UTF-8"):
+            home_folder({"BACKSTORY_HOME": os.fsdecode(b"/h\xff/home")})
+
     def test_a_file_in_the_place_of_a_folder(self, tmp_path: Path) -> None:
         (tmp_path / "file").touch()
         for folder in (tmp_path / "file", tmp_path / "file" / "below"):

@@ -125,7 +125,13 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
 def home_folder(environ: Mapping[str, str] = os.environ) -> Path:
     """`BACKSTORY_HOME`, by default `~/.backstory`."""
     given = environ.get("BACKSTORY_HOME")
-    return Path(given).expanduser().absolute() if given else user_home() / ".backstory"
+    home = Path(given).expanduser().absolute() if given else user_home() / ".backstory"
+    try:
+        str(home).encode()
+    except UnicodeEncodeError:  # the index takes no other paths
+        shown = os.fsencode(home).decode("utf-8", "replace")
+        raise ConfigError(f"{shown} is not UTF-8: set BACKSTORY_HOME to another folder") from None
+    return home
 
 
 def user_home() -> Path:
