@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from backstory.archive.base import SessionsRequest
 from backstory.ingest import pipeline, reading
 from backstory.ingest.progress import SyncProgress
 from backstory.library import Library
@@ -158,6 +159,32 @@ class TestDamage:
         gone.symlink_to(path.with_name("nowhere"))
         machine.library.sync()
         assert len(machine.texts(good)) == 2
+
+    def test_names_that_are_not_utf8(self, machine: Machine) -> None:
+        good, odd = talk("good"), talk("odd")
+        path = good.write(machine.home)
+        folder = path.parent.with_name(os.fsdecode(b"slug\xff"))
+        try:
+            folder.mkdir()
+        except OSError:
+            pytest.skip("this file system has no such names")
+        (folder / os.fsdecode(b"\xfe.jsonl")).write_text(odd.text())
+        machine.library.sync()
+        assert len(machine.texts(good)) == len(machine.texts(odd)) == 2
+
+    def test_facts_from_a_path_that_is_not_utf8(self, machine: Machine, tmp_path: Path) -> None:
+        """gptme writes `~` for the home that its files are in."""
+        logs = machine.home / os.fsdecode(b"\xff/.local/share/gptme/logs/talk")
+        try:
+            logs.mkdir(parents=True)
+        except OSError:
+            pytest.skip("this file system has no such names")
+        (logs / "config.toml").write_text('[chat]\nworkspace = "~/demo"\n')
+        (logs / "conversation.jsonl").write_text('{"role": "user", "content": "hello", "timestamp": 1780000000}\n')
+        with Library(tmp_path / "other", agents_home=logs.parents[4], environ={}) as library:
+            library.sync()
+            (session,) = library.archive.sessions(SessionsRequest(source="gptme"))
+        assert session.cwd == str(machine.home / "\ufffd/demo")
 
     def test_wild_values_do_not_break_the_archive(self, machine: Machine) -> None:
         transcript = Transcript("wild")
