@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from backstory.archive.base import SessionsRequest
-from backstory.ingest import pipeline, reading
+from backstory.ingest import lines, pipeline, reading
 from backstory.ingest.progress import SyncProgress
 from backstory.library import Library
 from backstory.model import EventType
@@ -257,6 +257,22 @@ class TestDamage:
         machine.library.sync()
         (turn,) = machine.texts(transcript)
         assert turn[2] == "needle " * 1_500_000
+
+    def test_a_line_that_is_too_long(self, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Is named as such and left out, with all that is inside of it."""
+        monkeypatch.setattr(lines, "MAX_LINE_BYTES", 1 << 20)
+        inside = Transcript("inside").prompt("not a record").records[0]
+        transcript = Transcript("long").prompt("before")
+        transcript.call("Read", {"inside": inside}, "x").prompt("after")
+        transcript.records[1]["padding"] = "x" * (3 << 20)
+        path = transcript.write(machine.home)
+        report = machine.library.sync()
+        (row,) = machine.library.archive.files()
+        assert report.errors == 1
+        assert str(row.last_error).startswith("a line is too long")
+        assert row.offset == path.stat().st_size
+        assert {"before", "after"} <= {text for turn in machine.texts(transcript) for text in turn}
+        assert machine.texts(Transcript("inside")) == []
 
 
 class TestRewriting:

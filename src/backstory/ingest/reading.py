@@ -11,7 +11,7 @@ from ..archive.base import FileRow
 from ..model import digest
 from ..sources.base import About, Event, Item, Lookup, Parser, Stored, Usage
 from .families import Standing
-from .lines import BrokenLine, decode_line, lines
+from .lines import MAX_LINE_BYTES, BrokenLine, decode_line, lines
 from .scan import Changed, in_utf8, is_append, open_transcript, prefix_digest, stored_path
 from .unknown import Kinds
 
@@ -120,7 +120,9 @@ class Reading:
             step: list[Item] = []
             skips = change.source.skips
             for offset, line in lines(stream, row.offset):
-                if not skips(line):
+                if offset - row.offset > len(line) + 1:  # what is inside of it must not be taken for records
+                    self._problem(f"a line is too long: more than {MAX_LINE_BYTES >> 20} MB")
+                elif not skips(line):
                     for record in self._decode(line):
                         step += self._parse(parser, record)
                 row.offset = offset
