@@ -49,6 +49,7 @@ class Keeper:
         self.agents_home = agents_home or user_home()
         self._environ = environ
         self._watching_since = -math.inf
+        self._raw_troubles: set[str] = set()
         # Set when the news at the start of `watch` are read; None where this process does not watch.
         self._caught_up: threading.Event | None = None
 
@@ -164,7 +165,10 @@ class Keeper:
             else:
                 self.raw.keep(path, source, session, from_start=from_start)
         except (OSError, sqlite3.Error) as error:
-            _log.warning("the raw records of %s are not kept: %s", path, error)
+            reason = str(getattr(error, "strerror", None) or error)
+            if reason not in self._raw_troubles:  # on a full disk, for one, it holds for all files
+                self._raw_troubles.add(reason)
+                _log.warning("the raw records of %s are not kept, nor those of others: %s", path, reason)
 
     def _keep_the_rest(self) -> None:
         """Keep the transcripts that were read before raw records were kept."""
