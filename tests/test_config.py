@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
-from backstory.config import ConfigError, Settings, home_folder, load_settings, make_private_folder
+from backstory.config import ConfigError, Settings, home_folder, load_settings, make_private_folder, user_home
 
 
 class TestLoadSettings:
@@ -52,6 +53,8 @@ class TestLoadSettings:
             ("[capsules]\ncapsule_max_chars = -1", "capsule_max_chars"),
             ("redact = ", "config.toml"),
             ("sources = 'codex'", "sources"),
+            ("catch_up_seconds = -1", "catch_up_seconds"),
+            ("catch_up_seconds = nan", "catch_up_seconds"),
         ],
     )
     def test_mistakes(self, tmp_path: Path, text: str, named: str) -> None:
@@ -75,6 +78,23 @@ class TestHome:
 
     def test_default(self) -> None:
         assert home_folder({}) == Path.home() / ".backstory"
+
+    def test_an_account_without_a_home(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("HOME")
+        monkeypatch.setattr(os, "getuid", lambda: 2**31 - 7)
+        for ask in (user_home, lambda: home_folder({})):
+            with pytest.raises(ConfigError, match="set HOME"):
+                ask()
+
+    def test_a_path_that_is_not_utf8(self) -> None:
+        with pytest.raises(ConfigError, match="/h\ufffd/home is not UTF-8"):
+            home_folder({"BACKSTORY_HOME": os.fsdecode(b"/h\xff/home")})
+
+    def test_a_file_in_the_place_of_a_folder(self, tmp_path: Path) -> None:
+        (tmp_path / "file").touch()
+        for folder in (tmp_path / "file", tmp_path / "file" / "below"):
+            with pytest.raises(NotADirectoryError, match=r"not a folder: .*file'"):
+                make_private_folder(folder)
 
     def test_private_folders_up_to_what_was_there(self, tmp_path: Path) -> None:
         tmp_path.chmod(0o755)

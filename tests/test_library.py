@@ -67,6 +67,13 @@ class TestLibrary:
             reader.join()
         assert [conversation["session_id"] for conversation in found] == [Transcript("one").id]
 
+    def test_unknown_sources_in_the_settings(self, tmp_path: Path) -> None:
+        """Refused with the file and the setting, not ignored."""
+        for setting, text in (("sources", "sources = ['nope']"), ("extra_roots", "extra_roots = {nope = ['/x']}")):
+            (tmp_path / "config.toml").write_text(text)
+            with Library(tmp_path) as library, pytest.raises(ConfigError, match=f"config.toml .*{setting}: .*'nope'"):
+                library.sync()
+
     def test_the_engine_is_a_setting(self, tmp_path: Path) -> None:
         with Library(tmp_path, environ={"BACKSTORY_ARCHIVE_ENGINE": "local"}) as library:
             assert library.archive.counts().sessions == 0

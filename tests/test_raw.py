@@ -178,6 +178,17 @@ class TestLibrary:
             library.sync()
             assert library.raw.paths() == set()
 
+    def test_a_trouble_is_logged_once(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+        """Not for each of thousands of transcripts."""
+        for name in "abc":
+            Transcript(name).prompt("One").answer("Two.").write(tmp_path)
+        with self.open(tmp_path) as library:
+            with sqlite3.connect(tmp_path / ".backstory/raw.db") as database:
+                database.execute("CREATE TABLE body (other)")
+            assert library.sync().sessions == 3
+
+        assert caplog.text.count("raw records") == 1
+
     def test_a_damaged_store_does_not_stop_reading(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         """The session is read, with a warning."""
         Transcript("a").prompt("One").answer("Two.").write(tmp_path)

@@ -169,4 +169,7 @@ class TestSmallThings:
         busy = sqlite3.OperationalError("database is locked")
         busy.sqlite_errorcode = sqlite3.SQLITE_BUSY
         assert explain(busy, "the store") == "another process keeps the store locked (database is locked): try again"
+        shared = sqlite3.OperationalError("disk I/O error")
+        shared.sqlite_errorcode = sqlite3.SQLITE_IOERR_SHMSIZE
+        assert explain(shared, "the store") == FULL_DISK
         assert explain(KeyError("x"), "the store") is None

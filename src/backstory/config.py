@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Mapping
@@ -28,6 +29,7 @@ __all__ = [
     "load_settings",
     "make_private_folder",
     "resolve_live_folder",
+    "user_home",
 ]
 
 LIVE_STATE = ".store"
@@ -110,7 +112,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     sources: tuple[str, ...] | None = None
     extra_roots: dict[str, tuple[str, ...]] = {}
     redact: Literal["egress", "ingest", "off"] = "egress"
-    catch_up_seconds: float = 2.0
+    catch_up_seconds: Annotated[float, Meta(ge=0)] = 2.0
     archive: ArchiveSettings = ArchiveSettings()
     keep_raw: bool = True
     capsules: CapsuleSettings = CapsuleSettings()
@@ -123,14 +125,31 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
 def home_folder(environ: Mapping[str, str] = os.environ) -> Path:
     """`BACKSTORY_HOME`, by default `~/.backstory`."""
     given = environ.get("BACKSTORY_HOME")
-    return Path(given).expanduser().absolute() if given else Path.home() / ".backstory"
+    home = Path(given).expanduser().absolute() if given else user_home() / ".backstory"
+    try:
+        str(home).encode()
+    except UnicodeEncodeError:  # the index takes no other paths
+        shown = os.fsencode(home).decode("utf-8", "replace")
+        raise ConfigError(f"{shown} is not UTF-8: set BACKSTORY_HOME to another folder") from None
+    return home
+
+
+def user_home() -> Path:
+    """The home folder of the user, where agents keep their own."""
+    try:
+        return Path.home()
+    except RuntimeError:  # no HOME, and an account without an entry, as in many containers
+        raise ConfigError("the home folder of this user is not known: set HOME") from None
 
 
 def make_private_folder(folder: Path) -> Path:
     """The folder, made if it is missing, as are those above it, readable by its owner only."""
     if not folder.is_dir():
         make_private_folder(folder.parent)
-        folder.mkdir(mode=0o700, exist_ok=True)
+        try:
+            folder.mkdir(mode=0o700, exist_ok=True)
+        except FileExistsError:
+            raise NotADirectoryError(errno.ENOTDIR, "not a folder", str(folder)) from None
     return folder
 
 

@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .config import HUB_FILE, ConfigError, Settings, home_folder, load_settings, make_private_folder
+from .config import HUB_FILE, ConfigError, Settings, home_folder, load_settings, make_private_folder, user_home
 
 if TYPE_CHECKING:
     from .archive.base import Archive, SessionRow
@@ -46,9 +46,10 @@ class Keeper:
     ) -> None:
         self.home = make_private_folder(home if home is not None else home_folder(environ))
         self.settings: Settings = load_settings(self.home, environ)
-        self.agents_home = agents_home or Path.home()
+        self.agents_home = agents_home or user_home()
         self._environ = environ
         self._watching_since = -math.inf
+        self._raw_troubles: set[str] = set()
         # Set when the news at the start of `watch` are read; None where this process does not watch.
         self._caught_up: threading.Event | None = None
 
@@ -90,10 +91,14 @@ class Keeper:
     def sources(self) -> list[Source]:
         from .sources import load_sources
 
+        setting = "extra_roots"
         try:
+            load_sources(self.settings.extra_roots)  # raises for a name that is none
+            setting = "sources"
             return load_sources(self.settings.sources)
         except ValueError as error:
-            raise ConfigError(f"sources: {error}") from None
+            file = self.home / "config.toml"
+            raise ConfigError(f"{file} or BACKSTORY_* variables: {setting}: {error}") from None
 
     def roots(self, source: Source) -> list[Path]:
         """The folders and files that a source's transcripts are read from: those that exist."""
@@ -160,7 +165,10 @@ class Keeper:
             else:
                 self.raw.keep(path, source, session, from_start=from_start)
         except (OSError, sqlite3.Error) as error:
-            _log.warning("the raw records of %s are not kept: %s", path, error)
+            reason = str(getattr(error, "strerror", None) or error)
+            if reason not in self._raw_troubles:  # on a full disk, for one, it holds for all files
+                self._raw_troubles.add(reason)
+                _log.warning("the raw records of %s are not kept, nor those of others: %s", path, reason)
 
     def _keep_the_rest(self) -> None:
         """Keep the transcripts that were read before raw records were kept."""

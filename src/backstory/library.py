@@ -143,7 +143,9 @@ class Library(Keeper):
 
     def tool(self, name: str) -> Tool:
         """A tool of any toolset, by its name or an alias. Raises KeyError when there is none."""
-        for toolset in TOOLSETS:
+        # Capsules have a database of their own: they are there also when the archive cannot be opened.
+        own = name.startswith(("moss", "capsule"))
+        for toolset in sorted(TOOLSETS, key=lambda toolset: own and toolset != _CAPSULES):
             for tool in self.toolset(toolset).tools:
                 if name == tool.name or name in tool.aliases:
                     return tool

@@ -44,6 +44,7 @@ Functions = Mapping[str, Callable[[str], str]]
 FULL_DISK = "the disk is full: make room, or move the archive to another disk with BACKSTORY_HOME"
 _BY_CODE = {
     sqlite3.SQLITE_FULL: FULL_DISK,
+    sqlite3.SQLITE_IOERR_SHMSIZE: FULL_DISK,  # also to read, the memory that processes share has to be on the disk
     sqlite3.SQLITE_READONLY: "{what} cannot be written to ({error}): check the permissions of its folder",
     sqlite3.SQLITE_CANTOPEN: "{what} cannot be opened ({error}): check the permissions of its folder",
     sqlite3.SQLITE_PERM: "{what} cannot be opened ({error}): check the permissions of its folder",
@@ -340,7 +341,7 @@ def explain(error: BaseException, what: str) -> str | None:
     if isinstance(error, Unusable):
         return str(error)
     if isinstance(error, sqlite3.Error):
-        message = _BY_CODE.get(_code(error))
+        message = _BY_CODE.get(getattr(error, "sqlite_errorcode", 0)) or _BY_CODE.get(_code(error))
         return None if message is None else message.format(what=what, error=error)
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return FULL_DISK

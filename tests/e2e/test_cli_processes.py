@@ -108,6 +108,28 @@ class TestPipes:
 
             assert (result.returncode, result.stderr) == (0, b""), arguments
 
+    def test_streams_that_are_closed(self, home: Path) -> None:
+        """As some schedulers start a program."""
+        for command, code in (("search wombat >&-", 0), ("call moss.list <&- 2>&-", 0), ("capsule store <&-", 2)):
+            result = subprocess.run(
+                ["bash", "-c", f"{sys.executable} -m backstory {command}"],
+                env=environment(home),
+                stderr=subprocess.PIPE,
+                timeout=60,
+                check=False,
+            )
+            assert (result.returncode, b"unexpected" in result.stderr) == (code, False), result.stderr
+
+    @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+    def test_output_that_cannot_be_written(self, home: Path) -> None:
+        """One line on stderr, and the exit code of a failure."""
+        for arguments in (["search", "wombat"], ["search", "wombat", "--json"]):
+            with Path("/dev/full").open("wb") as full:
+                result = subprocess.run(
+                    [*PROGRAM, *arguments], env=environment(home), stdout=full, stderr=subprocess.PIPE, check=False
+                )
+            assert (result.returncode, result.stderr.count(b"\n")) == (1, 1), result.stderr
+
     def test_no_colours_and_no_hints(self, home: Path) -> None:
         """Output into a pipe is plain text in unwrapped lines."""
         result = run(home, "search", "digs", "-n", "1")

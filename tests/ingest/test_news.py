@@ -60,6 +60,15 @@ class TestCatchingUp:
         library.catch_up()
         assert found(library, "plum") == 1
 
+    def test_a_symlink_to_itself(
+        self, library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """Is no transcript, and no reason not to read the others."""
+        one = Transcript("one").path(tmp_path / "agents")
+        (one.parent / "loop.jsonl").symlink_to("loop.jsonl")
+        assert not has_written(library, monkeypatch)
+        assert not caplog.records
+
     def test_a_transcript_that_is_gone(self, library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Is noted once; what was read of it stays."""
         Transcript("two").path(tmp_path / "agents").unlink()

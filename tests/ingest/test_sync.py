@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from backstory.ingest import pipeline, reading
+from backstory.archive.base import SessionsRequest
+from backstory.ingest import lines, pipeline, reading
 from backstory.ingest.progress import SyncProgress
 from backstory.library import Library
 from backstory.model import EventType
@@ -159,6 +160,32 @@ class TestDamage:
         machine.library.sync()
         assert len(machine.texts(good)) == 2
 
+    def test_names_that_are_not_utf8(self, machine: Machine) -> None:
+        good, odd = talk("good"), talk("odd")
+        path = good.write(machine.home)
+        folder = path.parent.with_name(os.fsdecode(b"slug\xff"))
+        try:
+            folder.mkdir()
+        except OSError:
+            pytest.skip("this file system has no such names")
+        (folder / os.fsdecode(b"\xfe.jsonl")).write_text(odd.text())
+        machine.library.sync()
+        assert len(machine.texts(good)) == len(machine.texts(odd)) == 2
+
+    def test_facts_from_a_path_that_is_not_utf8(self, machine: Machine, tmp_path: Path) -> None:
+        """gptme writes `~` for the home that its files are in."""
+        logs = machine.home / os.fsdecode(b"\xff/.local/share/gptme/logs/talk")
+        try:
+            logs.mkdir(parents=True)
+        except OSError:
+            pytest.skip("this file system has no such names")
+        (logs / "config.toml").write_text('[chat]\nworkspace = "~/demo"\n')
+        (logs / "conversation.jsonl").write_text('{"role": "user", "content": "hello", "timestamp": 1780000000}\n')
+        with Library(tmp_path / "other", agents_home=logs.parents[4], environ={}) as library:
+            library.sync()
+            (session,) = library.archive.sessions(SessionsRequest(source="gptme"))
+        assert session.cwd == str(machine.home / "\ufffd/demo")
+
     def test_wild_values_do_not_break_the_archive(self, machine: Machine) -> None:
         transcript = Transcript("wild")
         transcript.prompt("nul \0 bell \a surrogate").answer("ok")
@@ -230,6 +257,22 @@ class TestDamage:
         machine.library.sync()
         (turn,) = machine.texts(transcript)
         assert turn[2] == "needle " * 1_500_000
+
+    def test_a_line_that_is_too_long(self, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Is named as such and left out, with all that is inside of it."""
+        monkeypatch.setattr(lines, "MAX_LINE_BYTES", 1 << 20)
+        inside = Transcript("inside").prompt("not a record").records[0]
+        transcript = Transcript("long").prompt("before")
+        transcript.call("Read", {"inside": inside}, "x").prompt("after")
+        transcript.records[1]["padding"] = "x" * (3 << 20)
+        path = transcript.write(machine.home)
+        report = machine.library.sync()
+        (row,) = machine.library.archive.files()
+        assert report.errors == 1
+        assert str(row.last_error).startswith("a line is too long")
+        assert row.offset == path.stat().st_size
+        assert {"before", "after"} <= {text for turn in machine.texts(transcript) for text in turn}
+        assert machine.texts(Transcript("inside")) == []
 
 
 class TestRewriting:

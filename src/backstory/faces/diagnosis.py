@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import shutil
+import sqlite3
 import time
 from collections.abc import Iterator
 from itertools import islice
@@ -15,13 +16,14 @@ from typing import Literal
 from msgspec import Struct
 
 from .. import __version__
-from ..archive.base import ArchiveError, Counts, FileRow, SearchRequest, SyncState
+from ..archive.base import Counts, FileRow, SearchRequest, SyncState
 from ..archive.errors import explain
 from ..ingest.scan import UNREADABLE, stored_path, walk
 from ..library import Library
 from ..model import DEFAULT_TYPES
 from ..sources import OWN_SOURCES, title_of
 from ..sources.base import Source
+from ..sqlite import is_damage
 
 _DAY = 86_400
 # Claude Code's own default for `cleanupPeriodDays`.
@@ -122,7 +124,8 @@ def diagnose(library: Library) -> Diagnosis:
     found.not_read = list(_not_read(library.agents_home))
     found.problems += [
         *_archive_problems(found),
-        *_traces_problems(library),
+        *_traces_problems(found, library),
+        *_raw_problems(library),
         *_transcript_problems(found),
         *_unknown_problems(found, library),
         *_live_problems(library),
@@ -220,13 +223,23 @@ def _archive_problems(found: Diagnosis) -> Iterator[Problem]:
         yield Problem("error", "the search index is missing or of another version", "run backstory reindex")
 
 
-def _traces_problems(library: Library) -> Iterator[Problem]:
+def _traces_problems(found: Diagnosis, library: Library) -> Iterator[Problem]:
+    if found.archive is None:  # it cannot be opened, which is reported already
+        return
     try:
         library.archive.spans.check()
-    except ArchiveError as error:
+    except Exception as error:
         yield _explained(error)
-    except Exception:  # the archive cannot be opened, which is reported already
-        return
+
+
+def _raw_problems(library: Library) -> Iterator[Problem]:
+    try:
+        library.raw.paths()
+    except sqlite3.Error as error:
+        if is_damage(error):
+            path = library.home / "raw.db"
+            fix = "move it away and run backstory sync, which keeps the transcripts that are still there"
+            yield Problem("error", f"{path} is damaged ({error})", fix)
 
 
 def _explained(error: Exception) -> Problem:

@@ -133,7 +133,7 @@ class _News:
             if path in missing:
                 missing.discard(path)
             elif not entry.is_dir(follow_symlinks=False):
-                if source.accepts(Path(entry.path)) and entry.is_file():
+                if source.accepts(Path(entry.path)) and _is_file(entry):
                     return True
             elif (name, path) not in self._folders and any(True for _ in walk(source, Path(entry.path))):
                 return True
@@ -154,3 +154,10 @@ class _News:
         if store and store not in self._is_store:
             self._is_store[store] = self._is_known(store)
         return bool(store) and self._is_store[store]
+
+
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_file()
+    except OSError:  # a symlink that leads to itself, among others
+        return False

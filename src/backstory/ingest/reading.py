@@ -11,8 +11,8 @@ from ..archive.base import FileRow
 from ..model import digest
 from ..sources.base import About, Event, Item, Lookup, Parser, Stored, Usage
 from .families import Standing
-from .lines import BrokenLine, decode_line, lines
-from .scan import Changed, is_append, open_transcript, prefix_digest, stored_path
+from .lines import MAX_LINE_BYTES, BrokenLine, decode_line, lines
+from .scan import Changed, in_utf8, is_append, open_transcript, prefix_digest, stored_path
 from .unknown import Kinds
 
 _ITEMS_PER_STEP = 1_000
@@ -41,6 +41,7 @@ class Reading:
         self._marks: list[str] = []
         """A short digest of each record of a transcript that is rewritten."""
         self._compressed = change.path.suffix == ".zst"
+        self._is_utf8 = stored_path(change.path) == str(change.path)
         self.standing = Standing.of(change.transcript)
         """Kept with the state of the parser."""
         self._row = FileRow(
@@ -61,7 +62,8 @@ class Reading:
         try:
             records = self._records()
             self._incremental = records is None
-            yield from self._appended_lines() if records is None else self._all_records(records)
+            for items in self._appended_lines() if records is None else self._all_records(records):
+                yield items if self._is_utf8 else [in_utf8(item) for item in items]
         except (OSError, ValueError, EOFError) as error:
             self.interrupted = isinstance(error, OSError)
             self._problem(f"cannot be read: {error}")
@@ -99,7 +101,7 @@ class Reading:
                 row.offset, row.state = 0, None
         if not finished or self.interrupted or self.standing.again:
             row.size = -1
-        return row
+        return row if self._is_utf8 else in_utf8(row)
 
     def _appended_lines(self) -> Iterator[list[Item]]:
         change, row = self.change, self._row
@@ -118,7 +120,9 @@ class Reading:
             step: list[Item] = []
             skips = change.source.skips
             for offset, line in lines(stream, row.offset):
-                if not skips(line):
+                if offset - row.offset > len(line) + 1:  # what is inside of it must not be taken for records
+                    self._problem(f"a line is too long: more than {MAX_LINE_BYTES >> 20} MB")
+                elif not skips(line):
                     for record in self._decode(line):
                         step += self._parse(parser, record)
                 row.offset = offset

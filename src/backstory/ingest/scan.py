@@ -13,13 +13,16 @@ import time
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ..archive.base import FileRow, FolderRow
 from ..sources.base import Source, Stored, Transcript
 from ..sources.fields import integer
+
+T = TypeVar("T", bound=Struct)
 
 HEAD_BYTES = 65_536
 UNREADABLE = "cannot be read"
@@ -80,6 +83,19 @@ def stored_path(path: Path | str) -> str:
     return os.fsencode(path).decode("utf-8", "replace")
 
 
+def in_utf8(found: T) -> T:
+    """A transcript, item or row with texts that the archive can keep: sources take some from the path of the file."""
+    return replace(found, **{name: _text(getattr(found, name)) for name in found.__struct_fields__})
+
+
+def _text(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _text(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(_text, value))
+    return stored_path(value) if type(value) is str else value
+
+
 def session_path(store: Path, session: str) -> Path:
     """The path of the row of a session in a store."""
     return store.with_name(f"{store.name}#{session.replace('#', '%23').replace('/', '%2F')}")
@@ -115,7 +131,7 @@ def changed_files(
         else:
             yield Changed(
                 source=source,
-                transcript=transcript,
+                transcript=transcript if stored_path(path) == seen.name else in_utf8(transcript),
                 path=path,
                 before=before,
                 inode=seen.inode,

@@ -65,6 +65,7 @@ class TestUpdate:
         ({"name": "a", "capsule_text": " "}, "CAPSULE_TOO_THIN"),
         ({"name": "a", "capsule_text": " ", "allow_thin": True}, "CAPSULE_TOO_THIN"),
         ({"name": "a", "allow_thin": True}, "INVALID_REQUEST"),
+        ({"name": "nope", "if_updated_at": 1, "if_version": 1}, "INVALID_REQUEST"),
     )
 
     def test_order_of_checks(self, world: World) -> None:

@@ -279,7 +279,7 @@ class TestDoctor:
         assert f"fix: edit {home}/.backstory/config.toml" in result.out
 
     def test_a_broken_archive(self, home: Path, backstory: Program) -> None:
-        """Said, with what to do; the rest is still shown."""
+        """Said once, with what to do; the rest is still shown, and capsules are there."""
         backstory("sync")
         for path in (home / ".backstory").glob("archive.db*"):
             path.write_bytes(b"not a database " * 1000)
@@ -287,9 +287,21 @@ class TestDoctor:
         result = backstory("doctor")
 
         assert result.code == 1
-        assert f"✗ {home}/.backstory/archive.db is damaged (file is not a database)" in result.out
+        assert result.out.count(f"✗ {home}/.backstory/archive.db is damaged (file is not a database)") == 1
+        assert backstory("capsule", "list").code == 0
         assert "fix: move it away and run backstory sync" in result.out
         assert "claude-code" in result.out
+
+    def test_broken_raw_records(self, home: Path, backstory: Program) -> None:
+        backstory("sync")
+        for path in (home / ".backstory").glob("raw.db*"):
+            path.write_bytes(b"not a database " * 1000)
+
+        result = backstory("doctor")
+
+        assert result.code == 1
+        assert f"✗ {home}/.backstory/raw.db is damaged (file is not a database)" in result.out
+        assert "fix: move it away and run backstory sync" in result.out
 
     def test_a_missing_index(self, home: Path, backstory: Program) -> None:
         """The index can be made again."""

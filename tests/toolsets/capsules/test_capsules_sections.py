@@ -7,7 +7,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backstory.toolsets.capsules.sections import SECTIONS, missing_sections, sections
+from backstory.toolsets.capsules.sections import SECTIONS, extend_section, missing_sections, sections
 
 ACCEPTED = {
     "Objective": ("objective", "goal", "purpose"),
@@ -101,6 +101,12 @@ class TestForms:
         for form in NOT_FORMS:
             for _, name in NAMES:
                 assert present(form.format(name)) == set(), (form, name)
+
+    def test_a_byte_order_mark_hides_nothing(self) -> None:
+        for text in ("## Objective\nx", "**Objective**", "Objective: x", "Goal\n====", '{"objective": 1}'):
+            assert present(f"\ufeff{text}") == {"Objective"}, text
+        assert present("\ufeff```\n## Objective\n```") == set()
+        assert extend_section("\ufeffObjective: old", "objective", "new").text == "\ufeffObjective: old\n\nnew"
 
     def test_names_are_strict(self) -> None:
         for name in ("Objectives", "Goals", "Decision", "Next", "Location", "Question", "Statuses", ""):

@@ -110,6 +110,13 @@ class TestBoot:
         with pytest.raises(ConfigError):
             new_world(config={"adapter": {"name": "bridge"}})
 
+    def test_bad_file(self, tmp_path: Path) -> None:
+        """The error names the file."""
+        for wrong in ("limit = 1", "adapter = {name = 'fs', config = {data_dir = '${NOT_SET}'}}"):
+            (tmp_path / "config.toml").write_text(f"[live]\n{wrong}\n")
+            with pytest.raises(ConfigError, match=r"config\.toml: \[live\]: .*(limit|NOT_SET)"):
+                asyncio.run(Live(tmp_path, environ={}).start())
+
     def test_folder_that_cannot_be_used(self, tmp_path: Path, new_world: NewWorld) -> None:
         (tmp_path / "file").write_text("")
         with pytest.raises(Exception, match="session/storage: cannot use"):

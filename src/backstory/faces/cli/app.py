@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any
@@ -169,8 +169,11 @@ def help_(ctx: click.Context, names: tuple[str, ...], as_json: bool) -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the program and return its exit code: 0 ok, 1 failed or not found, 2 wrong usage, 130 interrupted."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        stream = getattr(sys, name)
+        if stream is None:  # closed by the caller
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115, PTH123 - until the end
+        elif mode == "w" and isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # characters that the encoding of the terminal lacks become `?`
     try:
         result = program.main(list(arguments), prog_name="backstory", standalone_mode=False, color=use_color())
@@ -190,7 +193,9 @@ def run(arguments: Sequence[str]) -> int:
         message = _egress(_explain(error))
         print_error(" ".join(message.split()))
         if "--json" in arguments:
-            print_json({"error": {"message": message}})
+            with suppress(OSError):
+                print_json({"error": {"message": message}})
+        _end_output()
         return 1
 
 
@@ -233,6 +238,13 @@ def _broken_pipe_is_no_failure() -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:
-        # The interpreter flushes stdout at its end, which must not fail again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _end_output()
         raise click.exceptions.Exit(0) from None
+
+
+def _end_output() -> None:
+    """Discard output that cannot be written: the interpreter flushes stdout at its end, which must not fail again."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -34,7 +34,8 @@ PURPOSES: dict[str, str] = {
 _CANONICAL = {name: section for section, names in _NAMES.items() for name in names}
 _CANONICAL_KEY = {name.replace("/", " "): section for name, section in _CANONICAL.items()}
 
-_LINE = re.compile(r"([^\r\n]*)(\r\n|\r|\n|$)")
+# A byte order mark before the first line is no part of it: some editors write one.
+_LINE = re.compile(r"(?:\A\ufeff)?([^\r\n]*)(\r\n|\r|\n|$)")
 _FENCE = re.compile(r" {0,3}(`{3,}(?=[^`]*$)|~{3,})")
 _HEADING = re.compile(r" {0,3}(#{1,6})(?!#)[ \t]*(.*)")
 _UNDERLINE = re.compile(r" {0,3}(=+|-{2,})[ \t]*")
@@ -127,7 +128,7 @@ def _starts(text: str) -> Iterator[tuple[str, int, int, int]]:
         elif label := _label(content):
             name, after = label
             # The rest of the line is already the section's content.
-            body = line.start() + after if content[after:].strip() else line.end()
+            body = line.start(1) + after if content[after:].strip() else line.end()
             yield name, _NOT_A_HEADING, line.start(), body
         else:
             above = line
@@ -150,6 +151,7 @@ def _bare(heading: str) -> str:
 
 def _json_sections(text: str) -> set[str]:
     """The sections that are top-level keys of a JSON capsule, in any spelling: `next_actions`, `nextActions`."""
+    text = text.removeprefix("\ufeff")
     if not text.lstrip().startswith("{"):
         return set()
     try:

@@ -157,11 +157,11 @@ class Capsules:
 
     def update(self, given: requests.UpdateInput) -> answers.Updated:
         target = target_of(given)
-        self._await_next_second(target, given.if_updated_at)
         labels = {field: value for field in _LABELS if (value := getattr(given, field)) is not None}
         if not labels and given.capsule_text is None:
             choices = ", ".join(("capsule_text", *_LABELS))
             raise CapsuleError.invalid("capsule_text", f"Nothing to update; give at least one of {choices}")
+        self._await_next_second(target, given.if_updated_at)
         text = given.capsule_text
         with self._store.writing() as writer:
             old = target.find(writer)

@@ -259,9 +259,13 @@ class Live:
         return {"last_outcome": outcome, "last_error": self._error, "rejected_reloads": self._rejected}
 
     async def _load(self) -> LiveSettings:
-        settings = parse_settings(await self._fetch(), self._home, self._environ)
-        if isinstance(settings.adapter, BridgeSettings) and is_own_url(settings.adapter.url, self.own_urls):
-            raise ConfigError(f"[live] adapter.config.url: {settings.adapter.url} is this very server")
+        table = await self._fetch()
+        try:
+            settings = parse_settings(table, self._home, self._environ)
+            if isinstance(settings.adapter, BridgeSettings) and is_own_url(settings.adapter.url, self.own_urls):
+                raise ConfigError(f"[live] adapter.config.url: {settings.adapter.url} is this very server")
+        except ConfigError as error:
+            raise ConfigError(f"{self._home / 'config.toml'}: {error}" if self._watch else str(error)) from None
         return settings
 
     async def _open(self, settings: LiveSettings, settle: Callable[[int], None], wait_seconds: float = 0.0) -> Adapter:

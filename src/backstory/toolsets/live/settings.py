@@ -60,10 +60,9 @@ class LiveSettings(Struct, frozen=True):
 
 def parse_settings(table: Mapping[str, Any], home: Path, environ: Mapping[str, str] = os.environ) -> LiveSettings:
     """Settings from the table as written. Raises ConfigError, which names the field."""
-    expanded = _without_nulls(expand_placeholders(table, environ))
     try:
-        read = msgspec.convert(expanded, _Table)
-    except msgspec.ValidationError as error:
+        read = msgspec.convert(_without_nulls(expand_placeholders(table, environ)), _Table)
+    except (msgspec.ValidationError, ConfigError) as error:
         raise ConfigError(f"[live]: {error}") from None
     adapter: FsSettings | BridgeSettings
     try:
