@@ -231,6 +231,12 @@ class TestDamage:
         (turn,) = machine.texts(transcript)
         assert turn[2] == "needle " * 1_500_000
 
+    def test_a_huge_prompt(self, machine: Machine) -> None:
+        transcript = Transcript("huge prompt").prompt("needle " * 1_500_000).answer("read")
+        transcript.write(machine.home)
+        machine.library.sync()
+        assert [len(text) for turn in machine.texts(transcript) for text in turn] == [len("needle " * 1_500_000), 4]
+
 
 class TestRewriting:
     """Truncated, rewritten, replaced, copied and deleted files: nothing twice, nothing lost."""
