@@ -286,4 +286,6 @@ def parse_rfc3339(text: str) -> int | None:
     if sign:
         offset = (int(hours) * 60 + int(minutes or 0)) * 60_000
         ms += offset if sign == "-" else -offset
+    if ms == _LAST_YEAR_END_MS and digits[3:].strip("0"):  # the end of time as some write it, 23:59:59.999999
+        ms -= 1
     return ms if _FIRST_YEAR_MS <= ms < _LAST_YEAR_END_MS else None

@@ -188,6 +188,21 @@ class TestWords:
         add("right", (ANSWER, text))
         assert sessions(ask(query))[:1] == ["right"]
 
+    @pytest.mark.parametrize(
+        ("query", "text"),
+        [
+            ("quokka", "\x1b[31mquokka\x1b[0m failed"),
+            ("boldface", "\x1b[1mbold\x1b[22mface"),
+            ("zerowidth", "zero\u200bwidth"),
+            ("soft\u00adhyphen", "a softhyphen"),
+            ("rightward", "\u202eright\u202cward"),
+        ],
+    )
+    def test_words_as_they_are_shown(self, add: Add, ask: Ask, query: str, text: str) -> None:
+        """Colours and characters that nobody sees do not hide a word."""
+        add("right", (OUTPUT, text))
+        assert sessions(ask(query)) == ["right"]
+
     def test_exact_words_win(self, add: Add, ask: Ask) -> None:
         add("stem", (ANSWER, "the parser parses things that were parsed"))
         add("exact", (ANSWER, "the parser has a bug in parsing of things"))

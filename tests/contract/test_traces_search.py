@@ -122,6 +122,21 @@ class TestFilters:
         assert call("search_traces", filters=[where("createdAt", "contains", "00:00:07.000z")])["total"] == 1
         assert call("search_spans", filters=[where("startTime", "eq", "2026-01-01T00:00:05Z")])["total"] == 1
 
+    @pytest.mark.parametrize(
+        ("operator", "time", "total"),
+        [
+            ("gt", "1970-01-01T00:00:00Z", 40),
+            ("gte", "0001-01-01", 40),
+            ("lt", "9999-12-31T23:59:59.999999-12:00", 40),
+            ("eq", "1999-12-31T00:00:00Z", 0),
+            ("lt", "2026-01-01T00:00:00.0004Z", 1),
+            ("gte", "2026-01-01T00:00:00.0004Z", 39),
+            ("eq", "2026-01-01T00:00:00.0004Z", 0),
+        ],
+    )
+    def test_times_of_any_year_and_fraction(self, call: Call, operator: str, time: str, total: int) -> None:
+        assert call("search_traces", filters=[where("createdAt", operator, time)])["total"] == total
+
     def test_trace_numbers(self, call: Call) -> None:
         traces = call("search_traces", limit=200)["items"]
         for field in ("latency", "totalCost", "totalTokens"):

@@ -274,6 +274,12 @@ class TestDamage:
         assert {"before", "after"} <= {text for turn in machine.texts(transcript) for text in turn}
         assert machine.texts(Transcript("inside")) == []
 
+    def test_a_huge_prompt(self, machine: Machine) -> None:
+        transcript = Transcript("huge prompt").prompt("needle " * 1_500_000).answer("read")
+        transcript.write(machine.home)
+        machine.library.sync()
+        assert [len(text) for turn in machine.texts(transcript) for text in turn] == [len("needle " * 1_500_000), 4]
+
 
 class TestRewriting:
     """Truncated, rewritten, replaced, copied and deleted files: nothing twice, nothing lost."""

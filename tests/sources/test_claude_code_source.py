@@ -102,9 +102,10 @@ class TestContent:
         """The first record of any kind is enough."""
         assert found(write(tmp_path / f"{SESSION}.jsonl", [record])).session == SESSION
 
-    def test_first_record_larger_than_the_head(self, tmp_path: Path) -> None:
-        """A pasted book at the beginning does not hide what the file is."""
-        record = Records().user("x" * 200_000)
+    @pytest.mark.parametrize("size", [200_000, 9 << 20])
+    def test_first_record_larger_than_the_head(self, tmp_path: Path, size: int) -> None:
+        """A pasted book or pictures at the beginning do not hide what the file is."""
+        record = Records().user("x" * size)
         assert found(write(tmp_path / f"{SESSION}.jsonl", [record])).family == record["uuid"]
 
     def test_broken_lines_before_it(self, tmp_path: Path) -> None:

@@ -42,6 +42,8 @@ _MAX_CLAUSES = 48
 # The first bytes in UTF-8 of characters of scripts without spaces. Accents, arrows and box drawings have others.
 _UNSPACED_LEADS = bytes((0xE0, 0xE1, *range(0xE3, 0xEE), 0xEF, 0xF0))
 _TOKEN = re.compile(r"[^\W_]+")
+# Colours and other codes of terminals; soft hyphens, characters without width, marks of direction.
+_MARKS = re.compile("\x1b\\[[0-?]*+[ -/]*+[@-~]|[\xad\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff]")
 _QUOTED = re.compile(r'"([^"]+)"|“([^”]+)”')
 # The shape of a text: `a` for small letters and digits, `A` for capitals, a space for the rest. Looking for humps in
 # it is several times faster than any regular expression over the text.
@@ -79,6 +81,14 @@ def tokens(text: str) -> list[str]:
     return [token for token in _TOKEN.findall(_space(text).lower()) if len(token.encode()) < MAX_TOKEN_CHARS]
 
 
+def without_marks(text: str) -> str:
+    """The text without what is not shown and would hide a word: a code stands before it, or a mark in it."""
+    # Nearly all texts have none, and these tests are several times faster than the search for them.
+    if "\x1b" not in text and (text.isascii() or text.replace("\n", " ").replace("\t", " ").isprintable()):
+        return text
+    return _MARKS.sub("", text)
+
+
 def index_text(text: str) -> tuple[str, str]:
     """The input of an index for a text: the text with every word separable, and the parts of its camelCase words."""
     return _space(text), camel_parts(text)
@@ -114,6 +124,7 @@ def _camel_words(text: str) -> dict[bytes, None]:
 
 def parse_query(text: str, tokenize: Callable[[str], list[str]] = tokens) -> Query:
     """`tokenize` is the tokenizer of the engine, so that query and index agree in every script."""
+    text = without_marks(text)
     clauses: dict[Clause, None] = {}
     stops: dict[Clause, None] = {}
     ignored = stop_words(text)

@@ -126,6 +126,13 @@ class TestMatching:
 
         assert places(results) == [(session.id, 0), (session.id, 2), (session.id, 1)]
 
+    def test_coloured_words(self, world: World) -> None:
+        """A turn is found by its words as they are shown."""
+        session = Session("s").prompt("\x1b[1mvent\x1b[22muri").answer("ok")
+        world.read(session)
+
+        assert places(world.search("venturi")) == [(session.id, 0)]
+
     def test_later_answers(self, world: World) -> None:
         """Everything said in a turn counts, not only its beginning."""
         session = Session("s").prompt("Go")

@@ -106,6 +106,12 @@ class TestDefaults:
         """updated_at >= start and started_at < end."""
         assert (keys(call("list_sessions", window(start, end))) == [session_of(MIGRATION)]) is found
 
+    @pytest.mark.parametrize("end", ["9999-12-31T23:59:59.999Z", "9999-12-31T23:59:59.999999Z"])
+    def test_until_the_end_of_time(self, call: Call, end: str) -> None:
+        answer = call("list_sessions", start_datetime="0001-01-01T00:00:00Z", end_datetime=end)
+        assert answer["request"]["end_datetime"] == "9999-12-31T23:59:59.999Z"
+        assert answer["data"]["result_count"] == 20
+
     def test_fractions_below_a_millisecond(self, call: Call) -> None:
         """Neither end lets in what is outside."""
         late = {"start_datetime": "2026-04-29T12:00:09.0001Z", "end_datetime": "2026-04-29T12:00:10Z"}

@@ -11,6 +11,7 @@ from msgspec import Struct
 from ...model import EVENT_TYPES, UID_BYTES, EventType, session_id
 from ...toolcalls import render_call
 from ..base import EventRow, ExchangeRow, FileRow, SessionRow, TurnRow, UsageRow
+from ..query import without_marks
 from .documents import event_document, title_stems
 from .server import encode
 
@@ -107,7 +108,7 @@ def event_values(row: EventRow, version: int, project: str) -> Values:
     facts = ""
     if row.call_id is not None or row.exit_code is not None or row.failed is not None or row.extra:
         facts = encode(_Facts(row.call_id, row.exit_code, row.failed, row.extra))
-    document = event_document(text_of(row), row.type)
+    document = event_document(without_marks(text_of(row)), row.type)
     return [
         row.session, row.turn, row.ordinal, row.uid, row.type.code, row.ts, row.tool, row.model, row.originating_model,
         row.usage_key, facts, body, version, row.session.partition("/")[0], project, *document,

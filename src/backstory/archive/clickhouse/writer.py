@@ -12,6 +12,7 @@ import msgspec
 from ...model import EventType, session_mark
 from ..base import Batch, EventRow, ExchangeRow, ExchangesRequest, Part, SessionRow, SessionsRequest, TurnRow
 from ..lock import WriterLock
+from ..query import without_marks
 from .documents import text_tokens
 from .glances import Glances
 from .reading import SESSION, TURN, Reading
@@ -151,7 +152,10 @@ class ClickHouseWriter(Reading):
         events = {row.uid: row for row in (*batch.events, *batch.replaced)}
         uids = {uid for row in batch.exchanges for uid in _uids_of(row)}
         events |= {row.uid: row for row in self.events(part=Part(uids=tuple(uids - events.keys())))}
-        return [exchange_values(row, version, text_tokens(_exchange_text(row, events))) for row in batch.exchanges]
+        texts = (without_marks(_exchange_text(row, events)) for row in batch.exchanges)
+        return [
+            exchange_values(row, version, text_tokens(text)) for row, text in zip(batch.exchanges, texts, strict=True)
+        ]
 
     def _next_version(self) -> int:
         """Later writes win, of this writer and, by the clock, of others. A batch takes two numbers."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from ...model import EventType
-from ..query import STEMMERS, index_text
+from ..query import STEMMERS, index_text, without_marks
 from ..stopwords import language_of
 from .index import TOKENIZER, Kind, stem_field
 
@@ -84,7 +84,7 @@ class ExchangeDocument(Struct, frozen=True):
 
 
 def _add_text(entry: tantivy.Document, text: str) -> str:
-    spaced, parts = index_text(text)
+    spaced, parts = index_text(without_marks(text))
     entry.add_text("text", spaced)
     if parts:
         entry.add_text("text", parts)
@@ -115,7 +115,7 @@ def _exchange_schema(builder: tantivy.SchemaBuilder) -> None:
 
 
 # Change the version with the schema, the tokenizer or what is fed: an index of another version is rebuilt.
-EVENTS = Kind("events", 5, 1, _event_schema, heap_bytes=50_000_000, threads=2)
+EVENTS = Kind("events", 6, 1, _event_schema, heap_bytes=50_000_000, threads=2)
 # Exchanges are an index of their own: BM25 compares a text with the average length of all documents.
 # Their folder has the name from when turns were indexed, so that the index of an older version is replaced.
-EXCHANGES = Kind("turns", 5, 4, _exchange_schema, heap_bytes=32_000_000, threads=1)
+EXCHANGES = Kind("turns", 6, 4, _exchange_schema, heap_bytes=32_000_000, threads=1)

@@ -18,7 +18,7 @@ from ...model import EVENT_TYPES
 from .. import ranking
 from ..base import DeadlineExceeded, Term
 from ..phrases import best_corrections, edits, is_corrected, matching_phrases, neighbours, title_phrases
-from ..query import STEMMERS, Clause, Query, analyzer, index_text
+from ..query import STEMMERS, Clause, Query, analyzer, index_text, without_marks
 from ..question import Hints
 from ..ranking import Candidate
 from .documents import FORMER_FIELDS, ONE_FIELD_SINCE
@@ -191,7 +191,7 @@ class Question:
         """The words of the query that a text and a title have, by field."""
         words = [word for term in self.terms for word in (term.word, *term.read_as)]
         split = analyzer()
-        tokens, named = (set(split.analyze(" ".join(index_text(part)))) for part in (text, title))
+        tokens, named = (set(split.analyze(" ".join(index_text(part)))) for part in (without_marks(text), title))
         stems = {field: set(_stemmers()[field].analyze(text)) for word in words for field, _ in self._stems(word)}
         return {
             "text": [word for word in words if word in tokens],

@@ -30,8 +30,9 @@ from .layout import (
 )
 
 _NAME = "claude-code"
-# A first record of more than this (a pasted book) leaves a file without family, which only matters if it is forked.
 _MAX_LOOK_AHEAD = 8 << 20
+# A first record may have a book or images in it: it is looked at to its end, as far as any line is read.
+_MAX_LINE = 64 << 20
 _TAIL = 64 << 10
 _TIMESTAMP = re.compile(rb'"timestamp":\s?"([0-9T:.+Z-]{19,35})"')
 _LATER = 1 << 50  # beyond any time in milliseconds
@@ -165,10 +166,10 @@ def _leading(path: Path, head: bytes) -> Iterator[dict[str, Any]]:
     try:
         with path.open("rb") as file:
             file.seek(end)
-            lines = file.read(_MAX_LOOK_AHEAD).splitlines()
+            while file.tell() < end + _MAX_LOOK_AHEAD and (line := file.readline(_MAX_LINE)):
+                yield from _decoded([line])
     except OSError:  # described from its head alone
-        lines = [head[end:]]
-    yield from _decoded(lines)
+        yield from _decoded([head[end:]])
 
 
 def _decoded(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from typing import Literal
 
 from ...archive.spans import Condition, Value
-from ...model import parse_time
 from .types import Filter, Refused
 
 Kind = Literal["text", "number", "time", "moment", "any"]
@@ -39,6 +39,7 @@ SPAN_FIELDS: Mapping[str, Kind] = {
 }
 _OPEN = ("data.metadata.", "data.attributes.")
 _MAX_PARTS = 500
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _COMPARISONS = ("gt", "gte", "lt", "lte")
 _WORDS: Mapping[Kind, str] = {
     "text": "a text",
@@ -116,10 +117,14 @@ def _condition(given: Filter, kind: Kind) -> Condition:
 def _milliseconds(given: Filter) -> Value:
     value = given.value
     if isinstance(value, str):
-        moment = parse_time(value)
-        if moment is None:
-            raise _clash(given, f"'{given.field}' is {_WORDS['time']}, and '{value[:80]}' is neither")
-        return moment
+        try:
+            moment = datetime.fromisoformat(value)
+        except ValueError:
+            raise _clash(given, f"'{given.field}' is {_WORDS['time']}, and '{value[:80]}' is neither") from None
+        # Any year, to the microsecond: it is compared, not stored.
+        since = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH
+        whole, rest = divmod(since, timedelta(milliseconds=1))
+        return whole + rest / timedelta(milliseconds=1) if rest else whole
     if not _is_number(value):
         raise _clash(given, f"'{given.field}' is {_WORDS['time']}")
     return value
