@@ -153,8 +153,8 @@ class LocalArchive(Searching):
         from .feed import Feed
         from .spans.turns import TraceFeed
 
-        # Read from the first to the last row once: pages that stay mapped are memory for nothing.
-        own = record or connect(self._path, writable=False, pragmas={"mmap_size": 0})
+        # Read from the first to the last row once: pages that stay mapped or cached are memory for nothing.
+        own = record or connect(self._path, writable=False, pragmas={"mmap_size": 0, "cache_size": -8_192})
         traces = TraceFeed(own, self.spans, self._projection, bulk=record is None)
         return Feed(own, self._events, self._exchanges, traces)
 

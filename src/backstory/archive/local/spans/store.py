@@ -91,7 +91,10 @@ class LocalSpans:
         from .turns import LocalTurnWriter
 
         self._prepare()
-        return LocalTurnWriter(open_database(self._path, writable=True), session_number, reached)
+        database = open_database(self._path, writable=True)
+        # Turns come in the order in which they are read, and are written at the end of every table.
+        database.execute("PRAGMA cache_size=-8192")
+        return LocalTurnWriter(database, session_number, reached)
 
     def forget(self, session: int, key: str, *, remember: bool) -> None:
         """Delete the traces of a session, by its number in archive.db and by its key; with `remember`, for good."""
