@@ -33,8 +33,7 @@ from .scan import (
 )
 from .turns import Added, Assembly
 
-# Ids come in no order: a commit touches as many pages of their indexes as it has events, whatever its size.
-_EVENTS_PER_COMMIT = 12_000
+_EVENTS_PER_COMMIT = 4_000
 _CHARS_PER_COMMIT = 16 << 20
 _FILES_PER_COMMIT = 1_000
 _WITHOUT_STATES = FilesRequest(states=False)
