@@ -22,7 +22,8 @@ _log = logging.getLogger(__name__)
 
 PIECE_BYTES = 512 << 10
 _DIGEST_BYTES = 16
-_LEVEL = 3
+# Level 3 takes half as long again, and saves 2 to 5 % of the space.
+_LEVEL = 1
 # So many bytes of small new files wait for a common transaction.
 _WAITING_BYTES = 16 << 20
 _BUSY_SECONDS = 10
