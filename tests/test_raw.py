@@ -53,6 +53,26 @@ class TestRawStore:
         assert bodies(tmp_path) == -(-len(whole) // PIECE_BYTES)
         store.close()
 
+    def test_small_files_are_kept_together(self, tmp_path: Path) -> None:
+        """With the next flush; one that is kept again meanwhile counts as it is then."""
+        store, other = RawStore(tmp_path), RawStore(tmp_path)
+        files = [tmp_path / name for name in ("a.jsonl", "b.jsonl", "copy.jsonl")]
+        for file in files:
+            file.write_bytes(b"small")
+            store.keep(file, "codex", file.stem)
+        assert not other.paths()
+        store.flush()
+        assert other.paths() == {str(file) for file in files}
+        assert bodies(tmp_path) == 1
+
+        late = tmp_path / "late.jsonl"
+        for data in (b"first", b"first and second"):
+            late.write_bytes(data)
+            store.keep(late, "codex", "late", from_start=data == b"first")
+        store.close()
+        assert b"".join(other.read(late)) == b"first and second"
+        other.close()
+
     def test_a_file_that_is_rewritten(self, tmp_path: Path) -> None:
         """The latest state counts, and nothing of the former one stays."""
         file = tmp_path / "a.json"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .ingest.news import Frontier
     from .ingest.pipeline import Ingest
     from .ingest.progress import SyncProgress, SyncReport
-    from .raw import RawStore
+    from .raw import Keeping, RawStore
     from .repository import Checkouts
     from .sources.base import Source
     from .team.member import Member
@@ -49,7 +49,6 @@ class Keeper:
         self.agents_home = agents_home or user_home()
         self._environ = environ
         self._watching_since = -math.inf
-        self._raw_troubles: set[str] = set()
         # Set when the news at the start of `watch` are read; None where this process does not watch.
         self._caught_up: threading.Event | None = None
 
@@ -138,7 +137,7 @@ class Keeper:
                 environ=self._own_environ,
                 extra_roots=self._extra_roots,
                 redact=egress if self.settings.redact == "ingest" else None,
-                keep=self._keep_raw if self._keeps_raw else None,
+                keep=self._keeping if self._keeps_raw else None,
             )
             self._note_checkouts()
         finally:
@@ -153,40 +152,11 @@ class Keeper:
         """Not with secrets redacted when they are read: raw records have them all."""
         return self.settings.keep_raw and self.settings.redact != "ingest"
 
-    def _keep_raw(self, path: Path, source: str, session: str, *, from_start: bool) -> None:
-        """Keep a transcript of an agent. What goes wrong here does not keep it from being read."""
-        import sqlite3
+    @cached_property
+    def _keeping(self) -> Keeping:
+        from .raw import Keeping
 
-        if path.is_relative_to(self.home):  # what Backstory itself has received
-            return
-        try:
-            if path.is_dir():
-                self.raw.keep_folder(path, source, session)
-            else:
-                self.raw.keep(path, source, session, from_start=from_start)
-        except (OSError, sqlite3.Error) as error:
-            reason = str(getattr(error, "strerror", None) or error)
-            if reason not in self._raw_troubles:  # on a full disk, for one, it holds for all files
-                self._raw_troubles.add(reason)
-                _log.warning("the raw records of %s are not kept, nor those of others: %s", path, reason)
-
-    def _keep_the_rest(self) -> None:
-        """Keep the transcripts that were read before raw records were kept."""
-        import sqlite3
-
-        from .archive.base import FilesRequest
-
-        try:
-            kept = self.raw.paths()
-        except sqlite3.Error as error:
-            _log.warning("raw records cannot be kept in %s: %s", self.home / "raw.db", error)
-            return
-        for row in self.archive.files(FilesRequest(states=False)):
-            if not row.session or row.missing or row.path in kept:
-                continue
-            path = Path(row.path)
-            if path.is_file() or (path.is_dir() and not self.raw.files(row.source, [row.session])):
-                self._keep_raw(path, row.source, row.session, from_start=True)
+        return Keeping(self.raw, self.home)
 
     def _note_checkouts(self) -> None:
         from .archive.base import SessionsRequest
@@ -216,7 +186,7 @@ class Keeper:
         with self._ingest() as ingest:
             report = ingest.sync(progress=progress, deadline=None if budget is None else time.monotonic() + budget)
             if budget is None and self._keeps_raw:
-                self._keep_the_rest()
+                self._keeping.keep_rest((row.path, row.source, row.session) for row in ingest.present())
             return report
 
     def catch_up(self) -> None:

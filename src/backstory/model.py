@@ -107,12 +107,12 @@ _MAX_ID_CHARS = 4096
 
 def digest(*parts: str) -> bytes:
     """A 16-byte digest of the parts; each is framed by its length, so ("ab", "c") and ("a", "bc") differ."""
-    framed = bytearray()
-    for part in parts:
-        data = part.encode("utf-8", "surrogatepass")
-        framed += b"%d:" % len(data)
-        framed += data
-    return hashlib.blake2b(framed, digest_size=UID_BYTES).digest()
+    text = "".join([f"{len(part)}:{part}" for part in parts])
+    if not text.isascii():  # the length is that of the bytes
+        coded = [part.encode("utf-8", "surrogatepass") for part in parts]
+        framed = b"".join([b"%d:%b" % (len(data), data) for data in coded])
+        return hashlib.blake2b(framed, digest_size=UID_BYTES).digest()
+    return hashlib.blake2b(text.encode(), digest_size=UID_BYTES).digest()
 
 
 _URL_SAFE = bytes.maketrans(b"+/", b"-_")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +166,63 @@ class TestBulk:
         writer.write(batch(4))
         writer.close()
         assert [found(archive, f"number{turn}") for turn in (1, 2, 3, 4)] == [1, 1, 1, 1]
+        archive.close()
+
+
+def trace_indexes(home: Path) -> set[str]:
+    with closing(sqlite3.connect(home / "traces.db")) as db:
+        return {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'index'")}
+
+
+class TestIndexesOfTraces:
+    """The first load of many spans puts most indexes off to its end."""
+
+    @pytest.fixture
+    def all_indexes(self, archive: Archive, tmp_path: Path) -> set[str]:
+        assert archive.spans.trace("none") is None  # which creates the file
+        return trace_indexes(tmp_path)
+
+    def test_they_are_created_at_the_end(self, archive: Archive, tmp_path: Path, all_indexes: set[str]) -> None:
+        writer = archive.writer()
+        writer.recover()
+        with writer.bulk(MUCH):
+            writer.write(batch(1))
+            writer.flush()
+            assert "span_start" in all_indexes - trace_indexes(tmp_path)
+            assert archive.spans.trace(turn_id(KEY, 1))
+        assert trace_indexes(tmp_path) == all_indexes
+        with writer.bulk(MUCH):
+            writer.write(batch(2))
+            writer.flush()
+            assert trace_indexes(tmp_path) == all_indexes
+        writer.close()
+        archive.close()
+
+    def test_the_second_process_dies(self, archive: Archive, tmp_path: Path, all_indexes: set[str]) -> None:
+        writer = archive.writer()
+        writer.recover()
+        with writer.bulk(MUCH):
+            writer.write(batch(1))
+            writer.flush()
+            (pid,) = following()
+            os.kill(pid, signal.SIGKILL)
+        writer.close()
+        assert trace_indexes(tmp_path) == all_indexes
+        assert archive.sync_state().recovered
+        archive.close()
+
+    def test_the_writer_is_killed(self, archive: Archive, tmp_path: Path, all_indexes: set[str]) -> None:
+        command = [sys.executable, "-c", KILLED, str(tmp_path)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            process.kill()
+        assert trace_indexes(tmp_path) < all_indexes
+        assert not archive.sync_state().recovered
+        writer = archive.writer()
+        writer.recover()
+        writer.close()
+        assert trace_indexes(tmp_path) == all_indexes
         archive.close()
 
 

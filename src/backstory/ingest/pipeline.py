@@ -42,9 +42,12 @@ _MAX_ROUNDS = 8
 
 
 class Keep(Protocol):
-    """Keeps the bytes of a transcript that was read to its end."""
+    """Keeps the bytes of transcripts that were read to their end."""
 
-    def __call__(self, path: Path, source: str, session: str, *, from_start: bool) -> None: ...
+    def keep(self, path: Path, source: str, session: str, *, from_start: bool) -> None: ...
+
+    def flush(self) -> None:
+        """What was to be kept is kept."""
 
 
 class Ingest:
@@ -82,6 +85,10 @@ class Ingest:
     def roots(self) -> list[Path]:
         """The folders to watch."""
         return sorted({root for source in self._sources for root in self._roots(source)})
+
+    def present(self) -> Iterator[FileRow]:
+        """The rows of the transcripts that were read and are still there, without states."""
+        return (row for row in self._known.values() if row.session and not row.missing)
 
     def _roots(self, source: Source) -> list[Path]:
         return existing_roots(source, self._home, self._environ, self._extra_roots.get(source.name, ()))
@@ -295,8 +302,7 @@ class Ingest:
         if reading.interrupted and change.store is not None:
             self._listed.pop(stored_path(change.store), None)
         if self._keep is not None and change.store is None and change.path.exists():
-            # Before the row is committed: after a crash in between, the file is read and kept once more.
-            self._keep(change.path, change.source.name, change.transcript.session, from_start=reading.from_start)
+            self._keep.keep(change.path, change.source.name, change.transcript.session, from_start=reading.from_start)
         self._note(row)
         run.finish(change, reading.errors)
         if len(self._files) >= _FILES_PER_COMMIT or self._full:
@@ -333,6 +339,9 @@ class Ingest:
         batch.files, self._files = self._files, []
         if batch.sessions or batch.events or batch.files or batch.usage:
             batch.sync = run.state
+            if self._keep is not None:
+                # Before the rows of the files: after a crash in between, they are read and kept once more.
+                self._keep.flush()
             self._writer.write(batch)
             sessions = {row.key for row in batch.sessions if row.event_count}
             run.wrote(len(batch.events), sessions, reading.offset if reading else 0)

@@ -15,11 +15,14 @@ _SCP_LIKE = re.compile(r"(?:[^@/]*@)?([^:/@]+):(?!//)(.+)")
 _ADDRESS = re.compile(r"[\w.-]+(?:/[\w.~+-]+)+")
 
 
-def text_of(payload: Any, *keys: str) -> str | None:
+def text_of(payload: Any, key: str, *others: str) -> str | None:
     """The first of the fields that is a non-empty string."""
     if not isinstance(payload, dict):
         return None
-    for key in keys:
+    value = payload.get(key)
+    if isinstance(value, str) and value:
+        return value
+    for key in others:
         value = payload.get(key)
         if isinstance(value, str) and value:
             return value

@@ -149,14 +149,14 @@ class LocalArchive(Searching):
             raise
 
     def feed(self, record: sqlite3.Connection | None = None) -> Feed:
-        """For the writer, or for a process that works for it."""
+        """For the writer, or without its connection for a process that works for it."""
         from .feed import Feed
         from .spans.turns import TraceFeed
 
-        # Read from the first to the last row once: pages that stay mapped are memory for nothing.
-        record = record or connect(self._path, writable=False, pragmas={"mmap_size": 0})
-        traces = TraceFeed(record, self.spans, self._projection)
-        return Feed(record, self._events, self._exchanges, traces)
+        # Read from the first to the last row once: pages that stay mapped or cached are memory for nothing.
+        own = record or connect(self._path, writable=False, pragmas={"mmap_size": 0, "cache_size": -8_192})
+        traces = TraceFeed(own, self.spans, self._projection, bulk=record is None)
+        return Feed(own, self._events, self._exchanges, traces)
 
     @cached_property
     def spans(self) -> LocalSpans:

@@ -115,6 +115,7 @@ def main() -> None:
         if command == _FLUSH:
             sys.stdout.write(f"{_FLUSHED}\n")
             sys.stdout.flush()
+    feed.traces.finish()
     feed.close()
     archive.close()
     os._exit(0)  # the other thread listens until the end

@@ -1,9 +1,10 @@
-"""Rows of the record as the archive's structs, and back. Values are bound by name."""
+"""Rows of the record as the archive's structs, and back. Values are bound in the order of the columns."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import msgspec
@@ -13,7 +14,7 @@ from ...toolcalls import render_call
 from ..base import EventRow, ExchangeRow, FileRow, SessionRow, TurnRow, UsageRow
 from .bodies import Bodies
 
-Values = dict[str, Any]
+Values = tuple[Any, ...]
 
 SESSION_COLUMNS = (
     "key", "source", "title", "title_rank", "summary", "slug", "folder", "cwd", "last_cwd", "project", "branch",
@@ -68,7 +69,7 @@ def split(values: Sequence[Any], *groups: Sequence[str]) -> list[Sequence[Any]]:
 
 
 def _insert(table: str, names: Sequence[str]) -> str:
-    return f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join(f':{name}' for name in names)})"
+    return f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
 
 
 def _upsert(table: str, names: Sequence[str], key: Sequence[str]) -> str:
@@ -80,11 +81,13 @@ UPSERT_SESSION = _upsert("session", ("id", "public_id", *SESSION_COLUMNS), ("key
 UPSERT_TURN = _upsert("turn", ("session", "change", *TURN_COLUMNS), ("session", "ordinal"))
 UPSERT_EXCHANGE = _upsert("exchange", ("session", "change", *EXCHANGE_COLUMNS), ("session", "number"))
 UPSERT_FILE = _upsert("file", FILE_COLUMNS, ("path",))
-INSERT_EVENT = _insert("event", ("id", "session", "project", *EVENT_COLUMNS))
+_EVENT_VALUES = ("id", "session", "project", *EVENT_COLUMNS)
+INSERT_EVENT = _insert("event", _EVENT_VALUES)
+_PLACES = {name: f"?{number}" for number, name in enumerate(_EVENT_VALUES, 1)}
 REPLACE_EVENT = (
-    "UPDATE event SET id = :id, project = coalesce(:project, project), "
-    + ", ".join(f"{name} = :{name}" for name in EVENT_COLUMNS if name not in ("uid", "turn", "ordinal"))
-    + " WHERE uid = :uid"
+    f"UPDATE event SET id = {_PLACES['id']}, project = coalesce({_PLACES['project']}, project), "
+    + ", ".join(f"{name} = {_PLACES[name]}" for name in EVENT_COLUMNS if name not in ("uid", "turn", "ordinal"))
+    + f" WHERE uid = {_PLACES['uid']}"
 )
 UPSERT_USAGE = (
     _insert("usage", ("session", *USAGE_COLUMNS))
@@ -110,8 +113,16 @@ _NO_FACTS = _Facts()
 _decode_facts = msgspec.json.Decoder(_Facts).decode
 
 
+_session_fields = attrgetter(*SESSION_COLUMNS)
+_turn_fields = attrgetter(*TURN_COLUMNS)
+_usage_fields = attrgetter(*USAGE_COLUMNS)
+_file_fields = attrgetter(*FILE_COLUMNS)
+_TERMINAL_TYPE, _TOOLS, _TYPES = map(TURN_COLUMNS.index, ("terminal_type", "tools", "types"))
+_STATE = FILE_COLUMNS.index("state")
+
+
 def session_values(id: int, row: SessionRow) -> Values:
-    return {"id": id, "public_id": session_id(row.key), **msgspec.structs.asdict(row)}
+    return id, session_id(row.key), *_session_fields(row)
 
 
 def read_session(values: Sequence[Any]) -> SessionRow:
@@ -121,11 +132,11 @@ def read_session(values: Sequence[Any]) -> SessionRow:
 
 
 def turn_values(session: int, change: int, row: TurnRow) -> Values:
-    values = {name: getattr(row, name) for name in TURN_COLUMNS}
-    values["terminal_type"] = None if row.terminal_type is None else row.terminal_type.code
-    values["tools"] = _encode(row.tools).decode()
-    values["types"] = "".join(str(kind.code) for kind in row.types)
-    return {**values, "session": session, "change": change}
+    values = [*_turn_fields(row)]
+    values[_TERMINAL_TYPE] = None if row.terminal_type is None else row.terminal_type.code
+    values[_TOOLS] = _encode(row.tools).decode()
+    values[_TYPES] = "".join([str(kind.code) for kind in row.types])
+    return session, change, *values
 
 
 def read_turn(session: str, values: Sequence[Any]) -> TurnRow:
@@ -159,22 +170,20 @@ def event_values(id: int, session: int, project: int | None, row: EventRow, bodi
     facts = None
     if row.call_id is not None or row.exit_code is not None or row.failed is not None or row.extra:
         facts = _encode(_Facts(row.call_id, row.exit_code, row.failed, row.extra)).decode()
-    return {
-        "id": id,
-        "session": session,
-        "project": project,
-        "uid": row.uid,
-        "turn": row.turn,
-        "ordinal": row.ordinal,
-        "type": row.type.code,
-        "ts": row.ts,
-        "tool": row.tool,
-        "model": row.model,
-        "originating_model": row.originating_model,
-        "usage": row.usage_key,
-        "facts": facts,
-        "body": body,
-    }
+    stored = EventValues(
+        row.uid,
+        row.turn,
+        row.ordinal,
+        row.type.code,
+        row.ts,
+        row.tool,
+        row.model,
+        row.originating_model,
+        row.usage_key,
+        facts,
+        body,
+    )
+    return id, session, project, *stored
 
 
 def read_event(session: str, values: Sequence[Any], bodies: Bodies) -> EventRow:
@@ -206,15 +215,8 @@ def read_event(session: str, values: Sequence[Any], bodies: Bodies) -> EventRow:
 
 
 def exchange_values(session: int, change: int, row: ExchangeRow, bodies: Bodies) -> Values:
-    return {
-        "session": session,
-        "change": change,
-        "number": row.number,
-        "ts": row.ts,
-        "user": row.user,
-        "user_text": None if row.user_text is None else bodies.pack(row.user_text),
-        "said": bytes(row.said),
-    }
+    text = None if row.user_text is None else bodies.pack(row.user_text)
+    return session, change, row.number, row.ts, row.user, text, bytes(row.said)
 
 
 def read_exchange(session: str, values: Sequence[Any], bodies: Bodies) -> ExchangeRow:
@@ -229,7 +231,7 @@ def split_uids(said: bytes | bytearray) -> list[bytes]:
 
 
 def usage_values(session: int, row: UsageRow) -> Values:
-    return {**msgspec.structs.asdict(row), "session": session}
+    return session, *_usage_fields(row)
 
 
 def read_usage(session: str, values: Sequence[Any]) -> UsageRow:
@@ -237,7 +239,9 @@ def read_usage(session: str, values: Sequence[Any]) -> UsageRow:
 
 
 def file_values(row: FileRow) -> Values:
-    return {**msgspec.structs.asdict(row), "state": None if row.state is None else _encode(row.state).decode()}
+    values = [*_file_fields(row)]
+    values[_STATE] = None if row.state is None else _encode(row.state).decode()
+    return tuple(values)
 
 
 def read_file(values: Sequence[Any]) -> FileRow:

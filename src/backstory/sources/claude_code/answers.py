@@ -14,7 +14,7 @@ from ..fields import text_of
 from ..parsing import remember
 from .content import has_only_tags
 from .state import Call, Entry, State, Thread
-from .usage import read_usage, usage_key
+from .usage import read_usage
 
 AGENT_TOOLS = {"Task", "Agent"}
 # Tools whose answer is a person's.
@@ -28,14 +28,15 @@ _SYNTHETIC = "<synthetic>"
 _STOP_REASONS_SINCE = (2, 1, 75)
 
 
-def read_answer(entry: Entry, message: dict[str, Any], state: State) -> None:
+def read_answer(entry: Entry, message: dict[str, Any], key: bytes, state: State) -> None:
+    """`key` is that of the model call (`usage_key`)."""
     blocks = blocks_of(message.get("content"))
     if blocks is None:
         entry.add_unknown()
     elif is_synthetic(entry.record, message):
         _read_synthetic(entry, blocks, message)
     else:
-        _read_message(entry, blocks, message, state)
+        _read_message(entry, blocks, message, key, state)
 
 
 def is_synthetic(record: dict[str, Any], message: dict[str, Any]) -> bool:
@@ -53,9 +54,8 @@ def _read_synthetic(entry: Entry, blocks: list[Any], message: dict[str, Any]) ->
         entry.add("0", EventType.RUNTIME, text)
 
 
-def _read_message(entry: Entry, blocks: list[Any], message: dict[str, Any], state: State) -> None:
+def _read_message(entry: Entry, blocks: list[Any], message: dict[str, Any], key: bytes, state: State) -> None:
     thread = entry.thread
-    key = usage_key(message, entry.record, entry.identity)
     if thread.message != (name := key.hex()):
         thread.message, thread.blocks, thread.usage, thread.counted = name, [], [], []
     _add_usage(entry, message, key, state)

@@ -134,12 +134,13 @@ class ClaudeCodeParser:
             if any(getattr(item, "starts_turn", False) for item in items[before:]) and thread is self._state.main:
                 items[before:before] = self._absorbed()
         elif kind == "assistant" and isinstance(message, dict):
+            key = usage_key(message, record, entry.identity)
             # Between two records of one message the agent got nothing new.
-            if thread is self._state.main and thread.message != usage_key(message, record, entry.identity).hex():
+            if thread is self._state.main and thread.message != key.hex():
                 items += self._absorbed()
                 self._begin_answer(record, message, items)
             before = len(items)
-            read_answer(entry, message, self._state)
+            read_answer(entry, message, key, self._state)
             if self._has_exchanges(thread):
                 mark_answers(entry, message, items[before:])
         elif kind == "system":

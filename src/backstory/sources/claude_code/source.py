@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,8 @@ _BOOKKEEPING = tuple(f'{{"type":"{kind}",'.encode() for kind in SKIPPED_RECORDS)
 _SNAPSHOT = b'"attachment":{"type":"prompt_snapshot"'
 _SNAPSHOT_WITHIN = 256
 _ASKED = (Part.PROMPT, Part.TASK, Part.SHELL)
-_PROBES = {"/usage", "/status", "/cost", "/exit", "/quit"}
+_PROBE = b"/usage"
+_PROBES = {_PROBE.decode(), "/status", "/cost", "/exit", "/quit"}
 
 
 class ClaudeCode(Source):
@@ -162,7 +164,7 @@ class _First:
 def _leading(path: Path, head: bytes) -> Iterator[dict[str, Any]]:
     """The records at the beginning, out of the head as far as it goes."""
     end = head.rfind(b"\n") + 1
-    yield from _decoded(head[:end].splitlines())
+    yield from _decoded(BytesIO(head[:end]))  # the first few lines are enough for most
     try:
         with path.open("rb") as file:
             file.seek(end)
@@ -237,7 +239,13 @@ def _last_time(path: Path, head: bytes) -> int:
             tail = file.read(_TAIL)
     except OSError:
         tail = head
-    times = [moment for stamp in _TIMESTAMP.findall(tail) if (moment := parse_time(stamp.decode()))]
+    stamps: list[bytes] = _TIMESTAMP.findall(tail)
+    if len(set(map(len, stamps))) == 1 and b"".join(stamps).count(b"Z") == len(stamps):
+        # Of one form, they are ordered as their texts are.
+        latest = parse_time(max(stamps).decode())
+        if latest is not None:
+            return latest
+    times = [moment for stamp in stamps if (moment := parse_time(stamp.decode()))]
     return max(times, default=0)
 
 
@@ -252,12 +260,12 @@ def _is_foreign_helper(path: Path, records: list[dict[str, Any]], head: bytes) -
         whole = path.stat().st_size <= len(head)
     except OSError:
         whole = True
-    return whole and _only_probes(head)
+    return whole and _PROBE in head and _only_probes(head)
 
 
 def _only_probes(head: bytes) -> bool:
     asked = False
-    for record in _decoded(head.splitlines()):
+    for record in _decoded(BytesIO(head)):
         message = record.get("message")
         if not isinstance(message, dict):
             continue
@@ -267,7 +275,7 @@ def _only_probes(head: bytes) -> bool:
             for piece in split_prompt(readable(message.get("content"))):
                 if piece.part in _ASKED or (piece.part is Part.COMMAND and piece.text not in _PROBES):
                     return False
-                asked = asked or piece.text == "/usage"
+                asked = asked or piece.text == _PROBE.decode()
     return asked
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
-from ....sqlite import Unusable, connect, is_damage
+import msgspec
+
+from ....sqlite import Unusable, connect, is_damage, transaction
 from ....sqlite import prepare as prepare_database
 from ...errors import DAMAGED_TRACES, ArchiveError
 from .attributes import add_functions
@@ -209,6 +211,9 @@ CREATE TRIGGER usage_of_deleted AFTER DELETE ON trace BEGIN DELETE FROM usage WH
 INSERT INTO usage {USAGE_OF_SPANS} {USAGE_GROUPS}
 """
 
+# Calls are looked for by scope, or among received spans: no statement begins with this index.
+_FEWER_INDEXES = "DROP INDEX IF EXISTS span_call"
+
 _MIGRATIONS: tuple[str, ...] = (
     _TABLES,
     _FEWER_PAGES,
@@ -220,7 +225,16 @@ _MIGRATIONS: tuple[str, ...] = (
     _CALLS_BY_SCOPE,
     _TURNS,
     _USAGE,
+    _FEWER_INDEXES,
 )
+
+# Of no use to the load itself, or without any row of it.
+_DEFERRED = """
+SELECT name, sql FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL AND tbl_name IN ('span', 'trace', 'usage')
+AND name NOT IN ('span_received_call', 'span_twin', 'trace_dataset_run', 'usage_trace')
+"""
+_INDEXES = "indexes"
+"""The name in `meta` of the statements that create the indexes which a load has put off."""
 
 
 def prepare(path: Path) -> None:
@@ -240,6 +254,39 @@ def open_database(path: Path, *, writable: bool) -> sqlite3.Connection:
     add_functions(connection)
     connection.create_function("holds", 2, _holds, deterministic=True)
     return connection
+
+
+def put_off_indexes(db: sqlite3.Connection) -> bool:
+    """Drop the indexes that a first load of many spans would bring up to date for every one of them, at five times the
+    price of creating them at its end. False if there are spans already."""
+    with transaction(db):
+        if db.execute("SELECT 1 FROM span LIMIT 1").fetchone() or lacks_indexes(db):
+            return False
+        found = db.execute(_DEFERRED).fetchall()
+        statements = msgspec.json.encode([sql for _, sql in found]).decode()
+        db.execute("INSERT INTO meta (name, value) VALUES (?, ?)", (_INDEXES, statements))
+        for name, _ in found:
+            db.execute(f"DROP INDEX {name}")
+    return True
+
+
+def create_indexes(db: sqlite3.Connection) -> None:
+    """Create the indexes that were put off, by this process or by one that was killed. Each has a transaction of its
+    own, so that no other process waits long."""
+    while lacks_indexes(db):
+        with transaction(db):
+            (statements,) = db.execute("SELECT value FROM meta WHERE name = ?", (_INDEXES,)).fetchone()
+            first, *rest = msgspec.json.decode(statements)
+            db.execute(first)
+            if rest:
+                db.execute("UPDATE meta SET value = ? WHERE name = ?", (msgspec.json.encode(rest).decode(), _INDEXES))
+            else:
+                db.execute("DELETE FROM meta WHERE name = ?", (_INDEXES,))
+
+
+def lacks_indexes(db: sqlite3.Connection) -> bool:
+    """True from the beginning of a load until its indexes are created."""
+    return db.execute("SELECT 1 FROM meta WHERE name = ?", (_INDEXES,)).fetchone() is not None
 
 
 def _holds(text: object, part: str) -> bool:

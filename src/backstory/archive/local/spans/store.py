@@ -28,7 +28,7 @@ from ...spans import (
 from ...spantexts import ReadEvents, cut, fill_from_events, parents_first, show_elsewhere
 from ..bodies import Bodies
 from .conditions import Term, span_sort, span_term, trace_sort, trace_term
-from .database import open_database, prepare
+from .database import lacks_indexes, open_database, prepare
 from .rows import (
     OUTLINE_SELECT,
     SPAN_SELECT,
@@ -91,7 +91,10 @@ class LocalSpans:
         from .turns import LocalTurnWriter
 
         self._prepare()
-        return LocalTurnWriter(open_database(self._path, writable=True), session_number, reached)
+        database = open_database(self._path, writable=True)
+        # Turns come in the order in which they are read, and are written at the end of every table.
+        database.execute("PRAGMA cache_size=-8192")
+        return LocalTurnWriter(database, session_number, reached)
 
     def forget(self, session: int, key: str, *, remember: bool) -> None:
         """Delete the traces of a session, by its number in archive.db and by its key; with `remember`, for good."""
@@ -112,6 +115,14 @@ class LocalSpans:
         except (sqlite3.DatabaseError, ArchiveError):
             return 0
         return int(row[0]) if row else 0
+
+    @property
+    def lacks_indexes(self) -> bool:
+        """True while many spans are loaded, or after such a load was cut short."""
+        try:
+            return lacks_indexes(self._db)
+        except (sqlite3.DatabaseError, ArchiveError):
+            return False
 
     def check(self) -> None:
         if not self._path.exists():

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
-from typing import Any
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
 from ...spans import SPAN_TYPES, STATUSES, SpanStats, StatsGroup, UsageDetail, UsageTotal, Window
-from .calls import REPORTS_USAGE, count_once
+from .calls import REPORTS_USAGE, count_once, listed
 from .database import QUARTER_MS, USAGE_GROUPS, USAGE_OF_SPANS
 
 _ERROR, _PENDING, _SUCCESS = (STATUSES.index(status) for status in ("error", "pending", "success"))
@@ -110,63 +111,87 @@ def span_stats(db: sqlite3.Connection, window: Window, by: StatsGroup) -> list[S
     ]
 
 
-def refresh_trace(db: sqlite3.Connection, trace: int) -> None:
-    """Add up a trace from its spans."""
-    start, latest, errors, reports, received, named = db.execute(
-        f"SELECT min(start), max(coalesce(end, start)), sum(status = 0), sum({REPORTS_USAGE}), "
-        f"sum(session IS NULL), sum(call IS NOT NULL AND {REPORTS_USAGE}) FROM span WHERE trace = ?",
-        (trace,),
-    ).fetchone()
-    if start is None:
-        db.execute("DELETE FROM trace WHERE id = ?", (trace,))
+class _Sums(NamedTuple):
+    """The spans of a trace, added up."""
+
+    trace: int
+    start: int
+    latest: int
+    errors: int
+    reports: int
+    received: int
+    named: int
+    tokens: int | None
+    cost: float | None
+
+
+class _Root(NamedTuple):
+    """A span without a parent in its trace."""
+
+    trace: int
+    name: str
+    end: int | None
+    start: int
+    of_turn: bool
+
+
+_AMONG = "IN (SELECT value FROM json_each(?))"
+_COUNTS = f"counts AND twin IS NULL AND {REPORTS_USAGE}"
+_SUMS = (
+    f"SELECT trace, min(start), max(coalesce(end, start)), sum(status = {_ERROR}), sum({REPORTS_USAGE}), "
+    f"sum(session IS NULL), sum(call IS NOT NULL AND {REPORTS_USAGE}), "
+    f"sum(CASE WHEN {_COUNTS} THEN coalesce(input, 0) + coalesce(output, 0) + coalesce(total, 0) END), "
+    f"sum(CASE WHEN {_COUNTS} THEN cost END) FROM span WHERE trace {_AMONG} GROUP BY trace"
+)
+_ROOTS = (
+    "SELECT s.trace, name.text, s.end, s.start, s.session IS NOT NULL FROM span s JOIN name ON name.id = s.name "
+    f"WHERE s.trace {_AMONG} AND (s.parent IS NULL OR NOT EXISTS "
+    "(SELECT 1 FROM span p WHERE p.trace = s.trace AND p.uid = s.parent)) ORDER BY s.trace, s.start, s.id"
+)
+# The time of the last thing that the agent did in a turn. Markers and calls without events may be later.
+_TURN_ENDS = (
+    f"SELECT trace, max(coalesce(end, start)) FROM span WHERE trace {_AMONG} AND session IS NOT NULL "
+    f"AND (type = {_SPAN} OR (type = {_GENERATION} AND first IS NOT NULL)) GROUP BY trace"
+)
+_UPDATE_TRACE = (
+    "UPDATE trace SET name = iif(named, name, ?), status = ?, start = ?, updated = ?, latency = ?, cost = ?, "
+    "tokens = ? WHERE id = ?"
+)
+
+
+def refresh_traces(db: sqlite3.Connection, traces: Collection[int]) -> None:
+    """Add up traces from their spans. One without any is deleted."""
+    if not traces:
         return
-    if received and (reports > 1 or named):
+    given = (listed(sorted(traces)),)
+    sums = {row.trace: row for row in map(_Sums._make, db.execute(_SUMS, given))}
+    db.executemany("DELETE FROM trace WHERE id = ?", [(trace,) for trace in traces if trace not in sums])
+    mixed = [row.trace for row in sums.values() if row.received and (row.reports > 1 or row.named)]
+    for trace in mixed:
         count_once(db, trace)
-    tokens, cost = db.execute(
-        "SELECT sum(coalesce(input, 0) + coalesce(output, 0) + coalesce(total, 0)), sum(cost) FROM span "
-        f"WHERE trace = ? AND counts AND twin IS NULL AND {REPORTS_USAGE}",
-        (trace,),
-    ).fetchone()
-    roots = db.execute(
-        "SELECT name.text, s.end, s.start, s.session IS NOT NULL FROM span s JOIN name ON name.id = s.name "
-        "WHERE s.trace = ?1 AND (s.parent IS NULL OR NOT EXISTS "
-        "(SELECT 1 FROM span p WHERE p.trace = ?1 AND p.uid = s.parent)) ORDER BY s.start, s.id",
-        (trace,),
-    ).fetchall()
-    db.execute("DELETE FROM usage WHERE trace = ?", (trace,))
-    db.execute(f"INSERT INTO usage {USAGE_OF_SPANS} AND s.trace = ? {USAGE_GROUPS}", (trace,))
-    pending = any(end is None for _, end, _, _ in roots)
-    turn = next(((started, end) for _, end, started, of_turn in roots if of_turn), None)
-    latency = None if pending else latest - start
+    if mixed:
+        sums |= {row.trace: row for row in map(_Sums._make, db.execute(_SUMS, (listed(mixed),)))}
+    roots: dict[int, list[_Root]] = {trace: [] for trace in sums}
+    for root in map(_Root._make, db.execute(_ROOTS, given)):
+        roots[root.trace].append(root)
+    db.execute(f"DELETE FROM usage WHERE trace {_AMONG}", given)
+    db.execute(f"INSERT INTO usage {USAGE_OF_SPANS} AND s.trace {_AMONG} {USAGE_GROUPS}", given)
+    going_on = [trace for trace, found in roots.items() if any(root.of_turn and root.end is None for root in found)]
+    ends = dict(db.execute(_TURN_ENDS, (listed(going_on),)).fetchall()) if going_on else {}
+    db.executemany(_UPDATE_TRACE, [_totals(row, roots[row.trace], ends.get(row.trace)) for row in sums.values()])
+
+
+def _totals(sums: _Sums, roots: Sequence[_Root], turn_end: int | None) -> tuple[Any, ...]:
+    """The values of `_UPDATE_TRACE`. `turn_end` is the end so far of a turn that goes on."""
+    pending = any(root.end is None for root in roots)
+    start, latency = sums.start, None if pending else sums.latest - sums.start
+    turn = next((root for root in roots if root.of_turn), None)
     if turn is not None:
-        start, latency = turn[0], _turn_end(db, trace, turn[1]) - turn[0]
-    db.execute(
-        "UPDATE trace SET name = iif(named, name, ?), status = ?, start = ?, updated = ?, latency = ?, cost = ?, "
-        "tokens = ? WHERE id = ?",
-        (
-            roots[0][0] if roots else None,
-            _ERROR if errors else _PENDING if pending else _SUCCESS,
-            start,
-            latest,
-            latency,
-            cost,
-            tokens,
-            trace,
-        ),
-    )
-
-
-def _turn_end(db: sqlite3.Connection, trace: int, end: int | None) -> int:
-    """The time of the last thing that the agent did in a turn, so far if it goes on. Markers and calls without events
-    may be later."""
-    if end is not None:
-        return end
-    row = db.execute(
-        "SELECT max(coalesce(end, start)) FROM span WHERE trace = ? AND session IS NOT NULL "
-        "AND (type = ? OR (type = ? AND first IS NOT NULL))",
-        (trace, _SPAN, _GENERATION),
-    ).fetchone()
-    return int(row[0])
+        end = turn.end if turn.end is not None else turn_end
+        start, latency = turn.start, None if end is None else end - turn.start
+    status = _ERROR if sums.errors else _PENDING if pending else _SUCCESS
+    name = roots[0].name if roots else None
+    return name, status, start, sums.latest, latency, sums.cost, sums.tokens, sums.trace
 
 
 def _where(window: Window) -> tuple[str, list[Any]]:

@@ -20,7 +20,8 @@ from ..bodies import Bodies
 from ..database import newest_change, stored_dictionary
 from ..outlines import LocalRecord
 from .calls import listed, traces_of_calls
-from .totals import refresh_trace
+from .database import create_indexes, put_off_indexes
+from .totals import refresh_traces
 from .writer import LocalSpanWriter, OfTurn
 
 if TYPE_CHECKING:
@@ -68,8 +69,7 @@ class LocalTurnWriter(LocalSpanWriter):
                 self.db.execute("DELETE FROM trace WHERE projected")
                 self.db.execute("DELETE FROM turn")
             touched |= self._replace_turns(turns)
-            for trace in touched | self.unite(touched):
-                refresh_trace(self.db, trace)
+            refresh_traces(self.db, touched | self.unite(touched))
             self.db.executemany("INSERT OR REPLACE INTO meta (name, value) VALUES (?, ?)", progress._asdict().items())
 
     def _replace_turns(self, turns: Sequence[TurnSpans]) -> set[int]:
@@ -124,35 +124,56 @@ class TraceFeed:
     """Keeps the traces of turns up to date with the record, in one process at a time: the writer, or the process that
     works for it. An error in the traces does not stop the archive."""
 
-    def __init__(self, record: sqlite3.Connection, spans: LocalSpans, projection: str | None) -> None:
-        """`projection` names a `MakeProjection` as `module:object`; it is imported when there is something to do."""
+    def __init__(
+        self, record: sqlite3.Connection, spans: LocalSpans, projection: str | None, *, bulk: bool = False
+    ) -> None:
+        """`projection` names a `MakeProjection` as `module:object`; it is imported when there is something to do.
+        `bulk`: much is about to be projected, and `finish` will be called."""
         self._record = record
         self._spans = spans
         self._name = projection
+        self._bulk = bulk
         self._projection: Projection | None = None
         self._writer: LocalTurnWriter | None = None
         self._complaint = ""
         # After a power cut the record may have lost changes that were projected already.
         self._projected = min(spans.projected, newest_change(record))
+        self._lacks_indexes = spans.lacks_indexes
 
     @property
     def projected(self) -> int:
-        """The last change of the record that the traces have."""
-        return self._projected if self._name else newest_change(self._record)
+        """The last change of the record that the traces have; 0 as long as there is anything else left to do."""
+        if self._name is None:
+            return newest_change(self._record)
+        return 0 if self._lacks_indexes else self._projected
 
     def project(self, seconds: float) -> None:
         """Let the traces follow the record; what is left after so many seconds is for the next call."""
         newest = newest_change(self._record)
-        if self._name is None or self._projected >= newest:
+        if self._name is None or (self._projected >= newest and (self._bulk or not self._lacks_indexes)):
             return
         try:
             if self._projection is None:
                 self._projection = self._open(self._name)
             self._projected = self._projection.follow(newest, time.monotonic() + seconds)
+            if self._projected >= newest and not self._bulk:
+                self._create_indexes()
         except (ArchiveError, sqlite3.DatabaseError) as error:
             self._complain(error)
             self.close()
             self._projected = min(self._spans.projected, newest)
+
+    def finish(self) -> None:
+        """The end of what was to be projected in bulk. What fails is tried again by the next process."""
+        try:
+            self._create_indexes()
+        except sqlite3.DatabaseError as error:
+            self._complain(error)
+
+    def _create_indexes(self) -> None:
+        if self._lacks_indexes and self._writer is not None:
+            create_indexes(self._writer.db)
+            self._lacks_indexes = False
 
     def forget(self, session: int, key: str, remember: bool) -> bool:
         """Delete the traces of a session; False if that has to be tried again."""
@@ -177,6 +198,8 @@ class TraceFeed:
         record = self._record
         outlines = LocalRecord(record, Bodies(lambda: stored_dictionary(record)))
         self._writer = self._spans.turn_writer(outlines.number, self._projected)
+        if self._bulk and put_off_indexes(self._writer.db):
+            self._lacks_indexes = True
         make: MakeProjection = resolve_name(name)
         return make(outlines, self._writer)
 
@@ -211,8 +234,7 @@ def forget_session(spans: LocalSpanWriter, session: int, key: str, *, remember: 
         _drop_names(db, {name for _, _, name, _ in rows})
         calls = {call for _, _, _, call in rows if call is not None}
         others = ({trace for _, trace, _, _ in rows} | traces_of_calls(db, calls)) - own
-        for trace in others | spans.unite(others):
-            refresh_trace(db, trace)
+        refresh_traces(db, others | spans.unite(others))
     db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 

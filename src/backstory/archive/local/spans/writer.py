@@ -17,7 +17,7 @@ from ..bodies import Bodies
 from ..database import mark
 from .attributes import AttributeValues
 from .calls import enrich, listed, traces_beside, traces_of_calls, unite
-from .totals import refresh_trace
+from .totals import refresh_traces
 
 _TYPE_CODES = {type: code for code, type in enumerate(SPAN_TYPES)}
 _STATUS_CODES = {status: code for code, status in enumerate(STATUSES)}
@@ -185,8 +185,7 @@ class LocalSpanWriter:
             self._put_details({number: unique[place] for place, number in numbers.items()}, known.values())
             calls = {span.call: span.start for span in spans if span.call is not None and span.type == "GENERATION"}
             united = self.unite(traces.values(), numbers.values())
-            for trace in traces_of_calls(self.db, calls, calls.values()).union(traces.values(), united):
-                refresh_trace(self.db, trace)
+            refresh_traces(self.db, traces_of_calls(self.db, calls, calls.values()).union(traces.values(), united))
 
     def remove(self, where: str, parameters: Sequence[Any] = ()) -> set[int]:
         """Delete spans of turns. Returns the traces of telemetry that reported the same calls, which it shows again."""
