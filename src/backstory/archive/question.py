@@ -47,8 +47,10 @@ _MARKS = re.compile(r"""[:=(){}\[\]<>'"`/\\]|\d""")
 
 def _is_error(text: str) -> bool:
     """True for a message as a program prints it: a word for failure, and marks or numbers."""
-    long_enough = len(text.split()) >= _MIN_ERROR_WORDS
-    return bool(long_enough and _ERROR.search(text) and _MARKS.search(text) and not text.rstrip().endswith("?"))
+    # The slowest test is the last one.
+    if text.rstrip().endswith("?") or not _MARKS.search(text) or len(text.split()) < _MIN_ERROR_WORDS:
+        return False
+    return _ERROR.search(text) is not None
 
 
 _Span = Callable[[datetime, int], tuple[datetime, datetime]]
@@ -157,15 +159,25 @@ _PHRASES: tuple[tuple[tuple[str, ...], _Span], ...] = (
 
 def _periods(text: str, now: datetime) -> Iterator[tuple[datetime, datetime, str]]:
     today = now.replace(hour=0, minute=0, second=0, microsecond=0)
-    for pattern, span in _patterns():
-        if match := pattern.search(text):
+    lower = text.lower()
+    for literals, pattern, span in _patterns():
+        if any(literal in lower for literal in literals) and (match := pattern.search(text)):
             number = next((group for group in match.groups() if group), "1")
             yield *span(today, int(number) if number.isdigit() else 1), match[0]
 
 
 @cache
-def _patterns() -> list[tuple[re.Pattern[str], _Span]]:
-    return [(re.compile("|".join(map(_bounded, phrases)), re.IGNORECASE), span) for phrases, span in _PHRASES]
+def _patterns() -> list[tuple[list[str], re.Pattern[str], _Span]]:
+    """Each behind texts of which one is in all that it matches: most questions have none of them."""
+    return [
+        ([_literal(phrase) for phrase in phrases], re.compile("|".join(map(_bounded, phrases)), re.IGNORECASE), span)
+        for phrases, span in _PHRASES
+    ]
+
+
+def _literal(phrase: str) -> str:
+    """The longest text that is in every match of a phrase: it stands outside of groups and is not optional."""
+    return max(re.split(r"\([^()]*(?:\([^()]*\)[^()]*)*\)\??|.\?", phrase), key=len)
 
 
 def _bounded(phrase: str) -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
-from functools import cache
+from functools import cache, lru_cache
+from operator import itemgetter
 from typing import TYPE_CHECKING, cast
 
 from msgspec import Struct
@@ -220,10 +220,9 @@ class Question:
         if not self.has_places or token.isdigit():
             return []
         if token not in self._stemmed:
-            stems = [(field, stem) for field, stemmer in _stemmers().items() for stem in stemmer.analyze(token)]
-            stems.sort(key=lambda one: -self._documents(*one))
-            known = [(field, stem) for field, stem in stems if self._documents(field, stem)]
-            self._stemmed[token] = known[:_STEM_LANGUAGES]
+            known = [(count, *one) for one in _stems_of(token) if (count := self._documents(*one))]
+            known.sort(key=itemgetter(0), reverse=True)
+            self._stemmed[token] = [(field, stem) for _, field, stem in known[:_STEM_LANGUAGES]]
         return self._stemmed[token]
 
     def _is_telling(self, phrase: tuple[str, ...]) -> bool:
@@ -319,7 +318,7 @@ class Question:
     def _idf(self, phrase: Sequence[str]) -> float:
         """The rarity of a phrase, with that of its stem."""
         rarity = max(sum(self._token_idf(field, token) for token in phrase) for field in self._fields)
-        if len(phrase) == 1:
+        if len(phrase) == 1 and phrase[0] in self._words:
             rarity += self._weights.stem * sum(self._token_idf(field, stem) for field, stem in self._stems(phrase[0]))
         return rarity
 
@@ -342,15 +341,17 @@ def _tokens(clauses: Iterable[Clause]) -> Iterator[str]:
 
 def _best(candidates: Sequence[Candidate]) -> list[Candidate]:
     """About `_WEIGHED_CLOSELY` of the best candidates. Equals are all among them, or none."""
-    groups: dict[float, list[Candidate]] = defaultdict(list)
-    for candidate in candidates:
-        groups[candidate.score].append(candidate)
-    best: list[Candidate] = []
-    for score in sorted(groups, reverse=True):
-        if len(best) >= _WEIGHED_CLOSELY or len(best) + len(groups[score]) > _MOST_WEIGHED_CLOSELY:
-            break
-        best += groups[score]
-    return best
+    if len(candidates) <= _WEIGHED_CLOSELY:
+        return list(candidates)
+    least = sorted([candidate.score for candidate in candidates], reverse=True)[_WEIGHED_CLOSELY - 1]
+    best = [candidate for candidate in candidates if candidate.score >= least]
+    return best if len(best) <= _MOST_WEIGHED_CLOSELY else [one for one in best if one.score > least]
+
+
+@lru_cache(maxsize=4_096)  # people ask for the same things again
+def _stems_of(token: str) -> tuple[tuple[str, str], ...]:
+    """(field, stem) of a word in every language."""
+    return tuple((field, stem) for field, stemmer in _stemmers().items() for stem in stemmer.analyze(token))
 
 
 @cache
