@@ -6,14 +6,12 @@
 from __future__ import annotations
 
 import os
-import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
@@ -24,6 +22,8 @@ from ..analysis import STEMMERS, analyzer
 from ..base import ArchiveBusy, ArchiveError
 
 if TYPE_CHECKING:
+    from tempfile import TemporaryDirectory
+
     import tantivy
 
 TOKENIZER = "words"
@@ -136,6 +136,8 @@ class Index:
         if os.access(folder, os.W_OK):
             return _open(folder)
         # Also to read, tantivy makes a lock file beside what it reads: where it may not, links stand in.
+        from tempfile import TemporaryDirectory
+
         self._links = TemporaryDirectory(prefix="backstory-")
         for path in folder.iterdir():
             if path.suffix != ".lock":
@@ -197,6 +199,8 @@ class Index:
 
     def build(self, feed: Callable[[IndexWriter], int]) -> int:
         """A new index beside the old one, swapped in when it is complete. Gives what `feed` gives."""
+        import shutil
+
         import tantivy
 
         make_private_folder(self._folder)

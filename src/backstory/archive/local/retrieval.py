@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from concurrent.futures import TimeoutError as FutureTimeout
 from functools import cache, lru_cache
 from operator import itemgetter
 from typing import TYPE_CHECKING, cast
@@ -27,6 +25,8 @@ from .documents import FORMER_FIELDS, ONE_FIELD_SINCE
 from .index import stem_field
 
 if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
     import tantivy
 
 _K1 = 1.2  # tantivy's BM25
@@ -55,7 +55,12 @@ _STEM_LANGUAGES = 2
 _SHORT = 10_000_000
 _SHORT_SECONDS = 2.0
 
-_threads = ThreadPoolExecutor(max_workers=4, thread_name_prefix="search")
+
+@cache
+def _threads() -> ThreadPoolExecutor:
+    from concurrent.futures import ThreadPoolExecutor
+
+    return ThreadPoolExecutor(max_workers=4, thread_name_prefix="search")
 
 
 class Filters(Struct, frozen=True, kw_only=True):
@@ -334,9 +339,9 @@ class Question:
             return self._snapshot.search(query, limit, count=False).hits
         try:
             if seconds <= 0:
-                raise FutureTimeout
-            return _threads.submit(self._snapshot.search, query, limit, count=False).result(timeout=seconds).hits
-        except FutureTimeout:
+                raise TimeoutError
+            return _threads().submit(self._snapshot.search, query, limit, count=False).result(timeout=seconds).hits
+        except TimeoutError:
             raise DeadlineExceeded("the search took too long") from None
 
     def _idf(self, phrase: Sequence[str]) -> float:
