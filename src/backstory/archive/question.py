@@ -160,19 +160,21 @@ _PHRASES: tuple[tuple[tuple[str, ...], _Span], ...] = (
 def _periods(text: str, now: datetime) -> Iterator[tuple[datetime, datetime, str]]:
     today = now.replace(hour=0, minute=0, second=0, microsecond=0)
     lower = text.lower()
-    for literals, pattern, span in _patterns():
-        if any(literal in lower for literal in literals) and (match := pattern.search(text)):
+    for phrases, span in _PHRASES:
+        if any(literal in lower for literal in _literals(phrases)) and (match := _pattern(phrases).search(text)):
             number = next((group for group in match.groups() if group), "1")
             yield *span(today, int(number) if number.isdigit() else 1), match[0]
 
 
 @cache
-def _patterns() -> list[tuple[list[str], re.Pattern[str], _Span]]:
-    """Each behind texts of which one is in all that it matches: most questions have none of them."""
-    return [
-        ([_literal(phrase) for phrase in phrases], re.compile("|".join(map(_bounded, phrases)), re.IGNORECASE), span)
-        for phrases, span in _PHRASES
-    ]
+def _pattern(phrases: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile("|".join(map(_bounded, phrases)), re.IGNORECASE)
+
+
+@cache
+def _literals(phrases: tuple[str, ...]) -> list[str]:
+    """Texts of which one is in all that the phrases match. Most questions have none, and need no pattern."""
+    return [_literal(phrase) for phrase in phrases]
 
 
 def _literal(phrase: str) -> str:

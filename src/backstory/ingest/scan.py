@@ -195,15 +195,17 @@ def _nothing_to_read(source: Source, seen: Seen, before: FileRow | None, error: 
 
 def existing_roots(source: Source, home: Path, environ: Mapping[str, str], extra: Iterable[str] = ()) -> list[Path]:
     """The source's folders and stores that are there, each once, none inside another."""
-    roots: list[Path] = []
-    for root in sorted({*source.roots(home, environ), *(Path(path).expanduser() for path in extra)}):
+    found: list[tuple[Path, Path]] = []
+    for root in (*source.roots(home, environ), *(Path(path).expanduser() for path in extra)):
         try:
             mode = root.stat().st_mode  # most agents are not there: that takes a look each, no more
-            real = root.resolve()
+            if stat.S_ISDIR(mode) or stat.S_ISREG(mode):
+                found.append((root, root.resolve()))
         except OSError:
             continue
-        is_root = stat.S_ISDIR(mode) or stat.S_ISREG(mode)
-        if is_root and not any(real.is_relative_to(other) for other in roots):
+    roots: list[Path] = []
+    for _, real in sorted(found):
+        if not any(real.is_relative_to(other) for other in roots):
             roots.append(real)
     return roots
 
