@@ -149,7 +149,7 @@ def _use_wal(connection: sqlite3.Connection, busy_seconds: float) -> None:
 
 def is_writable(path: Path) -> bool:
     """True if this process may write the database, or create it."""
-    return os.access(path.parent, os.W_OK) and (not path.exists() or os.access(path, os.W_OK))
+    return os.access(path.parent, os.W_OK) and (os.access(path, os.W_OK) or not path.exists())
 
 
 # Schema versions

@@ -250,6 +250,23 @@ class TestRanking:
         assert shelf.find("common number7", limit=1) == whole[:1]
 
 
+class TestIdentifiers:
+    """A camelCase word is found whole and by its parts."""
+
+    def test_an_identifier_that_many_have_is_found_as_it_is_written(
+        self, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Other spellings are asked for where that finds too little."""
+        monkeypatch.setattr(retrieval, "_CANDIDATES", 3)
+        shelf.add(*(f"call retryPolicy {number}" for number in range(4)))
+        shelf.add("retry_policy = 3", session="codex/b")
+        found = shelf.search("retryPolicy", limit=3)
+        assert found.more
+        assert all("retryPolicy" in hit.event.text for hit in found.hits)
+        assert shelf.find("retryPolicy", limit=10)[-1] == "retry_policy = 3"
+        assert shelf.find("retryPolicy", session="codex/b") == ["retry_policy = 3"]
+
+
 class TestCommonWords:
     """Words that very many events have choose no candidates beside rarer ones, and nothing else shows it."""
 

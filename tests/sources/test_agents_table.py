@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from backstory.sources import SOURCES, load_sources, title_of
-from backstory.sources.agents import AGENTS, expand_root
+from backstory.sources.agents import AGENTS, Agent, expand_root
 
 NAMES = """
     claude-code codex gemini-cli opencode cursor copilot-cli pi qwen-code kimi-cli cline roo-code aider goose amp
@@ -28,12 +28,41 @@ print([name for name in sys.modules if name.startswith("backstory.sources.")])
 """
 
 
+ASK_CLAUDE_CODE = """
+import sys
+from pathlib import Path
+from backstory.sources import load_sources
+(source,) = load_sources(["claude-code"])
+print(source.roots(Path("/nowhere"), {})[0], *source.resume("one"))
+print([name for name in sys.modules if name.startswith("backstory.sources.claude_code.")])
+"""
+
+
 class TestTable:
     """Every agent has a row, and every row an agent."""
 
     def test_every_name_is_there(self) -> None:
         assert set(NAMES) <= set(SOURCES)
         assert len(set(SOURCES)) == len(SOURCES)
+
+    @pytest.mark.parametrize("agent", AGENTS, ids=lambda agent: agent.name)
+    def test_the_table_answers_as_the_source(self, agent: Agent, tmp_path: Path) -> None:
+        """Where the table names a function, it gives what the source itself gives."""
+        environ = {"BACKSTORY_HOME": str(tmp_path / "home")}
+        if agent._asks is not None:
+            # A table's own root that is missing is all there is to say.
+            assert agent._roots or agent.roots(tmp_path, environ) == agent._loaded.roots(tmp_path, environ)
+        assert [agent.resume(name) for name in ("one", "one/two")] == [
+            agent._loaded.resume(name) for name in ("one", "one/two")
+        ]
+
+    def test_folders_and_commands_of_claude_code_load_no_parser(self) -> None:
+        """Every search asks for both, before and after it."""
+        done = subprocess.run([sys.executable, "-c", ASK_CLAUDE_CODE], capture_output=True, text=True, check=True)
+        assert done.stdout.splitlines() == [
+            "/nowhere/.claude/projects claude --resume one",
+            "['backstory.sources.claude_code.layout']",
+        ]
 
     @pytest.mark.parametrize("agent", AGENTS, ids=lambda agent: agent.name)
     def test_every_source_can_be_loaded(self, agent: object, tmp_path: Path) -> None:

@@ -58,7 +58,8 @@ def call(action: Any, arguments: Any) -> Reply:
 class TestFrame:
     def test_answers(self) -> None:
         """With decoded arguments in, and the object and its JSON out."""
-        assert call(lambda asked: Answer(asked.word), {"word": "hi"}) == Reply({"said": "hi"}, '{"said":"hi"}')
+        reply = call(lambda asked: Answer(asked.word), {"word": "hi"})
+        assert (reply.data, reply.text, reply.is_error) == ({"said": "hi"}, '{"said":"hi"}', False)
 
     @pytest.mark.parametrize(
         "arguments", [{}, {"word": 1}, {"word": "x", "more": 1}, {"word": "\ud800"}, {"\udcff": 1}, [], None, 7]
@@ -73,7 +74,12 @@ class TestFrame:
         def action(asked: Request) -> Any:
             raise LookupError("no such word")
 
-        assert call(action, {"word": "x"}) == Reply({"error": "no such word"}, '{"error":"no such word"}', True)
+        reply = call(action, {"word": "x"})
+        assert (reply.data, reply.text, reply.is_error) == (
+            {"error": "no such word"},
+            '{"error":"no such word"}',
+            True,
+        )
 
     def test_keeps_the_details_of_all_others(self) -> None:
         """They are for the log."""

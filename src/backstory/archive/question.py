@@ -47,8 +47,10 @@ _MARKS = re.compile(r"""[:=(){}\[\]<>'"`/\\]|\d""")
 
 def _is_error(text: str) -> bool:
     """True for a message as a program prints it: a word for failure, and marks or numbers."""
-    long_enough = len(text.split()) >= _MIN_ERROR_WORDS
-    return bool(long_enough and _ERROR.search(text) and _MARKS.search(text) and not text.rstrip().endswith("?"))
+    # The slowest test is the last one.
+    if text.rstrip().endswith("?") or not _MARKS.search(text) or len(text.split()) < _MIN_ERROR_WORDS:
+        return False
+    return _ERROR.search(text) is not None
 
 
 _Span = Callable[[datetime, int], tuple[datetime, datetime]]
@@ -157,15 +159,27 @@ _PHRASES: tuple[tuple[tuple[str, ...], _Span], ...] = (
 
 def _periods(text: str, now: datetime) -> Iterator[tuple[datetime, datetime, str]]:
     today = now.replace(hour=0, minute=0, second=0, microsecond=0)
-    for pattern, span in _patterns():
-        if match := pattern.search(text):
+    lower = text.lower()
+    for phrases, span in _PHRASES:
+        if any(literal in lower for literal in _literals(phrases)) and (match := _pattern(phrases).search(text)):
             number = next((group for group in match.groups() if group), "1")
             yield *span(today, int(number) if number.isdigit() else 1), match[0]
 
 
 @cache
-def _patterns() -> list[tuple[re.Pattern[str], _Span]]:
-    return [(re.compile("|".join(map(_bounded, phrases)), re.IGNORECASE), span) for phrases, span in _PHRASES]
+def _pattern(phrases: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile("|".join(map(_bounded, phrases)), re.IGNORECASE)
+
+
+@cache
+def _literals(phrases: tuple[str, ...]) -> list[str]:
+    """Texts of which one is in all that the phrases match. Most questions have none, and need no pattern."""
+    return [_literal(phrase) for phrase in phrases]
+
+
+def _literal(phrase: str) -> str:
+    """The longest text that is in every match of a phrase: it stands outside of groups and is not optional."""
+    return max(re.split(r"\([^()]*(?:\([^()]*\)[^()]*)*\)\??|.\?", phrase), key=len)
 
 
 def _bounded(phrase: str) -> str:

@@ -10,10 +10,8 @@ stems .68, turn and title .68 (and 2 points more among the first ten). `make eva
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import islice
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 
 from msgspec import Struct
 
@@ -96,8 +94,8 @@ class Candidate(Struct, frozen=True, gc=False):
     ts: int
 
 
-_Weighed = tuple[float, Candidate]
-"""A candidate behind its score times the weight of its type."""
+_Weighed = tuple[float, int, Candidate]
+"""A candidate behind its score times the weight of its type, and its time."""
 
 
 class Context(Struct, frozen=True, kw_only=True):
@@ -129,6 +127,7 @@ class Ranked(Struct, frozen=True, gc=False):
 
     candidate: Candidate
     score: float
+    ts: int
     event: float
     session: float
     turn: float
@@ -157,34 +156,41 @@ def rank(
     spread: bool,
     weights: Weights | None = None,
 ) -> list[Ranked]:
-    """The candidates of the returned types by score, then the newest, then in the order they came in.
+    """The candidates of the returned types by score, then the newest, then in the order they came in. The same order
+    is that of the events of a session.
 
     `spread` lets other sessions come between the hits of one; it makes no sense within a session.
     """
     weights = weights or WEIGHTS
     by_type = {kind: _weight(kind, context, weights) for kind in EventType}
     factor = _Factor(context, weights)
-    sessions: dict[int, list[_Weighed]] = {}
+    sessions: dict[int, list[Candidate]] = {}
     for candidate in candidates:
-        weighed = (candidate.score * by_type[candidate.type], candidate)
         if (events := sessions.get(candidate.session)) is None:
-            sessions[candidate.session] = [weighed]
+            sessions[candidate.session] = [candidate]
         else:
-            events.append(weighed)
+            events.append(candidate)
     ranked: list[Ranked] = []
     for session, events in sessions.items():
         title = weights.title * titles.get(session, 0.0)
         if len(events) > 1:
-            events.sort(key=itemgetter(0), reverse=True)
-            ranked += _rank_session(events, title, returned, factor, spread, weights)
+            weighed = [(event.score * by_type[event.type], event.ts, event) for event in events]
+            weighed.sort(key=_own_place, reverse=True)
+            ranked += _rank_session(weighed, title, returned, factor, spread, weights)
             continue
         # Most candidates are the only ones of their sessions: the sums of `_rank_session` have one member.
-        own, candidate = events[0]
+        (candidate,) = events
         if candidate.type in returned:
+            own = candidate.score * by_type[candidate.type]
             turn, times = weights.turn * own, factor.of(candidate)
-            ranked.append(Ranked(candidate, (own + turn + title) * times, own, 0.0, turn, title, times, 1.0))
-    ranked.sort(key=lambda hit: (-hit.score, -hit.candidate.ts))
+            score = (own + turn + title) * times
+            ranked.append(Ranked(candidate, score, candidate.ts, own, 0.0, turn, title, times, 1.0))
+    ranked.sort(key=_place, reverse=True)
     return ranked
+
+
+_own_place = itemgetter(0, 1)
+_place = attrgetter("score", "ts")
 
 
 def _rank_session(
@@ -196,22 +202,28 @@ def _rank_session(
     weights: Weights,
 ) -> Iterable[Ranked]:
     """The best returned event has all the evidence of its session, the others as much less as they match less."""
-    hits = [weighed for weighed in events if weighed[1].type in returned]
+    hits = [weighed for weighed in events if weighed[2].type in returned]
     if not hits:
         return
-    turns: dict[int, list[float]] = defaultdict(list)
-    for own, candidate in events:
-        turns[candidate.turn].append(own)
-    session = _sum([own for own, _ in events], weights)
-    turn = weights.turn * max(_sum(scores, weights) for scores in turns.values())
+    turns: dict[int, list[float]] = {}
+    for own, _, candidate in events:
+        turns.setdefault(candidate.turn, []).append(own)
+    session = _sum([own for own, _, _ in events], weights)
+    best_turn = events[0][0]
+    if len(turns) < len(events):
+        best_turn = max(_sum(scores, weights) for scores in turns.values())
+    turn = weights.turn * best_turn
     total = session + turn + title
     best = hits[0][0]
     rest = session - events[0][0]
-    for place, (own, candidate) in enumerate(hits):
+    repeated = 1.0
+    for own, ts, candidate in hits:
         times = factor.of(candidate)
-        repeated = weights.repeated**place if spread else 1.0
         share = own / best if best else 1.0
-        yield Ranked(candidate, total * share * times * repeated, own, rest, turn, title, times, repeated)
+        score = total * share * times * repeated
+        yield Ranked(candidate, score, ts, own, rest, turn, title, times, repeated)
+        if spread:
+            repeated *= weights.repeated
 
 
 def bound(best: float, titles: float, context: Context, weights: Weights | None = None) -> float:
@@ -228,8 +240,12 @@ def bound(best: float, titles: float, context: Context, weights: Weights | None 
     return (_sum([top] * weights.events, weights) * (1 + weights.turn) + weights.title * titles) * factor
 
 
-def _sum(best_first: Iterable[float], weights: Weights) -> float:
-    return sum(score * weights.following**place for place, score in enumerate(islice(best_first, weights.events)))
+def _sum(best_first: Sequence[float], weights: Weights) -> float:
+    total, share = 0.0, 1.0
+    for score in best_first[: weights.events]:
+        total += score * share
+        share *= weights.following
+    return total
 
 
 def _weight(kind: EventType, context: Context, weights: Weights) -> float:

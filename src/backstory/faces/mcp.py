@@ -262,7 +262,7 @@ class Connection:
             raise ProtocolError(INTERNAL_ERROR, f"{given.name} failed unexpectedly; see the server's stderr") from error
         result: dict[str, Any] = {"content": [{"type": "text", "text": reply.text}], "isError": reply.is_error}
         if tool.structured_errors or not reply.is_error:
-            result["structuredContent"] = reply.data
+            result["structuredContent"] = reply.json
         return self._modern_result(**result) if self._modern else result
 
     def _tool(self, name: str) -> Tool:

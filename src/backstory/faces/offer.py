@@ -176,8 +176,8 @@ def load_listing(library: Library, names: Sequence[str]) -> Listing:
     """The listing of an offer, from the cache if there is one.
 
     Building it imports every toolset of the offer, which takes longer than all the rest of a server's start. The key of
-    the cache is a digest of everything a listing is made from: the source code, the settings and the names. So an entry
-    is never stale; an entry with another key, or one that cannot be read, is replaced.
+    the cache is a digest of everything a listing is made from: the files of the source code by size and times, the
+    settings and the names. An entry with another key, or one that cannot be read, is replaced.
     """
     key = _cache_key(library, names)
     path = library.home / "cache" / f"tools-{'+'.join(names)}.json"
@@ -199,25 +199,26 @@ class _CacheEntry(Struct):
 
 
 def _cache_key(library: Library, names: Sequence[str]) -> str | None:
-    """None if the source code cannot be read, as in a zip archive."""
+    """None if the source code is not in files, as in a zip archive."""
     digest = blake2b(digest_size=16)
     digest.update(repr((msgspec.__version__, library.settings, tuple(names))).encode("utf-8", "replace"))
     try:
-        for path in sorted(_source_files(Path(__file__).parents[1])):
-            digest.update(f"{path}\0".encode("utf-8", "replace"))
-            digest.update(Path(path).read_bytes())
+        # Whatever writes a file sets one of its times, or makes another file. Reading them all takes ten times as long.
+        for path, status in sorted(_source_files(Path(__file__).parents[1])):
+            version = (path, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+            digest.update(repr(version).encode("utf-8", "replace"))
     except OSError:
         return None
     return digest.hexdigest()
 
 
-def _source_files(folder: Path | str) -> Iterator[str]:
+def _source_files(folder: Path | str) -> Iterator[tuple[str, os.stat_result]]:
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.is_dir():
                 yield from _source_files(entry.path)
             elif entry.name.endswith((".py", ".json")):
-                yield entry.path
+                yield entry.path, entry.stat()
 
 
 def _replace(path: Path, data: bytes) -> None:

@@ -352,7 +352,7 @@ class Ingest:
 
 def _noting(found: Iterable[Seen], present: set[str]) -> Iterator[Seen]:
     for seen in found:
-        present.add(stored_path(seen.name))
+        present.add(seen.stored)
         yield seen
 
 

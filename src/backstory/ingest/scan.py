@@ -69,6 +69,8 @@ class Seen(Struct, frozen=True):
     """A transcript or store on disk. There may be tens of thousands, and few have changed: the path is a string."""
 
     name: str
+    stored: str
+    """The same as the archive keeps it."""
     inode: int
     size: int
     mtime_ns: int
@@ -80,7 +82,8 @@ class Seen(Struct, frozen=True):
 
 def stored_path(path: Path | str) -> str:
     """The path as the archive keeps it: names that are not UTF-8 are made so."""
-    return os.fsencode(path).decode("utf-8", "replace")
+    name = os.fspath(path)
+    return name if name.isascii() else os.fsencode(name).decode("utf-8", "replace")
 
 
 def in_utf8(found: T) -> T:
@@ -113,7 +116,7 @@ def changed_files(
     nothing to read: it cannot be opened, or is no transcript after all. It is kept so that the file is not opened again
     until it changes."""
     for seen in candidates:
-        before = known.get(stored_path(seen.name))
+        before = known.get(seen.stored)
         if before is not None and is_as_read(before, seen) and before.path not in outdated:
             continue
         path = seen.path
@@ -148,7 +151,7 @@ def is_as_read(row: FileRow, seen: Seen) -> bool:
 def _changed_sessions(
     source: Source, seen: Seen, sessions: Sequence[Stored], known: Mapping[str, FileRow]
 ) -> Iterator[Changed | Listed]:
-    store = stored_path(seen.name)
+    store = seen.stored
     weight = 0 if store in known else seen.size // max(len(sessions), 1)
     paths = []
     for stored in sessions:
@@ -197,7 +200,7 @@ def nothing_to_read(change: Changed) -> FileRow:
 
 
 def _nothing_to_read(source: Source, seen: Seen, before: FileRow | None, error: Exception | None) -> FileRow:
-    row = before or FileRow(path=stored_path(seen.name), source=source.name, session="")
+    row = before or FileRow(path=seen.stored, source=source.name, session="")
     row.inode, row.size, row.mtime_ns, row.missing = seen.inode, seen.size, seen.mtime_ns, False
     if error is not None:
         # The reason may go away without a trace on the file (permissions, limits): it is tried again each time.
@@ -208,15 +211,17 @@ def _nothing_to_read(source: Source, seen: Seen, before: FileRow | None, error: 
 
 def existing_roots(source: Source, home: Path, environ: Mapping[str, str], extra: Iterable[str] = ()) -> list[Path]:
     """The source's folders and stores that are there, each once, none inside another."""
-    roots: list[Path] = []
-    for root in sorted({*source.roots(home, environ), *(Path(path).expanduser() for path in extra)}):
+    found: list[tuple[Path, Path]] = []
+    for root in (*source.roots(home, environ), *(Path(path).expanduser() for path in extra)):
         try:
             mode = root.stat().st_mode  # most agents are not there: that takes a look each, no more
-            real = root.resolve()
+            if stat.S_ISDIR(mode) or stat.S_ISREG(mode):
+                found.append((root, root.resolve()))
         except OSError:
             continue
-        is_root = stat.S_ISDIR(mode) or stat.S_ISREG(mode)
-        if is_root and not any(real.is_relative_to(other) for other in roots):
+    roots: list[Path] = []
+    for _, real in sorted(found):
+        if not any(real.is_relative_to(other) for other in roots):
             roots.append(real)
     return roots
 
@@ -263,10 +268,11 @@ def walk(
                     else:
                         pending.append(entry.path)
                     continue
-                row = known.get(stored_path(entry.path)) if known is not None else None
+                stored = stored_path(entry.path)
+                row = known.get(stored) if known is not None else None
                 is_known = row is not None and row.source == source.name
-                if is_known or source.accepts(Path(entry.path)):
-                    yield from filter(None, (_seen(entry.path, entry.stat()),))
+                if (is_known or source.accepts(Path(entry.path))) and (seen := _seen(entry.path, stored, entry.stat())):
+                    yield seen
             except OSError:
                 continue
 
@@ -300,22 +306,22 @@ def _whole(source: Source, path: Path) -> Path:
 
 
 def _look(source: Source, path: Path) -> Seen | None:
-    return _seen(os.fspath(path), path.stat()) if source.accepts(path) else None
+    return _seen(os.fspath(path), stored_path(path), path.stat()) if source.accepts(path) else None
 
 
 def look_again(path: str) -> Seen | None:
     """A transcript or store that is known, as it is now; None for what is neither file nor folder. Raises OSError."""
     status = os.stat(path)  # noqa: PTH116 - called for thousands of files before a search
-    return _gather(Path(path)) if stat.S_ISDIR(status.st_mode) else _seen(path, status)
+    return _gather(Path(path)) if stat.S_ISDIR(status.st_mode) else _seen(path, path, status)
 
 
-def _seen(path: str, status: os.stat_result) -> Seen | None:
+def _seen(path: str, stored: str, status: os.stat_result) -> Seen | None:
     if not stat.S_ISREG(status.st_mode):  # a pipe would be waited for
         return None
     size, mtime_ns = status.st_size, status.st_mtime_ns
     if path.endswith(_DATABASES):
         size, mtime_ns = database_stamp(Path(path))
-    return Seen(path, status.st_ino & _MAX_INT64, size, mtime_ns)
+    return Seen(path, stored, status.st_ino & _MAX_INT64, size, mtime_ns)
 
 
 def database_stamp(path: Path) -> tuple[int, int]:
@@ -337,7 +343,7 @@ def _gather(folder: Path) -> Seen:
             status = os.lstat(os.path.join(parent, name))  # noqa: PTH118 - trees of many small files
             if stat.S_ISREG(status.st_mode):
                 count, size, mtime_ns = count + 1, size + status.st_size, max(mtime_ns, status.st_mtime_ns)
-    return Seen(os.fspath(folder), count, size, mtime_ns)
+    return Seen(os.fspath(folder), stored_path(folder), count, size, mtime_ns)
 
 
 def family_order(changes: Iterable[Changed], *, strictly: bool = False) -> list[Changed]:

@@ -25,27 +25,31 @@ class Agent(Source):
     """A source that is imported when it is used. It knows its name and its roots by itself.
 
     A root is a folder that is walked, or a file that holds sessions. It is written as in a shell: `${VARIABLE}`,
-    `${VARIABLE:-default}`, `~` and `*`. A root whose variable is not set is left out. With `asks` the source itself
-    names its roots, if one of those in the table exists or there is none in the table.
+    `${VARIABLE:-default}`, `~` and `*`. A root whose variable is not set is left out. `asks` is the function (in a
+    module that loads less than the source) that names the roots, if one of those in the table exists or there is none
+    in the table; `resumes` likewise the one that gives the command to continue a session, which every search shows.
     """
 
-    def __init__(self, name: str, title: str, source: str, *roots: str, asks: bool = False) -> None:
+    def __init__(
+        self, name: str, title: str, source: str, *roots: str, asks: str | None = None, resumes: str | None = None
+    ) -> None:
         self.name = name
         self.title = title
         self._source = source
         self._roots = roots
         self._asks = asks
+        self._resumes = resumes
 
     @cached_property
     def _loaded(self) -> Source:
-        module, _, name = self._source.partition(":")
-        loaded: Source = getattr(import_module(f".{module}", __package__), name)()
+        loaded: Source = _named(self._source)()
         return loaded
 
     def roots(self, home: Path, environ: Mapping[str, str]) -> list[Path]:
         roots = [path for root in self._roots for path in expand_root(root, home, environ)]
         if self._asks and (not roots or any(map(Path.exists, roots))):
-            return self._loaded.roots(home, environ)
+            named: list[Path] = _named(self._asks)(home, environ)
+            return named
         return roots
 
     def accepts(self, path: Path) -> bool:
@@ -76,7 +80,16 @@ class Agent(Source):
         return self._loaded.outdated(read)
 
     def resume(self, session: str) -> tuple[str, ...] | None:
+        if self._resumes:
+            command: tuple[str, ...] | None = _named(self._resumes)(session)
+            return command
         return self._loaded.resume(session)
+
+
+def _named(name: str) -> Any:
+    """The object called `module:name` in this package."""
+    module, _, attribute = name.partition(":")
+    return getattr(import_module(f".{module}", __package__), attribute)
 
 
 def expand_root(root: str, home: Path, environ: Mapping[str, str]) -> list[Path]:
@@ -110,7 +123,13 @@ def _extension(identifier: str) -> Iterator[str]:
 
 
 AGENTS: tuple[Agent, ...] = (
-    Agent("claude-code", "Claude Code", "claude_code:ClaudeCode", asks=True),
+    Agent(
+        "claude-code",
+        "Claude Code",
+        "claude_code.source:ClaudeCode",
+        asks="claude_code.layout:roots_of",
+        resumes="claude_code.layout:resume_command",
+    ),
     Agent(
         "codex",
         "Codex",
@@ -198,7 +217,7 @@ AGENTS: tuple[Agent, ...] = (
         "${HERMES_HOME:-~/.hermes}/profiles/*/state.db",
     ),
     Agent("auggie", "Auggie", "auggie:Auggie", "~/.augment/sessions"),
-    Agent("crush", "Crush", "crush:Crush", f"{_DATA}/crush/projects.json", asks=True),
+    Agent("crush", "Crush", "crush:Crush", f"{_DATA}/crush/projects.json", asks="crush:roots_of"),
     Agent(
         "zed",
         "Zed",
@@ -261,7 +280,7 @@ AGENTS: tuple[Agent, ...] = (
     Agent("tabnine", "Tabnine", "gemini_cli:Tabnine", "~/.tabnine/agent/tmp"),
     Agent("claude-ai", "Claude.ai", "exports:ClaudeAi", "${BACKSTORY_HOME:-~/.backstory}/imports/claude-ai"),
     Agent("chatgpt", "ChatGPT", "exports:ChatGpt", "${BACKSTORY_HOME:-~/.backstory}/imports/chatgpt"),
-    Agent("live", "Live sessions", "live:Live", asks=True),
+    Agent("live", "Live sessions", "live:Live", asks="live:roots_of"),
     # The library adds the folder, which lies in Backstory's home.
     Agent("otel", "OpenTelemetry", "otel:Otel"),
 )

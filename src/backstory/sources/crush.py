@@ -17,16 +17,20 @@ _DATABASE = "crush.db"
 _FINAL = {"end_turn", "max_tokens", "canceled", "error", "permission_denied"}
 
 
+def roots_of(home: Path, environ: Mapping[str, str]) -> list[Path]:
+    data = Path(environ.get("XDG_DATA_HOME") or home / ".local" / "share")
+    roots = []
+    for project in mappings_of(read_mapping(data / "crush" / "projects.json").get("projects")):
+        folder = Path(text_of(project, "path") or "/")
+        roots.append(folder / (text_of(project, "data_dir", "dataDir") or ".crush") / _DATABASE)
+    return roots
+
+
 class Crush(Source):
     name = "crush"
 
     def roots(self, home: Path, environ: Mapping[str, str]) -> list[Path]:
-        data = Path(environ.get("XDG_DATA_HOME") or home / ".local" / "share")
-        roots = []
-        for project in mappings_of(read_mapping(data / "crush" / "projects.json").get("projects")):
-            folder = Path(text_of(project, "path") or "/")
-            roots.append(folder / (text_of(project, "data_dir", "dataDir") or ".crush") / _DATABASE)
-        return roots
+        return roots_of(home, environ)
 
     def accepts(self, path: Path) -> bool:
         return path.name == _DATABASE

@@ -27,12 +27,16 @@ Emitted = list[tuple[int, str]]
 """For each text of a message: the length that was emitted, and a digest of it."""
 
 
+def roots_of(home: Path, environ: Mapping[str, str]) -> list[Path]:
+    folder = configured_live_folder(home, environ)
+    return [folder] if folder is not None else []
+
+
 class Live(Source):
     name = "live"
 
     def roots(self, home: Path, environ: Mapping[str, str]) -> list[Path]:
-        folder = configured_live_folder(home, environ)
-        return [folder] if folder is not None else []
+        return roots_of(home, environ)
 
     def accepts(self, path: Path) -> bool:
         return session_of_file(path.name) is not None and path.parent.parent.name != LIVE_STATE

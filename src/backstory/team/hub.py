@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from ..archive.errors import DeadlineExceeded
+from ..interpreter import waiting
 from .errors import TeamError, Unreachable
 from .parcel import Parcel, Receipt
 from .wire import (
@@ -104,8 +105,10 @@ class HubClient:
             body, encoding = compress(body)
             headers |= {"Content-Encoding": encoding} if encoding else {}
         try:
-            response = self._send(method, path, body, headers, seconds)
-            content = decompress(response.read(), response.getheader("Content-Encoding"))
+            with waiting():
+                response = self._send(method, path, body, headers, seconds)
+                answer = response.read()
+            content = decompress(answer, response.getheader("Content-Encoding"))
         except (OSError, http.client.HTTPException, ValueError) as error:
             self._drop()
             reason = (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__

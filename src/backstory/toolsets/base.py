@@ -48,12 +48,18 @@ class Unredacted(Struct, frozen=True):
     answer: Any
 
 
-class Reply(Struct, frozen=True):
-    """A tool's answer: the object and the same object as JSON text. `is_error` is the MCP flag."""
+class Reply(Struct, frozen=True, dict=True):
+    """A tool's answer: the object, as JSON without white space and as JSON text. `is_error` is the MCP flag."""
 
-    data: dict[str, Any]
+    json: msgspec.Raw
     text: str
     is_error: bool = False
+
+    @cached_property
+    def data(self) -> dict[str, Any]:
+        """The object. A server that passes the JSON on does not need it."""
+        decoded: dict[str, Any] = msgspec.json.decode(self.json)
+        return decoded
 
     @classmethod
     def of(cls, answer: Any, *, mode: Mode = "egress", is_error: bool = False, indent: int = 0) -> Reply:
@@ -65,10 +71,8 @@ class Reply(Struct, frozen=True):
 
             data = egress(msgspec.to_builtins(answer, str_keys=True), mode)
         encoded = msgspec.json.encode(data)
-        plain = msgspec.json.decode(encoded)
-        if indent:
-            encoded = msgspec.json.format(encoded, indent=indent)
-        return cls(plain, encoded.decode(), is_error)
+        text = msgspec.json.format(encoded, indent=indent) if indent else encoded
+        return cls(msgspec.Raw(encoded), text.decode(), is_error)
 
 
 class Tool(Struct, frozen=True, kw_only=True, dict=True):

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 
+from ...interpreter import waiting
 from ..errors import ArchiveError, DeadlineExceeded
 
 _DEFAULT_DATABASE = "backstory"
@@ -60,7 +61,7 @@ class Server:
             if (seconds := deadline - time.monotonic()) <= 0:
                 raise DeadlineExceeded("the request took too long")
             sql += f" SETTINGS max_execution_time = {seconds:.3f}"
-        with self._explained():
+        with self._explained(), waiting():
             found: Sequence[Any] = self._client.query(sql, dict(parameters or {})).result_rows
             return found
 

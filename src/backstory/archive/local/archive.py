@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -117,6 +118,7 @@ class LocalArchive(Searching):
         self.home = make_private_folder(home)
         self._projection = projection
         self._path = home / "archive.db"
+        self._traces = os.fspath(home / "traces.db")
         try:
             prepare(self._path, MIGRATIONS, functions=FUNCTIONS)
         except Unusable as error:
@@ -294,6 +296,6 @@ class LocalArchive(Searching):
         state.read_only = not is_writable(self._path)
         state.writing = is_held(self.home)
         state.index_behind = state.first_finished_at is not None and outdated
-        state.recovered = progress.recovered and not outdated and (self.home / "traces.db").exists()
+        state.recovered = progress.recovered and not outdated and os.access(self._traces, os.F_OK)
         state.folders = self._folders() if folders else ()
         return state

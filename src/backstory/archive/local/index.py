@@ -6,15 +6,13 @@
 from __future__ import annotations
 
 import os
-import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
@@ -24,6 +22,8 @@ from ..base import ArchiveBusy, ArchiveError
 from ..query import STEMMERS, analyzer
 
 if TYPE_CHECKING:
+    from tempfile import TemporaryDirectory
+
     import tantivy
 
 TOKENIZER = "words"
@@ -69,17 +69,27 @@ class Kind(Struct, frozen=True):
     """At most: a core is left to the process that feeds them."""
 
 
+class _Place(NamedTuple):
+    """The folder of an index, its version, and the file that every commit replaces: searches ask for its time, so its
+    name is made once."""
+
+    folder: Path
+    version: int
+    meta: str
+
+
 class Index:
     """Opens an index for reading and follows every commit and swap made by any process."""
 
     def __init__(self, folder: Path, kind: Kind) -> None:
         self._folder = folder / kind.name
+        self._pointer_file = os.fspath(self._folder / _POINTER)
         self._kind = kind
         self._lock = threading.Lock()
-        self._seen: tuple[object, ...] = ()
+        self._seen: tuple[_Place, int, int] | None = None
         self._index: tantivy.Index | None = None
         self._links: TemporaryDirectory[str] | None = None
-        self._pointer: tuple[tuple[int, int], Path] | None = None
+        self._pointer: tuple[tuple[int, int], _Place] | None = None
 
     @cached_property
     def analyzer(self) -> tantivy.TextAnalyzer:
@@ -89,33 +99,33 @@ class Index:
     @property
     def version(self) -> int:
         """The version of the index that the last searcher was made from."""
-        return _version_of(cast(Path, self._seen[0])) if self._seen else self._kind.version
+        return self._kind.version if self._seen is None else self._seen[0].version
 
     def searcher(self) -> tantivy.Searcher | None:
         """A snapshot with every commit up to now; None before the first one that can be read."""
         with self._lock:
-            folder = self._current()
+            place = self._current()
             while True:
                 try:
-                    return self._snapshot(folder)
+                    return self._snapshot(place)
                 except (FileNotFoundError, IndexDamaged) as error:
                     # Another one may have been swapped in, and this one removed, just now.
-                    before, folder = folder, self._current()
-                    if folder != before:
+                    before, place = place, self._current()
+                    if place != before:
                         continue
                     if isinstance(error, FileNotFoundError):
                         return None
                     raise
 
-    def _snapshot(self, folder: Path | None) -> tantivy.Searcher | None:
-        if folder is None or not self._kind.readable_from <= _version_of(folder) <= self._kind.version:
+    def _snapshot(self, place: _Place | None) -> tantivy.Searcher | None:
+        if place is None or not self._kind.readable_from <= place.version <= self._kind.version:
             return None
-        commit = (folder / "meta.json").stat()
-        seen = (folder, commit.st_mtime_ns, commit.st_ino)
+        commit = os.stat(place.meta)  # noqa: PTH116 - called in every search
+        seen = (place, commit.st_mtime_ns, commit.st_ino)
         if seen != self._seen:
             with explained():
-                if self._index is None or self._links is not None or self._seen[:1] != (folder,):
-                    self._index = self._open(folder)
+                if self._index is None or self._links is not None or self._seen is None or self._seen[0] != place:
+                    self._index = self._open(place.folder)
                 self._index.reload()
             self._seen = seen
         assert self._index is not None
@@ -126,6 +136,8 @@ class Index:
         if os.access(folder, os.W_OK):
             return _open(folder)
         # Also to read, tantivy makes a lock file beside what it reads: where it may not, links stand in.
+        from tempfile import TemporaryDirectory
+
         self._links = TemporaryDirectory(prefix="backstory-")
         for path in folder.iterdir():
             if path.suffix != ".lock":
@@ -156,8 +168,10 @@ class Index:
     @property
     def outdated(self) -> bool:
         """Written by another version of this code, or not there at all."""
-        folder = self._current()
-        return folder is None or _version_of(folder) != self._kind.version or not (folder / "meta.json").exists()
+        place = self._current()
+        if place is None or place.version != self._kind.version:
+            return True
+        return not os.access(place.meta, os.F_OK)
 
     @property
     def damaged(self) -> bool:
@@ -169,12 +183,12 @@ class Index:
 
     def writer(self) -> IndexWriter:
         """For the holder of the writer lock. The index must not be outdated."""
-        folder = self._current()
-        assert folder is not None
+        place = self._current()
+        assert place is not None
         patience = time.monotonic() + _LOCK_SECONDS
         while True:
             try:
-                return IndexWriter(_open(folder), self._kind)
+                return IndexWriter(_open(place.folder), self._kind)
             except ValueError as error:
                 if "LockBusy" not in str(error):
                     raise
@@ -185,6 +199,8 @@ class Index:
 
     def build(self, feed: Callable[[IndexWriter], int]) -> int:
         """A new index beside the old one, swapped in when it is complete. Gives what `feed` gives."""
+        import shutil
+
         import tantivy
 
         make_private_folder(self._folder)
@@ -205,14 +221,14 @@ class Index:
             shutil.rmtree(other, ignore_errors=True)
         return result
 
-    def _current(self) -> Path | None:
+    def _current(self) -> _Place | None:
         """The folder in use. A swap makes a new pointer, so an unchanged one is not read again."""
-        pointer = self._folder / _POINTER
         try:
-            stat = pointer.stat()
+            stat = os.stat(self._pointer_file)  # noqa: PTH116 - called several times in every search
             version = (stat.st_mtime_ns, stat.st_ino)
             if self._pointer is None or self._pointer[0] != version:
-                self._pointer = (version, self._folder / pointer.read_text("ascii"))
+                folder = self._folder / Path(self._pointer_file).read_text("ascii")
+                self._pointer = (version, _Place(folder, _version_of(folder), os.fspath(folder / "meta.json")))
             return self._pointer[1]
         except (FileNotFoundError, UnicodeDecodeError):
             return None

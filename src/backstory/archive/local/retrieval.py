@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 import time
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from concurrent.futures import TimeoutError as FutureTimeout
-from functools import cache
+from functools import cache, lru_cache
+from operator import itemgetter
 from typing import TYPE_CHECKING, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ...interpreter import waiting
 from ...model import EVENT_TYPES
 from .. import ranking
 from ..base import DeadlineExceeded, Term
@@ -25,6 +24,8 @@ from .documents import FORMER_FIELDS, ONE_FIELD_SINCE
 from .index import stem_field
 
 if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
     import tantivy
 
 _K1 = 1.2  # tantivy's BM25
@@ -38,11 +39,14 @@ _MAX_TIED = 1_000_000
 _WEIGHED_CLOSELY = 60
 _MOST_WEIGHED_CLOSELY = 300
 _MOST_NEIGHBOURED = 2_000
+# A phrase that no more documents can have is found sooner than the turns of the candidates.
+_FEW = 500
 # Four pairs, the rarest, are worth as much as all of them (`make eval`).
 _NEIGHBOURS = 4
 _COMMON_WORDS = 8
 # A word that more documents have does not choose candidates beside one that fewer have.
 _COMMON = 50_000
+_TITLE_WORDS = 8
 # A word belongs to one language or two; the others that have its stem have it by chance.
 _STEM_LANGUAGES = 2
 
@@ -50,7 +54,12 @@ _STEM_LANGUAGES = 2
 _SHORT = 10_000_000
 _SHORT_SECONDS = 2.0
 
-_threads = ThreadPoolExecutor(max_workers=4, thread_name_prefix="search")
+
+@cache
+def _threads() -> ThreadPoolExecutor:
+    from concurrent.futures import ThreadPoolExecutor
+
+    return ThreadPoolExecutor(max_workers=4, thread_name_prefix="search")
 
 
 class Filters(Struct, frozen=True, kw_only=True):
@@ -103,7 +112,7 @@ class Question:
         self._phrases = matching_phrases(query, hints, near, self._weights)
         self._neighbours = neighbours(query, self._weights)
         telling = {phrase: weight for phrase, weight in self._phrases.items() if self._is_telling(phrase)}
-        self._leading = telling or self._phrases
+        self._leading = self._in_one_word(telling) or self._phrases
 
     @property
     def bound(self) -> float:
@@ -113,9 +122,11 @@ class Question:
 
     @property
     def title_phrases(self) -> list[tuple[str, ...]]:
-        """Words and pairs of characters to look for in titles: the telling ones, as in texts."""
+        """Words and pairs of characters to look for in titles: the telling ones, as in texts, and of those the
+        rarest."""
         phrases = title_phrases(self._query)
-        return [phrase for phrase in phrases if self._is_telling(phrase)] or phrases
+        telling = [phrase for phrase in phrases if self._is_telling(phrase)] or phrases
+        return sorted(telling, key=self._idf, reverse=True)[:_TITLE_WORDS]
 
     def matches(self, limit: int, *, typed: bool) -> tuple[list[Match], bool]:
         """At least the `limit` best documents, with all that tie with the last of them; and whether there are more.
@@ -125,7 +136,8 @@ class Question:
             return [], False
         enough = max(_CANDIDATES, limit + 1)
         while True:
-            hits = self._hits(query, enough)
+            with waiting():
+                hits = self._hits(query, enough)
             if len(hits) < enough or hits[-1][0] < hits[limit - 1][0] or enough >= _MAX_TIED:
                 return hits, len(hits) == enough
             enough *= _TIED
@@ -166,9 +178,10 @@ class Question:
         within = tantivy.Query.const_score_query(tantivy.Query.boolean_query(turns), 0.0)
         scores = dict.fromkeys((candidate.id for candidate in best), 0.0)
         for phrase, weight in closely.items():
-            one = self._boosted(self._phrase("text", phrase), weight)
-            both = tantivy.Query.boolean_query([(tantivy.Occur.Must, within), (tantivy.Occur.Must, one)])
-            hits = self._hits(both, _MOST_NEIGHBOURED)
+            query = self._boosted(self._phrase("text", phrase), weight)
+            if min(self._documents("text", token) for token in phrase) > _FEW:
+                query = tantivy.Query.boolean_query([(tantivy.Occur.Must, within), (tantivy.Occur.Must, query)])
+            hits = self._hits(query, _MOST_NEIGHBOURED)
             (ids,) = self.columns(hits, "id")
             for id, (score, _) in zip(ids, hits, strict=True):
                 if id in scores:
@@ -210,7 +223,12 @@ class Question:
 
     def _corrections(self, word: str) -> tuple[str, ...]:
         """The commonest words of the index that are one edit away from a word it does not have."""
+        import tantivy
+
         if not is_corrected(word) or self._stems(word):
+            return ()
+        similar = tantivy.Query.fuzzy_term_query(self._schema, "text", word, distance=1, transposition_cost_one=True)
+        if not self._snapshot.search(similar, 1, count=False).hits:  # mostly, and then there are hundreds of edits
             return ()
         return best_corrections({near: self._snapshot.doc_freq("text", near) for near in edits(word)})
 
@@ -219,15 +237,25 @@ class Question:
         if not self.has_places or token.isdigit():
             return []
         if token not in self._stemmed:
-            stems = [(field, stem) for field, stemmer in _stemmers().items() for stem in stemmer.analyze(token)]
-            stems.sort(key=lambda one: -self._documents(*one))
-            known = [(field, stem) for field, stem in stems if self._documents(field, stem)]
-            self._stemmed[token] = known[:_STEM_LANGUAGES]
+            known = [(count, *one) for one in _stems_of(token) if (count := self._documents(*one))]
+            known.sort(key=itemgetter(0), reverse=True)
+            self._stemmed[token] = [(field, stem) for _, field, stem in known[:_STEM_LANGUAGES]]
         return self._stemmed[token]
 
     def _is_telling(self, phrase: tuple[str, ...]) -> bool:
         """True unless it is a word that very many documents have."""
         return not self.has_places or len(phrase) > 1 or self._documents("text", phrase[0]) <= _COMMON
+
+    def _in_one_word(self, phrases: Mapping[tuple[str, ...], float]) -> dict[tuple[str, ...], float]:
+        """The phrases, but of a camelCase word that fills the candidates as it is written only that: its parts, as
+        words of their own, are a phrase of common words, which takes longer than all the rest."""
+        found = dict(phrases)
+        for clause in self._query.clauses:
+            whole, *split = clause.alternatives
+            if split and self.has_places and self._documents("text", whole[0]) >= _CANDIDATES:
+                found = {phrase: weight for phrase, weight in found.items() if phrase not in split}
+                found[whole] = self._phrases[whole]
+        return found
 
     def _is_known(self, phrase: Iterable[str]) -> bool:
         return all(self._documents("text", token) for token in phrase)
@@ -310,15 +338,15 @@ class Question:
             return self._snapshot.search(query, limit, count=False).hits
         try:
             if seconds <= 0:
-                raise FutureTimeout
-            return _threads.submit(self._snapshot.search, query, limit, count=False).result(timeout=seconds).hits
-        except FutureTimeout:
+                raise TimeoutError
+            return _threads().submit(self._snapshot.search, query, limit, count=False).result(timeout=seconds).hits
+        except TimeoutError:
             raise DeadlineExceeded("the search took too long") from None
 
     def _idf(self, phrase: Sequence[str]) -> float:
         """The rarity of a phrase, with that of its stem."""
         rarity = max(sum(self._token_idf(field, token) for token in phrase) for field in self._fields)
-        if len(phrase) == 1:
+        if len(phrase) == 1 and phrase[0] in self._words:
             rarity += self._weights.stem * sum(self._token_idf(field, stem) for field, stem in self._stems(phrase[0]))
         return rarity
 
@@ -341,15 +369,17 @@ def _tokens(clauses: Iterable[Clause]) -> Iterator[str]:
 
 def _best(candidates: Sequence[Candidate]) -> list[Candidate]:
     """About `_WEIGHED_CLOSELY` of the best candidates. Equals are all among them, or none."""
-    groups: dict[float, list[Candidate]] = defaultdict(list)
-    for candidate in candidates:
-        groups[candidate.score].append(candidate)
-    best: list[Candidate] = []
-    for score in sorted(groups, reverse=True):
-        if len(best) >= _WEIGHED_CLOSELY or len(best) + len(groups[score]) > _MOST_WEIGHED_CLOSELY:
-            break
-        best += groups[score]
-    return best
+    if len(candidates) <= _WEIGHED_CLOSELY:
+        return list(candidates)
+    least = sorted([candidate.score for candidate in candidates], reverse=True)[_WEIGHED_CLOSELY - 1]
+    best = [candidate for candidate in candidates if candidate.score >= least]
+    return best if len(best) <= _MOST_WEIGHED_CLOSELY else [one for one in best if one.score > least]
+
+
+@lru_cache(maxsize=4_096)  # people ask for the same things again
+def _stems_of(token: str) -> tuple[tuple[str, str], ...]:
+    """(field, stem) of a word in every language."""
+    return tuple((field, stem) for field, stemmer in _stemmers().items() for stem in stemmer.analyze(token))
 
 
 @cache

@@ -245,8 +245,19 @@ def file_values(row: FileRow) -> Values:
 
 
 def read_file(values: Sequence[Any]) -> FileRow:
-    given = dict(zip(FILE_COLUMNS, values, strict=True))
-    row = FileRow(**given)
-    row.state = None if given["state"] is None else _decode(given["state"])
-    row.missing = bool(row.missing)
-    return row
+    # There may be tens of thousands, which are all read by every sync.
+    path, source, session, inode, size, mtime_ns, offset, prefix, state, errors, last_error, missing = values
+    return FileRow(
+        path=path,
+        source=source,
+        session=session,
+        inode=inode,
+        size=size,
+        mtime_ns=mtime_ns,
+        offset=offset,
+        prefix=prefix,
+        state=None if state is None else _decode(state),
+        errors=errors,
+        last_error=last_error,
+        missing=bool(missing),
+    )

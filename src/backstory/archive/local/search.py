@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
-from functools import partial
+from functools import lru_cache, partial
+from itertools import islice
+from operator import attrgetter
 from typing import NamedTuple
 
 import msgspec
@@ -86,7 +89,8 @@ class _Context(NamedTuple):
     projects: list[Project]
 
 
-_decode_projects = msgspec.json.Decoder(list[Project]).decode
+# The same projects in every search, until there is a new one.
+_decode_projects = lru_cache(maxsize=8)(msgspec.json.Decoder(list[Project]).decode)
 
 
 class Searching(Reading):
@@ -154,25 +158,24 @@ class Searching(Reading):
         self, db: sqlite3.Connection, question: Question, request: SearchRequest
     ) -> tuple[list[Candidate], bool]:
         """Events of all types, which are evidence, and enough of the types that are returned; and whether there are
-        more of those. Equals are in the order of the contract."""
+        more of those. Equals of a session are in the order of the contract."""
         returned = frozenset(request.types)
         candidates, is_cut = self._matching(db, question, returned, request.limit)
-        if _count(candidates, returned) <= request.limit and question.widen():
+        if not _has_more(candidates, returned, request.limit) and question.widen():
             candidates, is_cut = self._matching(db, question, returned, request.limit)
         candidates = question.weigh_closely(candidates)
-        candidates.sort(key=lambda one: (-one.score, -one.ts))
-        places = [(one.session, one.score, one.ts) for one in candidates]
-        if len(set(places)) < len(places):
-            ids = self._event_ids(db, candidates)
-            candidates.sort(key=lambda one: (-one.score, -one.ts, ids[one.id]))
-        return candidates, is_cut and _count(candidates, returned) > request.limit
+        places = Counter(map(_place, candidates))
+        if len(places) < len(candidates):
+            ids = self._event_ids(db, [one for one in candidates if places[_place(one)] > 1])
+            candidates.sort(key=lambda one: ids.get(one.id, ""))
+        return candidates, is_cut and _has_more(candidates, returned, request.limit)
 
     def _matching(
         self, db: sqlite3.Connection, question: Question, returned: frozenset[EventType], limit: int
     ) -> tuple[list[Candidate], bool]:
         matches, is_cut = question.matches(limit, typed=False)
         candidates = self._placed(db, question, matches)
-        if is_cut and len(returned) < len(EVENT_TYPES) and _count(candidates, returned) <= limit:
+        if is_cut and len(returned) < len(EVENT_TYPES) and not _has_more(candidates, returned, limit):
             known = {candidate.id for candidate in candidates}
             matches, is_cut = question.matches(limit, typed=True)
             candidates += [one for one in self._placed(db, question, matches) if one.id not in known]
@@ -200,12 +203,12 @@ class Searching(Reading):
         """The first hits and the rest. Where the cut is among equals, their ids decide, and are asked for."""
         if count >= len(hits):
             return hits, []
-        place = (hits[count].score, hits[count].candidate.ts)
+        place = (hits[count].score, hits[count].ts)
         first = end = count
-        while first > 0 and (hits[first - 1].score, hits[first - 1].candidate.ts) == place:
+        while first > 0 and (hits[first - 1].score, hits[first - 1].ts) == place:
             first -= 1
         if first < count:
-            while end < len(hits) and (hits[end].score, hits[end].candidate.ts) == place:
+            while end < len(hits) and (hits[end].score, hits[end].ts) == place:
                 end += 1
             ids = self._event_ids(db, (hit.candidate for hit in hits[first:end]))
             hits[first:end] = sorted(hits[first:end], key=lambda hit: ids.get(hit.candidate.id, ""))
@@ -311,5 +314,9 @@ def _title_candidates(
             )
 
 
-def _count(candidates: Iterable[Candidate], types: frozenset[EventType]) -> int:
-    return sum(candidate.type in types for candidate in candidates)
+def _has_more(candidates: Iterable[Candidate], types: frozenset[EventType], limit: int) -> bool:
+    """True if more than so many candidates are of these types."""
+    return next(islice((one for one in candidates if one.type in types), limit, None), None) is not None
+
+
+_place = attrgetter("session", "score", "ts")

@@ -26,6 +26,7 @@ from .layout import (
     is_helper,
     is_session_id,
     is_transcript_name,
+    resume_command,
     roots_of,
     session_folder,
 )
@@ -115,7 +116,7 @@ class ClaudeCode(Source):
         return ()
 
     def resume(self, session: str) -> tuple[str, ...] | None:
-        return None if "/" in session else ("claude", "--resume", session)
+        return resume_command(session)
 
 
 class _Export(Struct):

@@ -18,6 +18,7 @@ from ...archive.base import (
     SyncState,
 )
 from ...config import Settings
+from ...interpreter import running
 from ...model import EVENT_TYPES, EventRef, EventType, Ref, SessionRef, TurnRef, event_id, session_id, turn_id
 from ..base import Arguments, Reply
 from .envelope import Call, Refusal, handle
@@ -82,7 +83,8 @@ class History:
 
     def search_sessions(self, arguments: Arguments, *, explain: bool = False) -> Reply:
         """`explain` adds an explanation to the data, which the contract does not have."""
-        return self._handle("search_sessions", arguments, 750, partial(self._search, explain=explain))
+        with running():
+            return self._handle("search_sessions", arguments, 750, partial(self._search, explain=explain))
 
     def list_sessions(self, arguments: Arguments) -> Reply:
         return self._handle("list_sessions", arguments, 300, self._list)

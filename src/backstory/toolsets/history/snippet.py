@@ -184,16 +184,19 @@ def _sightings(text: str, sought: _Sought) -> Iterator[tuple[float, list[Region]
     """The places of each term and each phrase of the query, with its weight."""
     # The one letter that gets longer in lower case, which would shift all positions after it.
     lower = text.replace("İ", "i").lower()
-    places = {term: starts for term in sought.terms if (starts := _occurrences(lower, term))}
+    terms = sought.terms
+    for phrase in sought.phrases:
+        ends = [(start, _phrase_end(lower, start, phrase)) for start in _occurrences(lower, phrase[0])]
+        regions = [(start, min(end, start + _REGION_CHARS)) for start, end in ends if end is not None]
+        if regions:
+            # The parts of a path that is there need not be looked for elsewhere. They count with it.
+            yield 2 * len(phrase), regions
+            terms -= frozenset(phrase)
+    places = {term: starts for term in terms if (starts := _occurrences(lower, term))}
     # A term that is everywhere does not tell one place from another.
     telling = {term: starts for term, starts in places.items() if len(starts) < _MAX_OCCURRENCES}
     for term, starts in (telling or places).items():
         yield 1 + 1 / len(starts), [(start, start + len(term)) for start in starts]
-    for phrase in sought.phrases:
-        ends = [(start, _phrase_end(lower, start, phrase)) for start in places.get(phrase[0], ())]
-        regions = [(start, min(end, start + _REGION_CHARS)) for start, end in ends if end is not None]
-        if regions:
-            yield len(phrase), regions
 
 
 def _occurrences(lower: str, term: str) -> list[int]:
