@@ -135,7 +135,7 @@ class LimitedArchive(SharedArchive):
 
     def _hidden(self, found: Found) -> Found:
         """Without numbers that are of all sessions."""
-        return msgspec.structs.replace(found, terms=(), documents=len(found.hits))
+        return msgspec.structs.replace(found, terms=(), documents=len(found.hits), totals=None)
 
     # Opening
 
@@ -190,7 +190,7 @@ class LimitedArchive(SharedArchive):
         """The archive behind it is its owner's."""
 
 
-_NOTHING: dict[str, Any] = {"hits": [], "more": False, "terms": (), "documents": 0, "known": False}
+_NOTHING: dict[str, Any] = {"hits": [], "more": False, "terms": (), "documents": 0, "known": False, "totals": None}
 
 
 def by_score(hit: Hit) -> tuple[float, int, str]:

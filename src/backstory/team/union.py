@@ -164,6 +164,7 @@ class UnionArchive(Archive):
             more=own.more or others.more or len(hits) > request.limit,
             documents=own.documents + others.documents,
             terms=_added(own.terms, others.terms),
+            totals=None,
         )
 
     # Opening

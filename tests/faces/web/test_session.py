@@ -8,11 +8,14 @@ from typing import Any
 import httpx
 import pytest
 
+from backstory.archive.base import SessionsRequest
 from backstory.faces.web.diffs import find_diffs
 from backstory.faces.web.export import export
-from backstory.faces.web.rendering import markdown
+from backstory.faces.web.items import ON_PAGE, read_items
+from backstory.faces.web.rendering import markdown, plain
 from backstory.library import Library
 from backstory.model import InvalidId
+from tests.transcripts import Transcript
 
 from .conftest import Watched, WebServer
 from .world import CHILD_CALLS, LONG_TURNS, World
@@ -127,6 +130,48 @@ class TestDiffs:
 
     def test_other_calls_have_none(self) -> None:
         assert find_diffs({"command": "ls", "path": "."}, 10) == find_diffs(None, 10) == find_diffs([1], 10) == []
+
+
+class TestArguments:
+    """The line of a folded tool call."""
+
+    @pytest.mark.parametrize(
+        ("command", "shown"),
+        [
+            ("cd /home/dev/shop && make test", "make test"),
+            ("cd '/home/dev/my shop' && make test && make docs", "make test && make docs"),
+            ("cd /home/dev/shop", "cd /home/dev/shop"),
+            ("make test && cd docs && make", "make test && cd docs && make"),
+        ],
+    )
+    def test_a_command_begins_after_the_change_of_folder(self, tmp_path: Path, command: str, shown: str) -> None:
+        Transcript("folders").prompt("Test it.").call("Bash", {"command": command}, "ok").write(tmp_path)
+        with Library(tmp_path / ".backstory", agents_home=tmp_path, environ={}) as library:
+            library.sync()
+            opened = library.archive.sessions(SessionsRequest(limit=1))[0]
+            rows = library.archive.events(opened.key, 1)
+            (item,) = [item for item in read_items(library, rows, ON_PAGE) if item.tool]
+        assert item.tool is not None
+        assert (item.tool.argument, item.tool.shell) == (shown, command)
+
+
+class TestTitles:
+    @pytest.mark.parametrize(
+        ("text", "shown"),
+        [
+            ("The **checkout** test in `cart.py`", "The checkout test in cart.py"),
+            ("## Objective - ship ## Status - done", "Objective - ship Status - done"),
+            ("# Fix it", "Fix it"),
+            ("call(**options) and other(**more)", "call(**options) and other(**more)"),
+            ("2**3**4, C # 5, __init__", "2**3**4, C # 5, __init__"),
+        ],
+    )
+    def test_have_no_marks_of_markdown(self, text: str, shown: str) -> None:
+        assert plain(text) == shown
+
+    def test_of_the_page_and_its_rail(self, site: WebServer, world: World) -> None:
+        page = httpx.get(f"{site.url}/s/{world.shop}").text
+        assert page.count("The checkout test is flaky.") >= 3  # title, heading, rail
 
 
 class TestMarkdown:

@@ -42,10 +42,15 @@ def shop_trace(site: WebServer) -> str:
 class TestList:
     def test_shows_status_latency_tokens_and_cost(self, site: WebServer) -> None:
         page = httpx.get(f"{site.url}/traces", params={"name": "checkout"}).text
-        assert "The **checkout** test is flaky" in page
+        assert "The checkout test is flaky" in page
         assert '<span class="tag bad">error</span>' in page
         for column in ("Latency", "Tokens", "Cost", "Started"):
             assert column in page
+
+    def test_spans_have_the_argument_that_matters_and_no_filter_that_they_lack(self, site: WebServer) -> None:
+        page = httpx.get(f"{site.url}/traces?of=spans&name=bash&slower=100000")
+        assert "pytest tests/test_checkout.py" in page.text
+        assert "slower: " not in page.text
 
     @pytest.mark.parametrize(
         ("query", "some"),
