@@ -331,7 +331,9 @@ class TestSideBySide:
 
 
 class TestSubagents:
-    def test_all_of_the_conversation_opens_in_its_place(self, world: World, open_page: Open) -> None:
+    def test_all_of_the_conversation_opens_in_its_place(
+        self, world: World, open_page: Open, violations: Callable[[Any], list[str]]
+    ) -> None:
         page = open_page(f"/s/{world.parent}")
         child = page.locator(".child")
         child.locator("summary").first.click()
@@ -347,5 +349,17 @@ class TestSubagents:
         assert child.locator(".event.tool").count() == CHILD_CALLS
         ids = page.evaluate("[...document.querySelectorAll('[id]')].map((each) => each.id)")
         assert len(ids) == len(set(ids))
+        assert violations(page) == []
         page.locator(".rail a").nth(1).click()
         assert page.locator("#turn-2").get_by_text("Thanks.").is_visible()
+
+    def test_the_parts_of_its_own_page_have_names_of_their_own(
+        self, world: World, open_page: Open, site: WebServer, violations: Callable[[Any], list[str]]
+    ) -> None:
+        child = fetch(site, world.parent)["related"]["children"][0]
+        page = open_page(child["url"])
+        while page.locator("#turns > .later").count():
+            page.locator("#turns > .later").scroll_into_view_if_needed()
+            page.wait_for_function("() => !document.querySelector('#turns > .later[aria-busy]')")
+        assert page.locator("#turns > .turn").count() > 1
+        assert violations(page) == []

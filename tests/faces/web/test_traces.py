@@ -171,6 +171,16 @@ class TestWaterfall:
         page.keyboard.press("ArrowRight")
         assert int(grid.get_attribute("aria-rowcount")) > 1
 
+    def test_as_a_tree(self, open_page: Callable[..., Any], violations: Callable[[Any], list[str]], large: str) -> None:
+        page = open_page(f"/traces/{large}?view=tree", width=360)
+        page.get_by_role("treegrid").wait_for()
+        assert page.locator(".columns > :visible").all_inner_texts() == ["Span", "Took"]
+        page.set_viewport_size({"width": 1280, "height": 900})
+        assert page.locator(".columns > :visible").count() == 5
+        page.locator("[role=row]").nth(1).click()
+        page.locator(".span-detail").wait_for()
+        assert violations(page) == []
+
     def test_zooming_changes_the_axis_and_the_critical_path_stands_out(
         self, open_page: Callable[..., Any], large: str
     ) -> None:
