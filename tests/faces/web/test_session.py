@@ -14,7 +14,7 @@ from backstory.faces.web.export import export
 from backstory.faces.web.items import ON_PAGE, read_items
 from backstory.faces.web.rendering import markdown, plain
 from backstory.library import Library
-from backstory.model import InvalidId
+from backstory.model import InvalidId, session_id
 from tests.transcripts import Transcript
 
 from .conftest import Watched, WebServer
@@ -223,6 +223,18 @@ class TestExport:
     def test_has_every_turn(self, library: Library, world: World) -> None:
         html = "".join(export(library, world.long, "html"))
         assert html.count('<section class="turn"') == LONG_TURNS
+
+    def test_says_where_it_leaves_out_a_part_of_a_text(self, tmp_path: Path) -> None:
+        long = "word " * 100_000
+        Transcript("endless").prompt("Print it all.").call("Bash", {"command": "cat all"}, long).answer(long).write(
+            tmp_path
+        )
+        with Library(tmp_path / ".backstory", agents_home=tmp_path, environ={}) as library:
+            library.sync()
+            row = library.archive.sessions(SessionsRequest(limit=1))[0]
+            html = "".join(export(library, session_id(row.key), "html"))
+        assert "The text is longer; the rest is not in this file." in html
+        assert "The output is longer; the rest is not in this file." in html
 
     def test_markdown_and_json_lines(self, library: Library, world: World) -> None:
         assert "## Turn 2" in "".join(export(library, world.shop, "md"))
