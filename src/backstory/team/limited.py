@@ -226,7 +226,7 @@ class LimitedSpans(Spans):
         found = self._archive.spans.trace(id, only, texts=texts)
         return found if found and found[0].session and self._limited.allowed([found[0].session]) else None
 
-    def stats(self, window: Window, by: StatsGroup) -> list[SpanStats]:
+    def stats(self, window: Window, by: StatsGroup, *, latencies: bool = True) -> list[SpanStats]:
         _refuse_traces()
 
     def check(self) -> None:

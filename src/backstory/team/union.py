@@ -250,8 +250,8 @@ class UnionSpans(Spans):
     def usage(self, window: Window, detail: UsageDetail = "day") -> list[UsageTotal]:
         return self._own.usage(window, detail)
 
-    def stats(self, window: Window, by: StatsGroup) -> list[SpanStats]:
-        return self._own.stats(window, by)
+    def stats(self, window: Window, by: StatsGroup, *, latencies: bool = True) -> list[SpanStats]:
+        return self._own.stats(window, by, latencies=latencies)
 
     def check(self) -> None:
         self._own.check()
