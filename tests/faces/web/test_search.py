@@ -63,7 +63,7 @@ class TestSearchPage:
         page = search_page(library, {"q": "pallets"})
         assert (page.found, page.looked_at, page.truncated, page.counted_best) == (LONG_TURNS, 60, True, False)
         text = httpx.get(f"{site.url}/", params={"q": "pallets"}).text
-        assert f"{LONG_TURNS} matches, the best 60 of 1 session" in text
+        assert f"{LONG_TURNS} matches · the best 60 in 1 session" in text
         assert f"Counts are of all {LONG_TURNS} matching events; those of model, branch and tool calls" in text
         selected = search_page(library, {"q": "pallets", "branch": "main"})
         assert selected.looked_at > 60
