@@ -378,6 +378,49 @@ class TestSearching:
         assert scores == sorted(scores, reverse=True)
         assert all(0 < score <= 1 for score in scores)
 
+    @pytest.mark.parametrize(
+        ("query", "options", "events", "sources"),
+        [
+            ("needle", {}, 8, {"codex": 6, "claude-code": 2}),
+            ("needle", {"limit": 1}, 8, {"codex": 6, "claude-code": 2}),
+            ("needle", {"source": "codex"}, 6, {"codex": 6}),
+            ("needle", {"types": (CALL,), "since": NOW + 60 * MINUTE}, 2, {"codex": 1, "claude-code": 1}),
+            ("needle found", {}, 12, {"codex": 9, "claude-code": 3}),
+            ('"needle again"', {}, 2, {"codex": 2}),
+            ("nothing", {}, 0, {}),
+        ],
+    )
+    def test_totals(
+        self, world: Archive, query: str, options: dict[str, object], events: int, sources: dict[str, int]
+    ) -> None:
+        """Count all matches, however few are asked for."""
+        times = (NOW + 120 * MINUTE, 0, NOW + 60 * MINUTE)
+        request = {"types": DEFAULT_TYPES, "limit": 50, "totals": times, **options}
+        page = world.search(SearchRequest(query=query, **request))  # type: ignore[arg-type]
+        assert page.totals is not None
+        assert (page.totals.events, page.totals.sources) == (events, sources)
+        assert request["limit"] == 1 or len(page.hits) == events
+        for key, count in page.totals.sessions.items():
+            within = SearchRequest(query=query, **{**request, "session": key, "limit": 50})  # type: ignore[arg-type]
+            assert count == len(world.search(within).hits)
+        assert page.totals.sessions.keys() == {hit.session.key for hit in page.hits}
+        since = msgspec.structs.replace(SearchRequest(query=query, **request), limit=50)  # type: ignore[arg-type]
+        for time_, count in zip(times, page.totals.since, strict=True):
+            later = msgspec.structs.replace(since, since=max(time_, since.since or 0))
+            assert count == len(world.search(later).hits)
+
+    def test_totals_of_types_and_projects(self, engine: Archive) -> None:
+        made = batch(session(), talk(), talk())
+        for each in made.events[:4]:
+            each.cwd = "/home/dev/shop"
+        write(engine, made, batch(session("codex/two"), talk()))
+        request = SearchRequest(query="needle", types=(PROMPT, CALL), limit=1, totals=())
+        totals = engine.search(request).totals
+        assert totals is not None
+        assert (totals.events, totals.projects, totals.since) == (6, {"/home/dev/shop": 2}, [])
+        assert totals.types == {PROMPT: 3, CALL: 3, RESULT: 3}
+        assert engine.search(msgspec.structs.replace(request, totals=None)).totals is None
+
     def test_deadlines(self, world: Archive) -> None:
         with pytest.raises(DeadlineExceeded):
             world.search(SearchRequest(query="needle", types=DEFAULT_TYPES, deadline=time.monotonic() - 1))

@@ -289,7 +289,11 @@ class TestTurns:
         (tool,) = (found for found in rest if found.name == "Bash")
         assert (tool.input, tool.output) == ({"command": "grep needle"}, "needle is here")
         assert tool.event == batch(session(), talk(), talk()).events[5].uid
-        assert engine.spans.stats(Window(), "tool")[0].count == 2
+        (stats,) = engine.spans.stats(Window(), "tool")
+        assert stats.count == 2
+        for window in (Window(), Window(project="HOME/dev", source="codex")):
+            (sums,) = engine.spans.stats(window, "tool", latencies=False)
+            assert msgspec.structs.replace(sums, p50=stats.p50, p95=stats.p95) == stats
 
     def test_a_replaced_event(self, engine: Archive) -> None:
         made = batch(session(), talk())

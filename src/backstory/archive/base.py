@@ -49,6 +49,7 @@ __all__ = [
     "SessionsRequest",
     "SyncState",
     "Term",
+    "Totals",
     "TurnRow",
     "UsageRow",
     "Writer",
@@ -72,6 +73,8 @@ class SearchRequest(Struct, frozen=True, kw_only=True):
     """Fill `Hit.matched`."""
     here: str | None = None
     """The folder that the caller works in: its project is preferred a little."""
+    totals: tuple[int, ...] | None = None
+    """Fill `Found.totals`; these are the times for `Totals.since`."""
     deadline: float | None = None
     """`time.monotonic()` after which DeadlineExceeded is raised."""
 
@@ -98,6 +101,23 @@ class Hit(Struct, kw_only=True):
     """The words of the query that it matches, by field: `text`, `stem` or `title`."""
 
 
+class Totals(Struct, kw_only=True):
+    """All matches of a search, not only its best ones: events with any of its words, with all of its quoted phrases.
+    Sessions that match by their titles alone are not among them."""
+
+    events: int
+    """Of the types of the request, as in the others but `types`."""
+    types: dict[EventType, int]
+    """Of all types."""
+    sources: dict[str, int]
+    projects: dict[str, int]
+    """By path."""
+    sessions: dict[str, int]
+    """By key, of the sessions of the hits."""
+    since: list[int]
+    """For each time of the request, the number of matches from it on."""
+
+
 class Found(Struct, kw_only=True):
     """Hits in order: by score, then the newest, then by event id."""
 
@@ -109,6 +129,9 @@ class Found(Struct, kw_only=True):
     documents: int
     """The number of searchable events in the archive."""
     terms: Sequence[Term] = ()
+    totals: Totals | None = None
+    """None if they were not asked for, or cannot be known: for a part of a team's archive, while an older index is
+    replaced, and where no session can match."""
     known: bool = True
     """False if the session or turn that the request names does not exist."""
 

@@ -63,21 +63,23 @@ def project_around(projects: Sequence[Project], here: str | None) -> set[int]:
 def fill_page(ranked: list[Ranked], limit: int, cut: Cut, load: Load, *, fold: bool) -> tuple[list[Hit], bool]:
     """The first hits, and whether there is another one. `fold` leaves out repetitions."""
     page: list[Hit] = []
+    same: dict[str, list[Hit]] = {}
     while ranked and len(page) <= limit:
         chunk, ranked = cut(ranked, limit + 1 - len(page))
         for hit in load(chunk):
-            if not (fold and any(is_repetition(hit, other) for other in page)):
-                page.append(hit)
+            if fold:
+                alike = same.setdefault(" ".join(hit.event.text.split()), [])
+                if any(_is_repetition(hit, other) for other in alike):
+                    continue
+                alike.append(hit)
+            page.append(hit)
     return page[:limit], len(page) > limit
 
 
-def is_repetition(hit: Hit, other: Hit) -> bool:
-    """True for the same text in another session of the family (a subagent's prompt, its answer handed back), and for
-    the same output of a tool again. A prompt or answer that stands twice in a session is two events."""
+def _is_repetition(hit: Hit, other: Hit) -> bool:
+    """Of hits with the same text: true in another session of the family (a subagent's prompt, its answer handed back),
+    and for output of a tool. A prompt or answer that stands twice in a session is two events."""
     one, two = hit.session, other.session
     if one.key == two.key:
-        if not hit.event.type == other.event.type == EventType.TOOL_RESPONSE:
-            return False
-    elif two.key != one.parent and one.key != two.parent and (one.parent is None or one.parent != two.parent):
-        return False
-    return hit.event.text.split() == other.event.text.split()
+        return hit.event.type == other.event.type == EventType.TOOL_RESPONSE
+    return two.key == one.parent or one.key == two.parent or (one.parent is not None and one.parent == two.parent)

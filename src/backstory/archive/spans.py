@@ -237,8 +237,9 @@ class Spans(Protocol):
         counts for sessions without a transcript. `detail` also separates sessions, or sessions and the quarter hours of
         a day."""
 
-    def stats(self, window: Window, by: StatsGroup) -> list[SpanStats]:
-        """Counts, errors and latencies of spans by name, model or tool; the most frequent first."""
+    def stats(self, window: Window, by: StatsGroup, *, latencies: bool = True) -> list[SpanStats]:
+        """Counts, errors and latencies of spans by name, model or tool; the most frequent first. Without `latencies`,
+        `p50` and `p95` may be missing: sums alone are cheaper."""
 
     def check(self) -> None:
         """Raise ArchiveError, with the remedy, if the traces are damaged."""

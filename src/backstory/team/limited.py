@@ -135,7 +135,7 @@ class LimitedArchive(SharedArchive):
 
     def _hidden(self, found: Found) -> Found:
         """Without numbers that are of all sessions."""
-        return msgspec.structs.replace(found, terms=(), documents=len(found.hits))
+        return msgspec.structs.replace(found, terms=(), documents=len(found.hits), totals=None)
 
     # Opening
 
@@ -190,7 +190,7 @@ class LimitedArchive(SharedArchive):
         """The archive behind it is its owner's."""
 
 
-_NOTHING: dict[str, Any] = {"hits": [], "more": False, "terms": (), "documents": 0, "known": False}
+_NOTHING: dict[str, Any] = {"hits": [], "more": False, "terms": (), "documents": 0, "known": False, "totals": None}
 
 
 def by_score(hit: Hit) -> tuple[float, int, str]:
@@ -226,7 +226,7 @@ class LimitedSpans(Spans):
         found = self._archive.spans.trace(id, only, texts=texts)
         return found if found and found[0].session and self._limited.allowed([found[0].session]) else None
 
-    def stats(self, window: Window, by: StatsGroup) -> list[SpanStats]:
+    def stats(self, window: Window, by: StatsGroup, *, latencies: bool = True) -> list[SpanStats]:
         _refuse_traces()
 
     def check(self) -> None:

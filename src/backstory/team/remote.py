@@ -178,8 +178,8 @@ class RemoteSpans(Spans):
         found: list[UsageTotal] = self._hub.read("usage", wire.Usage(window, detail))
         return found
 
-    def stats(self, window: Window, by: StatsGroup) -> list[SpanStats]:
-        found: list[SpanStats] = self._hub.read("stats", wire.Stats(window, by))
+    def stats(self, window: Window, by: StatsGroup, *, latencies: bool = True) -> list[SpanStats]:
+        found: list[SpanStats] = self._hub.read("stats", wire.Stats(window, by, latencies))
         return found
 
     def check(self) -> None:

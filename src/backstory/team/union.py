@@ -163,6 +163,7 @@ class UnionArchive(Archive):
             more=own.more or others.more or len(hits) > request.limit,
             documents=own.documents + others.documents,
             terms=_added(own.terms, others.terms),
+            totals=None,
         )
 
     # Opening
@@ -245,8 +246,8 @@ class UnionSpans(Spans):
     def usage(self, window: Window, detail: UsageDetail = "day") -> list[UsageTotal]:
         return self._own.usage(window, detail)
 
-    def stats(self, window: Window, by: StatsGroup) -> list[SpanStats]:
-        return self._own.stats(window, by)
+    def stats(self, window: Window, by: StatsGroup, *, latencies: bool = True) -> list[SpanStats]:
+        return self._own.stats(window, by, latencies=latencies)
 
     def check(self) -> None:
         self._own.check()

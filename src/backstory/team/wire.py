@@ -138,6 +138,7 @@ class Usage(Struct):
 class Stats(Struct):
     window: Window
     by: StatsGroup
+    latencies: bool = True
 
 
 class Method(NamedTuple):
@@ -186,7 +187,9 @@ METHODS: Mapping[str, Method] = {
         lambda archive, m: archive.spans.trace(m.id, m.only, texts=m.texts),
     ),
     "usage": Method(Usage, list[UsageTotal], lambda archive, m: archive.spans.usage(m.window, m.detail)),
-    "stats": Method(Stats, list[SpanStats], lambda archive, m: archive.spans.stats(m.window, m.by)),
+    "stats": Method(
+        Stats, list[SpanStats], lambda archive, m: archive.spans.stats(m.window, m.by, latencies=m.latencies)
+    ),
 }
 
 

@@ -102,6 +102,9 @@ class TestImages:
             assert answer.headers["x-content-type-options"] == "nosniff"
             assert "sandbox" in answer.headers["content-security-policy"]
 
+    def test_they_stand_in_the_place_of_their_marks(self, pictured: WebServer) -> None:
+        assert "[image]" not in items(pictured, CLAUDE_CODE)[0]["text"]
+
     def test_codex_may_have_them_in_the_other_record_of_a_prompt(self, tmp_path: Path) -> None:
         path = codex(tmp_path)
         said = {"type": "user_message", "message": "Look at this.", "local_images": ["/home/dev/shop/chart.png"]}

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 import httpx
 import pytest
@@ -10,7 +11,7 @@ from backstory.faces.web.search import search_page
 from backstory.library import Library
 
 from .conftest import WebServer
-from .world import World
+from .world import LONG_TURNS, World
 
 Open = Callable[..., Any]
 
@@ -60,13 +61,26 @@ class TestSearchPage:
 
     def test_says_how_many_matches_the_counts_and_filters_are_of(self, site: WebServer, library: Library) -> None:
         page = search_page(library, {"q": "pallets"})
-        assert (page.found, page.looked_at, page.truncated) == (60, 60, True)
+        assert (page.found, page.looked_at, page.truncated, page.counted_best) == (LONG_TURNS, 60, True, False)
         text = httpx.get(f"{site.url}/", params={"q": "pallets"}).text
-        assert "60 matches and more in" in text
-        assert "Counts are of the best 60 matches." in text
+        assert f"{LONG_TURNS} matches · the best 60 in 1 session" in text
+        assert f"Counts are of all {LONG_TURNS} matching events; those of model, branch and tool calls" in text
         selected = search_page(library, {"q": "pallets", "branch": "main"})
         assert selected.looked_at > 60
+        assert selected.counted_best
         assert "among the best" not in httpx.get(f"{site.url}/", params={"q": "flaky", "branch": "main"}).text
+
+    def test_facets_count_all_matches(self, library: Library) -> None:
+        """A count is what its filter finds, however many matches are shown."""
+        page = search_page(library, {"q": "pallets shelf"})
+        counted = [facet for facet in page.facets if facet.counts_all]
+        assert [facet.name for facet in counted] == ["agent", "project", "type", "since"]
+        for option in (option for facet in counted for option in facet.options if option.count is not None):
+            narrowed = search_page(library, dict(parse_qsl(urlsplit(option.url).query)))
+            assert (option.label, narrowed.found) == (option.label, option.count)
+        assert page.found > page.looked_at
+        (group,) = search_page(library, {"q": "pallets"}).groups
+        assert len(group.events) + group.more == LONG_TURNS
 
     def test_without_words_there_are_recent_sessions_and_projects(self, library: Library, world: World) -> None:
         page = search_page(library, {})

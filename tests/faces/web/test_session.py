@@ -8,11 +8,14 @@ from typing import Any
 import httpx
 import pytest
 
+from backstory.archive.base import SessionsRequest
 from backstory.faces.web.diffs import find_diffs
 from backstory.faces.web.export import export
-from backstory.faces.web.rendering import markdown
+from backstory.faces.web.items import ON_PAGE, read_items
+from backstory.faces.web.rendering import markdown, plain
 from backstory.library import Library
-from backstory.model import InvalidId
+from backstory.model import InvalidId, session_id
+from tests.transcripts import Transcript
 
 from .conftest import Watched, WebServer
 from .world import CHILD_CALLS, LONG_TURNS, World
@@ -129,6 +132,48 @@ class TestDiffs:
         assert find_diffs({"command": "ls", "path": "."}, 10) == find_diffs(None, 10) == find_diffs([1], 10) == []
 
 
+class TestArguments:
+    """The line of a folded tool call."""
+
+    @pytest.mark.parametrize(
+        ("command", "shown"),
+        [
+            ("cd /home/dev/shop && make test", "make test"),
+            ("cd '/home/dev/my shop' && make test && make docs", "make test && make docs"),
+            ("cd /home/dev/shop", "cd /home/dev/shop"),
+            ("make test && cd docs && make", "make test && cd docs && make"),
+        ],
+    )
+    def test_a_command_begins_after_the_change_of_folder(self, tmp_path: Path, command: str, shown: str) -> None:
+        Transcript("folders").prompt("Test it.").call("Bash", {"command": command}, "ok").write(tmp_path)
+        with Library(tmp_path / ".backstory", agents_home=tmp_path, environ={}) as library:
+            library.sync()
+            opened = library.archive.sessions(SessionsRequest(limit=1))[0]
+            rows = library.archive.events(opened.key, 1)
+            (item,) = [item for item in read_items(library, rows, ON_PAGE) if item.tool]
+        assert item.tool is not None
+        assert (item.tool.argument, item.tool.shell) == (shown, command)
+
+
+class TestTitles:
+    @pytest.mark.parametrize(
+        ("text", "shown"),
+        [
+            ("The **checkout** test in `cart.py`", "The checkout test in cart.py"),
+            ("## Objective - ship ## Status - done", "Objective - ship Status - done"),
+            ("# Fix it", "Fix it"),
+            ("call(**options) and other(**more)", "call(**options) and other(**more)"),
+            ("2**3**4, C # 5, __init__", "2**3**4, C # 5, __init__"),
+        ],
+    )
+    def test_have_no_marks_of_markdown(self, text: str, shown: str) -> None:
+        assert plain(text) == shown
+
+    def test_of_the_page_and_its_rail(self, site: WebServer, world: World) -> None:
+        page = httpx.get(f"{site.url}/s/{world.shop}").text
+        assert page.count("The checkout test is flaky.") >= 3  # title, heading, rail
+
+
 class TestMarkdown:
     """Nothing of a transcript becomes markup, and nothing is loaded."""
 
@@ -178,6 +223,18 @@ class TestExport:
     def test_has_every_turn(self, library: Library, world: World) -> None:
         html = "".join(export(library, world.long, "html"))
         assert html.count('<section class="turn"') == LONG_TURNS
+
+    def test_says_where_it_leaves_out_a_part_of_a_text(self, tmp_path: Path) -> None:
+        long = "word " * 100_000
+        Transcript("endless").prompt("Print it all.").call("Bash", {"command": "cat all"}, long).answer(long).write(
+            tmp_path
+        )
+        with Library(tmp_path / ".backstory", agents_home=tmp_path, environ={}) as library:
+            library.sync()
+            row = library.archive.sessions(SessionsRequest(limit=1))[0]
+            html = "".join(export(library, session_id(row.key), "html"))
+        assert "The text is longer; the rest is not in this file." in html
+        assert "The output is longer; the rest is not in this file." in html
 
     def test_markdown_and_json_lines(self, library: Library, world: World) -> None:
         assert "## Turn 2" in "".join(export(library, world.shop, "md"))
@@ -286,7 +343,9 @@ class TestSideBySide:
 
 
 class TestSubagents:
-    def test_all_of_the_conversation_opens_in_its_place(self, world: World, open_page: Open) -> None:
+    def test_all_of_the_conversation_opens_in_its_place(
+        self, world: World, open_page: Open, violations: Callable[[Any], list[str]]
+    ) -> None:
         page = open_page(f"/s/{world.parent}")
         child = page.locator(".child")
         child.locator("summary").first.click()
@@ -302,5 +361,17 @@ class TestSubagents:
         assert child.locator(".event.tool").count() == CHILD_CALLS
         ids = page.evaluate("[...document.querySelectorAll('[id]')].map((each) => each.id)")
         assert len(ids) == len(set(ids))
+        assert violations(page) == []
         page.locator(".rail a").nth(1).click()
         assert page.locator("#turn-2").get_by_text("Thanks.").is_visible()
+
+    def test_the_parts_of_its_own_page_have_names_of_their_own(
+        self, world: World, open_page: Open, site: WebServer, violations: Callable[[Any], list[str]]
+    ) -> None:
+        child = fetch(site, world.parent)["related"]["children"][0]
+        page = open_page(child["url"])
+        while page.locator("#turns > .later").count():
+            page.locator("#turns > .later").scroll_into_view_if_needed()
+            page.wait_for_function("() => !document.querySelector('#turns > .later[aria-busy]')")
+        assert page.locator("#turns > .turn").count() > 1
+        assert violations(page) == []

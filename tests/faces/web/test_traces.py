@@ -42,10 +42,15 @@ def shop_trace(site: WebServer) -> str:
 class TestList:
     def test_shows_status_latency_tokens_and_cost(self, site: WebServer) -> None:
         page = httpx.get(f"{site.url}/traces", params={"name": "checkout"}).text
-        assert "The **checkout** test is flaky" in page
+        assert "The checkout test is flaky" in page
         assert '<span class="tag bad">error</span>' in page
         for column in ("Latency", "Tokens", "Cost", "Started"):
             assert column in page
+
+    def test_spans_have_the_argument_that_matters_and_no_filter_that_they_lack(self, site: WebServer) -> None:
+        page = httpx.get(f"{site.url}/traces?of=spans&name=bash&slower=100000")
+        assert "pytest tests/test_checkout.py" in page.text
+        assert "slower: " not in page.text
 
     @pytest.mark.parametrize(
         ("query", "some"),
@@ -165,6 +170,16 @@ class TestWaterfall:
         assert grid.get_attribute("aria-rowcount") == "1"
         page.keyboard.press("ArrowRight")
         assert int(grid.get_attribute("aria-rowcount")) > 1
+
+    def test_as_a_tree(self, open_page: Callable[..., Any], violations: Callable[[Any], list[str]], large: str) -> None:
+        page = open_page(f"/traces/{large}?view=tree", width=360)
+        page.get_by_role("treegrid").wait_for()
+        assert page.locator(".columns > :visible").all_inner_texts() == ["Span", "Took"]
+        page.set_viewport_size({"width": 1280, "height": 900})
+        assert page.locator(".columns > :visible").count() == 5
+        page.locator("[role=row]").nth(1).click()
+        page.locator(".span-detail").wait_for()
+        assert violations(page) == []
 
     def test_zooming_changes_the_axis_and_the_critical_path_stands_out(
         self, open_page: Callable[..., Any], large: str

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ...model import EVENT_TYPES, EventType
 from .. import ranking
-from ..base import SearchRequest, Term
+from ..base import SearchRequest, Term, Totals
 from ..phrases import best_corrections, edits, is_corrected, weighted_phrases
 from ..query import Query, index_text
 from ..question import Hints
@@ -95,6 +97,58 @@ class Question:
                 return found, len(found) == enough
             some = words
 
+    def totals(self, conditions: Sequence[str], parameters: Mapping[str, Any], keys: Collection[str]) -> Totals:
+        """All matches, those of the types of the request by source, project and time, and in these sessions."""
+        times = self._request.totals or ()
+        words = self._known_words()
+        if not words:
+            return Totals(events=0, types={}, sources={}, projects={}, sessions={}, since=[0] * len(times))
+        types: Counter[EventType] = Counter()
+        sources: Counter[str] = Counter()
+        projects: Counter[str] = Counter()
+        later = [0] * len(times)
+        values: dict[str, Any] = dict(parameters)
+        tests = self._tests(words, conditions, values)
+        # Until parts are merged, an event that was replaced is there twice.
+        final = "" if self._statistics.rows == self._statistics.documents else " FINAL"
+        since = "".join(f", countIf(ts >= {time:d})" for time in times)
+        rows = self._server.rows(
+            f"SELECT type, source, project, count(){since} FROM event{final} WHERE {' AND '.join(tests)} "
+            "GROUP BY type, source, project",
+            values,
+            self._request.deadline,
+        )
+        for code, source, project, count, *counts in rows:
+            kind = EVENT_TYPES[code]
+            types[kind] += count
+            if kind in self._request.types:
+                sources[source] += count
+                if project:
+                    projects[project] += count
+                later = [total + more for total, more in zip(later, counts, strict=True)]
+        return Totals(
+            events=sum(types[kind] for kind in self._request.types),
+            types=dict(types),
+            sources=dict(sources),
+            projects=dict(projects),
+            sessions=self._counts_within(keys, f"event{final}", tests, values),
+            since=later,
+        )
+
+    def _counts_within(
+        self, keys: Collection[str], table: str, tests: Sequence[str], values: Mapping[str, Any]
+    ) -> dict[str, int]:
+        if not keys:
+            return {}
+        types = ", ".join(str(kind.code) for kind in self._request.types)
+        rows = self._server.rows(
+            f"SELECT session, count() FROM {table} WHERE {' AND '.join(tests)} AND type IN ({types}) "
+            "AND session IN %(counted)s GROUP BY session",
+            {**values, "counted": tuple(keys)},
+            self._request.deadline,
+        )
+        return dict(rows)
+
     def matched(self, text: str, title: str) -> dict[str, list[str]]:
         """The words of the query that a text and a title have, by field."""
         words = [word for term in self.terms for word in (term.word, *term.read_as)]
@@ -156,15 +210,8 @@ class Question:
     def _select(
         self, words: Sequence[str], limit: int, conditions: Sequence[str], parameters: Mapping[str, Any]
     ) -> list[Place]:
-        values: dict[str, Any] = {**parameters, "words": list(words)}
-        quoted = [clause.alternatives[0] for clause in self._query.clauses if clause.quoted]
-        tests = list(conditions)
-        if not quoted:
-            tests.append("hasAnyTokens(tokens, %(words)s)")
-        for number, phrase in enumerate(quoted):
-            values[f"all{number}"] = list(phrase)
-            tests.append(f"hasAllTokens(tokens, %(all{number})s)")
-            tests.append(f"hasSubstr(terms, arrayMap(token -> toUInt32(cityHash64(token)), %(all{number})s))")
+        values: dict[str, Any] = dict(parameters)
+        tests = self._tests(words, conditions, values)
         parts: list[str] = []
         for number, (phrase, weight) in enumerate(self._phrases.items()):
             parts += self._score(number, phrase, weight, values)
@@ -175,6 +222,19 @@ class Question:
             self._request.deadline,
         )
         return [Place(*row) for row in rows]
+
+    def _tests(self, words: Sequence[str], conditions: Sequence[str], values: dict[str, Any]) -> list[str]:
+        """The conditions of a match; adds their parameters to `values`."""
+        quoted = [clause.alternatives[0] for clause in self._query.clauses if clause.quoted]
+        tests = list(conditions)
+        if not quoted:
+            values["words"] = list(words)
+            tests.append("hasAnyTokens(tokens, %(words)s)")
+        for number, phrase in enumerate(quoted):
+            values[f"all{number}"] = list(phrase)
+            tests.append(f"hasAllTokens(tokens, %(all{number})s)")
+            tests.append(f"hasSubstr(terms, arrayMap(token -> toUInt32(cityHash64(token)), %(all{number})s))")
+        return tests
 
     def _score(self, number: int, phrase: tuple[str, ...], weight: float, values: dict[str, Any]) -> Iterable[str]:
         frequency = _frequency(f"p{number}", phrase, values)

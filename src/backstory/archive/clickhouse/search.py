@@ -111,8 +111,17 @@ class Searching(Reading):
         if request.explain:
             for hit in hits:
                 hit.matched = question.matched(hit.event.text, hit.session.title)
-        documents = statistics.documents
-        return Found(query=query, hits=hits, more=more or is_cut, documents=documents, terms=question.terms)
+        totals = None
+        if request.totals is not None:
+            totals = question.totals(conditions, parameters, {hit.session.key for hit in hits})
+        return Found(
+            query=query,
+            hits=hits,
+            more=more or is_cut,
+            documents=statistics.documents,
+            terms=question.terms,
+            totals=totals,
+        )
 
     def _read_state(self, request: SearchRequest | None = None) -> bool:
         """Read the statistics and the projects again if the parts of their tables are others than before. Returns

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 # Before this version, which an index may still have while a new one is built, the types that are not searched by
 # default had a field of their own, and there were neither stems nor columns for the place of an event.
 ONE_FIELD_SINCE = 4
+# Before this version, sources cannot be counted.
+COUNTED_SINCE = 6
 FORMER_FIELDS = ("text", "rest")
 # Output of tools is data and code more than language: its stems would double the index and find nothing better.
 _PROSE = frozenset(
@@ -98,9 +100,8 @@ def _event_schema(builder: tantivy.SchemaBuilder) -> None:
     builder.add_text_field("text", tokenizer_name=TOKENIZER, index_option="position")
     for language in STEMMERS:
         builder.add_text_field(stem_field(language), tokenizer_name=stem_field(language), index_option="basic")
-    for name in ("session", "source"):
-        builder.add_unsigned_field(name, indexed=True)
-    for name in ("turn", "type", "project"):
+    builder.add_unsigned_field("session", indexed=True)
+    for name in ("turn", "type", "project", "source"):
         builder.add_unsigned_field(name, indexed=True, fast=True)
     builder.add_integer_field("ts", fast=True)
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
+from itertools import accumulate
 from operator import itemgetter
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -15,12 +16,12 @@ from msgspec.structs import replace
 from ...interpreter import waiting
 from ...model import EVENT_TYPES
 from .. import ranking
-from ..base import DeadlineExceeded, Term
+from ..base import DeadlineExceeded, Term, Totals
 from ..phrases import best_corrections, edits, is_corrected, matching_phrases, neighbours, title_phrases
 from ..query import STEMMERS, Clause, Query, analyzer, index_text, without_marks
 from ..question import Hints
 from ..ranking import Candidate
-from .documents import FORMER_FIELDS, ONE_FIELD_SINCE
+from .documents import COUNTED_SINCE, FORMER_FIELDS, ONE_FIELD_SINCE, turn_number
 from .index import stem_field
 
 if TYPE_CHECKING:
@@ -53,6 +54,9 @@ _STEM_LANGUAGES = 2
 # Lists of so many documents in all are gone through in less than these seconds, and without a thread to wait for.
 _SHORT = 10_000_000
 _SHORT_SECONDS = 2.0
+
+
+T = TypeVar("T")
 
 
 @cache
@@ -100,6 +104,7 @@ class Question:
         self._deadline = deadline
         self.has_places = version >= ONE_FIELD_SINCE
         """False for an index of an older version, which `candidates` cannot read."""
+        self._has_counts = version >= COUNTED_SINCE
         self._weights = ranking.WEIGHTS
         self._fields = FORMER_FIELDS[:1] if self.has_places else FORMER_FIELDS
         # Each word is asked for several times: for its score, its rarity and its corrections.
@@ -131,7 +136,7 @@ class Question:
     def matches(self, limit: int, *, typed: bool) -> tuple[list[Match], bool]:
         """At least the `limit` best documents, with all that tie with the last of them; and whether there are more.
         `typed`: only documents of the types of the filters."""
-        query = self._boolean(list(self._restrict(typed=typed)))
+        query = self._boolean(self._leading, list(self._restrict(typed=typed)))
         if query is None:
             return [], False
         enough = max(_CANDIDATES, limit + 1)
@@ -162,6 +167,64 @@ class Question:
             return [[] for _ in names]
         addresses = [address for _, address in matches]
         return [cast(list[int], self._snapshot.fast_field_values(name, addresses)) for name in names]
+
+    def totals(
+        self,
+        times: Sequence[int],
+        sources: Mapping[int, str],
+        projects: Mapping[int, str],
+        sessions: Mapping[int, str],
+    ) -> Totals | None:
+        """All matches, by the names of the numbers in the index. None if the index is of an older version."""
+        if not self._has_counts:
+            return None
+        every = self._counts(typed=False, fields={"type": len(EVENT_TYPES)})
+        typed = self._counts(typed=True, fields={"source": len(sources), "project": len(projects)}, times=sorted(times))
+        later = dict(zip(sorted(times), typed["since"], strict=True))
+        types = {EVENT_TYPES[code]: count for code, count in every["type"].items()}
+        return Totals(
+            events=sum(types.get(EVENT_TYPES[code], 0) for code in self._filters.types),
+            types=types,
+            sources={sources[number]: count for number, count in typed["source"].items() if number in sources},
+            projects={projects[number]: count for number, count in typed["project"].items() if number in projects},
+            sessions={sessions[number]: count for number, count in self._counts_within(sessions).items()},
+            since=[later[time] for time in times],
+        )
+
+    def _counts_within(self, sessions: Collection[int]) -> dict[int, int]:
+        """The number of matches in each of these sessions: a histogram of the numbers of turns, which begin with that
+        of their session."""
+        import tantivy
+
+        within = tantivy.Query.term_set_query(self._schema, "session", list(sessions))
+        query = self._boolean(self._phrases, [*self._restrict(typed=True), within])
+        if query is None or not sessions:
+            return {}
+        width = turn_number(1, 0)
+        asked = {"session": {"histogram": {"field": "turn", "interval": width, "min_doc_count": 1}}}
+        answer = self._in_time(lambda: self._snapshot.aggregate(query, asked))
+        return {int(bucket["key"]) // width: bucket["doc_count"] for bucket in answer["session"]["buckets"]}
+
+    def _counts(self, *, typed: bool, fields: Mapping[str, int], times: Sequence[int] = ()) -> dict[str, Any]:
+        """The number of matches by the values of fields, each with at most so many values, and from each time on."""
+        query = self._boolean(self._phrases, list(self._restrict(typed=typed)))
+        if query is None:
+            return {**{name: {} for name in fields}, "since": [0] * len(times)}
+        asked: dict[str, Any] = {
+            name: {"terms": {"field": name, "size": most + 1, "segment_size": most + 1}}
+            for name, most in fields.items()
+        }
+        if times:
+            ends = [*({"to": time} for time in times[1:]), {}]
+            ranges = [{"from": time, **end} for time, end in zip(times, ends, strict=True)]
+            asked["since"] = {"range": {"field": "ts", "ranges": ranges}}
+        answer = self._in_time(lambda: self._snapshot.aggregate(query, asked))
+        found: dict[str, Any] = {
+            name: {int(bucket["key"]): bucket["doc_count"] for bucket in answer[name]["buckets"]} for name in fields
+        }
+        # What lies before the first time is a range of its own.
+        counts = [bucket["doc_count"] for bucket in answer["since"]["buckets"] if "from" in bucket] if times else []
+        return found | {"since": [*accumulate(reversed(counts))][::-1]}
 
     def weigh_closely(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         """The candidates, the best of them with the scores of the neighbouring words that they have."""
@@ -269,12 +332,14 @@ class Question:
                 for field, stem in self._stems(phrase[0]):
                     yield self._boosted(self._phrase(field, (stem,)), weight * self._weights.stem)
 
-    def _boolean(self, restrictions: Sequence[tantivy.Query]) -> tantivy.Query | None:
+    def _boolean(
+        self, phrases: Mapping[tuple[str, ...], float], restrictions: Sequence[tantivy.Query]
+    ) -> tantivy.Query | None:
         """Any of the phrases makes a match, but quoted ones are required. Tantivy skips documents that cannot make the
         page while nothing but words is asked for. None if nothing can match."""
         import tantivy
 
-        rest = {phrase: weight for phrase, weight in self._leading.items() if phrase not in self._quoted}
+        rest = {phrase: weight for phrase, weight in phrases.items() if phrase not in self._quoted}
         scored = [(tantivy.Occur.Should, part) for part in self._score(rest)]
         required = [self._either(phrase) for phrase in self._quoted]
         if not scored and not required:
@@ -331,15 +396,19 @@ class Question:
             )
 
     def _hits(self, query: tantivy.Query, limit: int) -> list[Match]:
+        return self._in_time(lambda: self._snapshot.search(query, limit, count=False)).hits
+
+    def _in_time(self, ask: Callable[[], T]) -> T:
+        """The answer of the index, if it comes before the deadline."""
         if self._deadline is None:
-            return self._snapshot.search(query, limit, count=False).hits
+            return ask()
         seconds = self._deadline - time.monotonic()
         if seconds > _SHORT_SECONDS and sum(self._counted.values()) < _SHORT:
-            return self._snapshot.search(query, limit, count=False).hits
+            return ask()
         try:
             if seconds <= 0:
                 raise TimeoutError
-            return _threads().submit(self._snapshot.search, query, limit, count=False).result(timeout=seconds).hits
+            return _threads().submit(ask).result(timeout=seconds)
         except TimeoutError:
             raise DeadlineExceeded("the search took too long") from None
 

@@ -16,7 +16,7 @@ import msgspec
 from ...model import EVENT_TYPES, EventType, event_id
 from ...sqlite import select_in
 from .. import ranking
-from ..base import Exchange, ExchangesRequest, Found, Hit, SearchRequest, any_folder
+from ..base import Exchange, ExchangesRequest, Found, Hit, SearchRequest, Totals, any_folder
 from ..hits import Project, fill_page, named_projects, project_around, projects_with
 from ..query import parse_query
 from ..question import read_hints
@@ -47,7 +47,8 @@ SELECT (SELECT id FROM session WHERE key = :session) AS session,
     EXISTS (SELECT 1 FROM turn t JOIN session s ON s.id = t.session WHERE s.key = :session AND t.ordinal = :turn)
         AS has_turn,
     (SELECT id FROM source WHERE name = :source) AS source,
-    (SELECT json_group_array(json_array(id, path, identity)) FROM project) AS projects
+    (SELECT json_group_array(json_array(id, path, identity)) FROM project) AS projects,
+    (SELECT json_group_array(json_array(id, name)) FROM source) AS sources
 """
 # Of a session whose title matches, the first prompt is shown if nothing else of it is found.
 _TITLES_LIKE = """
@@ -87,10 +88,12 @@ class _Context(NamedTuple):
     has_turn: int
     source: int | None
     projects: list[Project]
+    sources: dict[int, str]
 
 
 # The same projects in every search, until there is a new one.
 _decode_projects = lru_cache(maxsize=8)(msgspec.json.Decoder(list[Project]).decode)
+_decode_sources = msgspec.json.Decoder(list[tuple[int, str]]).decode
 
 
 class Searching(Reading):
@@ -141,12 +144,23 @@ class Searching(Reading):
             if request.explain:
                 for hit in hits:
                     hit.matched = question.matched(hit.event.text, hit.session.title)
-        return Found(query=query, hits=hits, more=more or is_cut, documents=documents, terms=question.terms)
+            totals = None if request.totals is None else self._totals(db, request.totals, question, record, hits)
+        return Found(
+            query=query, hits=hits, more=more or is_cut, documents=documents, terms=question.terms, totals=totals
+        )
+
+    def _totals(
+        self, db: sqlite3.Connection, times: Sequence[int], question: Question, record: _Context, hits: Sequence[Hit]
+    ) -> Totals | None:
+        paths = {project.id: project.path for project in record.projects}
+        keys = {hit.session.key for hit in hits}
+        sessions = dict(select_in(db, "SELECT id, key FROM session WHERE key IN ({})", list(keys)))
+        return question.totals(times, record.sources, paths, sessions)
 
     def _context(self, db: sqlite3.Connection, request: SearchRequest) -> _Context:
         values = {"session": request.session, "turn": request.turn, "source": request.source}
-        session, has_turn, source, projects = db.execute(_CONTEXT, values).fetchone()
-        return _Context(session, has_turn, source, _decode_projects(projects))
+        session, has_turn, source, projects, sources = db.execute(_CONTEXT, values).fetchone()
+        return _Context(session, has_turn, source, _decode_projects(projects), dict(_decode_sources(sources)))
 
     def _titles(self, db: sqlite3.Connection, question: Question) -> list[_Title]:
         words = " OR ".join(f'"{" ".join(phrase)}"' for phrase in question.title_phrases)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from ...archive.base import Hit, SessionRow
+from ...archive.base import Hit, SessionRow, Totals
 from ...model import EventType
-from ..words import home_path
+from ..words import home_path, parse_moment
 from .lines import KINDS
 from .rendering import address
 
@@ -59,6 +59,8 @@ class Facet(Struct, frozen=True):
     name: str
     label: str
     options: list[Option]
+    counts_all: bool = False
+    """The counts are of all matches; otherwise of those that the page was made of."""
 
 
 class Chip(Struct, frozen=True):
@@ -84,20 +86,26 @@ def has_failed(hit: Hit) -> bool:
     return bool(hit.event.failed or hit.event.exit_code)
 
 
-def facets_of_hits(library: Library, filters: Filters, hits: Sequence[Hit]) -> list[Facet]:
+def facets_of_hits(library: Library, filters: Filters, hits: Sequence[Hit], totals: Totals | None) -> list[Facet]:
+    """With the counts of all matches where they are known, otherwise of the hits."""
     agents = Counter(hit.session.source for hit in hits)
     projects = Counter(hit.session.cwd for hit in hits if hit.session.cwd)
+    types = Counter(hit.event.type for hit in hits)
+    periods: Sequence[int] | None = None
+    if totals is not None:
+        agents, projects, types = Counter(totals.sources), Counter(totals.projects), Counter(totals.types)
+        periods = totals.since
+    every = totals is not None
     models = Counter(model for hit in hits if (model := _model(hit)))
     branches = Counter(hit.session.branch for hit in hits if hit.session.branch)
-    types = Counter(hit.event.type for hit in hits)
     failed = sum(map(has_failed, hits))
     shown = library.egress
     folders = shown(list(projects.most_common(_OPTIONS)))
     return [
-        _facet(filters, "agent", "Agent", agents.most_common(_OPTIONS)),
-        _facet(filters, "project", "Project", folders, _telling(path for path, _ in folders)),
-        _types(filters, types),
-        _times(filters),
+        _facet(filters, "agent", "Agent", agents.most_common(_OPTIONS), every=every),
+        _facet(filters, "project", "Project", folders, _telling(path for path, _ in folders), every=every),
+        _types(filters, types, every=every),
+        _times(filters, periods),
         _facet(filters, "model", "Model", shown(list(models.most_common(_OPTIONS)))),
         _facet(filters, "branch", "Branch", shown(list(branches.most_common(_OPTIONS)))),
         Facet("failed", "Tool calls", [_option(filters, "failed", "1", "failed only", failed)]),
@@ -130,12 +138,14 @@ def _facet(
     label: str,
     counts: Iterable[tuple[str, int]],
     shorten: Callable[[str], str] = str,
+    *,
+    every: bool = False,
 ) -> Facet:
     counted: dict[str, int | None] = dict(counts)
     if (chosen := getattr(filters, name)) and chosen not in counted:
         counted = {chosen: None, **counted}
     options = [_option(filters, name, value, shorten(value), count) for value, count in counted.items()]
-    return Facet(name, label, options)
+    return Facet(name, label, options, every)
 
 
 def _option(filters: Filters, name: str, value: str, label: str, count: int | None = None) -> Option:
@@ -143,13 +153,22 @@ def _option(filters: Filters, name: str, value: str, label: str, count: int | No
     return Option(label, filters.url(**{name: "" if on else value}), on, count, value)
 
 
-def _types(filters: Filters, counts: Counter[EventType]) -> Facet:
+def _types(filters: Filters, counts: Counter[EventType], *, every: bool) -> Facet:
     options = [_option(filters, "type", str(kind), label, counts.get(kind)) for kind, label in KINDS.items()]
-    return Facet("type", "Said by", options)
+    return Facet("type", "Said by", options, every)
 
 
-def _times(filters: Filters) -> Facet:
-    return Facet("since", "Time", [_option(filters, "since", value, label) for value, label in _PERIODS])
+def period_starts() -> tuple[int, ...]:
+    """The times that the periods to choose from begin at."""
+    return tuple(parse_moment(value) or 0 for value, _ in _PERIODS)
+
+
+def _times(filters: Filters, counts: Sequence[int] | None = None) -> Facet:
+    numbers: Sequence[int | None] = counts or [None] * len(_PERIODS)
+    options = [
+        _option(filters, "since", value, label, count) for (value, label), count in zip(_PERIODS, numbers, strict=True)
+    ]
+    return Facet("since", "Time", options, counts is not None)
 
 
 def chips_of(filters: Filters) -> list[Chip]:

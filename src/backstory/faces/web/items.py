@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -31,6 +32,8 @@ _KINDS: dict[EventType, ItemKind] = {
 }
 _ARGUMENT_CHARS = 240
 _IMAGE_MARK = "[image]"
+# Agents begin commands with the folder of the project, which says nothing about the command.
+_CHANGES_FOLDER = re.compile(r"^cd (?:'[^']*'|\"[^\"]*\"|\S+) && (?=\S)")
 # The marks are a text, which may have any number of them.
 _MOST_IMAGES = 20
 # A text is cut here, between words, before it passes the border, and again to the limit for its kind afterwards.
@@ -169,7 +172,9 @@ def _with_addresses(item: Item, session: str) -> Item:
     event = item.tool.output_id if item.tool is not None else item.id
     shown = min(item.images, _MOST_IMAGES)
     urls = [f"/s/{session_id(session)}/{event}/image/{number}" for number in range(1, shown + 1)]
-    return msgspec.structs.replace(item, image_urls=urls)
+    # The images stand in the place of their marks.
+    text = re.sub(rf"\s*{re.escape(_IMAGE_MARK)}", "", item.text, count=shown)
+    return msgspec.structs.replace(item, image_urls=urls, text=text)
 
 
 def _kind(row: EventRow) -> ItemKind:
@@ -189,7 +194,7 @@ def _tool_use(call: _Shown | None, response: _Shown | None, limits: Limits, chil
     assert named is not None
     return ToolUse(
         name=named.tool or "tool",
-        argument=(main_argument(arguments) or "")[:_ARGUMENT_CHARS],
+        argument=_CHANGES_FOLDER.sub("", main_argument(arguments) or "", count=1)[:_ARGUMENT_CHARS],
         arguments=_arguments(arguments, limits.argument),
         shell=_command(arguments),
         diffs=find_diffs(arguments, limits.lines),

@@ -18,7 +18,8 @@ import jinja2
 from markupsafe import Markup, escape
 
 from ...model import parse_time, rfc3339
-from ..words import ago, duration, plural
+from ...toolcalls import main_argument
+from ..words import ago, duration, home_path, plural
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -28,6 +29,8 @@ _TEMPLATES = Path(__file__).with_name("templates")
 _HIGHLIGHTED_CHARS = 40_000
 _MARKDOWN_CHARS = 100_000
 _KEPT_CHARS = 10_000
+# Emphasis, code and headings; a mark that stands alone, as in `**options`, is part of the text.
+_MARKS = re.compile(r"(?<![\w*(])\*\*(?=\S)(.+?)(?<=\S)\*\*(?![\w*])|(`+)(.+?)\2|(?:^#|(?<=\s)##)#{0,5} (?=\S)")
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 
 
@@ -44,16 +47,19 @@ def make_environment(**names: Any) -> jinja2.Environment:
     environment.globals.update(names, address=address)
     filters: dict[str, Callable[..., Any]] = {
         "ago": _ago,
+        "argument": lambda value: main_argument(value) or "",
         "bytes": size,
         "clock": _clock,
         "code": code,
         "day": _day,
         "duration": lambda ms: duration(ms / 1000),
+        "home": home_path,
         "markdown": markdown,
         "marked": marked,
         "money": money,
         "number": lambda count: f"{count:,}",
         "only_date": only_date,
+        "plain": plain,
         "plural": plural,
         "rfc3339": rfc3339,
         "short_number": short_number,
@@ -139,6 +145,11 @@ def marked(text: str, places: Iterable[Sequence[int]]) -> Markup:
         parts += [escape(text[at:start]), Markup("<mark>"), escape(text[start:end]), Markup("</mark>")]
         at = end
     return Markup("").join([*parts, escape(text[at:])])
+
+
+def plain(text: str) -> str:
+    """A title or a beginning of a text without the marks of Markdown."""
+    return _MARKS.sub(lambda found: found[1] or found[3] or "", text)
 
 
 def markdown(text: str) -> Markup:

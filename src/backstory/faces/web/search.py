@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.routing import Route
 
-from ...archive.base import Found, Hit, SearchRequest, SessionsRequest
+from ...archive.base import Found, Hit, SearchRequest, SessionsRequest, Totals
 from ...model import DEFAULT_TYPES, SEARCHABLE_TYPES, EventType, rfc3339
 from ...toolsets.history.rules import MAX_QUERY_CHARS
 from ...toolsets.history.views import Views
@@ -28,6 +28,7 @@ from .facets import (
     folder_name,
     has_failed,
     is_selected,
+    period_starts,
 )
 from .lines import KINDS, SessionLine, session_lines, session_url
 from .site import Nav, Site
@@ -86,10 +87,15 @@ class SearchPage(Struct, frozen=True, kw_only=True):
     warnings: list[str]
     groups: list[Group] = []
     found: int = 0
-    """The number of matches that are selected; there may be more if `truncated`."""
+    """The number of matches; if `counted_best`, of those that were looked at."""
     truncated: bool = False
+    """There are more than those that were looked at."""
     looked_at: int = 0
-    """The best matches, which the counts of facets are of, and among which model, branch and failure select."""
+    """The number of best matches, or without words of the last sessions, that the page is made of. Model, branch and
+    failure select among them."""
+    counted_best: bool = False
+    """Counts are of what was looked at. Otherwise only those of model, branch and failure are, and all others are of
+    all matches."""
     more_url: str | None = None
     capsules: list[dict[str, Any]] = []
     recent: list[SessionLine] = []
@@ -118,18 +124,21 @@ def search_page(library: Library, given: Any) -> SearchPage:
         return _start_page(library, filters, shown, warnings, since, until)
     found = library.archive.search(_request(filters, since, until))
     hits = [hit for hit in found.hits if is_selected(hit, filters)]
+    totals = None if filters.selects else found.totals
     wanted = _number(given.get("n"), _GROUPS, _MAX_GROUPS)
     sessions = len({hit.session.key for hit in hits})
     return SearchPage(
         filters=shown,
         chips=chips_of(shown),
-        facets=facets_of_hits(library, shown, hits),
+        facets=facets_of_hits(library, shown, hits, totals),
         warnings=warnings,
-        groups=_groups(library, shown, hits, found, wanted),
+        groups=_groups(library, shown, hits, found, wanted, totals),
         sessions=sessions,
-        found=len(hits),
+        # A session may match by its title alone.
+        found=len(hits) if totals is None else max(totals.events, len(hits)),
         truncated=found.more,
         looked_at=len(found.hits),
+        counted_best=totals is None,
         more_url=f"{shown.url()}&n={wanted + _GROUPS}" if sessions > wanted and wanted < _MAX_GROUPS else None,
         capsules=_capsules(library, filters, since, until),
         elapsed_ms=round((time.perf_counter() - started) * 1000, 1),
@@ -170,6 +179,7 @@ def _request(filters: Filters, since: int | None, until: int | None) -> SearchRe
         source=filters.agent or None,
         since=since,
         until=until,
+        totals=None if filters.selects else period_starts(),
         deadline=time.monotonic() + _SECONDS,
     )
 
@@ -177,7 +187,9 @@ def _request(filters: Filters, since: int | None, until: int | None) -> SearchRe
 # Results
 
 
-def _groups(library: Library, filters: Filters, hits: Sequence[Hit], found: Found, wanted: int) -> list[Group]:
+def _groups(
+    library: Library, filters: Filters, hits: Sequence[Hit], found: Found, wanted: int, totals: Totals | None
+) -> list[Group]:
     every: dict[str, list[Hit]] = {}
     for hit in hits:
         every.setdefault(hit.session.key, []).append(hit)
@@ -189,10 +201,10 @@ def _groups(library: Library, filters: Filters, hits: Sequence[Hit], found: Foun
         Group(
             session=line,
             events=[next(events) for _ in group[:_SHOWN_PER_SESSION]],
-            more=len(group) - len(group[:_SHOWN_PER_SESSION]),
+            more=max(len(group), totals.sessions.get(key, 0) if totals else 0) - len(group[:_SHOWN_PER_SESSION]),
             more_url=session_url(line.id, find=filters.q),
         )
-        for line, group in zip(lines, by_session.values(), strict=True)
+        for line, (key, group) in zip(lines, by_session.items(), strict=True)
     ]
 
 
@@ -262,6 +274,7 @@ def _start_page(
             deadline=time.monotonic() + _SECONDS,
         )
     )
+    is_cut, looked_at = len(rows) == _RECENT_READ, len(rows)
     rows = [row for row in rows if not row.parent and (not filters.branch or row.branch == filters.branch)]
     projects: dict[str, list[int]] = {}
     for row in rows:
@@ -280,4 +293,7 @@ def _start_page(
             for path, (_, times) in zip(paths, latest, strict=True)
         ],
         sessions=len(rows) or library.archive.counts().sessions,
+        truncated=is_cut,
+        looked_at=looked_at,
+        counted_best=True,
     )

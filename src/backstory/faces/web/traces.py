@@ -247,7 +247,11 @@ def list_traces(library: Library, query: QueryParams) -> TraceList:
     of: Of = "spans" if query.get("of") == "spans" else "traces"
     page = TraceList(
         of=of,
-        given={field.name: query[field.name].strip() for field in FIELDS if query.get(field.name, "").strip()},
+        given={
+            field.name: text
+            for field in FIELDS
+            if (of == "traces" or field.of_spans) and (text := query.get(field.name, "").strip())
+        },
         conditions=_conditions(query),
         sort=query.get("sort") or ("createdAt" if of == "traces" else "startTime"),
         order="asc" if query.get("order") == "asc" else "desc",

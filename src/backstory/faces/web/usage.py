@@ -355,7 +355,7 @@ def _costly(library: Library, totals: list[UsageTotal]) -> list[CostlySession]:
 
 
 def read_tools(library: Library, window: Window) -> list[ToolUse]:
-    return [ToolUse.of(stats) for stats in library.archive.spans.stats(window, "tool")[:_SHOWN]]
+    return [ToolUse.of(stats) for stats in library.archive.spans.stats(window, "tool", latencies=False)[:_SHOWN]]
 
 
 def _hours(totals: Iterable[UsageTotal]) -> list[list[int]]:

@@ -103,7 +103,9 @@ def usage_report(spans: Spans, window: Window, by: Group, session_of: SessionOf)
     for entry in totals:
         total.add(entry)
     if by == "tool":
-        return Report(by=by, tools=[ToolUse.of(stats) for stats in spans.stats(window, "tool")], total=total)
+        return Report(
+            by=by, tools=[ToolUse.of(stats) for stats in spans.stats(window, "tool", latencies=False)], total=total
+        )
     lines: dict[str | None, Line] = {}
     for name, entry in _named(totals, by, session_of):
         lines.setdefault(name, Line(name=name)).add(entry)

@@ -144,7 +144,7 @@ class ClickHouseSpans:
     def usage(self, window: Window, detail: UsageDetail = "day") -> list[UsageTotal]:
         return usage_totals(self._server, window, detail)
 
-    def stats(self, window: Window, by: StatsGroup) -> list[SpanStats]:
+    def stats(self, window: Window, by: StatsGroup, *, latencies: bool = True) -> list[SpanStats]:
         return span_stats(self._server, window, by)
 
     def _with_texts(self, stored: Sequence[StoredSpan]) -> list[SpanRow]:

@@ -37,7 +37,7 @@ from .rows import (
     StoredTrace,
 )
 from .search import Matches, find
-from .totals import span_stats, usage_totals
+from .totals import span_stats, tool_sums, usage_totals
 from .writer import LocalSpanWriter
 
 if TYPE_CHECKING:
@@ -171,8 +171,10 @@ class LocalSpans:
         with self._reading() as db:
             return usage_totals(db, window, detail)
 
-    def stats(self, window: Window, by: StatsGroup) -> list[SpanStats]:
+    def stats(self, window: Window, by: StatsGroup, *, latencies: bool = True) -> list[SpanStats]:
         with self._reading() as db:
+            if by == "tool" and not latencies:
+                return tool_sums(db, window)
             return span_stats(db, window, by)
 
     def close(self) -> None:

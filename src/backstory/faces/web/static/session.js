@@ -108,6 +108,7 @@ async function childPart(href) {
   for (const turn of content.querySelectorAll(".turn")) {
     turn.querySelector(".turn-head a").href = new URL(`#${turn.id}`, new URL(href, location.href)).href;
     turn.removeAttribute("id");
+    turn.removeAttribute("aria-label");
     delete turn.dataset.turn;
   }
   const later = content.querySelector(".later");
