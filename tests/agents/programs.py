@@ -32,6 +32,10 @@ class Program:
     """A version to take where the newest one cannot be installed."""
     lacks: Mapping[str, str] = field(default_factory=dict)
     """Things that it does not record, with the reason."""
+    at_terminal: tuple[str, ...] = ()
+    """Options that it needs to talk to the model of the tests when a session is resumed at a terminal."""
+    forks: bool = False
+    """A session is continued as a new one, which begins with a copy."""
     delegates: bool = False
     """It can give work to a helper, and be stopped."""
     seconds: float = 180
@@ -206,6 +210,8 @@ capabilities = ["thinking"]
         _bin("cn"),
         ("--config", "<home>/.continue/config.yaml", "--auto", "-p", PROMPT),
         ("--config", "<home>/.continue/config.yaml", "--auto", "--resume", "-p", PROMPT),
+        at_terminal=("--config", "<home>/.continue/config.yaml"),
+        forks=True,
         environ={"CONTINUE_TELEMETRY_ENABLED": "0", "CONTINUE_CLI_AUTO_UPDATED": "1"},
         files={
             ".continue/config.yaml": f"""name: Tests
@@ -244,6 +250,7 @@ models:
         _bin("pi"),
         ("--provider", "tests", "--model", MODEL, "-p", PROMPT),
         ("--provider", "tests", "--model", MODEL, "--continue", "-p", PROMPT),
+        at_terminal=("--provider", "tests", "--model", MODEL),
         environ={"PI_OFFLINE": "1", "PI_TELEMETRY": "0", "PI_SKIP_VERSION_CHECK": "1"},
         files={".pi/agent/models.json": _MODELS_OF_PI},
         older="0.87.1",
@@ -308,6 +315,7 @@ enabled = false
         _bin("omp"),
         ("--model", f"tests/{MODEL}", "--smol", f"tests/{MODEL}", "-p", PROMPT),
         ("--model", f"tests/{MODEL}", "--smol", f"tests/{MODEL}", "--continue", "-p", PROMPT),
+        at_terminal=("--model", f"tests/{MODEL}"),
         environ={"PI_OFFLINE": "1"},
         files={".omp/agent/models.yml": _MODELS_OF_PI},
         older="18.2.3",
