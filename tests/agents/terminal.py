@@ -22,7 +22,8 @@ _ANSWERS = {
     b"\x1b]11;?": b"\x1b]11;rgb:0000/0000/0000\x1b\\",
 }
 _ESCAPE = re.compile(rb"\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b\[[0-9;?<>=]*[ -/]*[@-~]|\x1b[()][A-Z0-9]|\x1b[=>78]")
-_QUIET_SECONDS, _START_SECONDS, _PATIENCE_SECONDS = 3.0, 60.0, 8.0
+_START_SECONDS, _ECHO_SECONDS, _PATIENCE_SECONDS = 40.0, 5.0, 8.0
+_QUIET_SECONDS = 3.0
 
 
 class Terminal:
@@ -59,11 +60,11 @@ class Terminal:
     def say(self, text: str, until: Callable[[], bool]) -> None:
         """Type a line once the program has shown itself, press Enter until a condition holds, and let it finish.
         Raises RuntimeError when the condition never holds."""
-        self._settle()
+        self._settle(_START_SECONDS)
         while not until():
             typed = len(self.shown)
             self._type(text)
-            self._settle()
+            self._settle(_ECHO_SECONDS)
             echo = re.sub(r"\s+", "", text)[:20] in self.shown[typed:]
             patience = self._end if echo else time.monotonic() + 2 * _PATIENCE_SECONDS
             while not until() and time.monotonic() < min(patience, self._end):
@@ -75,17 +76,17 @@ class Terminal:
                     raise RuntimeError(f"it ended with {self._process.returncode}: {self.shown[-1_500:]}")
             if time.monotonic() >= self._end:
                 raise RuntimeError(f"nothing came of it: {self.shown[-1_500:]}")
-        self._settle()
+        self._settle(_PATIENCE_SECONDS)
 
     def _type(self, text: str) -> None:
         for character in text:
             os.write(self._fd, character.encode())
             self._pump(0.02)
 
-    def _settle(self) -> None:
-        """Wait until nothing new is shown, or for as long as a program may take that never rests."""
+    def _settle(self, seconds: float) -> None:
+        """Wait until nothing new is shown, at most for a time: some programs never rest."""
         last, changed = len(self._output), time.monotonic()
-        limit = changed + _START_SECONDS
+        limit = changed + seconds
         while self._pump(0.3) and time.monotonic() < limit:
             if len(self._output) != last:
                 last, changed = len(self._output), time.monotonic()

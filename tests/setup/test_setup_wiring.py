@@ -178,6 +178,13 @@ class TestWire:
 
         assert one_of(home, "cursor").is_wired
 
+    def test_a_file_that_cannot_be_edited_is_known_before(self, home: Path) -> None:
+        """One that can be parsed, with something else where the servers belong, is not promised to be written."""
+        (home / ".cursor/mcp.json").write_text('{"mcpServers": "none"}')
+        (home / ".continue/config.yaml").write_text("mcpServers: [{name: docs, command: docs}]\n")
+
+        assert {one_of(home, name).targets[0].state for name in ("cursor", "continue")} == {"refused"}
+
     def test_broken_files_are_left_alone(self, home: Path) -> None:
         """To the byte, with the reason."""
         (home / ".cursor/mcp.json").write_bytes(b'{"mcpServers": {')

@@ -171,10 +171,12 @@ class Wiring:
 
     def _look(self, agent: Wirable, file: Path) -> Target:
         try:
-            entry = read_entry(read_text(file), agent.format_of(file), agent.path)
+            text, format = read_text(file), agent.format_of(file)
+            entry = read_entry(text, format, agent.path)
             if entry is not None and command_in(entry)[: len(self.server)] == self.server:
                 return Target(file, "wired")
             check_writable(file)
+            set_entry(text, format, agent.path, agent.entry(self.server))  # refuses what cannot be edited
             return Target(file, "not wired" if entry is None else "outdated")
         except Refused as refused:
             return Target(file, "refused", str(refused))
