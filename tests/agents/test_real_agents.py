@@ -34,7 +34,7 @@ from tests.agents.script import (
     TITLE,
     answer_of,
 )
-from tests.agents.versions import note_version
+from tests.agents.versions import note_resumed, note_version
 
 pytestmark = pytest.mark.agents
 
@@ -236,6 +236,7 @@ class TestResume:
         assert _within(60, is_read)
         is_same = len({event.session for event in run.of(EventType.USER_INPUT)}) == 1
         assert is_same is not run.program.forks
+        note_resumed(run.program.source, version_of(run.program))
 
 
 @pytest.mark.parametrize("program", [program for program in PROGRAMS if program.delegates], ids=lambda one: one.source)
