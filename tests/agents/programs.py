@@ -32,6 +32,14 @@ class Program:
     """A version to take where the newest one cannot be installed."""
     lacks: Mapping[str, str] = field(default_factory=dict)
     """Things that it does not record, with the reason."""
+    cannot_resume: str = ""
+    """The reason why no session can be resumed here."""
+    at_terminal: tuple[str, ...] = ()
+    """Options that it needs to talk to the model of the tests when a session is resumed at a terminal."""
+    with_prompt: tuple[str, ...] = ()
+    """Options by which a resumed session gets its prompt, where nothing can be typed at its terminal here."""
+    forks: bool = False
+    """A session is continued as a new one, which begins with a copy."""
     delegates: bool = False
     """It can give work to a helper, and be stopped."""
     seconds: float = 180
@@ -206,6 +214,8 @@ capabilities = ["thinking"]
         _bin("cn"),
         ("--config", "<home>/.continue/config.yaml", "--auto", "-p", PROMPT),
         ("--config", "<home>/.continue/config.yaml", "--auto", "--resume", "-p", PROMPT),
+        at_terminal=("--config", "<home>/.continue/config.yaml"),
+        forks=True,
         environ={"CONTINUE_TELEMETRY_ENABLED": "0", "CONTINUE_CLI_AUTO_UPDATED": "1"},
         files={
             ".continue/config.yaml": f"""name: Tests
@@ -244,6 +254,7 @@ models:
         _bin("pi"),
         ("--provider", "tests", "--model", MODEL, "-p", PROMPT),
         ("--provider", "tests", "--model", MODEL, "--continue", "-p", PROMPT),
+        at_terminal=("--provider", "tests", "--model", MODEL),
         environ={"PI_OFFLINE": "1", "PI_TELEMETRY": "0", "PI_SKIP_VERSION_CHECK": "1"},
         files={".pi/agent/models.json": _MODELS_OF_PI},
         older="0.87.1",
@@ -291,6 +302,7 @@ enabled = false
         "node_modules/@factory/cli-linux-x64/bin/droid",
         ("exec", "--auto", "high", "-m", "custom:Tests-0", PROMPT),
         ("exec", "--auto", "high", "-m", "custom:Tests-0", PROMPT),
+        cannot_resume="its terminal asks its service for the account",
         environ={
             "FACTORY_API_KEY": "fk-tests",
             "FACTORY_DROID_AUTO_UPDATE_ENABLED": "false",
@@ -308,6 +320,7 @@ enabled = false
         _bin("omp"),
         ("--model", f"tests/{MODEL}", "--smol", f"tests/{MODEL}", "-p", PROMPT),
         ("--model", f"tests/{MODEL}", "--smol", f"tests/{MODEL}", "--continue", "-p", PROMPT),
+        at_terminal=("--model", f"tests/{MODEL}"),
         environ={"PI_OFFLINE": "1"},
         files={".omp/agent/models.yml": _MODELS_OF_PI},
         older="18.2.3",
@@ -334,6 +347,7 @@ enabled = false
         _bin("auggie"),
         ("--print", PROMPT),
         ("--continue", "--print", PROMPT),
+        with_prompt=("--print", PROMPT),
         environ={
             "AUGMENT_SESSION_AUTH": '{"accessToken": "tests", "tenantURL": "<url>/", "scopes": ["read", "write"]}',
             "AUGMENT_DISABLE_AUTO_UPDATE": "1",
@@ -369,6 +383,7 @@ alias = "tests"
         "bin/openhands",
         ("--headless", "--override-with-envs", "-t", PROMPT),
         ("--headless", "--override-with-envs", "--resume", "--last", "-t", PROMPT),
+        at_terminal=("--override-with-envs",),
         environ={
             "LLM_API_KEY": "tests",
             "LLM_BASE_URL": "<url>/v1",
@@ -385,6 +400,7 @@ alias = "tests"
         "bin/gptme",
         ("--non-interactive", "--tool-format", "tool", "-m", f"local/{MODEL}", "--name", "demo", PROMPT),
         ("--non-interactive", "--tool-format", "tool", "-m", f"local/{MODEL}", "--name", "demo", "--resume", PROMPT),
+        at_terminal=("--tool-format", "tool", "-m", f"local/{MODEL}"),
         environ={
             "OPENAI_API_KEY": _OPENAI_KEY,
             "OPENAI_BASE_URL": "<url>/v1",

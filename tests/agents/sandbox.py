@@ -13,14 +13,16 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests.agents.model_server import WAITING
+from tests.agents.terminal import Terminal
 
 ROOT = Path(__file__).parents[2]
 _SEALED_PORT = 8080
-_TOOLS = ("unshare", "setpriv", "ip", "bash", "git")
+_TOOLS = ("unshare", "setpriv", "setsid", "ip", "bash", "git")
 _SERVICE = (sys.executable, "-m", "tests.agents.model_server")
 _REPOSITORY = """
 git init --quiet --initial-branch main .
@@ -62,6 +64,31 @@ class Sandbox:
 
     def run(self, command: Sequence[str], environ: Mapping[str, str], shown: Sequence[Path], seconds: float) -> str:
         """The output of the command. Raises RuntimeError when it fails or takes too long."""
+        with self._inside(command, environ, shown) as (command, cwd, environ):
+            return _output(command, cwd, environ, seconds)
+
+    def converse(
+        self,
+        command: Sequence[str],
+        environ: Mapping[str, str],
+        shown: Sequence[Path],
+        seconds: float,
+        text: str,
+        until: Callable[[], bool],
+    ) -> None:
+        """Run a command at a terminal, type a line, and end it when a condition holds. Raises RuntimeError if it never
+        does."""
+        with (
+            self._inside(command, environ, shown) as (command, cwd, environ),
+            Terminal(command, cwd, environ, seconds) as terminal,
+        ):
+            terminal.say(text, until)
+
+    @contextmanager
+    def _inside(
+        self, command: Sequence[str], environ: Mapping[str, str], shown: Sequence[Path]
+    ) -> Iterator[tuple[Sequence[str], Path, Mapping[str, str]]]:
+        """The command with its folder and variables as it runs here, beside the model service."""
         environ = {
             "HOME": self.shown_home,
             "USER": "dev",
@@ -77,8 +104,17 @@ class Sandbox:
             **environ,
         }
         if self.is_sealed:
-            return self._sealed(command, environ, shown, seconds)
-        return self._open(command, environ, seconds)
+            yield self._sealed(command, environ, shown), ROOT, {**os.environ, "SERVICE": " ".join(_SERVICE)}
+            return
+        nowhere = "http://127.0.0.1:9"
+        proxies = {"HTTP_PROXY": nowhere, "HTTPS_PROXY": nowhere, "ALL_PROXY": nowhere, "NO_PROXY": "127.0.0.1"}
+        service = subprocess.Popen([*_SERVICE, str(self.port), str(self.log), f"{self.home}/demo"], cwd=ROOT)
+        try:
+            _await_port(self.port)
+            yield command, self.home / "demo", {**proxies, **environ}
+        finally:
+            service.terminate()
+            service.wait()
 
     def interrupt(
         self, command: Sequence[str], environ: Mapping[str, str], shown: Sequence[Path], seconds: float
@@ -87,23 +123,10 @@ class Sandbox:
         script = f'"$@" & until [ -e ../{WAITING} ]; do sleep 0.2; done; sleep 1; kill -INT $!; wait; exit 0'
         return self.run(["bash", "-mc", script, "bash", *command], environ, shown, seconds)
 
-    def _sealed(self, command: Sequence[str], environ: Mapping[str, str], shown: Sequence[Path], seconds: float) -> str:
+    def _sealed(self, command: Sequence[str], environ: Mapping[str, str], shown: Sequence[Path]) -> list[str]:
         seal = [str(Path(__file__).with_name("seal.sh")), str(self.home), pwd.getpwuid(os.geteuid()).pw_dir]
         seal += [":".join(map(str, shown)), str(self.port), str(self.log), "--", "env", "-i"]
-        seal += [f"{name}={value}" for name, value in environ.items()]
-        outer = {**os.environ, "SERVICE": " ".join(_SERVICE)}
-        return _output([*seal, *command], ROOT, outer, seconds)
-
-    def _open(self, command: Sequence[str], environ: Mapping[str, str], seconds: float) -> str:
-        nowhere = "http://127.0.0.1:9"
-        proxies = {"HTTP_PROXY": nowhere, "HTTPS_PROXY": nowhere, "ALL_PROXY": nowhere, "NO_PROXY": "127.0.0.1"}
-        service = subprocess.Popen([*_SERVICE, str(self.port), str(self.log), f"{self.home}/demo"], cwd=ROOT)
-        try:
-            _await_port(self.port)
-            return _output(command, self.home / "demo", {**proxies, **environ}, seconds)
-        finally:
-            service.terminate()
-            service.wait()
+        return [*seal, *(f"{name}={value}" for name, value in environ.items()), *command]
 
 
 def _output(command: Sequence[str], cwd: Path, environ: Mapping[str, str], seconds: float) -> str:

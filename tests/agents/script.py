@@ -16,10 +16,10 @@ PROMPTS = {
     1: "TASK-1 Say hello from the shell and list the files.",
     2: "TASK-2 Write a note, then run a command that fails.",
 }
-SPAWN, SLOW = 3, 4
-"""Tasks beside the two that every agent does: one for a helper, and one whose answer never ends."""
-MORE_PROMPTS = {SPAWN: "TASK-3 Let a helper say hello.", SLOW: "TASK-4 Take your time."}
-STEPS = {1: ("shell",), 2: ("write", "fail"), SPAWN: ("spawn", "wait"), SLOW: ()}
+SPAWN, SLOW, MORE = 3, 4, 5
+"""Tasks beside the two that every agent does: one for a helper, one whose answer never ends, and one without tools."""
+MORE_PROMPTS = {SPAWN: "TASK-3 Let a helper say hello.", SLOW: "TASK-4 Take your time.", MORE: "TASK-5 Say more."}
+STEPS = {1: ("shell",), 2: ("write", "fail"), SPAWN: ("spawn", "wait"), SLOW: (), MORE: ()}
 GREETING = "hello-from-tool-1"
 FAILURE = "about-to-fail-2"
 EXIT_CODE = 3
@@ -104,6 +104,8 @@ class Answer:
     """Tokens; those of the input that are not cached, that are, and those of the output without the thought."""
     is_slow: bool = False
     """The stream stops after the first words."""
+    asked: list[int] = field(default_factory=list)
+    """The tasks that the user has given in the conversation, earlier ones too."""
 
     @property
     def thinking(self) -> int:
@@ -113,6 +115,7 @@ class Answer:
 def answer(request: Request, cwd: str) -> Answer:
     """The answer to a request of an agent that works in `cwd`."""
     given = _choose(request, cwd)
+    given.asked = [task for _, task in _prompts(request)]
     given.fresh = 1000 + len(request.said)
     given.cached = 100 * max(0, len(request.said) - 1)
     given.output = 40 + 10 * len(given.calls)
@@ -122,11 +125,7 @@ def answer(request: Request, cwd: str) -> Answer:
 def _choose(request: Request, cwd: str) -> Answer:
     if request.schema:
         return Answer(text=json.dumps(_value(request.schema, "title", "", cwd)))
-    prompts = [
-        (at, int(found[-1]))
-        for at, said in enumerate(request.said)
-        if said.by == "user" and (found := [task for task in _TASK.findall(said.text) if int(task) in STEPS])
-    ]
+    prompts = _prompts(request)
     if not prompts or not request.tools:
         return Answer(text=TITLE)
     at, task = prompts[-1]
@@ -139,6 +138,15 @@ def _choose(request: Request, cwd: str) -> Answer:
     # Some agents ask for more until the model calls a tool that ends the task.
     end = [(tool, {}) for tool in request.tools if tool.name == "complete"]
     return Answer(task, f"THOUGHT-{task} The tools have answered.", answer_of(task), end, is_slow=task == SLOW)
+
+
+def _prompts(request: Request) -> list[tuple[int, int]]:
+    """The places of prompts that name a task, each with the task."""
+    return [
+        (at, int(found[-1]))
+        for at, said in enumerate(request.said)
+        if said.by == "user" and (found := [task for task in _TASK.findall(said.text) if int(task) in STEPS])
+    ]
 
 
 def _call(tools: list[Tool], step: str, cwd: str) -> tuple[Tool, Any] | None:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections import Counter
+from collections.abc import Callable, Sequence
 from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from backstory.archive.base import EventRow, Part, SessionRow, SessionsRequest, TurnRow
 from backstory.ingest.unknown import unknown_records
 from backstory.library import Library
-from backstory.model import EventType
+from backstory.model import EventType, session_id
 from backstory.sources import load_sources
 from tests.agents.install import NotInstalled, executable, install, search_path, shown, version_of
 from tests.agents.programs import PROGRAMS, PROMPT, Program
@@ -22,6 +25,7 @@ from tests.agents.script import (
     EXIT_CODE,
     FAILURE,
     GREETING,
+    MORE,
     MORE_PROMPTS,
     NOTE,
     PROMPTS,
@@ -30,7 +34,7 @@ from tests.agents.script import (
     TITLE,
     answer_of,
 )
-from tests.agents.versions import note_version
+from tests.agents.versions import note_resumed, note_version
 
 pytestmark = pytest.mark.agents
 
@@ -74,15 +78,38 @@ class Run:
         return text.replace("<url>", self.sandbox.url).replace("<home>", self.sandbox.shown_home)
 
     def call(self, arguments: tuple[str, ...], prompt: str, *, interrupt: bool = False) -> str:
-        filled = [prompt if word == PROMPT else self._fill(word) for word in arguments]
-        environ = {name: self._fill(value) for name, value in self.program.environ.items()}
-        environ["PATH"] = search_path(self.program)
-        command = [str(executable(self.program)), *filled]
+        filled = [prompt if word == PROMPT else word for word in arguments]
         run = self.sandbox.interrupt if interrupt else self.sandbox.run
         try:
-            return run(command, environ, shown(self.program), self.program.seconds)
+            return run(self._command(filled), self._environ(), shown(self.program), self.program.seconds)
         except RuntimeError as error:
             pytest.skip(f"{self.program.name} {version_of(self.program)} does not run: {error}")
+
+    def resume(self, prompt: str, until: Callable[[], bool]) -> None:
+        """Continue the only session by the command that Backstory gives, at a terminal if it can be."""
+        (session,) = [row for row in self.sessions if not row.parent]
+        location = self.library.locate(session_id(session.key))
+        assert location is not None
+        assert location.resume is not None
+        _, *words = location.resume
+        if self.program.with_prompt:
+            self.call((*words, *self.program.with_prompt), prompt)
+            assert until()
+            return
+        command = self._command([*words, *self.program.at_terminal])
+        seconds = 2 * self.program.seconds
+        self.sandbox.converse(command, self._environ(), shown(self.program), seconds, prompt, until)
+
+    def answers(self) -> list[dict[str, Any]]:
+        """What the model has answered."""
+        return [json.loads(line) for line in self.sandbox.log.read_text().splitlines()]
+
+    def _command(self, words: Sequence[str]) -> list[str]:
+        return [str(executable(self.program)), *map(self._fill, words)]
+
+    def _environ(self) -> dict[str, str]:
+        environ = {name: self._fill(value) for name, value in self.program.environ.items()}
+        return {**environ, "PATH": search_path(self.program)}
 
     def of(self, *types: EventType) -> list[EventRow]:
         return [event for event in self.events if event.type in types]
@@ -126,7 +153,7 @@ class Run:
 
     def _tokens(self) -> str:
         """The tokens are those of the conversation, or those of all answers: some agents count their titles, too."""
-        answers = [json.loads(line) for line in self.sandbox.log.read_text().splitlines()]
+        answers = self.answers()
         usage = [row for turn in self.turns for row in turn.usage]
         have = sum(row.input_tokens for row in usage), sum(row.output_tokens for row in usage)
         totals = {
@@ -140,6 +167,19 @@ class Run:
 
     def _ends(self) -> str:
         return "" if len(self.turns) == len(PROMPTS) and all(turn.completed for turn in self.turns) else f"{self.turns}"
+
+
+def _within(seconds: float, condition: Callable[[], bool]) -> bool:
+    """True once a condition holds, within a time."""
+    end = time.monotonic() + seconds
+    while not (holds := condition()) and time.monotonic() < end:
+        time.sleep(0.5)
+    return holds
+
+
+def _resumes(program: Program) -> bool:
+    (source,) = load_sources([program.source])
+    return source.resume("ID") is not None
 
 
 @pytest.fixture
@@ -174,6 +214,29 @@ class TestRealAgents:
         if words:
             text = run.call((*inner, "--help"), "")
             assert [option for option in options if option not in text] == []
+
+
+@pytest.mark.parametrize("program", [program for program in PROGRAMS if _resumes(program)], ids=lambda one: one.source)
+class TestResume:
+    """The command that `backstory resume` gives continues the session."""
+
+    def test_the_model_gets_the_earlier_prompt(self, run: Run) -> None:
+        """And what follows is in the archive, in the same session or in a fork of it."""
+        if run.program.cannot_resume:
+            pytest.skip(f"{run.program.name}: {run.program.cannot_resume}")
+        run.call(run.program.first, PROMPTS[1])
+        run.read()
+
+        run.resume(MORE_PROMPTS[MORE], lambda: any(each["asked"] == [1, MORE] for each in run.answers()))
+
+        def is_read() -> bool:
+            run.read()
+            return MORE_PROMPTS[MORE].partition(" ")[2] in run.of(EventType.USER_INPUT)[-1].text
+
+        assert _within(60, is_read)
+        is_same = len({event.session for event in run.of(EventType.USER_INPUT)}) == 1
+        assert is_same is not run.program.forks
+        note_resumed(run.program.source, version_of(run.program))
 
 
 @pytest.mark.parametrize("program", [program for program in PROGRAMS if program.delegates], ids=lambda one: one.source)

@@ -14,7 +14,7 @@ import pytest
 from tests.agents.model_server import Service
 from tests.agents.sandbox import reason_not_to_run
 from tests.agents.script import MORE_PROMPTS, PROMPTS, SPAWN, Request, Said, Tool, answer, answer_of
-from tests.agents.versions import BEGIN, END, note_version
+from tests.agents.versions import BEGIN, END, note_resumed, note_version
 
 SHELL = {"type": "object", "properties": {"command": {"type": "string"}}, "required": ["command"]}
 PROMPT = PROMPTS[1]
@@ -121,12 +121,15 @@ class TestVersions:
     """Versions that passed stand in the docs between two marks."""
 
     def test_a_newer_version_replaces_the_older_one(self, tmp_path: Path) -> None:
+        """The version that was resumed last stays, and only an agent that passed has a row."""
         docs = tmp_path / "sources.md"
         docs.write_text(f"before\n{BEGIN}\n{END}\nafter\n")
         note_version("pi", "pi-agent", "1.0", "", "", docs)
         note_version("codex", "codex-agent", "0.9", "tokens", "", docs)
+        note_resumed("pi", "1.0", docs)
+        note_resumed("goose", "1.0", docs)
         note_version("pi", "pi-agent", "1.1", "", "", docs)
         lines = docs.read_text().splitlines()
         assert (lines[0], lines[-1]) == ("before", "after")
         rows = [line for line in lines if line.startswith("| ")]
-        assert rows[1:] == ["| Codex | `codex-agent` | 0.9 | tokens |  |", "| Pi | `pi-agent` | 1.1 |  |  |"]
+        assert rows[1:] == ["| Codex | `codex-agent` | 0.9 |  | tokens |  |", "| Pi | `pi-agent` | 1.1 | 1.0 |  |  |"]

@@ -51,6 +51,24 @@ extensions:
     type: builtin
 GOOSE_MODE: auto
 """
+CONTINUE = """# Continue
+name: Mine
+models:
+  - name: backstory # a model of that name
+    provider: openai
+mcpServers:   # tools
+  # documents
+  - name: docs
+    command: npx
+    args:
+      - -y
+      - docs-server
+
+  # a block of the hub
+  - uses: acme/search
+rules:
+  - Be brief.
+"""
 FILES: list[tuple[Format, tuple[str, ...], str]] = [
     ("json", ("context_servers", "backstory"), ZED),
     ("json", ("mcpServers", "backstory"), '{"mcpServers": {"docs": {"command": "docs"}}, "numStartups": 3}'),
@@ -63,6 +81,10 @@ FILES: list[tuple[Format, tuple[str, ...], str]] = [
     ("toml", ("mcp_servers", "backstory"), CODEX.replace("\n", "\r\n")),
     ("yaml", ("extensions", "backstory"), GOOSE),
     ("yaml", ("extensions", "backstory"), GOOSE.replace("  ", "    ")),
+    ("yaml list", ("mcpServers", "backstory"), CONTINUE),
+    ("yaml list", ("mcpServers", "backstory"), CONTINUE.replace("\n  ", "\n")),
+    ("yaml list", ("mcpServers", "backstory"), CONTINUE.replace("\n", "\r\n")),
+    ("yaml list", ("mcpServers", "backstory"), CONTINUE.partition("rules")[0].rstrip()),
 ]
 IDS = [f"{number}-{format}" for number, (format, _, _) in enumerate(FILES)]
 
@@ -115,6 +137,9 @@ class TestBroken:
             ("toml", 'mcpServers = "text"'),
             ("yaml", "extensions: [unclosed"),
             ("yaml", "- a\n- list\n"),
+            ("yaml list", "mcpServers: [unclosed"),
+            ("yaml list", "mcpServers: text\n"),
+            ("yaml list", "mcpServers:\n  - name: docs\n  - name: docs\n"),
         ],
     )
     def test_is_refused(self, format: Format, text: str) -> None:
@@ -127,6 +152,7 @@ class TestBroken:
         [
             ("toml", "mcp_servers = {docs = {command = 'docs'}}\n"),
             ("yaml", "mcp_servers: {docs: {command: docs}}\n"),
+            ("yaml list", "mcp_servers: [{name: docs, command: docs}]\n"),
         ],
     )
     def test_a_layout_that_cannot_be_edited_is_refused(self, format: Format, text: str) -> None:
@@ -136,7 +162,7 @@ class TestBroken:
 
 
 class TestEmpty:
-    @pytest.mark.parametrize("format", ["json", "toml", "yaml"])
+    @pytest.mark.parametrize("format", ["json", "toml", "yaml", "yaml list"])
     @pytest.mark.parametrize("text", ["", "\n"])
     def test_a_file_without_settings(self, format: Format, text: str) -> None:
         """It gets the table with the entry."""

@@ -55,12 +55,13 @@ class TestSystemd:
         ]
 
     def test_a_manager_that_fails(self, tmp_path: Path, calls: Path) -> None:
-        """Its last words are the error."""
+        """Its last words are the error, and no file stays."""
         program = tmp_path / "bin" / "systemctl"
         program.write_text("#!/bin/sh\necho 'Failed to connect to bus' >&2\nexit 1\n")
 
-        with pytest.raises(ServiceError, match="Failed to connect to bus"):
+        with pytest.raises(ServiceError, match="Failed to connect to bus; nothing is installed, `backstory serve`"):
             service(tmp_path, "linux").install()
+        assert not service(tmp_path, "linux").file.exists()
 
 
 class TestLaunchd:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 import sys
@@ -43,7 +44,10 @@ CONFIGURATIONS = {
     "goose": (".config/goose/config.yaml", "# mine\nGOOSE_MODE: auto\nextensions:\n  memory:\n    enabled: true\n"),
     "amp": (".config/amp/settings.json", JSON % "amp.mcpServers"),
     "crush": (".config/crush/crush.json", JSON % "mcp"),
-    "continue": (".continue/mcpServers/other.json", JSON % "mcpServers"),
+    "continue": (
+        ".continue/config.yaml",
+        "name: Mine # mine\nmcpServers:\n  - name: docs\n    command: docs\nrules: []\n",
+    ),
     "claude-desktop": (".config/Claude/claude_desktop_config.json", JSON % "mcpServers"),
 }
 
@@ -106,8 +110,7 @@ class TestFind:
         assert set(found) == set(CONFIGURATIONS) == {agent.name for agent in WIRABLE}
         for name, one in found.items():
             assert [target.state for target in one.targets] == ["not wired"], name
-            if name != "continue":
-                assert one.targets[0].file == home / CONFIGURATIONS[name][0]
+            assert one.targets[0].file == home / CONFIGURATIONS[name][0]
 
     def test_a_program_without_folders(self, tmp_path: Path, bin_folder: Path) -> None:
         """An agent that was installed and never started, with the version it prints."""
@@ -117,6 +120,17 @@ class TestFind:
 
         assert (found.agent.name, found.version) == ("codex", "0.166.0")
         assert found.targets[0].file == tmp_path / ".codex" / "config.toml"
+
+    def test_continue_without_its_configuration(self, tmp_path: Path) -> None:
+        """A file of its own in the folder that the extension reads; a configuration that comes later is left alone."""
+        (tmp_path / ".continue").mkdir()
+        wire(tmp_path)
+        file = tmp_path / ".continue/mcpServers/backstory.json"
+        assert json.loads(file.read_text())["mcpServers"]["backstory"]["command"] == COMMAND[0]
+
+        (tmp_path / ".continue/config.yaml").write_text("name: Mine\n")
+
+        assert [outcome.action for outcome in wire(tmp_path)] == ["unchanged"]
 
     def test_nothing(self, tmp_path: Path) -> None:
         """A machine without agents."""
@@ -133,7 +147,7 @@ class TestWire:
             (target,) = one.targets
             assert target.state == "wired", one.agent.name
             text = target.file.read_text()
-            assert command_in(read_entry(text, one.agent.format, one.agent.path)) == SERVER
+            assert command_in(read_entry(text, one.agent.format_of(target.file), one.agent.path)) == SERVER
         for name, text in CONFIGURATIONS.values():
             assert ("// mine" in text) == ("// mine" in (home / name).read_text())
             assert ("docs" in text) == ("docs" in (home / name).read_text())
@@ -163,6 +177,13 @@ class TestWire:
         file.write_text(file.read_text().replace('"mcp"\n', '"mcp", "--tools", "all"\n'))
 
         assert one_of(home, "cursor").is_wired
+
+    def test_a_file_that_cannot_be_edited_is_known_before(self, home: Path) -> None:
+        """One that can be parsed, with something else where the servers belong, is not promised to be written."""
+        (home / ".cursor/mcp.json").write_text('{"mcpServers": "none"}')
+        (home / ".continue/config.yaml").write_text("mcpServers: [{name: docs, command: docs}]\n")
+
+        assert {one_of(home, name).targets[0].state for name in ("cursor", "continue")} == {"refused"}
 
     def test_broken_files_are_left_alone(self, home: Path) -> None:
         """To the byte, with the reason."""

@@ -15,7 +15,7 @@ from backstory.sources.agents import AGENTS, Agent, expand_root
 NAMES = """
     claude-code codex gemini-cli opencode cursor copilot-cli pi qwen-code kimi-cli cline roo-code aider goose amp
     factory-droid kilo continue grok-build mistral-vibe openhands gptme openclaw oh-my-pi hermes auggie crush zed kiro
-    copilot-chat windsurf warp antigravity letta-code claude-ai chatgpt live otel
+    kiro-ide copilot-chat windsurf warp antigravity letta-code claude-ai chatgpt live otel
 """.split()
 LIST_ALL = """
 import sys

@@ -26,6 +26,7 @@ from ..sources.base import Source
 from ..sqlite import is_damage
 
 _DAY = 86_400
+_DAMAGED = "put a whole copy there, or delete it; each sync tries it again, and what was read of it stays"
 # Claude Code's own default for `cleanupPeriodDays`.
 _CLAUDE_KEEPS_DAYS = 30
 _SOON_DAYS = 7
@@ -113,7 +114,9 @@ def diagnose(library: Library) -> Diagnosis:
         found.problems.append(_explained(error))
     found.broken = [Broken(row.path, row.errors, row.last_error) for row in known.values() if row.errors]
     found.problems += [
-        Problem("error", f"{row.path} {row.last_error}", _let_read(row.path))
+        Problem(
+            "error", f"{row.path} {row.last_error}", _DAMAGED if os.access(row.path, os.R_OK) else _let_read(row.path)
+        )
         for row in known.values()
         if row.last_error and row.last_error.startswith(UNREADABLE) and not row.missing
     ]

@@ -9,6 +9,7 @@ import json
 import os
 import re
 import zipfile
+import zlib
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,11 +63,15 @@ def _conversations(file: Path) -> Iterator[Any]:
         with file.open("rb") as stream:
             yield from _elements(stream)
         return
-    with zipfile.ZipFile(file) as archive:
-        for name in sorted(archive.namelist()):
-            if _CONVERSATIONS.search(name):
-                with archive.open(name) as stream:
-                    yield from _elements(stream)
+    try:
+        with zipfile.ZipFile(file) as archive:
+            for name in sorted(archive.namelist()):
+                if _CONVERSATIONS.search(name):
+                    with archive.open(name) as stream:
+                        yield from _elements(stream)
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+        # The last two: an unknown compression, and a password.
+        raise ValueError(f"the ZIP cannot be unpacked ({error})") from None
 
 
 def _elements(stream: IO[bytes]) -> Iterator[Any]:
@@ -96,6 +101,8 @@ def _elements(stream: IO[bytes]) -> Iterator[Any]:
             yield element
         text = text[position:]
         if not chunk:
+            if text.startswith("{"):
+                raise ValueError("it ends in the middle of a conversation; those before it were taken")
             return
         if len(text) > _MAX_CONVERSATION_CHARS:
             raise ValueError("a conversation is too long, or the file is damaged")

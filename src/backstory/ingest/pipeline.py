@@ -79,6 +79,7 @@ class Ingest:
         self._assembly = Assembly(writer)
         self._projects = Projects(writer, home)
         self._files: list[FileRow] = []
+        self._unreadable = 0
         # The stores that this pass has listed, by path.
         self._listed: dict[str, Listed] = {}
 
@@ -167,6 +168,7 @@ class Ingest:
         changes = []
         for change in changed_files(source, found, self._known, outdated):
             if isinstance(change, FileRow):
+                self._unreadable += change.size < 0
                 self._note(self._with_state(change))
             elif isinstance(change, Listed):
                 self._listed[change.row.path] = change
@@ -203,6 +205,7 @@ class Ingest:
         state: SyncState | None = None,
     ) -> SyncReport:
         run = Pass(changes, progress, deadline, state)
+        run.report.errors, self._unreadable = self._unreadable, 0
         self._families.read_whole.clear()
         if changes:
             self._families.open()

@@ -14,6 +14,7 @@ from .documents import Format
 
 SERVER = "backstory"
 _CONFIG = "${XDG_CONFIG_HOME:-~/.config}"
+_CONTINUE = "${CONTINUE_GLOBAL_DIR:-~/.continue}"
 _MAC = "~/Library/Application Support"
 _APPS = ("Code", "Code - Insiders", "VSCodium", "Cursor", "Windsurf")
 
@@ -54,6 +55,10 @@ class Wirable(Struct, frozen=True, kw_only=True):
     def path(self) -> tuple[str, ...]:
         """The path of the server's entry in the file."""
         return (*self.table, SERVER)
+
+    def format_of(self, file: Path) -> Format:
+        """The format of one of its files. A file of another name than the rest may be JSON."""
+        return "json" if file.suffix in (".json", ".jsonc") else self.format
 
     def installed(self) -> str | None:
         """The path of its program."""
@@ -237,15 +242,12 @@ WIRABLE: tuple[Wirable, ...] = (
         table=("mcp",),
         shape="stdio",
     ),
-    # The extension reads every file of this folder, so its YAML need not be edited. Its command line does not.
+    # The command line reads only the YAML. The extension reads that and every file of the folder: one entry is enough.
     Wirable(
         name="continue",
-        title="Continue (editor)",
-        places=(
-            Place(
-                "${CONTINUE_GLOBAL_DIR:-~/.continue}", "${CONTINUE_GLOBAL_DIR:-~/.continue}/mcpServers/backstory.json"
-            ),
-        ),
+        title="Continue",
+        places=(Place(_CONTINUE, f"{_CONTINUE}/mcpServers/backstory.json|{_CONTINUE}/config.yaml"),),
+        format="yaml list",
     ),
     Wirable(
         name="claude-desktop",

@@ -60,7 +60,17 @@ class Service:
             self.file = config / "systemd" / "user" / _UNIT
 
     def install(self, port: int | None = None) -> None:
-        """Write the service's file, and start the service now and at every login."""
+        """Write the service's file, and start the service now and at every login. Where that fails, a file that was not
+        there before is deleted again."""
+        was_there = self.file.exists()
+        try:
+            self._start(port)
+        except ServiceError as error:
+            if not was_there:
+                self.file.unlink(missing_ok=True)
+            raise ServiceError(f"{error}; nothing is installed, `backstory serve` runs without a service") from None
+
+    def _start(self, port: int | None) -> None:
         arguments = (*self._command, "serve", *(("--port", str(port)) if port is not None else ()))
         self.file.parent.mkdir(parents=True, exist_ok=True)
         if self.manager == "launchd":
@@ -145,7 +155,7 @@ class Service:
         if shutil.which(command[0]) is None:
             if may_fail:
                 return ""
-            raise ServiceError(f"{command[0]} is not here; {self.file} is written, start `backstory serve` yourself")
+            raise ServiceError(f"{command[0]} is not here")
         done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
         if done.returncode and not may_fail:
             reason = (done.stderr or done.stdout).strip().splitlines()

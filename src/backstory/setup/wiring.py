@@ -103,8 +103,8 @@ class Wiring:
             check_writable(file)
             outcome.by = self._add_by_program(found, file) if target.state == "not wired" else None
             if outcome.by is None:
-                text = set_entry(read_text(file), agent.format, agent.path, agent.entry(self.server))
-                self.journal.write(file, text, self._entry(agent))
+                text = set_entry(read_text(file), agent.format_of(file), agent.path, agent.entry(self.server))
+                self.journal.write(file, text, self._entry(agent, file))
         except Refused as refused:
             outcome.action, outcome.reason = "refused", str(refused)
             return outcome
@@ -118,7 +118,7 @@ class Wiring:
     def verify(self, agent: Wirable, file: Path) -> Probe:
         """Start the server from the entry in the file, as the agent does, and call a tool."""
         try:
-            entry = read_entry(read_text(file), agent.format, agent.path)
+            entry = read_entry(read_text(file), agent.format_of(file), agent.path)
         except Refused as refused:
             return Probe(False, problem=str(refused))
         command = command_in(entry)
@@ -139,7 +139,7 @@ class Wiring:
             if own:
                 outcomes.append(self._take_back(Path(name), own))
         outcomes += [
-            self._take_back(target.file, [self._entry(found.agent)])
+            self._take_back(target.file, [self._entry(found.agent, target.file)])
             for found in self.find(versions=False)
             for target in found.targets
             if target.state == "wired" and (names is None or found.agent.name in names)
@@ -171,10 +171,12 @@ class Wiring:
 
     def _look(self, agent: Wirable, file: Path) -> Target:
         try:
-            entry = read_entry(read_text(file), agent.format, agent.path)
+            text, format = read_text(file), agent.format_of(file)
+            entry = read_entry(text, format, agent.path)
             if entry is not None and command_in(entry)[: len(self.server)] == self.server:
                 return Target(file, "wired")
             check_writable(file)
+            set_entry(text, format, agent.path, agent.entry(self.server))  # refuses what cannot be edited
             return Target(file, "not wired" if entry is None else "outdated")
         except Refused as refused:
             return Target(file, "refused", str(refused))
@@ -199,7 +201,7 @@ class Wiring:
                 check=False,
             )
         if self._is_added(agent, file, text):
-            self.journal.note(file, before, self._entry(agent))
+            self.journal.note(file, before, self._entry(agent, file))
             return " ".join([agent.program or "", *agent.add]).removesuffix(" --")
         if before is not None and read_bytes(file) != before:
             replace_file(file, before)
@@ -207,18 +209,19 @@ class Wiring:
 
     def _is_added(self, agent: Wirable, file: Path, before: str) -> bool:
         """True if the entry is there, and all that was there before: settings, and comments."""
+        format = agent.format_of(file)
         try:
             after = read_text(file)
-            if command_in(read_entry(after, agent.format, agent.path)) != self.server:
+            if command_in(read_entry(after, format, agent.path)) != self.server:
                 return False
-            rest = read_entry(drop_entry(after, agent.format, agent.path), agent.format, ())
-            return _holds(rest, read_entry(before, agent.format, ())) and _comments(before) <= _comments(after)
+            rest = read_entry(drop_entry(after, format, agent.path), format, ())
+            return _holds(rest, read_entry(before, format, ())) and _comments(before) <= _comments(after)
         except Refused:
             return False
 
     @staticmethod
-    def _entry(agent: Wirable) -> Entry:
-        return Entry(agent.name, agent.format, agent.path)
+    def _entry(agent: Wirable, file: Path) -> Entry:
+        return Entry(agent.name, agent.format_of(file), agent.path)
 
 
 def without(text: str, entry: Entry) -> str:

@@ -235,6 +235,15 @@ AGENTS: tuple[Agent, ...] = (
         f"{_MAC}/kiro-cli/data.sqlite3",
     ),
     Agent(
+        "kiro-ide",
+        "Kiro IDE",
+        "kiro_ide:KiroIde",
+        *(
+            f"{base}/Kiro/User/globalStorage/kiro.kiroagent/workspace-sessions"
+            for base in (_CONFIG, _MAC, "${APPDATA}")
+        ),
+    ),
+    Agent(
         "copilot-chat",
         "VS Code Copilot Chat",
         "copilot_chat:CopilotChat",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from ..model import EventType, parse_time
-from .base import About, Item, Lookup, Parser, Source, Stored, Transcript
+from .base import About, Item, Lookup, Parser, Source, Stored, Transcript, Usage
 from .database import columns, has_table, open_database, pages, row_of, turn_start
 from .decoding import decode_or_none, encode
 from .fields import Payload, integer, list_of, mapping_of, text_of
@@ -15,8 +16,10 @@ from .parsing import StatelessParser, Writer
 
 _SESSION_FIELDS = (
     "id name description working_dir updated_at model_config_json parent_session_id "
-    "accumulated_input_tokens accumulated_output_tokens accumulated_cost"
+    "accumulated_input_tokens accumulated_output_tokens accumulated_cost "
+    "accumulated_cache_read_tokens accumulated_cache_write_tokens"
 ).split()
+_COUNTS = "input_tokens output_tokens cost cache_read_tokens cache_write_tokens".split()
 _IS_PROMPT = "role = 'user' AND content_json NOT LIKE '%\"toolResponse\"%'"
 
 
@@ -56,11 +59,32 @@ class Goose(Source):
                     "metadata": decode_or_none(message["metadata_json"]),
                     "model": model,
                 }
+            ledger = _ledger(database, session)
+            for row in ledger:
+                yield {"call": row, "model": row["model"] or model}
             first = "SELECT min(created_timestamp) FROM messages WHERE session_id = ? AND role = 'user'"
-            yield {"totals": about, "model": model, "begun": database.execute(first, (session,)).fetchone()[0]}
+            begun = database.execute(first, (session,)).fetchone()[0]
+            rest = {
+                name: _number(about.get(f"accumulated_{name}")) - sum(_number(row[name]) for row in ledger)
+                for name in _COUNTS
+            }
+            yield {"totals": rest, "model": model, "begun": begun}
 
     def resume(self, session: str) -> tuple[str, ...] | None:
         return ("goose", "session", "--resume", "--session-id", session)
+
+
+def _ledger(database: sqlite3.Connection, session: str) -> list[dict[str, Any]]:
+    """The model calls of a session, which Goose notes since schema 15, together with the totals of the session. What
+    was counted before is carried forward as one row, which is left to the totals."""
+    known = columns(database, "usage_ledger")
+    if not known:
+        return []
+    fields = ["id", "created_timestamp", "model", *_COUNTS]
+    chosen = ", ".join(name if name in known else f"NULL AS {name}" for name in fields)
+    carried = "AND cost_source IS NOT 'carried_forward'" if "cost_source" in known else ""
+    query = f"SELECT {chosen} FROM usage_ledger WHERE session_id = ? {carried} ORDER BY id"
+    return [dict(row) for row in database.execute(query, (session,))]
 
 
 def _sessions(path: Path) -> Iterator[Stored]:
@@ -70,8 +94,13 @@ def _sessions(path: Path) -> Iterator[Stored]:
         newest = "SELECT session_id, max(id) AS newest FROM messages GROUP BY session_id"
         versions = {row["session_id"]: row["newest"] for row in database.execute(newest)}
         parent = "parent_session_id" if "parent_session_id" in columns(database, "sessions") else "NULL"
+        counted = "SELECT session_id, count(*) AS calls FROM usage_ledger GROUP BY session_id"
+        has_ledger = has_table(database, "usage_ledger")
+        calls = {row["session_id"]: row["calls"] for row in database.execute(counted)} if has_ledger else {}
         for row in database.execute(f"SELECT id, updated_at, {parent} AS parent FROM sessions").fetchall():
-            version, updated = versions.get(row["id"]) or 0, parse_time(row["updated_at"]) or 0
+            version = versions.get(row["id"]) or 0
+            # Goose's times have seconds: a model call that is noted after its message shows in the milliseconds.
+            updated = (parse_time(row["updated_at"]) or 0) + calls.get(row["id"], 0) % 1_000
             yield Stored(session=str(row["id"]), updated=updated, version=version, parent=row["parent"])
 
 
@@ -81,6 +110,10 @@ class _Conversation(StatelessParser):
             yield _about(record["session"])
         elif "totals" in record:
             yield from self._totals(record)
+        elif "call" in record:
+            call = record["call"]
+            write = self.writer(f"call {call['id']}", ts=parse_time(call["created_timestamp"]), model=record["model"])
+            yield from _usage(write, call)
         elif "role" not in record:  # the first line of a JSON Lines file
             yield _about(record)
         else:
@@ -115,9 +148,11 @@ class _Conversation(StatelessParser):
                     yield self._call(write, part, block)
                 case "toolResponse":
                     yield self._result(write, part, block)
-                case "image" | "text":
+                case "image" | "document" | "text":
                     pass
-                case "summarizationRequested" | "contextLengthExceeded" | "systemNotification" | "notification":
+                case (
+                    "summarizationRequested" | "contextLengthExceeded" | "systemNotification" | "notification" | "error"
+                ):
                     yield write.event(part, EventType.RUNTIME, text_of(block, "msg", "message", "text") or "")
                 case "toolConfirmationRequest" | "actionRequired" | "conversationCompacted":
                     yield write.event(part, EventType.RUNTIME, text_of(block, "msg", "prompt") or encode(block))
@@ -147,17 +182,23 @@ class _Conversation(StatelessParser):
         return write.result(part, self.tools.get(call_id), call_id, text, exit_code=exit_code, failed=failed)
 
     def _totals(self, record: Payload) -> Iterator[Item]:
-        """Goose keeps the tokens of a session, not those of its model calls: they count at its first turn."""
-        totals, begun = mapping_of(record, "totals"), parse_time(record.get("begun"))
-        if begun is None:
-            return
-        write = self.writer(ts=begun, model=record.get("model"))
-        yield from write.usage(
-            by_time=True,
-            fresh=totals.get("accumulated_input_tokens"),
-            output=totals.get("accumulated_output_tokens"),
-            cost=totals.get("accumulated_cost"),
-        )
+        """The tokens that Goose counted for the session and not for one model call: they count at its first turn."""
+        if (begun := parse_time(record.get("begun"))) is not None:
+            yield from _usage(self.writer(ts=begun, model=record.get("model")), mapping_of(record, "totals"))
+
+
+def _number(value: Any) -> float:
+    return value if isinstance(value, int | float) else 0
+
+
+def _usage(write: Writer, counts: Payload) -> list[Usage]:
+    """Goose counts what was read from the cache and written to it as input, too."""
+    read, written = (max(_number(counts.get(f"cache_{name}_tokens")), 0) for name in ("read", "write"))
+    fresh = max(_number(counts.get("input_tokens")) - read - written, 0)
+    output = max(_number(counts.get("output_tokens")), 0)
+    return write.usage(
+        by_time=True, fresh=fresh, output=output, cache_read=read, cache_write=written, cost=counts.get("cost")
+    )
 
 
 def _about(session: Payload) -> About:

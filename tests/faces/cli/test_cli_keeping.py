@@ -176,6 +176,19 @@ class TestDoctor:
         assert result.code == 0
         assert "  Mux  2 sessions, not read\n" in result.out
 
+    def test_a_database_that_is_damaged(self, home: Path, backstory: Program) -> None:
+        """Sync tells of it, and permissions are not blamed."""
+        database = home / ".local/share/opencode/opencode.db"
+        database.parent.mkdir(parents=True)
+        database.write_text("half of it " * 100)
+
+        assert "1 part could not be understood." in backstory("sync").out
+        result = backstory("doctor")
+
+        assert result.code == 1
+        assert f"✗ {database} cannot be read: file is not a database" in result.out
+        assert "fix: put a whole copy there" in result.out
+
     def test_a_folder_that_cannot_be_read(
         self, home: Path, backstory: Program, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -118,3 +118,25 @@ class TestImport:
         assert "report" not in result.err
         assert "give the ZIP of an export" in result.err
         assert list(home.rglob("imports/*/*")) == []
+
+    def test_a_damaged_zip(self, home: Path, backstory: Program) -> None:
+        """A byte that changed on the way, and one that ends too early, are told."""
+        export = home / "export.zip"
+        with zipfile.ZipFile(export, "w") as file:
+            file.writestr("conversations.json", json.dumps(claude_export("How is bread made?", "With time.")))
+        data = bytearray(export.read_bytes())
+        data[data.index(b"bread")] ^= 1
+        export.write_bytes(data)
+        result = backstory("import", str(export))
+        assert (result.code, "the ZIP cannot be unpacked" in result.err) == (1, True)
+        assert "report" not in result.err
+
+    def test_a_file_that_was_cut(self, home: Path, backstory: Program) -> None:
+        """It is told, and what is whole can be found after a sync."""
+        first, second = (json.dumps(claude_export(word, "Yes."))[1:-1] for word in ("Bread?", "Butter?"))
+        export = home / "conversations.json"
+        export.write_text(f"[{first}, {second[:-9]}")
+        result = backstory("import", str(export))
+        assert (result.code, "ends in the middle of a conversation" in result.err) == (1, True)
+        backstory("sync")
+        assert "Bread?" in backstory("search", "bread").out

@@ -9,9 +9,10 @@ import copy
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Protocol
 
-from . import json, toml, yaml
+from . import json, toml, yaml, yaml_list
 
-Format = Literal["json", "toml", "yaml"]
+Format = Literal["json", "toml", "yaml", "yaml list"]
+"""`yaml list`: YAML in which the entries are a list, each with its name in it."""
 
 
 class Refused(Exception):
@@ -24,7 +25,7 @@ class _Editor(Protocol):
     def drop(self, text: str, path: Sequence[str]) -> str: ...
 
 
-_EDITORS: dict[Format, _Editor] = {"json": json, "toml": toml, "yaml": yaml}
+_EDITORS: dict[Format, _Editor] = {"json": json, "toml": toml, "yaml": yaml, "yaml list": yaml_list}
 
 
 def read_entry(text: str, format: Format, path: Sequence[str]) -> Any:

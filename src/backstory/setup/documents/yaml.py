@@ -30,12 +30,12 @@ def put(text: str, path: Sequence[str], entry: Mapping[str, Any]) -> str:
         text = drop(text, path)
     lines = text.splitlines(keepends=True)
     newline = "\r\n" if "\r\n" in text else "\n"
-    place = _line_of(lines, mapping)
+    place = line_of(lines, mapping)
     if place is None:
         if lines and not lines[-1].endswith("\n"):
             lines[-1] += newline
         return "".join(lines) + newline.join([f"{mapping}:", *_block(name, entry, _DEFAULT_INDENT)]) + newline
-    indent = next((_indent(line) for line in lines[place + 1 :] if _is_content(line)), 0) or _DEFAULT_INDENT
+    indent = next((indent_of(line) for line in lines[place + 1 :] if is_content(line)), 0) or _DEFAULT_INDENT
     opening = re.sub(r":[ \t]*(?:\{[ \t]*\}|null|~)", ":", lines[place].rstrip("\r\n"), count=1)
     added = [opening, *_block(name, entry, indent)]
     lines[place] = newline.join(added) + newline
@@ -46,7 +46,7 @@ def drop(text: str, path: Sequence[str]) -> str:
     """Cut out the lines of an entry; a mapping that is empty then becomes `{}`."""
     mapping, name = path
     lines = text.splitlines(keepends=True)
-    place = _line_of(lines, mapping)
+    place = line_of(lines, mapping)
     if place is None:
         raise ValueError(f"{mapping} has no line of its own")
     start = next(
@@ -55,7 +55,7 @@ def drop(text: str, path: Sequence[str]) -> str:
         if re.match(rf"[ ]+(['\"]?){re.escape(name)}\1:", lines[number])
     )
     end = start + 1
-    while end < len(lines) and (not lines[end].strip() or _indent(lines[end]) > _indent(lines[start])):
+    while end < len(lines) and (not lines[end].strip() or indent_of(lines[end]) > indent_of(lines[start])):
         end += 1
     while end > start + 1 and not lines[end - 1].strip():
         end -= 1
@@ -65,15 +65,15 @@ def drop(text: str, path: Sequence[str]) -> str:
     return "".join(rest)
 
 
-def _line_of(lines: list[str], mapping: str) -> int | None:
+def line_of(lines: list[str], mapping: str) -> int | None:
     return next((number for number, line in enumerate(lines) if re.match(rf"{re.escape(mapping)}[ \t]*:", line)), None)
 
 
-def _is_content(line: str) -> bool:
+def is_content(line: str) -> bool:
     return bool(line.strip()) and not line.lstrip().startswith("#")
 
 
-def _indent(line: str) -> int:
+def indent_of(line: str) -> int:
     return len(line) - len(line.lstrip(" "))
 
 
