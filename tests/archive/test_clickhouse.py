@@ -19,6 +19,7 @@ from backstory.archive.base import (
     ExchangesRequest,
     FileRow,
     FolderRow,
+    Part,
     SessionsRequest,
 )
 from backstory.archive.clickhouse.cluster import statements
@@ -71,10 +72,13 @@ class TestSchema:
             run(server, f"ALTER TABLE {table} MODIFY COLUMN tokens REMOVE DEFAULT")
             run(server, f"ALTER TABLE {table} DROP COLUMN IF EXISTS terms, DROP COLUMN lines")
         run(server, "ALTER TABLE turn DROP INDEX version_index, DROP COLUMN machine")
+        run(server, "DROP TABLE place")
         run(server, "DELETE FROM schema_version WHERE version > 1")
         with closing(opened(tmp_path, server)) as archive:
             write(archive, batch(session("codex/two"), talk()))
             assert len(found(archive, "needle")) == 4
+            uids = tuple(event.uid for event in archive.events(KEY, 1))
+            assert len(archive.events(part=Part(uids=uids))) == 4
 
     def test_old_rows_are_deleted_by_setting(self, tmp_path: Path, server: ClickHouseSettings) -> None:
         with closing(opened(tmp_path, msgspec.structs.replace(server, keep_days=30))) as archive:
@@ -91,6 +95,16 @@ class TestSize:
         with closing(opened(tmp_path, server)) as archive:
             write(archive, batch(session(), *turns))
             assert archive.counts().documents == 4_000
+
+    def test_a_batch_of_many_months(self, tmp_path: Path, server: ClickHouseSettings) -> None:
+        """ClickHouse refuses an insert into more than 100 partitions, and a month is one."""
+        made = batch(session(), *(talk() for _ in range(30)))
+        for number, event in enumerate(made.events):
+            event.ts = number * 32 * 86_400_000
+        with closing(opened(tmp_path, server)) as archive:
+            write(archive, made)
+            assert archive.counts().documents == 120
+            assert len(run(server, "SELECT DISTINCT _partition_id FROM event").split()) > 100
 
 
 @pytest.mark.clickhouse
@@ -147,6 +161,7 @@ class TestForgetting:
             write(archive)
             for table in ("project", "repository"):
                 assert run(server, f"SELECT path FROM {table}") == "/open\n"
+            assert run(server, "SELECT DISTINCT session FROM place") == "codex/other\n"
 
     def test_forgotten_events_leave_the_exchanges_of_a_fork(self, tmp_path: Path, server: ClickHouseSettings) -> None:
         """What is left is numbered anew; an exchange with nothing left is gone."""

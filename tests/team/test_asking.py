@@ -217,6 +217,43 @@ class TestScopes:
                     break
         assert len(seen) == len(set(seen)) == 4
 
+    def test_traces_of_both(self, team: Team) -> None:
+        """Each once, in one order, page by page; those of a session that both have are of the machine."""
+        with team.bob.library("both") as library:
+            spans = library.asked.spans
+            found = spans.traces(TraceQuery(sort="createdAt", limit=10))
+            own = library.archive.spans.traces(TraceQuery(sort="createdAt", limit=10))
+            pages, after = [], None
+            while True:
+                page = spans.traces(TraceQuery(sort="createdAt", limit=1, after=after))
+                pages += page.rows
+                if not page.more:
+                    break
+                after = page.last
+            rising = spans.traces(TraceQuery(sort="createdAt", limit=10, descending=False))
+            by_name = spans.spans(TraceQuery(sort="name", limit=50), 100)
+
+        assert {row.id for row in own.rows} < {row.id for row in found.rows}
+        assert len(found.rows) == len({row.id for row in found.rows}) == found.total == 4
+        assert [row.start for row in found.rows] == sorted((row.start for row in found.rows), reverse=True)
+        assert pages == found.rows
+        assert sorted(row.id for row in rising.rows) == sorted(row.id for row in found.rows)
+        names = [row.name for row in by_name.rows]
+        assert names == sorted(names, reverse=True)
+        assert len({(row.trace, row.id) for row in by_name.rows}) == len(names) == by_name.total
+
+    def test_usage_of_both(self, team: Team) -> None:
+        """A session that both have is counted once."""
+        with team.bob.library("both") as library:
+            mine = {row.key for row in library.archive.sessions(SessionsRequest())}
+            both, own = library.asked.spans.usage(Window()), library.archive.spans.usage(Window())
+            lines = library.asked.spans.usage(Window(), "session")
+        theirs = [line for line in team.hub.archive.spans.usage(Window(), "session") if line.session not in mine]
+        calls = sum(line.calls for line in own) + sum(line.calls for line in theirs)
+        assert sum(line.calls for line in both) == sum(line.calls for line in lines) == calls
+        assert len(theirs) == 1
+        assert len(lines) == len({line.session for line in lines}) == 2
+
     def test_both_without_the_team(self, team: Team, tmp_path: Path) -> None:
         """The machine answers alone, and says so."""
         laptop = Laptop(tmp_path, "dave", url="http://127.0.0.1:1", token="bst_x_y")

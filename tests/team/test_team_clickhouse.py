@@ -12,15 +12,18 @@ import pytest
 
 from backstory.archive import open_engine
 from backstory.archive.base import Archive, ArchiveError, SearchRequest, SessionsRequest
+from backstory.archive.spans import TraceQuery, Window
 from backstory.config import ClickHouseSettings
+from backstory.library import Scope
 from backstory.model import SEARCHABLE_TYPES
 from tests.archive import clickhouse_server
+from tests.archive_world import PROJECTION
 from tests.team_world import SECRET, Laptop, project, serving, stored
 
 pytestmark = pytest.mark.clickhouse
 
 SHOP, DIARY = "/home/dev/shop", "/home/dev/diary"
-_TABLES = ("session", "turn", "event", "exchange", "usage", "project", "repository")
+_TABLES = ("session", "turn", "event", "place", "exchange", "usage", "project", "repository", "span", "trace")
 
 
 @pytest.fixture(scope="module")
@@ -39,8 +42,8 @@ def url(server: str) -> Iterator[str]:
     clickhouse_server.command(server, f"DROP DATABASE IF EXISTS {name}")
 
 
-def opened(folder: Path, url: str) -> Archive:
-    return open_engine("clickhouse", folder, None, ClickHouseSettings(url=url))
+def opened(folder: Path, url: str, projection: str | None = None) -> Archive:
+    return open_engine("clickhouse", folder, projection, ClickHouseSettings(url=url))
 
 
 def everything(server: str, url: str) -> bytes:
@@ -86,6 +89,29 @@ class TestHub:
                 library.team.withhold([session.key])
                 assert library.team.push().withdrawn == 1
             assert everything(server, url) == b""
+
+    def test_traces_and_usage(self, url: str, tmp_path: Path) -> None:
+        """Of the team, and of both: a session that both have counts once."""
+        with (
+            closing(opened(tmp_path / "hub", url, PROJECTION)) as archive,
+            serving(tmp_path / "hub", archive=archive) as hub,
+        ):
+            alice = Laptop(tmp_path, "alice", url=hub.url, token=hub.token("alice"), projects=["*"])
+            bob = Laptop(tmp_path, "bob", url=hub.url, token=hub.token("bob"), projects=[SHOP])
+            alice.write(project("a", SHOP, "the gateway", "it works", "good", "yes"))
+            bob.write(project("b", SHOP, "bobs gateway", "fine"), project("c", DIARY, "bobs own", "fine"))
+            for laptop in (alice, bob):
+                laptop.push()
+            hub.settle()
+            calls, traces = {}, {}
+            scopes: tuple[Scope, ...] = ("local", "team", "both")
+            for scope in scopes:
+                with bob.library(scope) as library:
+                    spans = library.asked.spans
+                    calls[scope] = sum(line.calls for line in spans.usage(Window()))
+                    traces[scope] = spans.traces(TraceQuery(sort="createdAt", limit=10)).total
+        assert calls == {"local": 2, "team": 3, "both": 4}
+        assert traces == {"local": 2, "team": 3, "both": 4}
 
 
 class TestDirect:

@@ -17,13 +17,6 @@ CORRECTIONS = 3
 _MAX_ADJACENT = 6
 
 
-def weighted_phrases(
-    query: Query, hints: Hints, corrections: Iterable[str], weights: Weights
-) -> dict[tuple[str, ...], float]:
-    """Everything that makes a score: `matching_phrases` and `neighbours`."""
-    return neighbours(query, weights) | matching_phrases(query, hints, corrections, weights)
-
-
 def matching_phrases(
     query: Query, hints: Hints, corrections: Iterable[str], weights: Weights
 ) -> dict[tuple[str, ...], float]:

@@ -209,7 +209,7 @@ class LimitedSpans(Spans):
         lines = self._archive.spans.usage(window, "session" if detail == "day" else detail)
         allowed = self._limited.allowed({line.session for line in lines if line.session})
         kept = [line for line in lines if line.session in allowed]
-        return _by_day(kept) if detail == "day" else kept
+        return by_day(kept) if detail == "day" else kept
 
     def put(self, spans: Sequence[SpanRow], origins: Mapping[str, Origin]) -> None:
         refuse_writing()
@@ -233,7 +233,7 @@ class LimitedSpans(Spans):
         self._archive.spans.check()
 
 
-def _by_day(lines: Iterable[UsageTotal]) -> list[UsageTotal]:
+def by_day(lines: Iterable[UsageTotal]) -> list[UsageTotal]:
     """The lines of sessions, added up by day, project, model and agent."""
     totals: dict[tuple[str, str | None, str | None, str | None], UsageTotal] = {}
     for line in lines:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Any, TypeVar, overload
 
@@ -34,21 +34,10 @@ from ..archive.base import (
     Writer,
 )
 from ..archive.errors import ArchiveError
-from ..archive.spans import Found as FoundTraces
-from ..archive.spans import (
-    Origin,
-    SpanRow,
-    Spans,
-    SpanStats,
-    StatsGroup,
-    TraceQuery,
-    TraceRow,
-    UsageDetail,
-    UsageTotal,
-    Window,
-)
+from ..archive.spans import Spans
 from ..model import EventRef, SessionRef, TurnRef, session_id
 from .limited import by_score
+from .traces import UnionSpans
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -66,7 +55,7 @@ class UnionArchive(Archive):
         self._opened: Archive | None = None
         self._trouble = ""
         self._silent_until = 0.0
-        self._spans = UnionSpans(self)
+        self._spans = UnionSpans(local, self.ask_team)
 
     def ask_team(self, question: Callable[[Archive], T]) -> T | None:
         """The answer of the team's archive; None if it cannot be asked."""
@@ -83,10 +72,6 @@ class UnionArchive(Archive):
             return None
         self._trouble = ""
         return answer
-
-    @property
-    def local(self) -> Archive:
-        return self._local
 
     @property
     def spans(self) -> Spans:
@@ -215,42 +200,6 @@ class UnionArchive(Archive):
         """The archive of this machine is its owner's."""
         if self._opened is not None:
             self._opened.close()
-
-
-class UnionSpans(Spans):
-    """The traces of this machine; one by its id also of the team. Lists and sums of both would count shared sessions
-    twice."""
-
-    def __init__(self, archive: UnionArchive) -> None:
-        self._archive = archive
-
-    @property
-    def _own(self) -> Spans:
-        return self._archive.local.spans
-
-    def put(self, spans: Sequence[SpanRow], origins: Mapping[str, Origin]) -> None:
-        self._own.put(spans, origins)
-
-    def traces(self, query: TraceQuery) -> FoundTraces[TraceRow]:
-        return self._own.traces(query)
-
-    def spans(self, query: TraceQuery, chars: int) -> FoundTraces[SpanRow]:
-        return self._own.spans(query, chars)
-
-    def trace(
-        self, id: str, only: Collection[int] | None = None, *, texts: bool = True
-    ) -> tuple[TraceRow, list[SpanRow]] | None:
-        own = self._own.trace(id, only, texts=texts)
-        return own if own is not None else self._archive.ask_team(lambda team: team.spans.trace(id, only, texts=texts))
-
-    def usage(self, window: Window, detail: UsageDetail = "day") -> list[UsageTotal]:
-        return self._own.usage(window, detail)
-
-    def stats(self, window: Window, by: StatsGroup, *, latencies: bool = True) -> list[SpanStats]:
-        return self._own.stats(window, by, latencies=latencies)
-
-    def check(self) -> None:
-        self._own.check()
 
 
 def _added(own: Sequence[Term], others: Sequence[Term]) -> list[Term]:

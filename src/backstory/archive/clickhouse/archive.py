@@ -24,8 +24,7 @@ from ..base import (
 )
 from ..lock import WriterLock, is_held
 from .glances import Glances
-from .reading import SESSION, TURN, having, of_types
-from .rows import SESSION_COLUMNS, read_session, read_turn
+from .reading import having, of_types
 from .schema import keep, migrate
 from .search import Searching
 from .server import Server
@@ -124,10 +123,10 @@ class ClickHouseArchive(Searching):
         )
 
     def _open_turn(self, ref: TurnRef, part: Part) -> OpenedTurn | None:
-        session, around = self._turns_around(ref)
-        turn = around.get(ref.ordinal)
-        if session is None or turn is None:
+        around = self._turns_around(ref)
+        if ref.ordinal not in around:
             return None
+        turn, session = around[ref.ordinal]
         if part.heads:
             self._add_heads([turn], part.heads)
         total, first, last, count = self._server.row(
@@ -146,24 +145,18 @@ class ClickHouseArchive(Searching):
             has_next=ref.ordinal + 1 in around,
         )
 
-    def _turns_around(self, ref: TurnRef) -> tuple[SessionRow | None, dict[int, TurnRow]]:
-        """A session, and a turn of it with the one before and the one after, by ordinal."""
-        rows = self._server.rows(
-            f"SELECT {SESSION}, {TURN} FROM turn t FINAL JOIN session s FINAL ON s.key = t.session "
-            f"WHERE t.session = %(key)s AND s.key = %(key)s "
-            f"AND t.ordinal BETWEEN {ref.ordinal - 1} AND {ref.ordinal + 1}",
-            {"key": ref.key},
-        )
-        width = len(SESSION_COLUMNS)
-        turns = [read_turn(row[width:]) for row in rows]
-        return read_session(rows[0][:width]) if rows else None, {turn.ordinal: turn for turn in turns}
+    def _turns_around(self, ref: TurnRef) -> dict[int, tuple[TurnRow, SessionRow]]:
+        """A turn with the one before and the one after, by ordinal."""
+        ordinals = range(max(ref.ordinal - 1, 0), ref.ordinal + 2)
+        found = self._turns_at([(ref.key, ordinal) for ordinal in ordinals])
+        return {ordinal: both for (_, ordinal), both in found.items()}
 
     def _open_event(self, ref: EventRef, part: Part) -> OpenedEvent | None:
         event = next(iter(self.events(part=Part(uids=(ref.uid,)))), None)
         if event is None:
             return None
-        session, around = self._turns_around(TurnRef(event.session, event.turn))
-        if session is None or event.turn not in around:
+        around = self._turns_around(TurnRef(event.session, event.turn))
+        if event.turn not in around:
             if self.session(event.session) is None:
                 return None
             raise ArchiveError("the turn of this event is missing; `backstory doctor` may tell why")
@@ -174,9 +167,10 @@ class ClickHouseArchive(Searching):
             {"key": event.session, "call": event.call_id or ""},
         )
         uids = dict(beside)
+        turn, session = around[event.turn]
         return OpenedEvent(
             session=session,
-            turn=around[event.turn],
+            turn=turn,
             event=event,
             events=[] if part.around is None else self.events(event.session, event.turn, part),
             previous=uids.get(event.ordinal - 1),

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from ...model import EVENT_TYPES, EventType
 from .. import ranking
 from ..base import SearchRequest, Term, Totals
-from ..phrases import best_corrections, edits, is_corrected, weighted_phrases
+from ..phrases import best_corrections, edits, is_corrected, matching_phrases, neighbours
 from ..query import Query, index_text
 from ..question import Hints
 from .documents import STEM, splitter, word_stems
@@ -21,6 +21,11 @@ _K1, _B = 1.2, 0.75
 _CANDIDATES = 300
 # Rarer words choose the events that are scored, up to about so many; commoner ones only add to the scores.
 _SCORED = 20_000
+# Neighbouring words are looked for in so many of the best events, the rarest pairs only, as in the local engine.
+_WEIGHED_CLOSELY = 60
+_NEIGHBOURS = 4
+# A word belongs to one language or two; the others that have its stem have it by chance.
+_STEM_LANGUAGES = 2
 _TERM = "toUInt32(cityHash64(%({})s))"
 
 
@@ -65,22 +70,26 @@ class Question:
         self._weights = ranking.WEIGHTS
         self._counts: dict[str, int] = {}
         words = list(dict.fromkeys(token for clause in query.clauses for part in clause.alternatives for token in part))
-        self._stems = {word: word_stems(word) for word in words}
+        # Parts of paths and identifiers are looked for as they are.
+        whole = {phrase[0] for clause in query.clauses for phrase in clause.alternatives if len(phrase) == 1}
+        self._stems = {word: word_stems(word) if word in whole else [] for word in words}
         self._count([*words, *(STEM + stem for stems in self._stems.values() for stem in stems)])
         self.terms = [
             Term(word=word, documents=self._counts.get(word, 0), read_as=self._corrections(word)) for word in words
         ]
         near = [other for term in self.terms for other in term.read_as]
-        self._stems |= {word: word_stems(word) for word in near}
-        self._count([STEM + stem for word in near for stem in self._stems[word]])
-        self._phrases = weighted_phrases(query, hints, near, self._weights)
+        self._phrases = matching_phrases(query, hints, near, self._weights)
+        self._neighbours = {
+            pair: weight for pair, weight in neighbours(query, self._weights).items() if pair not in self._phrases
+        }
 
     @property
     def bound(self) -> float:
         """The highest BM25 score that an event can reach."""
+        phrases = self._neighbours | self._phrases
         return (_K1 + 1) * sum(
             weight * sum(map(self._idf, phrase)) + sum(share * self._idf(stem) for stem, share in self._stemmed(phrase))
-            for phrase, weight in self._phrases.items()
+            for phrase, weight in phrases.items()
         )
 
     def matches(self, limit: int, conditions: Sequence[str], parameters: Mapping[str, Any]) -> tuple[list[Place], bool]:
@@ -96,6 +105,27 @@ class Question:
             if len(found) == enough or len(some) == len(words):
                 return found, len(found) == enough
             some = words
+
+    def weigh_closely(self, places: Sequence[Place]) -> list[Place]:
+        """The events, the best of them with the scores of the neighbouring words that they have."""
+        known = [pair for pair in self._neighbours if all(self._counts.get(token) for token in pair)]
+        rarest = sorted(known, key=lambda pair: -sum(map(self._idf, pair)))[:_NEIGHBOURS]
+        best = sorted(places, key=lambda place: -place.score)
+        while len(best) > _WEIGHED_CLOSELY and best[-1].score < best[_WEIGHED_CLOSELY - 1].score:
+            best.pop()
+        if not rarest or not best:
+            return list(places)
+        values: dict[str, Any] = {"places": tuple((place.session, place.turn, place.ordinal) for place in best)}
+        parts: list[str] = []
+        for number, pair in enumerate(rarest):
+            parts += self._score(number, pair, self._neighbours[pair], values)
+        rows = self._server.rows(
+            f"SELECT uid, version, {' + '.join(parts)} FROM event WHERE (session, turn, ordinal) IN %(places)s",
+            values,
+            self._request.deadline,
+        )
+        more = {(uid, version): score for uid, version, score in rows}
+        return [place._replace(score=place.score + more.get((place.uid, place.version), 0.0)) for place in places]
 
     def totals(self, conditions: Sequence[str], parameters: Mapping[str, Any], keys: Collection[str]) -> Totals:
         """All matches, those of the types of the request by source, project and time, and in these sessions."""
@@ -156,7 +186,7 @@ class Question:
         stems = {stem for word in splitter().analyze(index_text(text)[0]) for stem in word_stems(word)}
         return {
             "text": [word for word in words if word in tokens],
-            "stem": [word for word in words if word not in tokens and not stems.isdisjoint(self._stems[word])],
+            "stem": [word for word in words if word not in tokens and not stems.isdisjoint(self._stems.get(word, ()))],
             "title": [word for word in words if word in named],
         }
 
@@ -188,8 +218,9 @@ class Question:
         """The stems of a single word that events have, with their weights."""
         if len(phrase) > 1:
             return []
-        stems = [STEM + stem for stem in self._stems.get(phrase[0], ())]
-        return [(stem, self._phrases[phrase] * self._weights.stem) for stem in stems if self._counts.get(stem)]
+        stems = [STEM + stem for stem in self._stems.get(phrase[0], ()) if self._counts.get(STEM + stem)]
+        stems.sort(key=lambda stem: -self._counts[stem])
+        return [(stem, self._phrases[phrase] * self._weights.stem) for stem in stems[:_STEM_LANGUAGES]]
 
     def _known_words(self) -> list[str]:
         """The words and stems that make a match, the rarest first."""

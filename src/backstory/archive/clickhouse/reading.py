@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -42,6 +42,7 @@ from .rows import (
     read_session,
     read_turn,
     read_usage,
+    split,
     split_uids,
 )
 from .server import Server, hexed
@@ -50,6 +51,11 @@ SESSION = columns("s", SESSION_COLUMNS)
 TURN = columns("t", TURN_COLUMNS)
 EVENT = columns("e", EVENT_COLUMNS)
 _BARE_EVENT = EVENT.removesuffix("e.body") + "''"
+# Events by their uids, for `Server.rows_in`. The table of places is sorted by them.
+BY_UID = (
+    "(e.session, e.turn, e.ordinal) GLOBAL IN (SELECT session, turn, ordinal FROM place WHERE uid IN ({0})) "
+    "AND e.uid IN ({0})"
+)
 _MAX_NUMBER = (1 << 63) - 1
 EXCHANGES_AT_ONCE = 100
 _RANGES_AT_ONCE = 100
@@ -119,11 +125,21 @@ class Reading:
             self._add_usage(key, turns)
         return turns
 
+    def _turns_at(self, places: Collection[tuple[str, int]]) -> dict[tuple[str, int], tuple[TurnRow, SessionRow]]:
+        """Turns by their places, with their sessions."""
+        rows = self._server.rows(
+            f"SELECT {TURN}, {SESSION} FROM turn t FINAL JOIN session s FINAL ON s.key = t.session "
+            "WHERE (t.session, t.ordinal) IN %(turns)s AND s.key IN %(sessions)s",
+            {"turns": tuple(places), "sessions": tuple({session for session, _ in places})},
+        )
+        found = [(read_turn(turn), read_session(session)) for turn, session in (split(r, TURN_COLUMNS) for r in rows)]
+        return {(turn.session, turn.ordinal): (turn, session) for turn, session in found}
+
     def _add_heads(self, turns: Sequence[TurnRow], chars: int) -> None:
         uids = [uid for turn in turns for uid in (turn.prompt, turn.response) if uid is not None]
         # One character more than is shown says that there is more.
         rows = self._server.rows_in(
-            f"SELECT uid, substringUTF8(body, 1, {chars + 1}) FROM event FINAL WHERE uid IN ({{}})", uids
+            f"SELECT e.uid, substringUTF8(e.body, 1, {chars + 1}) FROM event e FINAL WHERE {BY_UID}", uids
         )
         texts: dict[bytes | None, str] = dict(rows)
 
@@ -158,7 +174,7 @@ class Reading:
         select = f"SELECT {EVENT if part.texts else _BARE_EVENT} FROM event e FINAL"
         if part.uids is not None:
             rows: Iterable[Sequence[Any]] = self._server.rows_in(
-                f"{select} WHERE e.uid IN ({{}}) AND {of_types(part.types)}", part.uids
+                f"{select} WHERE {BY_UID} AND {of_types(part.types)}", part.uids
             )
         else:
             rows = self._part(

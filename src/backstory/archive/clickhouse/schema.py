@@ -47,12 +47,16 @@ _REPLACING = "ReplacingMergeTree(version)"
 _DIGEST = "FixedString(16)"
 # The client sends tokens as the lines of a text, which is much less work for it than an array. `lines` is not stored.
 _SPLIT = "if(lines = '', [], splitByChar('\\n', lines))"
-_TOKENS = (
-    f"lines String EPHEMERAL, tokens Array(String) DEFAULT {_SPLIT} CODEC(ZSTD(3)), "
-    "INDEX token_index tokens TYPE text(tokenizer = 'array')"
-)
+_TOKEN_INDEX = "INDEX token_index tokens TYPE text(tokenizer = 'array', posting_list_codec = 'bitpacking')"
+_EXCHANGE_TOKENS = f"tokens Array(String) DEFAULT {_SPLIT} CODEC(ZSTD(1))"
+# The index is most of the work of an insert, so it gets each token of an event once.
+_EVENT_TOKENS = f"tokens Array(String) DEFAULT arrayDistinct({_SPLIT}) CODEC(ZSTD(1))"
 # The numbers of the tokens in their order. Scores are computed from them: they are read many times faster than texts.
-_TERMS = "terms Array(UInt32) DEFAULT arrayMap(token -> toUInt32(cityHash64(token)), tokens) CODEC(ZSTD(1))"
+# They are hashes, which no codec makes smaller.
+_NUMBERED = "terms Array(UInt32) DEFAULT arrayMap(token -> toUInt32(cityHash64(token)), {}) CODEC(LZ4)"
+_TERMS = _NUMBERED.format(_SPLIT)
+# For rows from before there were numbers, whose tokens are in their order.
+_TERMS_OF_TOKENS = _NUMBERED.format("tokens")
 
 TABLES = (
     Table(
@@ -94,9 +98,8 @@ TABLES = (
         session String, turn UInt32, ordinal UInt32, version UInt64, uid {_DIGEST}, type UInt8, ts Int64,
         source LowCardinality(String), project LowCardinality(String), tool LowCardinality(Nullable(String)),
         model LowCardinality(Nullable(String)), originating_model LowCardinality(Nullable(String)),
-        usage_key Nullable({_DIGEST}), facts String CODEC(ZSTD(3)), body String CODEC(ZSTD(3)),
-        words UInt32, stems UInt32, {_TOKENS}, {_TERMS},
-        INDEX uid_index uid TYPE bloom_filter(0.001) GRANULARITY 1
+        usage_key Nullable({_DIGEST}), facts String CODEC(ZSTD(1)), body String CODEC(ZSTD(1)),
+        words UInt32, stems UInt32, lines String EPHEMERAL, {_EVENT_TOKENS}, {_TERMS}, {_TOKEN_INDEX}
         """,
         _REPLACING,
         "(session, turn, ordinal)",
@@ -104,13 +107,23 @@ TABLES = (
         "ts",
         _month("ts"),
         # Texts and tokens are long: what is read for one event is read for its neighbours, too.
-        "index_granularity = 512",
+        "index_granularity = 128, min_compress_block_size = 16384",
+    ),
+    Table(
+        "place",  # of each event in the table of events
+        f"uid {_DIGEST}, version UInt64, session String, turn UInt32, ordinal UInt32, ts Int64",
+        _REPLACING,
+        "uid",
+        "uid",
+        "ts",
+        None,
+        "index_granularity = 1024",
     ),
     Table(
         "exchange",
         f"""
         session String, number UInt32, version UInt64, ts Int64, user Nullable({_DIGEST}), user_text Nullable(String),
-        said Array({_DIGEST}), {_TOKENS}
+        said Array({_DIGEST}), lines String EPHEMERAL, {_EXCHANGE_TOKENS}, {_TOKEN_INDEX}
         """,
         _REPLACING,
         "(session, number)",
@@ -214,14 +227,18 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "ALTER TABLE session ADD COLUMN IF NOT EXISTS machine Nullable(String)",
         "ALTER TABLE turn ADD COLUMN IF NOT EXISTS machine LowCardinality(String) AFTER version",
         "ALTER TABLE turn ADD INDEX IF NOT EXISTS version_index version TYPE minmax GRANULARITY 1",
-        *(
-            f"ALTER TABLE {table} ADD COLUMN IF NOT EXISTS lines String EPHEMERAL, "
-            f"MODIFY COLUMN tokens Array(String) DEFAULT {_SPLIT}"
-            for table in ("event", "exchange")
-        ),
-        f"ALTER TABLE event ADD COLUMN IF NOT EXISTS {_TERMS}",
-        "ALTER TABLE event MATERIALIZE COLUMN terms",
+        f"ALTER TABLE event ADD COLUMN IF NOT EXISTS lines String EPHEMERAL, MODIFY COLUMN {_EVENT_TOKENS}",
+        f"ALTER TABLE exchange ADD COLUMN IF NOT EXISTS lines String EPHEMERAL, MODIFY COLUMN {_EXCHANGE_TOKENS}",
+        f"ALTER TABLE event ADD COLUMN IF NOT EXISTS {_TERMS_OF_TOKENS}",
+        "ALTER TABLE event MATERIALIZE COLUMN terms SETTINGS mutations_sync = 2",
         "ALTER TABLE usage ADD INDEX IF NOT EXISTS session_index session TYPE bloom_filter GRANULARITY 1",
+    ),
+    (
+        *_CREATE,
+        f"ALTER TABLE event MODIFY COLUMN {_TERMS}",
+        f"ALTER TABLE event MODIFY COLUMN {_EVENT_TOKENS}",
+        "ALTER TABLE event DROP INDEX IF EXISTS uid_index",
+        "INSERT INTO place SELECT uid, version, session, turn, ordinal, ts FROM event",
     ),
 )
 VERSIONS = (

@@ -2,53 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...model import EVENT_TYPES, EventType, event_id
 from .. import ranking
-from ..base import EventRow, Exchange, ExchangesRequest, Found, Hit, SearchRequest, SessionRow, TurnRow, any_folder
+from ..base import Exchange, ExchangesRequest, Found, Hit, SearchRequest, any_folder
 from ..hits import Project, fill_page, named_projects, project_around, projects_with
 from ..query import Query, parse_query
 from ..question import read_hints
 from ..ranking import Candidate, Context, Ranked
 from .documents import splitter, title_terms
 from .question import PLACE, Place, Question, Statistics
-from .reading import CURRENT_EXCHANGE, EVENT, EXCHANGES_AT_ONCE, SESSION, TURN, Reading, row_limit
-from .rows import EVENT_COLUMNS, EXCHANGE_COLUMNS, TURN_COLUMNS, columns, read_event, read_session, read_turn, split
+from .reading import CURRENT_EXCHANGE, EVENT, EXCHANGES_AT_ONCE, SESSION, Reading, row_limit
+from .rows import EXCHANGE_COLUMNS, columns, read_event
 from .server import Server, quoted
 
 # The sessions whose titles match best.
 _TITLES = 50
 _UNKNOWN = EventType.UNKNOWN.code
-# The number of documents, their average length, and the number of documents by word.
-_KNOWN = """
-WITH (SELECT tuple(count(), avg(length({0})), sumForEach(arrayMap(w -> toUInt64(has({0}, w)), %(words)s)))
-    FROM {1} FINAL) AS known, assumeNotNull(known.1) AS total, assumeNotNull(known.2) AS average
-"""
+# For each word: how rare it is, and how often a document has it, which is of the average length or longer.
 _BM25 = (
     "arraySum((w, n) -> {1} * countEqual({0}, w) * 2.2 "
-    "/ (countEqual({0}, w) + 1.2 * (0.25 + 0.75 * length({0}) / average)), %(words)s, known.3) AS score"
+    "/ (countEqual({0}, w) + 1.2 * (0.25 + 0.75 * length({0}) / average)), %(words)s, {2}) AS score"
 )
+_OF_ALL = "assumeNotNull(known.1) AS total, assumeNotNull(known.2) AS average"
+# Rows that are deleted or replaced count among those with a word until parts are merged.
+_RARITY = "log1p((greatest(total - toInt64(n), 0) + 0.5) / (n + 0.5))"
 # SQLite's rarity of a word in titles, so that they weigh the same as in the local engine.
 _TITLE_SCORES = (
-    _KNOWN.format("title_stems", "session")
-    + f"SELECT key, {_BM25.format('title_stems', 'greatest(log((total - n + 0.5) / (n + 0.5)), 1e-6)')} "
+    "WITH (SELECT tuple(count(), avg(length(title_stems)), "
+    "sumForEach(arrayMap(w -> toUInt64(has(title_stems, w)), %(words)s))) FROM session FINAL) AS known, "
+    f"{_OF_ALL} "
+    f"SELECT key, {_BM25.format('title_stems', 'greatest(log((total - n + 0.5) / (n + 0.5)), 1e-6)', 'known.3')} "
     f"FROM session FINAL WHERE hasAny(title_stems, %(words)s) ORDER BY score DESC, key LIMIT {_TITLES}"
 )
 _EXCHANGE_SCORES = (
-    _KNOWN.format("tokens", "exchange")
-    + f"SELECT session, number, {_BM25.format('tokens', 'log1p((total - n + 0.5) / (n + 0.5))')} "
+    f"WITH (SELECT tuple(count(), avg(length(tokens))) FROM exchange) AS known, {_OF_ALL} "
+    f"SELECT session, number, {_BM25.format('tokens', _RARITY, '%(counts)s')} "
     "FROM exchange FINAL WHERE "
 )
-
-
-class _Titles(NamedTuple):
-    scores: dict[str, float]
-    prompts: list[Place]
-    """The first prompts of these sessions: shown if nothing else of them is found."""
 
 
 class _Numbers:
@@ -83,10 +78,10 @@ class Searching(Reading):
         places, is_cut = self._places(question, request, conditions, parameters)
         titles = self._titles(request, query)
         found = {place.session for place in places if EVENT_TYPES[place.type] in request.types}
+        prompts = self._first_prompts(titles.keys() - found, request)
+        titles = {key: score for key, score in titles.items() if key in found or key in prompts}
         if EventType.USER_INPUT in request.types:
-            places += [
-                place for place in titles.prompts if place.session not in found and _passes(place, request, parameters)
-            ]
+            places += [place for place in prompts.values() if _passes(place, request, parameters)]
         numbers = _Numbers()
         by_number = {numbers[place.uid]: place for place in places}
         context = Context(
@@ -99,12 +94,12 @@ class Searching(Reading):
         spread = request.session is None
         ranked = ranking.rank(
             [_candidate(number, place, numbers) for number, place in by_number.items()],
-            {numbers[key]: score for key, score in titles.scores.items()},
+            {numbers[key]: score for key, score in titles.items()},
             frozenset(request.types),
             context,
             spread=spread,
         )
-        bound = ranking.bound(question.bound, max(titles.scores.values(), default=0.0), context)
+        bound = ranking.bound(question.bound, max(titles.values(), default=0.0), context)
         ranked.sort(key=lambda hit: (-hit.score, -hit.candidate.ts, event_id(by_number[hit.candidate.id].uid)))
         load = partial(self._hits, places=by_number, bound=bound)
         hits, more = fill_page(ranked, request.limit, _cut, load, fold=spread)
@@ -182,7 +177,7 @@ class Searching(Reading):
             typed, is_cut = question.matches(request.limit, [*conditions, only], parameters)
             known = {(place.uid, place.version) for place in places}
             places += [place for place in typed if (place.uid, place.version) not in known]
-        places = self._current(places)
+        places = question.weigh_closely(self._current(places))
         places.sort(key=lambda place: (-place.score, -place.ts, event_id(place.uid)))
         return places, is_cut and _count(places, returned) > request.limit
 
@@ -191,57 +186,49 @@ class Searching(Reading):
         if self._statistics.rows == self._statistics.documents:
             return places
         rows = self._server.rows_in(
-            "SELECT uid, max(version) FROM event WHERE uid IN ({}) GROUP BY uid", [p.uid for p in places]
+            "SELECT uid, max(version) FROM place WHERE uid IN ({0}) GROUP BY uid", [p.uid for p in places]
         )
         latest = dict(rows)
         once = {place.uid: place for place in places if place.version == latest.get(place.uid)}
         return list(once.values())
 
-    def _titles(self, request: SearchRequest, query: Query) -> _Titles:
+    def _titles(self, request: SearchRequest, query: Query) -> dict[str, float]:
+        """The scores of the sessions whose titles match."""
         # A quoted phrase is required, and a title does not have it in the right place; within a session there is one.
         stems = title_terms(query)
         if request.session is not None or query.is_quoted or not stems:
-            return _Titles({}, [])
-        rows = self._server.rows(_TITLE_SCORES, {"words": stems}, request.deadline)
-        scores: dict[str, float] = dict(rows)
-        if not scores:
-            return _Titles({}, [])
-        prompts = self._server.rows(
+            return {}
+        return dict(self._server.rows(_TITLE_SCORES, {"words": stems}, request.deadline))
+
+    def _first_prompts(self, keys: Collection[str], request: SearchRequest) -> dict[str, Place]:
+        """The first prompts of sessions: shown if nothing else of them is found."""
+        if not keys:
+            return {}
+        rows = self._server.rows(
             f"SELECT {PLACE}, 0 FROM event FINAL WHERE session IN %(keys)s AND type = {EventType.USER_INPUT.code} "
             "ORDER BY session, turn, ordinal LIMIT 1 BY session",
-            {"keys": tuple(scores)},
+            {"keys": tuple(keys)},
             request.deadline,
         )
-        shown = [Place(*row) for row in prompts]
-        return _Titles({place.session: scores[place.session] for place in shown}, shown)
+        return {place.session: place for place in (Place(*row) for row in rows)}
 
     # The page
 
     def _hits(self, ranked: Sequence[Ranked], *, places: dict[int, Place], bound: float) -> list[Hit]:
         chosen = [places[hit.candidate.id] for hit in ranked]
+        # One statement over the three tables would take longer than these two.
         rows = self._server.rows(
-            f"SELECT {EVENT}, {TURN}, {SESSION} FROM event e FINAL "
-            "JOIN turn t FINAL ON t.session = e.session AND t.ordinal = e.turn "
-            "JOIN session s FINAL ON s.key = e.session "
-            "WHERE (e.session, e.turn, e.ordinal) IN %(events)s AND (t.session, t.ordinal) IN %(turns)s "
-            "AND s.key IN %(sessions)s",
-            {
-                "events": tuple((place.session, place.turn, place.ordinal) for place in chosen),
-                "turns": tuple({(place.session, place.turn) for place in chosen}),
-                "sessions": tuple({place.session for place in chosen}),
-            },
+            f"SELECT {EVENT} FROM event e FINAL WHERE (e.session, e.turn, e.ordinal) IN %(events)s",
+            {"events": tuple((place.session, place.turn, place.ordinal) for place in chosen)},
         )
-        found: dict[bytes, tuple[EventRow, TurnRow, SessionRow]] = {}
-        for row in rows:
-            event, turn, session = split(row, EVENT_COLUMNS, TURN_COLUMNS)
-            read = read_event(event)
-            found[read.uid] = read, read_turn(turn), read_session(session)
+        events = {event.uid: event for event in map(read_event, rows)}
+        turns = self._turns_at({(place.session, place.turn) for place in chosen})
         hits = []
         for hit, place in zip(ranked, chosen, strict=True):
-            if place.uid in found:
-                of_event, of_turn, of_session = found[place.uid]
+            if (event := events.get(place.uid)) is not None and (place.session, place.turn) in turns:
+                turn, session = turns[place.session, place.turn]
                 score = min(hit.score / bound, 1.0)
-                hits.append(Hit(score=score, event=of_event, turn=of_turn, session=of_session, evidence=hit.evidence))
+                hits.append(Hit(score=score, event=event, turn=turn, session=session, evidence=hit.evidence))
         return hits
 
     # Exchanges
@@ -259,7 +246,17 @@ class Searching(Reading):
         words = sorted({token for clause in query.clauses for token in clause.alternatives[0]})
         if not words:
             return []
-        parameters: dict[str, Any] = {"words": words}
+        counts = dict(
+            self._server.rows(
+                f"SELECT token, sum(cardinality) FROM {self._server.index('exchange', 'token_index')} "
+                "WHERE token IN %(words)s GROUP BY token",
+                {"words": tuple(words)},
+            )
+        )
+        words = [word for word in words if word in counts]
+        if not words:
+            return []
+        parameters: dict[str, Any] = {"words": words, "counts": [counts[word] for word in words]}
         tests = ["hasAnyTokens(tokens, %(words)s)"]
         phrases = [clause.alternatives[0] for clause in query.clauses if clause.quoted]
         for number, phrase in enumerate(phrase for phrase in phrases if len(phrase) > 1):

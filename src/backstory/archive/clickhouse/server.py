@@ -18,6 +18,9 @@ _TIMEOUT_EXCEEDED = 159
 _UNKNOWN_DATABASE = 81
 # A statement stays below ClickHouse's `max_query_size` of 256 KiB.
 _IN_AT_ONCE = 2_000
+# Tables are partitioned by month, and ClickHouse refuses an insert into more than 100 partitions.
+_MONTHS_AT_ONCE = 90
+_MONTH_MS = 28 * 86_400_000
 _NAMES_AT_ONCE = 500
 
 
@@ -69,7 +72,7 @@ class Server:
         return next(iter(self.rows(sql, parameters, deadline)), None)
 
     def rows_in(self, sql: str, digests: Sequence[bytes]) -> Iterator[Any]:
-        """The rows of a query with `IN ({})` over digests, in portions."""
+        """The rows of a query with `IN ({0})` over digests, in portions."""
         for start in range(0, len(digests), _IN_AT_ONCE):
             yield from self.rows(sql.format(hexed(digests[start : start + _IN_AT_ONCE])))
 
@@ -95,6 +98,17 @@ class Server:
                 context = self._client.create_insert_context(table, "*")
                 types = self._types[table] = dict(zip(context.column_names, context.column_types, strict=True))
             self._client.insert(table, rows, column_names=names, column_types=[types[name] for name in names])
+
+    def insert_by_month(self, table: str, names: Sequence[str], rows: Sequence[Sequence[Any]], ts: str) -> None:
+        """Insert rows into a table that is partitioned by the month of the column `ts`, in milliseconds."""
+        at = names.index(ts)
+        months = sorted({row[at] // _MONTH_MS for row in rows})
+        if len(months) <= _MONTHS_AT_ONCE:
+            self.insert(table, names, rows)
+            return
+        for start in range(0, len(months), _MONTHS_AT_ONCE):
+            some = frozenset(months[start : start + _MONTHS_AT_ONCE])
+            self.insert(table, names, [row for row in rows if row[at] // _MONTH_MS in some])
 
     def command(self, sql: str, parameters: Mapping[str, Any] | None = None) -> None:
         with self._explained():

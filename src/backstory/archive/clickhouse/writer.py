@@ -15,7 +15,7 @@ from ..lock import WriterLock
 from ..query import without_marks
 from .documents import text_tokens
 from .glances import Glances
-from .reading import SESSION, TURN, Reading
+from .reading import BY_UID, SESSION, TURN, Reading
 from .rows import (
     EVENT_WRITTEN,
     EXCHANGE_WRITTEN,
@@ -36,10 +36,11 @@ from .server import Server, encode
 from .spans.turns import TraceFeed
 from .spans.writer import SpanWriter
 
-_OF_SESSIONS = ("event", "turn", "exchange", "usage")
+_OF_SESSIONS = ("event", "place", "turn", "exchange", "usage")
 _OF_SESSION = "session = %(key)s"
 # Of one call of `flush`; the rest is for the next.
 _PROJECT_SECONDS = 5.0
+_PLACE = ("uid", "version", "session", "turn", "ordinal", "ts")
 _META = ("machine", "name", "version", "value")
 # Folders that no session names any more.
 _UNUSED = (
@@ -82,9 +83,18 @@ class ClickHouseWriter(Reading):
             self._spans.delete(batch.removed)
             self._glances.delete(batch.removed)
         for table, names, rows in inserts:
-            self._server.insert(table, names, rows)
+            if table == "event":
+                self._insert_events(rows)
+            else:
+                self._server.insert(table, names, rows)
         self._glances.write(batch.sessions)
         self._projects.update(path for insert in inserts if insert.table == "project" for (path,) in insert.rows)
+
+    def _insert_events(self, rows: Sequence[Values]) -> None:
+        """Their places first: an event that is found without one cannot be opened."""
+        at = [EVENT_WRITTEN.index(name) for name in _PLACE]
+        self._server.insert("place", _PLACE, [[row[each] for each in at] for row in rows])
+        self._server.insert_by_month("event", EVENT_WRITTEN, rows, "ts")
 
     def _inserts(self, batch: Batch, version: int) -> Iterator[_Insert]:
         projects = {row.cwd for row in (*batch.events, *batch.replaced) if row.cwd}
@@ -145,7 +155,7 @@ class ClickHouseWriter(Reading):
 
     def _known_projects(self, uids: Sequence[bytes]) -> dict[bytes, str]:
         """The projects of events that are replaced: a record that does not name its folder keeps it."""
-        rows = self._server.rows_in("SELECT uid, project FROM event FINAL WHERE uid IN ({})", uids)
+        rows = self._server.rows_in(f"SELECT e.uid, e.project FROM event e FINAL WHERE {BY_UID}", uids)
         return dict(rows)
 
     def _exchange_values(self, batch: Batch, version: int) -> list[Values]:
@@ -201,7 +211,7 @@ class ClickHouseWriter(Reading):
                 events = self.events(key, turn.ordinal)
                 projects = self._known_projects([row.uid for row in events])
                 values = [event_values(row, version, projects.get(row.uid, "")) for row in events]
-                self._server.insert("event", EVENT_WRITTEN, values)
+                self._insert_events(values)
         for (key,) in self._server.rows("SELECT DISTINCT session FROM exchange"):
             exchanges = self._exchange_rows(key)
             self._server.insert(

@@ -224,7 +224,7 @@ def write_spans(server: Server, spans: Iterable[StoredSpan]) -> None:
         ]
         paths, values = [path for path, _ in leaves], [value for _, value in leaves]
         rows.append([*(getattr(span, name) for name in SPAN_COLUMNS), paths, values])
-    server.insert("span", (*SPAN_COLUMNS, "paths", "values"), rows)
+    server.insert_by_month("span", (*SPAN_COLUMNS, "paths", "values"), rows, "start")
 
 
 def write_traces(server: Server, traces: Iterable[StoredTrace]) -> None:
