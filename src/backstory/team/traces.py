@@ -98,8 +98,8 @@ class UnionSpans(Spans):
         lines = self._local.spans.usage(window, by_session) + [line for line in others if line.session not in known]
         return by_day(lines) if detail == "day" else lines
 
-    def stats(self, window: Window, by: StatsGroup) -> list[SpanStats]:
-        return self._local.spans.stats(window, by)
+    def stats(self, window: Window, by: StatsGroup, *, latencies: bool = True) -> list[SpanStats]:
+        return self._local.spans.stats(window, by, latencies=latencies)
 
     def check(self) -> None:
         self._local.spans.check()
