@@ -328,6 +328,16 @@ class TestTime:
         )
         assert error["code"] == "TIMEOUT"
 
+    @pytest.mark.parametrize("value", ["user-3", "nobody"])
+    def test_no_time_to_count(self, world: World, call: Call, monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+        """The total of a single page is known all the same."""
+        filters = [where("data.metadata.user_id", "eq", value)]
+        expected = call("search_spans", filters=filters, limit=200)
+        monkeypatch.setattr("backstory.archive.local.spans.search._STEPS", 10)
+        monkeypatch.setattr("backstory.archive.local.spans.search._COUNT_SHARE", -1.0)
+        assert call("search_spans", filters=filters, limit=200) == expected
+        assert "total" in expected
+
     def test_partial(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         archive = open_engine("local", tmp_path)
         fill(archive, [SpanRow(trace="t", id=n + 1, name="x", start=n) for n in range(3_000)])

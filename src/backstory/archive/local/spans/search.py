@@ -54,7 +54,9 @@ def find(db: sqlite3.Connection, table: str, row: str, query: TraceQuery, terms:
         complete &= finished
         if len(rows) > query.limit or not finished:
             break
-    return _matches(rows, query.limit, None, complete)
+    # Where there was no time to count, a first page that is also the last one has them all.
+    is_all = complete and query.after is None and len(rows) <= query.limit
+    return _matches(rows, query.limit, len(rows) if is_all else None, complete)
 
 
 def _matches(rows: list[_Row], limit: int, total: int | None, complete: bool) -> Matches:
