@@ -203,6 +203,13 @@ class TestWords:
         add("right", (OUTPUT, text))
         assert sessions(ask(query)) == ["right"]
 
+    @pytest.mark.parametrize("text", [r'{"output": "a line\nwombats dig"}', r"C:\Users\wombats\tests", r"\\twombats"])
+    def test_words_behind_an_escape(self, add: Add, ask: Ask, text: str) -> None:
+        """The letter of an escape is no part of a word, though it may be: a folder of Windows."""
+        add("right", (OUTPUT, text))
+        add("other", (OUTPUT, "wombats and nwombats"))  # known words are not corrected
+        assert set(sessions(ask("wombats"))) == {"right", "other"}
+
     def test_exact_words_win(self, add: Add, ask: Ask) -> None:
         add("stem", (ANSWER, "the parser parses things that were parsed"))
         add("exact", (ANSWER, "the parser has a bug in parsing of things"))

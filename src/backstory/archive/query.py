@@ -44,6 +44,8 @@ _UNSPACED_LEADS = bytes((0xE0, 0xE1, *range(0xE3, 0xEE), 0xEF, 0xF0))
 _TOKEN = re.compile(r"[^\W_]+")
 # Colours and other codes of terminals; soft hyphens, characters without width, marks of direction.
 _MARKS = re.compile("\x1b\\[[0-?]*+[ -/]*+[@-~]|[\xad\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff]")
+# A word behind a line break or a tab of a text in a text, as in JSON: the letter of the escape stands before it.
+_ESCAPED = re.compile(r"\\[nrt]([^\W\d_]\w*)")
 _QUOTED = re.compile(r'"([^"]+)"|“([^”]+)”')
 # The shape of a text: `a` for small letters and digits, `A` for capitals, a space for the rest. Looking for humps in
 # it is several times faster than any regular expression over the text.
@@ -90,8 +92,12 @@ def without_marks(text: str) -> str:
 
 
 def index_text(text: str) -> tuple[str, str]:
-    """The input of an index for a text: the text with every word separable, and the parts of its camelCase words."""
-    return _space(text), camel_parts(text)
+    """The input of an index for a text: the text with every word separable, and the parts of its camelCase words and
+    of those that begin with an escape (`\\nword`, which may be a folder of Windows as well)."""
+    parts = camel_parts(text)
+    if "\\" in text and (escaped := " ".join(dict.fromkeys(_ESCAPED.findall(text)))):
+        parts = f"{parts} {escaped} {camel_parts(escaped)}".strip()
+    return _space(text), parts
 
 
 def camel_parts(text: str) -> str:

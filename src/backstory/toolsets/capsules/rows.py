@@ -27,7 +27,7 @@ WHOLE = f"capsules.*, {TEXT} AS capsule_text"
 
 # The version of `_indexed`, to be increased with every change of `index_text`: a store whose words were indexed by
 # another version is indexed again.
-_WORDS_VERSION = 1
+_WORDS_VERSION = 2
 
 
 class Filters(Struct, frozen=True, kw_only=True):
