@@ -176,6 +176,10 @@ class TestTerminal:
         assert "last sync: " in status
         assert "backstory search " in status
 
+    def test_a_terminal_without_escape_sequences(self, home: Path) -> None:
+        for arguments, code in ((["search", "wombat", "-n", "1"], 0), (["sources"], 0), (["nonsense"], 2)):
+            assert "\x1b" not in in_terminal(home, *arguments, code=code, TERM="dumb"), arguments
+
     def test_the_first_search_reads_everything_first(self, tmp_path: Path) -> None:
         """With a word about it; a search in a pipe says at its top when it is incomplete."""
         Transcript("x").prompt("Hello numbat").answer("Hi.").write(tmp_path)

@@ -1,7 +1,14 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import httpx
 import pytest
+from starlette.applications import Starlette
+from starlette.testclient import TestClient
+
+from backstory.faces.http.api import api_routes
+from backstory.library import Library
 
 from .conftest import Running
 
@@ -26,6 +33,19 @@ class TestTools:
         answer = httpx.post(server.url + "/api/tools/refuse", json={})
         assert answer.status_code == 404
         assert answer.json() == {"error": {"code": "not_found", "message": "no such thing"}}
+
+    def test_an_error_with_a_status_has_it(self, tmp_path: Path) -> None:
+        note = {"capsule_text": "x", "name": "n", "allow_thin": True}
+        with Library(tmp_path, environ={}) as library, TestClient(Starlette(routes=api_routes(library))) as client:
+            for arguments, status in (
+                (note, 200),
+                (note, 409),
+                (note | {"allow_thin": False}, 422),
+                (note | {"capsule_text": "x" * 12_001}, 413),
+                (note | {"mode": "nope"}, 400),
+            ):
+                assert client.post("/api/tools/moss.store", json=arguments).status_code == status, arguments
+            assert client.post("/api/tools/moss.fetch", json={"name": "nope"}).status_code == 404
 
     @pytest.mark.parametrize("body", [[], "text", 1, False])
     def test_arguments_are_an_object(self, server: Running, body: object) -> None:

@@ -90,8 +90,9 @@ def print_error(message: str) -> None:
 
 
 def use_color() -> bool | None:
-    """No colour with NO_COLOR; None leaves it to click, which looks for a terminal."""
-    return False if os.environ.get("NO_COLOR") else None
+    """No colour with NO_COLOR or on a terminal without escape sequences; None leaves it to click, which looks for a
+    terminal."""
+    return False if os.environ.get("NO_COLOR") or os.environ.get("TERM") in ("dumb", "unknown") else None
 
 
 def _print_labelled(label: str, color: str, message: str) -> None:

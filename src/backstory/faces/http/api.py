@@ -60,5 +60,7 @@ def _status(reply: Reply) -> int:
     error = reply.data.get("error")
     if error is None and not reply.is_error:
         return 200
+    if isinstance(error, dict) and isinstance(status := error.get("status"), int):  # capsules say it themselves
+        return status
     code = error.get("code") if isinstance(error, dict) else error
     return 404 if "not_found" in str(code).lower() else 400
