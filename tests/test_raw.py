@@ -69,6 +69,7 @@ class TestRawStore:
         for data in (b"first", b"first and second"):
             late.write_bytes(data)
             store.keep(late, "codex", "late", from_start=data == b"first")
+        store.flush()
         store.close()
         assert b"".join(other.read(late)) == b"first and second"
         other.close()

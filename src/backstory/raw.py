@@ -165,7 +165,8 @@ class RawStore:
 
     def close(self) -> None:
         with self._lock:
-            self.flush()
+            # What waits belongs to rows that were not committed: it is read and kept again.
+            self._waiting, self._waiting_bytes = _Waiting({}, [], {}), 0
             if self._connection is not None:
                 self._connection.close()
                 self._connection = None
