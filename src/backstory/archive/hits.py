@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from pathlib import PurePath
@@ -16,6 +17,10 @@ Cut = Callable[[list[Ranked], int], tuple[list[Ranked], list[Ranked]]]
 """Splits hits into the first ones in the order of the contract, so many, and the rest."""
 Load = Callable[[Sequence[Ranked]], Iterable[Hit]]
 """Reads the rows of hits, in the same order, without those that have been deleted since."""
+
+
+# Numbers, and ids of letters and digits.
+_NUMBER = re.compile(r"\w*\d\w*(?:[.,:]\w*\d\w*)*")
 
 
 class Project(NamedTuple):
@@ -73,11 +78,21 @@ def fill_page(ranked: list[Ranked], limit: int, cut: Cut, load: Load, *, fold: b
 
 def is_repetition(hit: Hit, other: Hit) -> bool:
     """True for the same text in another session of the family (a subagent's prompt, its answer handed back), and for
-    the same output of a tool again. A prompt or answer that stands twice in a session is two events."""
+    the same output of a tool again, with other numbers and ids: of a command that was tried once more. A prompt or
+    answer that stands twice in a session is two events."""
     one, two = hit.session, other.session
+    outputs = hit.event.type == other.event.type == EventType.TOOL_RESPONSE
     if one.key == two.key:
-        if not hit.event.type == other.event.type == EventType.TOOL_RESPONSE:
+        if not outputs:
             return False
     elif two.key != one.parent and one.key != two.parent and (one.parent is None or one.parent != two.parent):
         return False
-    return hit.event.text.split() == other.event.text.split()
+    words, others = hit.event.text.split(), other.event.text.split()
+    if len(words) != len(others):
+        return False
+    pairs = zip(words, others, strict=True)
+    return all(a == b or (outputs and _without_numbers(a) == _without_numbers(b)) for a, b in pairs)
+
+
+def _without_numbers(word: str) -> str:
+    return _NUMBER.sub("0", word)
