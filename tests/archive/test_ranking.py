@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable
 
 import pytest
@@ -160,14 +159,6 @@ class TestRepetitions:
         add("looped", *[(OUTPUT, "waiting for the lock file")] * 5)
         assert len(ask("lock file")) == 1
         assert len(ask("lock file", session="codex/looped")) == 5
-
-    def test_repeated_output_with_other_numbers(self, add: Add, ask: Ask) -> None:
-        """A command that was run again took another time, and had another id."""
-        passed = [(OUTPUT, f"lock file is gone after {run}") for run in ("0.05 s, run 5b3c1f", "12 s, run a90e2d")]
-        add("looped", *passed, (OUTPUT, "lock file is there after 12 s, run a90e2d"))
-        add("said", (ANSWER, "The lock file has 1 line."), (ANSWER, "The lock file has 2 lines."))
-        assert Counter(hit.session.title for hit in ask("lock file")) == {"looped": 2, "said": 2}
-        assert len(ask("lock file", session="codex/looped")) == 3
 
     def test_more_is_exact(self, engine: Archive, add: Add) -> None:
         """Repetitions that are left out are not more hits."""
