@@ -130,8 +130,8 @@ class Found(Struct, kw_only=True):
     """The number of searchable events in the archive."""
     terms: Sequence[Term] = ()
     totals: Totals | None = None
-    """None if they were not asked for, or cannot be known: for a part of a team's archive, while an older index is
-    replaced, and where no session can match."""
+    """None if they were not asked for, or are not known: the words are too common for the engine to count, the request
+    is for a part of a team's archive, an older index is being replaced, or no session can match."""
     known: bool = True
     """False if the session or turn that the request names does not exist."""
 

@@ -82,6 +82,16 @@ class TestSearchPage:
         (group,) = search_page(library, {"q": "pallets"}).groups
         assert len(group.events) + group.more == LONG_TURNS
 
+    def test_where_there_are_too_many_matches_the_best_are_counted(
+        self, site: WebServer, library: Library, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("backstory.archive.local.retrieval._MOST_COUNTED", LONG_TURNS - 1)
+        page = search_page(library, {"q": "pallets"})
+        assert (page.found, page.counted_best) == (60, True)
+        text = httpx.get(f"{site.url}/", params={"q": "pallets"}).text
+        assert "60 matches in 1 session among the best 60" in text
+        assert "Counts are of the best 60 matches." in text
+
     def test_without_words_there_are_recent_sessions_and_projects(self, library: Library, world: World) -> None:
         page = search_page(library, {})
         assert world.shop in [line.id for line in page.recent]

@@ -154,7 +154,8 @@ def _option(filters: Filters, name: str, value: str, label: str, count: int | No
 
 
 def _types(filters: Filters, counts: Counter[EventType], *, every: bool) -> Facet:
-    options = [_option(filters, "type", str(kind), label, counts.get(kind)) for kind, label in KINDS.items()]
+    none = 0 if every else None
+    options = [_option(filters, "type", str(kind), label, counts.get(kind, none)) for kind, label in KINDS.items()]
     return Facet("type", "Said by", options, every)
 
 
