@@ -256,9 +256,14 @@ class TestServer:
     """Agents whose configuration `backstory setup` edits itself."""
 
     def test_the_model_is_offered_its_tools(self, run: Run) -> None:
+        """At the second or third start at the latest: some do not wait for a server that starts for the first time."""
         run.set_up()
-        run.call(run.program.first, PROMPTS[1])
-        assert [name for each in run.answers() for name in each["tools"] if name.endswith("search_sessions")]
+
+        def is_offered() -> bool:
+            run.call(run.program.first, PROMPTS[1])
+            return any(name.endswith("search_sessions") for each in run.answers() for name in each["tools"])
+
+        assert any(is_offered() for _ in range(3))
 
 
 @pytest.mark.parametrize("program", [program for program in PROGRAMS if program.delegates], ids=lambda one: one.source)
