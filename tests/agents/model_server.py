@@ -92,6 +92,7 @@ class Handler(BaseHTTPRequestHandler):
             request = replace(request, tools=[Tool("none", {})])
         given = answer(request, self.server.cwd)
         entry = {**asdict(given), "thinking": given.thinking, "calls": [tool.name for tool, _ in given.calls]}
+        entry["tools"] = [tool.name for tool in request.tools]
         number = self.server.note(entry)
         model = body.get("model") or path.rsplit("/", 1)[-1].split(":")[0]
         if not found.is_streamed(body, path):

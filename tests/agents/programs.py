@@ -40,6 +40,8 @@ class Program:
     """Options by which a resumed session gets its prompt, where nothing can be typed at its terminal here."""
     forks: bool = False
     """A session is continued as a new one, which begins with a copy."""
+    takes_file: bool = False
+    """It is given the MCP server in its configuration file, not by a command of its own."""
     delegates: bool = False
     """It can give work to a helper, and be stopped."""
     seconds: float = 180
@@ -180,6 +182,7 @@ trust_level = "trusted"
         _bin("cline"),
         ("--json", PROMPT),
         ("--json", PROMPT),
+        takes_file=True,
         environ={"CLINE_TELEMETRY_DISABLED": "1", "CLINE_NO_AUTO_UPDATE": "1"},
         prepare=(
             *("auth", "--provider", "openai", "--apikey", "tests"),
@@ -192,6 +195,7 @@ trust_level = "trusted"
         _bin("kimi"),
         ("-p", PROMPT),
         ("--continue", "-p", PROMPT),
+        takes_file=True,
         environ={"KIMI_CODE_NO_AUTO_UPDATE": "1"},
         files={
             ".kimi-code/config.toml": f"""default_model = "tests"
@@ -216,6 +220,7 @@ capabilities = ["thinking"]
         ("--config", "<home>/.continue/config.yaml", "--auto", "--resume", "-p", PROMPT),
         at_terminal=("--config", "<home>/.continue/config.yaml"),
         forks=True,
+        takes_file=True,
         environ={"CONTINUE_TELEMETRY_ENABLED": "0", "CONTINUE_CLI_AUTO_UPDATED": "1"},
         files={
             ".continue/config.yaml": f"""name: Tests
@@ -238,6 +243,7 @@ models:
         _bin("goose"),
         ("run", "--with-builtin", "developer", "-t", PROMPT),
         ("run", "--with-builtin", "developer", "--resume", "-t", PROMPT),
+        takes_file=True,
         environ={
             "GOOSE_PROVIDER": "openai",
             "OPENAI_HOST": "<url>",
@@ -247,6 +253,7 @@ models:
             "GOOSE_DISABLE_KEYRING": "1",
             "GOOSE_TELEMETRY_ENABLED": "false",
         },
+        files={".config/goose/config.yaml": "GOOSE_MODE: auto\n"},
     ),
     Program(
         "pi",
@@ -400,7 +407,8 @@ alias = "tests"
         "bin/gptme",
         ("--non-interactive", "--tool-format", "tool", "-m", f"local/{MODEL}", "--name", "demo", PROMPT),
         ("--non-interactive", "--tool-format", "tool", "-m", f"local/{MODEL}", "--name", "demo", "--resume", PROMPT),
-        at_terminal=("--tool-format", "tool", "-m", f"local/{MODEL}"),
+        # A session that a task has ended ends at once at a terminal.
+        with_prompt=("--non-interactive", "--tool-format", "tool", "-m", f"local/{MODEL}", PROMPT),
         environ={
             "OPENAI_API_KEY": _OPENAI_KEY,
             "OPENAI_BASE_URL": "<url>/v1",

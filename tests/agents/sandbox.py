@@ -159,7 +159,7 @@ def _free_port() -> int:
 
 
 def _await_port(port: int) -> None:
-    for _ in range(100):
+    for _ in range(600):
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) == 0:
                 return

@@ -16,7 +16,7 @@ fi
 home=$1 cover=$2 shown=$3 port=$4 log=$5; shift 6
 ip link set lo up
 $SERVICE "$port" "$log" /home/dev/demo < /dev/null > "$log.errors" 2>&1 &
-for _ in $(seq 100); do bash -c ": < /dev/tcp/127.0.0.1/$port" 2>/dev/null && break; sleep 0.1; done
+for _ in $(seq 600); do bash -c ": < /dev/tcp/127.0.0.1/$port" 2>/dev/null && break; sleep 0.1; done
 mount --make-rprivate /
 kept=$(mktemp -d)
 mount -t tmpfs tmpfs "$kept"

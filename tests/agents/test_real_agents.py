@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -17,10 +18,12 @@ from backstory.archive.base import EventRow, Part, SessionRow, SessionsRequest, 
 from backstory.ingest.unknown import unknown_records
 from backstory.library import Library
 from backstory.model import EventType, session_id
+from backstory.setup.files import Journal
+from backstory.setup.wiring import Wiring
 from backstory.sources import load_sources
 from tests.agents.install import NotInstalled, executable, install, search_path, shown, version_of
 from tests.agents.programs import PROGRAMS, PROMPT, Program
-from tests.agents.sandbox import Sandbox, reason_not_to_run
+from tests.agents.sandbox import ROOT, Sandbox, reason_not_to_run
 from tests.agents.script import (
     EXIT_CODE,
     FAILURE,
@@ -45,6 +48,7 @@ class Run:
     def __init__(self, program: Program, folder: Path) -> None:
         self.program = program
         self.sandbox = Sandbox(folder)
+        self._shown = shown(program)
         for name, content in program.files.items():
             path = self.sandbox.home / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -81,7 +85,7 @@ class Run:
         filled = [prompt if word == PROMPT else word for word in arguments]
         run = self.sandbox.interrupt if interrupt else self.sandbox.run
         try:
-            return run(self._command(filled), self._environ(), shown(self.program), self.program.seconds)
+            return run(self._command(filled), self._environ(), self._shown, self.program.seconds)
         except RuntimeError as error:
             pytest.skip(f"{self.program.name} {version_of(self.program)} does not run: {error}")
 
@@ -98,7 +102,15 @@ class Run:
             return
         command = self._command([*words, *self.program.at_terminal])
         seconds = 2 * self.program.seconds
-        self.sandbox.converse(command, self._environ(), shown(self.program), seconds, prompt, until)
+        self.sandbox.converse(command, self._environ(), self._shown, seconds, prompt, until)
+
+    def set_up(self) -> None:
+        """Give the agent the MCP server, as `backstory setup` does."""
+        command = (sys.executable, "-m", "backstory")
+        wiring = Wiring(Journal(self.sandbox.folder), home=self.sandbox.home, environ={}, command=command)
+        (found,) = [one for one in wiring.find(versions=False) if one.agent.name == self.program.source]
+        assert [wiring.wire(found, target).action for target in found.targets] == ["added"]
+        self._shown = [*self._shown, ROOT, Path(sys.base_prefix)]
 
     def answers(self) -> list[dict[str, Any]]:
         """What the model has answered."""
@@ -237,6 +249,21 @@ class TestResume:
         is_same = len({event.session for event in run.of(EventType.USER_INPUT)}) == 1
         assert is_same is not run.program.forks
         note_resumed(run.program.source, version_of(run.program))
+
+
+@pytest.mark.parametrize("program", [program for program in PROGRAMS if program.takes_file], ids=lambda one: one.source)
+class TestServer:
+    """Agents whose configuration `backstory setup` edits itself."""
+
+    def test_the_model_is_offered_its_tools(self, run: Run) -> None:
+        """At the second or third start at the latest: some do not wait for a server that starts for the first time."""
+        run.set_up()
+
+        def is_offered() -> bool:
+            run.call(run.program.first, PROMPTS[1])
+            return any(name.endswith("search_sessions") for each in run.answers() for name in each["tools"])
+
+        assert any(is_offered() for _ in range(3))
 
 
 @pytest.mark.parametrize("program", [program for program in PROGRAMS if program.delegates], ids=lambda one: one.source)

@@ -152,6 +152,12 @@ class TestWire:
             assert ("// mine" in text) == ("// mine" in (home / name).read_text())
             assert ("docs" in text) == ("docs" in (home / name).read_text())
 
+    def test_cline_waits_for_the_server(self, home: Path) -> None:
+        """Its own limit is three seconds, which a busy machine does not keep."""
+        wire(home, "cline")
+        (target,) = one_of(home, "cline").targets
+        assert read_entry(target.file.read_text(), "json", ("mcpServers", "backstory"))["timeout"] == 60
+
     def test_twice_is_once(self, home: Path) -> None:
         """The second time nothing is written."""
         wire(home)

@@ -18,7 +18,7 @@ _CONTINUE = "${CONTINUE_GLOBAL_DIR:-~/.continue}"
 _MAC = "~/Library/Application Support"
 _APPS = ("Code", "Code - Insiders", "VSCodium", "Cursor", "Windsurf")
 
-Shape = Literal["plain", "stdio", "opencode", "copilot", "zed", "goose"]
+Shape = Literal["plain", "stdio", "opencode", "copilot", "zed", "goose", "cline"]
 
 
 class Place(Struct, frozen=True):
@@ -82,6 +82,8 @@ class Wirable(Struct, frozen=True, kw_only=True):
                 return {"type": "local", "command": list(command), "enabled": True}
             case "copilot":
                 return {"type": "local", "command": program, "args": arguments, "tools": ["*"]}
+            case "cline":  # which else gives a server three seconds to start
+                return {"command": program, "args": arguments, "timeout": 60}
             case "zed":
                 return {"source": "custom", "command": program, "args": arguments, "env": {}}
             case "goose":
@@ -185,6 +187,7 @@ WIRABLE: tuple[Wirable, ...] = (
             Place("~/.cline", "~/.cline/data/settings/cline_mcp_settings.json"),
             *_extension("saoudrizwan.claude-dev", "cline_mcp_settings.json"),
         ),
+        shape="cline",
     ),
     Wirable(
         name="roo-code",

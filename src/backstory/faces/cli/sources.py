@@ -10,7 +10,7 @@ import click
 
 from ..words import plural
 from .options import json_option
-from .output import hint, print_json
+from .output import hint, print_json, put, stdout_console
 
 if TYPE_CHECKING:
     from ...ingest.unknown import Unknown
@@ -41,7 +41,7 @@ def sources(everything: bool, as_json: bool) -> int:
         for row in missing:
             _show(row)
     elif missing:
-        click.echo(f"Not on this machine: {', '.join(row['title'] for row in missing)}.")
+        put(stdout_console(), f"Not on this machine: {', '.join(row['title'] for row in missing)}.")
     hint(_ADD)
     return 0
 
@@ -106,15 +106,16 @@ def _show(row: dict[str, Any]) -> None:
         facts += [
             plural(count, name) for count, name in ((records, "unknown record"), (fields, "unknown field")) if count
         ]
-    click.secho(row["title"], bold=True, nl=False)
-    click.echo(f" ({row['source']}): {', '.join(facts)}")
+    console = stdout_console()
+    put(console, (row["title"], "bold"), f" ({row['source']}): {', '.join(facts)}")
     for root in row["found"] or row["looked_for"]:
-        click.echo(f"  {root}" if row["found"] else f"  {root} (not there)")
+        put(console, root if row["found"] else f"{root} (not there)", indent=2)
     if row["error"]:
-        click.echo(f"  first error: {row['error']}")
+        put(console, f"first error: {row['error']}", indent=2)
     for kind in row["unknown"]:
         version = f" of version {kind['version']}" if kind["version"] else ""
-        click.echo(f"  unknown: {kind['kind']}{version}, {plural(kind['count'], 'record')}, such as {kind['sample']}")
+        count = plural(kind["count"], "record")
+        put(console, f"unknown: {kind['kind']}{version}, {count}, such as {kind['sample']}", indent=2)
 
 
 @click.command("import")
