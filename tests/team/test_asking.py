@@ -254,6 +254,18 @@ class TestScopes:
         assert len(theirs) == 1
         assert len(lines) == len({line.session for line in lines}) == 2
 
+    def test_both_with_a_token_for_some_projects(self, team: Team, tmp_path: Path) -> None:
+        """It is refused the traces of all, and searches its projects as before."""
+        token = team.hub.token("frank", ("read",), (SITE,))
+        laptop = Laptop(tmp_path, "frank", url=team.hub.url, token=token)
+        laptop.write(project("f", SHOP, "franks own gateway", "fine"))
+        laptop.sync()
+        with laptop.library("both") as library:
+            traces = library.asked.spans.traces(TraceQuery(sort="createdAt"))
+            found = titles(library.search("gateway", n_hits=20))
+        assert [row.name for row in traces.rows] == ["franks own gateway"]
+        assert set(found) == {"franks own gateway", "paint the gateway"}
+
     def test_both_without_the_team(self, team: Team, tmp_path: Path) -> None:
         """The machine answers alone, and says so."""
         laptop = Laptop(tmp_path, "dave", url="http://127.0.0.1:1", token="bst_x_y")

@@ -36,12 +36,13 @@ from ..archive.base import (
 from ..archive.errors import ArchiveError
 from ..archive.spans import Spans
 from ..model import EventRef, SessionRef, TurnRef, session_id
+from .errors import TeamError, Unreachable
 from .limited import by_score
 from .traces import UnionSpans
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
-# After a failure the team is not asked for so long: each question would wait for it.
+# A team that does not answer is not asked for so long: each question would wait for it. A refusal comes at once.
 _REST_SECONDS = 30.0
 
 
@@ -67,7 +68,8 @@ class UnionArchive(Archive):
             answer = question(self._opened)
         except ArchiveError as error:
             self._trouble = f"The archive of the team was not searched: {error}."
-            self._silent_until = time.monotonic() + _REST_SECONDS
+            if not isinstance(error, TeamError) or isinstance(error, Unreachable):
+                self._silent_until = time.monotonic() + _REST_SECONDS
             _log.warning("the archive of the team cannot be asked: %s", error)
             return None
         self._trouble = ""
