@@ -169,6 +169,10 @@ class TestTitles:
     def test_have_no_marks_of_markdown(self, text: str, shown: str) -> None:
         assert plain(text) == shown
 
+    def test_a_long_text_of_marks_without_an_end_takes_no_time(self) -> None:
+        text = " **a" * 200_000
+        assert plain(text) == text
+
     def test_of_the_page_and_its_rail(self, site: WebServer, world: World) -> None:
         page = httpx.get(f"{site.url}/s/{world.shop}").text
         assert page.count("The checkout test is flaky.") >= 3  # title, heading, rail

@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
-from itertools import accumulate
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -16,12 +15,12 @@ from msgspec.structs import replace
 from ...interpreter import waiting
 from ...model import EVENT_TYPES
 from .. import ranking
-from ..base import DeadlineExceeded, Term, Totals
+from ..base import DeadlineExceeded, Term
 from ..phrases import best_corrections, edits, is_corrected, matching_phrases, neighbours, title_phrases
 from ..query import STEMMERS, Clause, Query, analyzer, index_text, without_marks
 from ..question import Hints
 from ..ranking import Candidate
-from .documents import COUNTED_SINCE, FORMER_FIELDS, ONE_FIELD_SINCE, turn_number
+from .documents import COUNTED_SINCE, FORMER_FIELDS, ONE_FIELD_SINCE
 from .index import stem_field
 
 if TYPE_CHECKING:
@@ -171,65 +170,23 @@ class Question:
         addresses = [address for _, address in matches]
         return [cast(list[int], self._snapshot.fast_field_values(name, addresses)) for name in names]
 
-    def totals(
-        self,
-        times: Sequence[int],
-        sources: Mapping[int, str],
-        projects: Mapping[int, str],
-        sessions: Mapping[int, str],
-    ) -> Totals | None:
-        """All matches, by the names of the numbers in the index. None if there are too many to count, or the index is
-        of an older version."""
+    @property
+    def is_countable(self) -> bool:
+        """False if the words are too common to count all matches, or the index is of an older version."""
         documents = sum(self._documents("text", phrase[0]) for phrase in self._phrases)
-        if not self._has_counts or documents > _MOST_COUNTED:
-            return None
-        every = self._counts(typed=False, fields={"type": len(EVENT_TYPES)})
-        typed = self._counts(typed=True, fields={"source": len(sources), "project": len(projects)}, times=sorted(times))
-        later = dict(zip(sorted(times), typed["since"], strict=True))
-        types = {EVENT_TYPES[code]: count for code, count in every["type"].items()}
-        return Totals(
-            events=sum(types.get(EVENT_TYPES[code], 0) for code in self._filters.types),
-            types=types,
-            sources={sources[number]: count for number, count in typed["source"].items() if number in sources},
-            projects={projects[number]: count for number, count in typed["project"].items() if number in projects},
-            sessions={sessions[number]: count for number, count in self._counts_within(sessions).items()},
-            since=[later[time] for time in times],
-        )
+        return self._has_counts and documents <= _MOST_COUNTED
 
-    def _counts_within(self, sessions: Collection[int]) -> dict[int, int]:
-        """The number of matches in each of these sessions: a histogram of the numbers of turns, which begin with that
-        of their session."""
+    def aggregate(
+        self, asked: Mapping[str, Any], *, typed: bool, sessions: Collection[int] | None = None
+    ) -> dict[str, Any] | None:
+        """Aggregations of tantivy over all matches, or those in some sessions; None if nothing can match."""
         import tantivy
 
-        within = tantivy.Query.term_set_query(self._schema, "session", list(sessions))
-        query = self._boolean(self._phrases, [*self._restrict(typed=True), within])
-        if query is None or not sessions:
-            return {}
-        width = turn_number(1, 0)
-        asked = {"session": {"histogram": {"field": "turn", "interval": width, "min_doc_count": 1}}}
-        answer = self._in_time(lambda: self._snapshot.aggregate(query, asked))
-        return {int(bucket["key"]) // width: bucket["doc_count"] for bucket in answer["session"]["buckets"]}
-
-    def _counts(self, *, typed: bool, fields: Mapping[str, int], times: Sequence[int] = ()) -> dict[str, Any]:
-        """The number of matches by the values of fields, each with at most so many values, and from each time on."""
-        query = self._boolean(self._phrases, list(self._restrict(typed=typed)))
-        if query is None:
-            return {**{name: {} for name in fields}, "since": [0] * len(times)}
-        asked: dict[str, Any] = {
-            name: {"terms": {"field": name, "size": most + 1, "segment_size": most + 1}}
-            for name, most in fields.items()
-        }
-        if times:
-            ends = [*({"to": time} for time in times[1:]), {}]
-            ranges = [{"from": time, **end} for time, end in zip(times, ends, strict=True)]
-            asked["since"] = {"range": {"field": "ts", "ranges": ranges}}
-        answer = self._in_time(lambda: self._snapshot.aggregate(query, asked))
-        found: dict[str, Any] = {
-            name: {int(bucket["key"]): bucket["doc_count"] for bucket in answer[name]["buckets"]} for name in fields
-        }
-        # What lies before the first time is a range of its own.
-        counts = [bucket["doc_count"] for bucket in answer["since"]["buckets"] if "from" in bucket] if times else []
-        return found | {"since": [*accumulate(reversed(counts))][::-1]}
+        restrictions = list(self._restrict(typed=typed))
+        if sessions is not None:
+            restrictions.append(tantivy.Query.term_set_query(self._schema, "session", list(sessions)))
+        query = self._boolean(self._phrases, restrictions)
+        return None if query is None else self._in_time(lambda: self._snapshot.aggregate(query, dict(asked)))
 
     def weigh_closely(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         """The candidates, the best of them with the scores of the neighbouring words that they have."""

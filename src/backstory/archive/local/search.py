@@ -21,6 +21,7 @@ from ..hits import Project, fill_page, named_projects, project_around, projects_
 from ..query import parse_query
 from ..question import read_hints
 from ..ranking import Candidate, Context, Ranked
+from .counting import count_matches
 from .documents import turn_number
 from .exchanges import RankedExchange, rank_exchanges
 from .index import Index, explained
@@ -144,18 +145,18 @@ class Searching(Reading):
             if request.explain:
                 for hit in hits:
                     hit.matched = question.matched(hit.event.text, hit.session.title)
-            totals = None if request.totals is None else self._totals(db, request.totals, question, record, hits)
+            totals = None if request.totals is None else self._totals(db, request, question, record, hits)
         return Found(
             query=query, hits=hits, more=more or is_cut, documents=documents, terms=question.terms, totals=totals
         )
 
     def _totals(
-        self, db: sqlite3.Connection, times: Sequence[int], question: Question, record: _Context, hits: Sequence[Hit]
+        self, db: sqlite3.Connection, request: SearchRequest, question: Question, record: _Context, hits: Sequence[Hit]
     ) -> Totals | None:
         paths = {project.id: project.path for project in record.projects}
         keys = {hit.session.key for hit in hits}
         sessions = dict(select_in(db, "SELECT id, key FROM session WHERE key IN ({})", list(keys)))
-        return question.totals(times, record.sources, paths, sessions)
+        return count_matches(question, request.types, request.totals or (), record.sources, paths, sessions)
 
     def _context(self, db: sqlite3.Connection, request: SearchRequest) -> _Context:
         values = {"session": request.session, "turn": request.turn, "source": request.source}

@@ -29,6 +29,7 @@ _TEMPLATES = Path(__file__).with_name("templates")
 _HIGHLIGHTED_CHARS = 40_000
 _MARKDOWN_CHARS = 100_000
 _KEPT_CHARS = 10_000
+_PLAIN_CHARS = 1_000
 # Emphasis, code and headings; a mark that stands alone, as in `**options`, is part of the text.
 _MARKS = re.compile(r"(?<![\w*(])\*\*(?=\S)(.+?)(?<=\S)\*\*(?![\w*])|(`+)(.+?)\2|(?:^#|(?<=\s)##)#{0,5} (?=\S)")
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
@@ -149,7 +150,8 @@ def marked(text: str, places: Iterable[Sequence[int]]) -> Markup:
 
 def plain(text: str) -> str:
     """A title or a beginning of a text without the marks of Markdown."""
-    return _MARKS.sub(lambda found: found[1] or found[3] or "", text)
+    # A mark without its end is looked for up to the end of the text, again for each: longer texts are not titles.
+    return _MARKS.sub(lambda found: found[1] or found[3] or "", text[:_PLAIN_CHARS]) + text[_PLAIN_CHARS:]
 
 
 def markdown(text: str) -> Markup:
