@@ -238,6 +238,8 @@ def _traces_problems(found: Diagnosis, library: Library) -> Iterator[Problem]:
 def _raw_problems(library: Library) -> Iterator[Problem]:
     try:
         library.raw.paths()
+    except OSError:  # a home that can only be read, which is reported already
+        return
     except sqlite3.Error as error:
         if is_damage(error):
             path = library.home / "raw.db"

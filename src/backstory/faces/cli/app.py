@@ -169,11 +169,11 @@ def help_(ctx: click.Context, names: tuple[str, ...], as_json: bool) -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the program and return its exit code: 0 ok, 1 failed or not found, 2 wrong usage, 130 interrupted."""
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+    for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:  # closed by the caller
-            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115, PTH123 - until the end
-        elif mode == "w" and isinstance(stream, TextIOWrapper):
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115, PTH123 - until the end
+        elif isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # characters that the encoding of the terminal lacks become `?`
     try:
         result = program.main(list(arguments), prog_name="backstory", standalone_mode=False, color=use_color())

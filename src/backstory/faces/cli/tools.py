@@ -127,7 +127,7 @@ def _read(arguments: str | None) -> str:
     if arguments is not None and arguments != "-":
         return arguments
     try:
-        return "" if sys.stdin.isatty() else sys.stdin.read()
+        return "" if sys.stdin is None or sys.stdin.isatty() else sys.stdin.read()
     except UnicodeDecodeError:
         raise click.UsageError(_NOT_TEXT, click.get_current_context()) from None
 
