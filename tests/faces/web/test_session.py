@@ -374,8 +374,11 @@ class TestSubagents:
     ) -> None:
         child = fetch(site, world.parent)["related"]["children"][0]
         page = open_page(child["url"])
-        while page.locator("#turns > .later").count():
-            page.locator("#turns > .later").scroll_into_view_if_needed()
-            page.wait_for_function("() => !document.querySelector('#turns > .later[aria-busy]')")
+        # In the page, because each part replaces the link that is scrolled to.
+        page.wait_for_function("""() => {
+            const later = document.querySelector("#turns > .later");
+            later?.scrollIntoView();
+            return !later;
+        }""")
         assert page.locator("#turns > .turn").count() > 1
         assert violations(page) == []
