@@ -1,7 +1,7 @@
 # `make run` and `make test` set up everything they need in .venv; Python 3.11 or newer is the only requirement.
 PYTHON ?= python3
-# Processes that run tests side by side.
-JOBS ?= 2
+# Processes that run tests side by side: one more than the cores of a small machine, as tests often wait.
+JOBS ?= 3
 # Tests are compiled once, not by each process at each run.
 export PYTHONDONTWRITEBYTECODE :=
 VENV := .venv
