@@ -76,12 +76,12 @@ screenshots: $(READY) ## pictures of the web pages in docs/images; needs chromiu
 	$(BIN)/python -m tests.faces.web.screenshots
 
 bench: $(READY) ## the numbers of docs/performance.md; EVENTS=1000000 for the full size
-	$(PIP) --quiet '.[bench]'
+	$(PIP) --quiet --editable '.[bench]'
 	$(BIN)/python -m bench.run --events $(or $(EVENTS),100000)
 	$(BIN)/python -m bench.growth --sizes $(or $(SIZES),10000 100000)
 
 growth: $(READY) ## how the numbers grow with the archive: the plot and the table of docs/performance.md
-	$(PIP) --quiet '.[bench]'
+	$(PIP) --quiet --editable '.[bench]'
 	$(BIN)/python -m bench.growth --sizes $(or $(SIZES),10000 100000 1000000) --svg docs/images/growth.svg --page docs/performance.md
 
 clean: ## remove everything that make has made
