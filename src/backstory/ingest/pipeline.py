@@ -47,7 +47,7 @@ class Keep(Protocol):
     def keep(self, path: Path, source: str, session: str, *, from_start: bool) -> None: ...
 
     def flush(self) -> None:
-        """What was to be kept is kept."""
+        """Write what waits to be kept."""
 
 
 class Ingest:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from hashlib import blake2b
+from typing import Any, BinaryIO
 
 import msgspec
 
@@ -12,7 +13,7 @@ from ..model import digest
 from ..sources.base import About, Event, Item, Lookup, Parser, Stored, Usage
 from .families import Standing
 from .lines import MAX_LINE_BYTES, BrokenLine, decode_line, lines
-from .scan import Changed, in_utf8, is_append, open_transcript, prefix_digest, stored_path
+from .scan import Changed, in_utf8, open_transcript, stored_path
 from .unknown import Kinds
 
 _ITEMS_PER_STEP = 1_000
@@ -20,6 +21,7 @@ _ITEMS_PER_STEP = 1_000
 _OVERLAP_MS = 2_000
 _MARKS = "records"
 _MARK_CHARS = 12
+_DIGEST_BYTES = 4_096
 
 
 class Reading:
@@ -96,7 +98,7 @@ class Reading:
         if not self._compressed and row.offset:
             try:
                 with open_transcript(self.change.path) as stream:
-                    row.prefix = prefix_digest(stream, row.offset)
+                    row.prefix = _prefix_digest(stream, row.offset)
             except OSError:  # gone while it was read: if it comes back, it is read from its start
                 row.offset, row.state = 0, None
         if not finished or self.interrupted or self.standing.again:
@@ -110,7 +112,7 @@ class Reading:
             # A compressed stream cannot be entered in the middle: it is read again, and what is known is passed over.
             if not self._compressed:
                 before = change.before
-                if before is not None and before.offset and is_append(before, stream, change.size):
+                if before is not None and before.offset and _is_append(before, stream, change.size):
                     parser = self._go_on(before)
                 stream.seek(row.offset)
             if parser is None:
@@ -191,3 +193,18 @@ class Reading:
 
 def _needed_again(item: Item) -> bool:
     return isinstance(item, About | Usage) or (isinstance(item, Event) and item.starts_turn)
+
+
+def _prefix_digest(stream: BinaryIO, offset: int) -> bytes:
+    """A digest of the first bytes and of those just before `offset`: an append changes neither."""
+    hasher = blake2b(digest_size=16)
+    stream.seek(0)
+    hasher.update(stream.read(min(_DIGEST_BYTES, offset)))
+    stream.seek(max(0, offset - _DIGEST_BYTES))
+    hasher.update(stream.read(min(_DIGEST_BYTES, offset)))
+    return hasher.digest()
+
+
+def _is_append(before: FileRow | None, stream: BinaryIO, size: int) -> bool:
+    """True if the file only grew since it was read; otherwise it is read again from its start."""
+    return before is not None and before.offset <= size and before.prefix == _prefix_digest(stream, before.offset)

@@ -11,7 +11,6 @@ import os
 import stat
 import time
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
@@ -27,7 +26,6 @@ T = TypeVar("T", bound=Struct)
 HEAD_BYTES = 65_536
 UNREADABLE = "cannot be read"
 """The beginning of the error of a file that could not be opened."""
-_DIGEST_BYTES = 4_096
 _MAX_INT64 = (1 << 63) - 1
 _DATABASES = (".db", ".sqlite", ".sqlite3", ".vscdb")
 # New rows of a database are in its write-ahead log first, or, with some settings, announced by its rollback journal.
@@ -389,18 +387,3 @@ def open_transcript(path: Path) -> BinaryIO:
     import zstandard
 
     return zstandard.ZstdDecompressor(max_window_size=1 << 28).stream_reader(path.open("rb"), closefd=True)
-
-
-def prefix_digest(stream: BinaryIO, offset: int) -> bytes:
-    """A digest of the first bytes and of those just before `offset`: an append changes neither."""
-    hasher = blake2b(digest_size=16)
-    stream.seek(0)
-    hasher.update(stream.read(min(_DIGEST_BYTES, offset)))
-    stream.seek(max(0, offset - _DIGEST_BYTES))
-    hasher.update(stream.read(min(_DIGEST_BYTES, offset)))
-    return hasher.digest()
-
-
-def is_append(before: FileRow | None, stream: BinaryIO, size: int) -> bool:
-    """True if the file only grew since it was read; otherwise it is read again from its start."""
-    return before is not None and before.offset <= size and before.prefix == prefix_digest(stream, before.offset)

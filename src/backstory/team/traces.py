@@ -63,8 +63,8 @@ class AskTeam(Protocol):
 
 
 class UnionSpans(Spans):
-    """What both have of a session is that of this machine. Statistics are of this machine alone: percentiles cannot be
-    added up."""
+    """Of a session that both have, the spans of this machine. Statistics are of this machine alone: percentiles cannot
+    be added up."""
 
     def __init__(self, local: Archive, ask_team: AskTeam) -> None:
         self._local = local

@@ -227,7 +227,7 @@ class Capsules:
         count, gone = self._store.purge(None if workspace is None else normalise(workspace), older_than_us)
         purged = f"{count} deleted capsule{'' if count == 1 else 's'}" if count else "No deleted capsules"
         where = f' in workspace "{workspace}"' if workspace is not None else ""
-        age = f" that were deleted more than {days} day{'' if days == 1 else 's'} ago" if days is not None else ""
+        age = f" of more than {days} day{'' if days == 1 else 's'} ago" if days is not None else ""
         rest = "" if gone else "; the file is in use and could not be cleared of their text, so purge again later"
         return answers.Purged(count, f"{purged}{where}{age} {'purged' if count else 'to purge'}{rest}")
 
