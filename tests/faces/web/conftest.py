@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -98,6 +99,15 @@ class Watched:
     def _request(self, url: str, own: tuple[str, ...]) -> None:
         if not url.startswith(own):
             self.seen.append(f"request {url}")
+
+
+def wait_until(page: Any, expression: str, arg: Any = None) -> None:
+    """Wait for a condition in a page. Playwright's own `wait_for_function` asks again by `eval`, which the policy of
+    the pages forbids: it works only where the condition holds at once."""
+    deadline = time.monotonic() + 60
+    while not page.evaluate(expression, arg):
+        assert time.monotonic() < deadline, expression
+        page.wait_for_timeout(20)
 
 
 @pytest.fixture

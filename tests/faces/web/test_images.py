@@ -19,7 +19,7 @@ from backstory.library import Library
 from backstory.model import session_id
 from tests.transcripts import Transcript
 
-from .conftest import WebServer
+from .conftest import WebServer, wait_until
 
 SVG = b'<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>'
 STAMP = "2026-09-14T10:00:0{}.123Z"
@@ -130,7 +130,7 @@ class TestImages:
         page = open_page(f"/s/{CLAUDE_CODE}", base=pictured.url, quiet=False)
         page.locator(".user .picture").wait_for()
         assert "cannot be shown" in page.locator(".user .picture").inner_text()
-        page.wait_for_function("document.querySelector('.user .pictures img').naturalWidth === 40")
+        wait_until(page, "document.querySelector('.user .pictures img').naturalWidth === 40")
 
     def test_without_a_transcript_there_is_a_note(self, tmp_path: Path) -> None:
         path = claude_code().write(tmp_path)

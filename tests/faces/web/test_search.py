@@ -10,7 +10,7 @@ import pytest
 from backstory.faces.web.search import search_page
 from backstory.library import Library
 
-from .conftest import WebServer
+from .conftest import WebServer, wait_until
 from .world import LONG_TURNS, World
 
 Open = Callable[..., Any]
@@ -114,7 +114,7 @@ class TestInTheBrowser:
         page.keyboard.type("flaky checkout")
         page.locator(".group mark").first.wait_for()
         page.wait_for_url("**/?q=flaky+checkout")
-        page.wait_for_function("document.title === 'flaky checkout · Backstory'")
+        wait_until(page, "document.title === 'flaky checkout · Backstory'")
         page.go_back()
         page.get_by_role("heading", name="Recent sessions").wait_for()
         assert page.get_by_role("searchbox").input_value() == ""

@@ -17,7 +17,7 @@ from backstory.library import Library
 from backstory.model import InvalidId, session_id
 from tests.transcripts import Transcript
 
-from .conftest import Watched, WebServer
+from .conftest import Watched, WebServer, wait_until
 from .world import CHILD_CALLS, LONG_TURNS, World
 
 Open = Callable[..., Any]
@@ -359,7 +359,7 @@ class TestSubagents:
         while more.count():
             seen = child.locator(".event").count()
             more.click()
-            page.wait_for_function("n => document.querySelectorAll('.child .event').length > n", arg=seen)
+            wait_until(page, "n => document.querySelectorAll('.child .event').length > n", seen)
             rounds += 1
         assert rounds >= 1
         assert child.locator(".event.tool").count() == CHILD_CALLS
@@ -375,10 +375,13 @@ class TestSubagents:
         child = fetch(site, world.parent)["related"]["children"][0]
         page = open_page(child["url"])
         # In the page, because each part replaces the link that is scrolled to.
-        page.wait_for_function("""() => {
+        wait_until(
+            page,
+            """() => {
             const later = document.querySelector("#turns > .later");
             later?.scrollIntoView();
             return !later;
-        }""")
+        }""",
+        )
         assert page.locator("#turns > .turn").count() > 1
         assert violations(page) == []
