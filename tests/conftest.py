@@ -9,13 +9,17 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
 import pytest
 from hypothesis import HealthCheck, settings
 
-from backstory import repository, sources
+from backstory import repository, sources, sqlite
+from backstory.archive.local import database as record
+from backstory.archive.local.spans import database as traces
+from backstory.toolsets.capsules import store as capsules
 
 _CORPUS = Path(__file__).resolve().parents[2] / "shared" / "corpus"
 _AGENTS_VARIABLES = ("BACKSTORY_HOME", "CLAUDE_CONFIG_DIR", "CODEX_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME")
@@ -79,6 +83,33 @@ def _installed_plugins() -> Iterator[None]:
     look = sources._are_installed
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sources, "_are_installed", lambda: found if sys.path == looked_in else look())
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _databases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Create each database from its migrations once; where this process creates one later, it copies that file, at a
+    twentieth of the time. Like the empty file that it stands for, it appears all at once, or not at all."""
+    folder = tmp_path_factory.mktemp("databases")
+    sqlite.prepare(folder / "archive.db", record.MIGRATIONS, functions=record.FUNCTIONS)
+    traces.prepare(folder / "traces.db")
+    sqlite.prepare(folder / capsules.FILE, capsules._MIGRATIONS)
+    contents = {path.name: path.read_bytes() for path in folder.iterdir()}
+    create, numbers = sqlite._create_private, itertools.count()
+
+    def copy(path: Path) -> None:
+        if path.name not in contents or path.exists():
+            create(path)
+            return
+        whole = path.with_name(f"{path.name}.{os.getpid()}.{next(numbers)}")
+        create(whole)
+        whole.write_bytes(contents[path.name])
+        with suppress(FileExistsError):
+            os.link(whole, path)
+        whole.unlink()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sqlite, "_create_private", copy)
         yield
 
 
