@@ -22,8 +22,7 @@ from typing import NamedTuple
 from backstory.archive.base import SearchRequest
 from backstory.model import DEFAULT_TYPES
 from backstory.team.hub import HubClient
-from backstory.team.packing import MOST_EVENTS
-from backstory.team.parcel import Parcel
+from backstory.team.parcel import MOST_EVENTS, Parcel
 from backstory.team.remote import RemoteArchive
 from backstory.team.tokens import Tokens
 from bench.archives import SESSION_EVENTS, batches

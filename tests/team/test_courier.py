@@ -16,7 +16,7 @@ from backstory.archive.base import Batch, SearchRequest, SessionsRequest
 from backstory.config import TeamSettings
 from backstory.library import Library
 from backstory.model import SEARCHABLE_TYPES
-from backstory.team import packing
+from backstory.team import parcel
 from backstory.team.courier import Courier
 from backstory.team.intake import Intake
 from backstory.team.outbox import Outbox
@@ -113,7 +113,7 @@ class TestPush:
 
     def test_large_session(self, laptop: Laptop, server: CutServer, monkeypatch: pytest.MonkeyPatch) -> None:
         """It travels in pieces of a bounded size."""
-        monkeypatch.setattr(packing, "MOST_EVENTS", 40)
+        monkeypatch.setattr(parcel, "MOST_EVENTS", 40)
         talk = Transcript("a", SHOP).prompt("begin")
         for number in range(100):
             talk.answer(f"step {number}", stop=None)
@@ -128,7 +128,7 @@ class TestPush:
         self, laptop: Laptop, server: CutServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """What was read after the row of its session arrives with the next push."""
-        monkeypatch.setattr(packing, "MOST_EVENTS", 40)
+        monkeypatch.setattr(parcel, "MOST_EVENTS", 40)
         small = project("small", SHOP, "one", "two")
         large = Transcript("large", SHOP, start_ms=1_790_000_000_000).prompt("begin")
         for number in range(45):

@@ -18,8 +18,8 @@ from backstory.faces.http.hub import Hub
 from backstory.library import Library
 from backstory.team import hub as hub_client
 from backstory.team import wire
-from backstory.team.errors import TeamError, Unreachable
 from backstory.team.hub import HubClient
+from backstory.team.shared import TeamError, Unreachable
 from tests.team_world import Laptop, ServedHub, project, serving, stored
 
 SHOP, SITE = "/home/dev/shop", "/home/dev/site"

@@ -12,7 +12,7 @@ from typing import Literal, Protocol, overload
 
 from msgspec import Struct
 
-from ..model import EVENT_TYPES, EventRef, EventType, SessionRef, TurnRef
+from ..model import EVENT_TYPES, EventRef, EventType, Ref, SessionRef, TurnRef
 from .errors import ArchiveBusy, ArchiveError, DeadlineExceeded
 from .query import Query
 from .ranking import Evidence
@@ -274,6 +274,9 @@ class OpenedEvent(Struct, kw_only=True):
     """Keys of the sessions that this tool call started."""
 
 
+Opened = OpenedSession | OpenedTurn | OpenedEvent
+
+
 class Counts(Struct, kw_only=True):
     sessions: int
     turns: int
@@ -350,10 +353,12 @@ class Archive(Reader, Protocol):
     def open(self, ref: TurnRef, part: Part = EVERYTHING) -> OpenedTurn | None: ...
     @overload
     def open(self, ref: EventRef, part: Part = EVERYTHING) -> OpenedEvent | None: ...
-    def open(
-        self, ref: SessionRef | TurnRef | EventRef, part: Part = EVERYTHING
-    ) -> OpenedSession | OpenedTurn | OpenedEvent | None:
+    def open(self, ref: Ref, part: Part = EVERYTHING) -> Opened | None:
         """All that is shown of a session, turn or event; `part` selects the turns or events in it."""
+        return self._open(ref, part)
+
+    def _open(self, ref: Ref, part: Part) -> Opened | None:
+        """`open` as an archive implements it, without its overloads."""
 
     def counts(self) -> Counts: ...
     def forget(self, key: str, *, remember: bool = True, wipe: bool = True) -> None:

@@ -17,10 +17,9 @@ from ..archive.errors import ArchiveError, explain
 from ..archive.journal import Journal, Mark
 from ..archive.lock import WriterLock
 from ..config import make_private_folder
-from . import packing
+from . import parcel as parcels
 from .outbox import EVERYTHING, Outbox
-from .packing import Known, Packing, Piece, Rewritten
-from .parcel import FORMAT, Parcel, Receipt, fingerprint, seal
+from .parcel import FORMAT, Known, Packing, Parcel, Piece, Receipt, Rewritten, fingerprint, seal
 from .sharing import Sharing
 
 _log = logging.getLogger(__name__)
@@ -179,7 +178,7 @@ class Courier:
         size = chars = 0
         for key in order:
             for piece in self._pieces(sessions[key], due[key]):
-                if pieces and (size + piece.size > packing.MOST_EVENTS or chars + piece.chars > packing.MOST_CHARS):
+                if pieces and (size + piece.size > parcels.MOST_EVENTS or chars + piece.chars > parcels.MOST_CHARS):
                     self._send(pieces, report)
                     pieces, size, chars = [], 0, 0
                     if stop.is_set():

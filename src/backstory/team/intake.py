@@ -1,17 +1,37 @@
-"""The intake of a team's archive: parcels become rows, with the member and the machine that they come from."""
+"""The intake of a team's archive: parcels become rows, with the member and the machine that they come from.
+
+Without a hub, on a ClickHouse server that all members write to, each machine is an intake itself.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import urlsplit
 
-from ..archive.base import Archive, Batch, EventRow, Part, SessionRow, SessionsRequest, SyncState, TurnRow, Writer
+from ..archive import open_engine
+from ..archive.base import (
+    Archive,
+    ArchiveBusy,
+    Batch,
+    EventRow,
+    Part,
+    SessionRow,
+    SessionsRequest,
+    SyncState,
+    TurnRow,
+    Writer,
+)
+from ..config import ClickHouseSettings
 from ..model import session_mark
 from .parcel import Parcel, Receipt, Refusal
 from .sharing import Projects
 
 _FORGOTTEN = "it was taken back from the team, and is not accepted again"
 _CONFLICT = "the server has other rows of it: all of them are needed"
+_ALL = Projects(("*",))
 
 
 class Intake:
@@ -152,3 +172,48 @@ class Intake:
 def _is_ahead(stored: SessionRow, rows: Iterable[SessionRow]) -> bool:
     """True if another machine of the member has read more of the session than this one."""
     return any(row.key == stored.key and row.event_count < stored.event_count for row in rows)
+
+
+def open_database(home: Path, url: str, projection: str | None) -> Archive:
+    """The archive of a team on a ClickHouse server. `home` has what belongs to this connection to it."""
+    archive = open_engine("clickhouse", home / "team" / "server", projection, ClickHouseSettings(url=url))
+    if archive.sync_state().first_finished_at is None:
+        with suppress(ArchiveBusy):  # then another process opens its intake
+            Intake(archive, archive.writer()).close()
+    return archive
+
+
+class DirectServer:
+    """Writes to a database as a member. It is connected to and locked at the first use, until it is closed."""
+
+    def __init__(self, home: Path, url: str, projection: str | None, user: str) -> None:
+        self._home = home
+        self._url = url
+        self._projection = projection
+        self._user = user
+        self._archive: Archive | None = None
+        self._intake: Intake | None = None
+
+    def identity(self) -> str:
+        parts = urlsplit(self._url)
+        return f"clickhouse {parts.hostname}:{parts.port or 8123}{parts.path}"
+
+    def push(self, parcel: Parcel) -> Receipt:
+        return self._opened().push(parcel, self._user, _ALL)
+
+    def forget(self, keys: list[str]) -> Receipt:
+        return self._opened().forget(keys, self._user)
+
+    def _opened(self) -> Intake:
+        if self._intake is None:
+            self._archive = open_database(self._home, self._url, self._projection)
+            self._intake = Intake(self._archive, self._archive.writer())
+        return self._intake
+
+    def close(self) -> None:
+        if self._intake is not None:
+            self._intake.flush()
+            self._intake.close()
+        if self._archive is not None:
+            self._archive.close()
+        self._archive = self._intake = None

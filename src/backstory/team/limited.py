@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NoReturn, overload
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -16,9 +16,9 @@ from ..archive.base import (
     ExchangesRequest,
     Found,
     Hit,
+    Opened,
     OpenedEvent,
     OpenedSession,
-    OpenedTurn,
     Part,
     SearchRequest,
     SessionRow,
@@ -39,9 +39,8 @@ from ..archive.spans import (
     UsageTotal,
     Window,
 )
-from ..model import EventRef, SessionRef, TurnRef, event_id, session_id
-from .errors import TeamError
-from .shared import SharedArchive, refuse_writing
+from ..model import Ref, event_id, session_id
+from .shared import SharedArchive, TeamError, refuse_writing
 from .sharing import Projects
 
 _PAGE = 200
@@ -139,15 +138,7 @@ class LimitedArchive(SharedArchive):
 
     # Opening
 
-    @overload
-    def open(self, ref: SessionRef, part: Part = EVERYTHING) -> OpenedSession | None: ...
-    @overload
-    def open(self, ref: TurnRef, part: Part = EVERYTHING) -> OpenedTurn | None: ...
-    @overload
-    def open(self, ref: EventRef, part: Part = EVERYTHING) -> OpenedEvent | None: ...
-    def open(
-        self, ref: SessionRef | TurnRef | EventRef, part: Part = EVERYTHING
-    ) -> OpenedSession | OpenedTurn | OpenedEvent | None:
+    def _open(self, ref: Ref, part: Part) -> Opened | None:
         found: Any = self._archive.open(ref, part)
         if found is None or not self._projects.match(found.session):
             return None
@@ -160,7 +151,7 @@ class LimitedArchive(SharedArchive):
         if isinstance(found, OpenedSession | OpenedEvent):
             allowed = self.allowed(found.children)
             found.children = [key for key in found.children if key in allowed]
-        opened: OpenedSession | OpenedTurn | OpenedEvent = found
+        opened: Opened = found
         return opened
 
     # State

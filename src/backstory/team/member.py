@@ -17,11 +17,11 @@ from ..archive import open_journal
 from ..archive.base import Archive, Batch, SessionsRequest
 from ..config import ConfigError, Settings
 from .courier import Courier, PushLock, Report, Server, keep_pushing
-from .direct import DirectServer, open_database
-from .errors import TeamError
 from .hub import HubClient
+from .intake import DirectServer, open_database
 from .outbox import Outbox, outbox_path
 from .remote import RemoteArchive
+from .shared import TeamError
 from .sharing import Sharing
 
 _PATIENCE_SECONDS = 30.0

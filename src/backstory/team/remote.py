@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, overload
+from typing import Any
 
 import msgspec
 
@@ -15,9 +15,7 @@ from ..archive.base import (
     Exchange,
     ExchangesRequest,
     Found,
-    OpenedEvent,
-    OpenedSession,
-    OpenedTurn,
+    Opened,
     Part,
     SearchRequest,
     SessionRow,
@@ -39,7 +37,7 @@ from ..archive.spans import (
     UsageTotal,
     Window,
 )
-from ..model import EventRef, SessionRef, TurnRef
+from ..model import Ref, SessionRef, TurnRef
 from . import wire
 from .hub import HubClient
 from .shared import SharedArchive, refuse_writing
@@ -114,15 +112,7 @@ class RemoteArchive(SharedArchive):
         found: Found = self._hub.read("search", wire.Search(sent, seconds))
         return found
 
-    @overload
-    def open(self, ref: SessionRef, part: Part = EVERYTHING) -> OpenedSession | None: ...
-    @overload
-    def open(self, ref: TurnRef, part: Part = EVERYTHING) -> OpenedTurn | None: ...
-    @overload
-    def open(self, ref: EventRef, part: Part = EVERYTHING) -> OpenedEvent | None: ...
-    def open(
-        self, ref: SessionRef | TurnRef | EventRef, part: Part = EVERYTHING
-    ) -> OpenedSession | OpenedTurn | OpenedEvent | None:
+    def _open(self, ref: Ref, part: Part) -> Opened | None:
         message: Any
         if isinstance(ref, SessionRef):
             method, message = "open_session", wire.OpenSession(ref, part)
@@ -130,7 +120,7 @@ class RemoteArchive(SharedArchive):
             method, message = "open_turn", wire.OpenTurn(ref, part)
         else:
             method, message = "open_event", wire.OpenEvent(ref, part)
-        found: OpenedSession | OpenedTurn | OpenedEvent | None = self._hub.read(method, message)
+        found: Opened | None = self._hub.read(method, message)
         return found
 
     def counts(self) -> Counts:

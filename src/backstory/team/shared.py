@@ -1,4 +1,4 @@
-"""The archive of a team for those who read it: transcripts are the members' own, and only sharing writes."""
+"""The archive of a team for those who read it: only sharing writes to it. And the failures of asking and sharing."""
 
 from __future__ import annotations
 
@@ -6,7 +6,15 @@ from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
 from ..archive.base import ALL_FILES, Archive, FileRow, FilesRequest, Writer
-from .errors import TeamError
+from ..archive.errors import ArchiveError
+
+
+class TeamError(ArchiveError):
+    """The archive of the team cannot do this; the message says why and what to do."""
+
+
+class Unreachable(TeamError):
+    """The server does not answer: the same request may succeed later."""
 
 
 class SharedArchive(Archive):

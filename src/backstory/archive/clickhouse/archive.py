@@ -6,14 +6,15 @@ import time
 import uuid
 from functools import cached_property
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 from ...config import make_private_folder
-from ...model import EVENT_TYPES, EventRef, SessionRef, TurnRef
+from ...model import EVENT_TYPES, EventRef, Ref, SessionRef, TurnRef
 from ..base import (
-    EVERYTHING,
+    Archive,
     ArchiveError,
     Counts,
+    Opened,
     OpenedEvent,
     OpenedSession,
     OpenedTurn,
@@ -42,7 +43,7 @@ _CHILDREN = (
 )
 
 
-class ClickHouseArchive(Searching):
+class ClickHouseArchive(Searching, Archive):
     """Opens (and creates) a database of a server. The home folder has the id of this machine and the writer lock."""
 
     def __init__(
@@ -80,15 +81,7 @@ class ClickHouseArchive(Searching):
 
     # Opening
 
-    @overload
-    def open(self, ref: SessionRef, part: Part = EVERYTHING) -> OpenedSession | None: ...
-    @overload
-    def open(self, ref: TurnRef, part: Part = EVERYTHING) -> OpenedTurn | None: ...
-    @overload
-    def open(self, ref: EventRef, part: Part = EVERYTHING) -> OpenedEvent | None: ...
-    def open(
-        self, ref: SessionRef | TurnRef | EventRef, part: Part = EVERYTHING
-    ) -> OpenedSession | OpenedTurn | OpenedEvent | None:
+    def _open(self, ref: Ref, part: Part) -> Opened | None:
         if isinstance(ref, SessionRef):
             return self._open_session(ref, part)
         return self._open_turn(ref, part) if isinstance(ref, TurnRef) else self._open_event(ref, part)

@@ -8,18 +8,19 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, overload
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from ...config import make_private_folder
-from ...model import EVENT_TYPES, EventRef, SessionRef, TurnRef
+from ...model import EVENT_TYPES, EventRef, Ref, SessionRef, TurnRef
 from ...sqlite import Readers, Unusable, connect, is_damage, is_writable, prepare
 from ..base import (
-    EVERYTHING,
+    Archive,
     ArchiveError,
     Counts,
     EventRow,
+    Opened,
     OpenedEvent,
     OpenedSession,
     OpenedTurn,
@@ -111,7 +112,7 @@ _OPEN_EVENT = (
 )
 
 
-class LocalArchive(Searching):
+class LocalArchive(Searching, Archive):
     """Opens (and creates) the archive below a home folder. A search from a cold process loads nothing but searching."""
 
     def __init__(self, home: Path, projection: str | None = None) -> None:
@@ -189,15 +190,7 @@ class LocalArchive(Searching):
 
     # Opening: one query for a row and what is beside it, one for what is in it
 
-    @overload
-    def open(self, ref: SessionRef, part: Part = EVERYTHING) -> OpenedSession | None: ...
-    @overload
-    def open(self, ref: TurnRef, part: Part = EVERYTHING) -> OpenedTurn | None: ...
-    @overload
-    def open(self, ref: EventRef, part: Part = EVERYTHING) -> OpenedEvent | None: ...
-    def open(
-        self, ref: SessionRef | TurnRef | EventRef, part: Part = EVERYTHING
-    ) -> OpenedSession | OpenedTurn | OpenedEvent | None:
+    def _open(self, ref: Ref, part: Part) -> Opened | None:
         if isinstance(ref, SessionRef):
             return self._open_session(ref, part)
         return self._open_turn(ref, part) if isinstance(ref, TurnRef) else self._open_event(ref, part)
