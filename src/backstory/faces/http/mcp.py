@@ -10,16 +10,18 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope, Send
 
-from ...toolsets.base import received
+from ...toolsets.base import Tool, received
 from ..jsonrpc import top_of
 from ..mcp import PARALLEL_CALLS, SERVER, TOOLS_FRESH_MS, unknown_tool
 from ..offer import DEFAULT, definition, make_offer
 
 if TYPE_CHECKING:
+    import mcp_types as types
     from mcp.server.context import ServerRequestContext
     from mcp.server.lowlevel.server import Server
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
@@ -83,7 +85,6 @@ def build_server(library: Library, names: Sequence[str], *, pattern: str | None 
 
     Tools of these toolsets that are not listed can be called too: the list is short to save agents' context.
     """
-    import anyio
     import mcp_types as types
     from mcp.server.caching import CacheHint
     from mcp.server.lowlevel.server import Server
@@ -95,7 +96,7 @@ def build_server(library: Library, names: Sequence[str], *, pattern: str | None 
     full = library.settings.mcp.output_schemas == "full"
     definitions = [definition(tool, full_output=full) for tool in offer.tools]
     listing = types.ListToolsResult(tools=[types.Tool.model_validate(tool) for tool in definitions])
-    limiter = anyio.CapacityLimiter(PARALLEL_CALLS)
+    limiter = CapacityLimiter(PARALLEL_CALLS)
 
     async def list_tools(
         context: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
@@ -110,20 +111,7 @@ def build_server(library: Library, names: Sequence[str], *, pattern: str | None 
             error = unknown_tool(params.name, [tool.name for tool in offer.tools])
             raise MCPError(error.code, error.message, error.data)
         with received(_received(context)):
-            try:
-                reply = await run_sync(
-                    partial(tool.handler, params.arguments or {}), limiter=limiter, abandon_on_cancel=True
-                )
-            except Exception as error:
-                # Handlers answer every error themselves; an exception is a bug, and its details stay on this side.
-                log.exception("%s failed", tool.name)
-                message = f"{tool.name} failed unexpectedly; see the server's stderr"
-                raise MCPError(types.INTERNAL_ERROR, message) from error
-        return types.CallToolResult(
-            content=[types.TextContent(type="text", text=reply.text)],
-            structured_content=reply.data if tool.structured_errors or not reply.is_error else None,
-            is_error=reply.is_error,
-        )
+            return await _call(tool, params.arguments or {}, limiter)
 
     return Server(
         SERVER["name"],
@@ -134,6 +122,24 @@ def build_server(library: Library, names: Sequence[str], *, pattern: str | None 
         get_tool_input_schema=lambda name: callable_tools[name].input_schema if name in callable_tools else None,
         on_list_tools=list_tools,
         on_call_tool=call_tool,
+    )
+
+
+async def _call(tool: Tool, arguments: dict[str, Any], limiter: CapacityLimiter) -> types.CallToolResult:
+    import mcp_types as types
+    from mcp.shared.exceptions import MCPError
+
+    try:
+        reply = await run_sync(partial(tool.handler, arguments), limiter=limiter, abandon_on_cancel=True)
+    except Exception as error:
+        # Handlers answer every error themselves; an exception is a bug, and its details stay on this side.
+        log.exception("%s failed", tool.name)
+        message = f"{tool.name} failed unexpectedly; see the server's stderr"
+        raise MCPError(types.INTERNAL_ERROR, message) from error
+    return types.CallToolResult(
+        content=[types.TextContent(type="text", text=reply.text)],
+        structured_content=reply.data if tool.structured_errors or not reply.is_error else None,
+        is_error=reply.is_error,
     )
 
 

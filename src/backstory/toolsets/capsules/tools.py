@@ -43,12 +43,15 @@ def toolset(home: Path, settings: CapsuleSettings) -> Toolset:
 
 def toolset_of(capsules: Capsules) -> Toolset:
     declare = _Declaring(capsules)
-    tools = _eleven(capsules, declare) + _more(capsules, declare)
+    tools = (*_by_address(capsules, declare), *_by_workspace(capsules, declare), *_more(capsules, declare))
     return Toolset(name="capsules", tools=tools, instructions=declare.spelled(_INSTRUCTIONS))
 
 
-def _eleven(capsules: Capsules, declare: _Declaring) -> tuple[Tool, ...]:
-    """The tools of the specification."""
+# The eleven tools of the specification, in its order
+
+
+def _by_address(capsules: Capsules, declare: _Declaring) -> tuple[Tool, ...]:
+    """Tools on the capsules that a call names."""
     distill = _DISTILL.format(max_chars=capsules.settings.most_chars)
     return (
         declare(
@@ -92,6 +95,12 @@ def _eleven(capsules: Capsules, declare: _Declaring) -> tuple[Tool, ...]:
             capsules.delete,
             destructive=True,
         ),
+    )
+
+
+def _by_workspace(capsules: Capsules, declare: _Declaring) -> tuple[Tool, ...]:
+    """Tools on the capsules of a workspace, or of all."""
+    return (
         declare(
             "latest",
             "The last updated capsule of a workspace: where the last session stopped.",
