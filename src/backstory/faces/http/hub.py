@@ -227,7 +227,8 @@ def _failure(error: Exception) -> Response:
 
 
 class Metrics:
-    """Counters of a hub in the text format of Prometheus, used in one thread. Names that end with `_total` are counters; requests have a histogram of their seconds."""
+    """Counters of a hub in the text format of Prometheus, used in one thread. Names that end with `_total` are
+    counters; requests have a histogram of their seconds."""
 
     def __init__(self) -> None:
         self._totals: Counter[str] = Counter()
