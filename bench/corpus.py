@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from .texts import Texts, samples
 from .transcripts import Home, write_claude_home
-from .words import RARE_FROM, VOCABULARY, invented
+from .words import RARE_FROM, invented, vocabulary
 
 __all__ = ["QUERY_KINDS", "Home", "Query", "events", "queries", "write_claude_home"]
 
@@ -75,5 +75,5 @@ class _Asker:
 @cache
 def _rare_words() -> list[str]:
     """Not all rare words of the vocabulary got into the sample."""
-    rare = frozenset(VOCABULARY[RARE_FROM:])
+    rare = frozenset(vocabulary()[RARE_FROM:])
     return [word for word in samples().words if word in rare]

@@ -16,7 +16,7 @@ from random import Random
 from statistics import NormalDist
 from typing import NamedTuple
 
-from .words import TRADE, VOCABULARY
+from .words import TRADE, vocabulary
 
 __all__ = ["Samples", "Texts", "samples"]
 
@@ -106,7 +106,7 @@ def _code_line(random: Random, name: Callable[[], str], words: Callable[[int], s
 @cache
 def samples() -> Samples:
     random = Random("samples")
-    words = _sample(random, VOCABULARY, _WORDS, flat=2)
+    words = _sample(random, vocabulary(), _WORDS, flat=2)
     # Code speaks of the trade, and of things that only one project knows.
     nouns = TRADE * 4 + [word for word in words[: 1 << 14] if len(word) > 3 and word.isalpha()]
     names = list(dict.fromkeys(_identifier(random, nouns) for _ in range(_IDENTIFIERS)))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import zip_longest
 from random import Random
 
-__all__ = ["COMMON", "RARE_FROM", "TRADE", "VOCABULARY", "invented"]
+__all__ = ["COMMON", "RARE_FROM", "TRADE", "invented", "vocabulary"]
 
 COMMON = """
 the of and to in a is that for it as was with be by on not he i this are or his from at which but have an had they you
@@ -63,7 +64,8 @@ def invented(random: Random) -> str:
     return "".join(random.choice(_ONSETS) + random.choice(_VOWELS) + random.choice(_CODAS) for _ in range(syllables))
 
 
-def _vocabulary() -> tuple[str, ...]:
+@cache
+def vocabulary() -> tuple[str, ...]:
     """Every word once, by rank. The words of the trade come between the common ones from rank 40 on."""
     common = list(dict.fromkeys(COMMON))
     rest = zip_longest(common[40:], [word for word in TRADE if word not in COMMON], fillvalue="")
@@ -74,6 +76,5 @@ def _vocabulary() -> tuple[str, ...]:
     return tuple(words)
 
 
-VOCABULARY = _vocabulary()
 RARE_FROM = 4_000
 """The rank from which on a word counts as rare."""

@@ -5,16 +5,20 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from backstory.archive import open_engine
 from backstory.archive.base import Archive
 from backstory.config import load_settings
+from tests.archive.clickhouse_server import missing
 
 PROJECTION = "backstory.ingest.projection:TurnProjection"
-# `make test` leaves out what needs chDB, which is large.
-ENGINES = ["local", pytest.param("clickhouse", marks=pytest.mark.clickhouse)]
+# `make test` leaves out what needs chDB, which is large. Where it is not installed, nothing is collected for it.
+ENGINES: list[Any] = ["local"]
+if missing() is None:
+    ENGINES.append(pytest.param("clickhouse", marks=pytest.mark.clickhouse))
 
 PrepareHome = Callable[[Path], Path]
 """Writes the settings of a home folder, and returns the folder."""

@@ -12,7 +12,12 @@ import pytest
 from backstory.toolsets.live import Live
 from backstory.toolsets.live.agents_sdk import AgentSession
 
-agents = pytest.importorskip("agents")
+
+@pytest.fixture(scope="module", autouse=True)
+def agents() -> Any:
+    """The SDK, imported when a test needs it: that takes over a second."""
+    return pytest.importorskip("agents")
+
 
 ITEMS: list[Any] = [
     {"role": "user", "content": "what is 6 * 7?"},
@@ -48,13 +53,13 @@ def run(home: Path, scenario: Callable[[Live], Coroutine[Any, Any, None]]) -> No
 class TestSession:
     """Items come back exactly as they were given, in their order."""
 
-    def test_is_a_session(self, tmp_path: Path) -> None:
+    def test_is_a_session(self, tmp_path: Path, agents: Any) -> None:
         async def scenario(live: Live) -> None:
             assert isinstance(AgentSession(live, "s"), agents.Session)
 
         run(tmp_path, scenario)
 
-    def test_like_the_sdk_s_own(self, tmp_path: Path) -> None:
+    def test_like_the_sdk_s_own(self, tmp_path: Path, agents: Any) -> None:
         async def use(session: Any) -> list[Any]:
             seen: list[Any] = [await session.get_items(), await session.pop_item()]
             await session.add_items([])
@@ -215,7 +220,7 @@ class TestSharedSession:
 class TestRunner:
     """An agent that is run again knows what was said before."""
 
-    def test_two_runs(self, tmp_path: Path) -> None:
+    def test_two_runs(self, tmp_path: Path, agents: Any) -> None:
         from agents.items import ModelResponse
         from agents.usage import Usage
         from openai.types.responses import ResponseOutputMessage, ResponseOutputText
