@@ -63,7 +63,7 @@ class World:
         self.library.sync()
 
     def ask(self, tool: str, pattern: str = "*", **arguments: Any) -> Json:
-        """What the tool answers, which is always as its schema says."""
+        """The answer of the tool, which always follows its schema."""
         (found,) = (t for t in self.library.toolset("conversations", pattern=pattern).tools if t.name == tool)
         reply = found.handler(arguments)
         assert not reply.is_error, reply.text

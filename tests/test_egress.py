@@ -432,7 +432,7 @@ class TestClean:
         )
     )
     def test_any_text(self, text: str) -> None:
-        """What is left prints, encodes, and is clean."""
+        """A cleaned text prints, encodes, and is clean."""
         once = clean(text)
         assert clean(once) == once
         once.encode()
@@ -442,7 +442,7 @@ class TestClean:
 
 
 class TestEgress:
-    """What leaves the archive is cleaned always, and redacted unless that is off."""
+    """Texts of the archive are always cleaned, and redacted unless that is off."""
 
     def test_modes(self) -> None:
         token = TOKENS["github-token"][0]

@@ -111,7 +111,7 @@ class TestDigest:
 
 
 class TestTimes:
-    """What agents write as time, in milliseconds; anything else is None."""
+    """Times as agents write them, in milliseconds; anything else is None."""
 
     @pytest.mark.parametrize(
         ("value", "ms"),

@@ -17,7 +17,7 @@ amounts = st.integers(0, 400_000)
 
 
 class TestPrice:
-    """What is added up here is what the price list itself computes."""
+    """Sums agree with those that the price list itself computes."""
 
     @given(st.sampled_from(MODELS), amounts, amounts, amounts, amounts, amounts)
     def test_as_the_price_list(

@@ -6,6 +6,7 @@ import errno
 import os
 import re
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -174,7 +175,7 @@ def load_settings(home: Path, environ: Mapping[str, str] = os.environ) -> Settin
 
 def _apply_environment(kind: type[Struct], table: dict[str, Any], environ: Mapping[str, str], prefix: str) -> None:
     """Lay the variables over the table, each converted to the type of its setting."""
-    for field in msgspec.structs.fields(kind):
+    for field in _fields(kind):
         variable = f"{prefix}_{field.name.upper()}"
         if isinstance(field.type, type) and issubclass(field.type, Struct):
             inner = table.setdefault(field.name, {})
@@ -182,6 +183,10 @@ def _apply_environment(kind: type[Struct], table: dict[str, Any], environ: Mappi
                 _apply_environment(field.type, inner, environ, variable)
         elif variable in environ:
             table[field.name] = _from_text(field.type, environ[variable], variable)
+
+
+# It evaluates every annotation, and the settings are read more than once.
+_fields = cache(msgspec.structs.fields)
 
 
 def _from_text(kind: Any, text: str, variable: str) -> Any:

@@ -113,7 +113,7 @@ class Run:
         self._shown = [*self._shown, ROOT, Path(sys.base_prefix)]
 
     def answers(self) -> list[dict[str, Any]]:
-        """What the model has answered."""
+        """The answers of the model."""
         return [json.loads(line) for line in self.sandbox.log.read_text().splitlines()]
 
     def _command(self, words: Sequence[str]) -> list[str]:

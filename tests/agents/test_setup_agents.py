@@ -92,7 +92,7 @@ class Machine:
         return done
 
     def requests(self) -> str:
-        """What the agents have sent to the model since the last time, with the escapes of JSON."""
+        """The requests of the agents to the model since the last time, with the escapes of JSON."""
         text = self._log.read_text()
         self._log.write_text("")
         return text
@@ -170,7 +170,7 @@ class TestMemory:
 
 
 class TestHooks:
-    """What the hooks print is in the requests to the model."""
+    """The output of the hooks is in the requests to the model."""
 
     def test_at_the_start(self, machine: Machine) -> None:
         """A reminder of the last session in this project, in Claude Code and in Codex."""

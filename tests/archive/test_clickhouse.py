@@ -164,7 +164,7 @@ class TestForgetting:
             assert run(server, "SELECT DISTINCT session FROM place") == "codex/other\n"
 
     def test_forgotten_events_leave_the_exchanges_of_a_fork(self, tmp_path: Path, server: ClickHouseSettings) -> None:
-        """What is left is numbered anew; an exchange with nothing left is gone."""
+        """The remaining exchanges are numbered anew; an exchange with nothing left is gone."""
         made, fork = batch(session(), talk("secret")), batch(session("codex/fork", exchange_count=2), talk("own"))
         copied = ExchangeRow(session="codex/fork", number=0, ts=1, user=made.events[0].uid)
         mixed = ExchangeRow(session="codex/fork", number=1, ts=2, user=fork.events[0].uid)

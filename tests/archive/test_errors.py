@@ -169,7 +169,7 @@ class TestDamagedTraces:
 
 class TestFullDisk:
     def test_the_record(self, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-        """What could be committed is there; the rest waits for room."""
+        """Batches that could be committed are there; the rest waits for room."""
         connect = local_archive.connect
 
         def small(path: Path, **options: Any) -> sqlite3.Connection:

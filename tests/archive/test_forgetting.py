@@ -171,7 +171,7 @@ class TestForget:
         assert all(found(engine, name) for name in names[60:])
 
     def test_a_fork_keeps_its_own(self, engine: Archive, source: Rewriting, tmp_path: Path) -> None:
-        """What it inherited does not come back through it."""
+        """The turns that it inherited do not come back through it."""
         source.save("s", *talk("s", SECRET))
         sync(engine, source)
         forget(engine)
@@ -204,7 +204,7 @@ class TestForget:
         assert found_exchanges(engine, "aye") == [0]
 
     def test_a_fork_with_words_of_both(self, engine: Archive, source: Rewriting, tmp_path: Path) -> None:
-        """What the fork added to an exchange that it inherited is all that is left of it. A copy without anything of
+        """Of an exchange that the fork inherited, only its additions are left. A copy without anything of
         its own is no session any more."""
         whole = f"<tag>{SECRET}</tag> "
         shared = [record("sq", "prompt", SECRET, user_text=whole * 9), record("sx", "answer", SECRET)]
@@ -254,7 +254,7 @@ class TestForget:
         assert found(engine, SECRET) == []
 
     def test_numbers_are_not_given_twice(self, engine: Archive, source: Rewriting) -> None:
-        """What comes after the newest session was forgotten is found, in this process and the next."""
+        """Sessions that come after the newest one was forgotten are found, in this process and the next."""
         source.save("first", *talk("f", "marzipan"))
         sync(engine, source)
         source.save("s", *talk("s", SECRET))

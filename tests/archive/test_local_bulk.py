@@ -227,8 +227,8 @@ class TestIndexesOfTraces:
 
 
 class TestInterrupted:
-    """What was fed in part is taken back, so that nothing is found twice; also where much is fed, and the index is
-    committed on the way."""
+    """A batch that was fed in part is taken back, so that nothing is found twice; also where much is fed, and the index
+    is committed on the way."""
 
     @pytest.fixture(autouse=True, params=["", "much"])
     def volume(self, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -175,7 +175,7 @@ class TestOlderArchives:
 
 
 def as_before_exchanges(backstory: Path) -> None:
-    """What the version before would have left: the same rows in its tables, without an index."""
+    """An archive as the version before would have left it: the same rows in its tables, without an index."""
     version = next(n for n, migration in enumerate(MIGRATIONS) if "CREATE TABLE exchange" in migration)
     current, old = backstory / "archive.db", backstory / "old.db"
     prepare(old, MIGRATIONS[:version])

@@ -109,7 +109,7 @@ def report(number: int, trace: str, call: str, **fields: Any) -> SpanRow:
 
 
 class TestCalls:
-    """What spans and log records report of the same call counts once, in whatever order they come."""
+    """A call that spans and log records both report counts once, in whatever order they come."""
 
     REPORTS = (
         SpanRow(trace="turn", id=10, name="around", start=START, model="gpt-4o"),
@@ -155,7 +155,7 @@ class TestCalls:
 
 
 class TestFirstVersion:
-    """What was received before attributes lay by path is there afterwards, and found alike."""
+    """Spans that were received before attributes lay by path are there afterwards, and found alike."""
 
     def test_migrated(self, tmp_path: Path) -> None:
         db = sqlite3.connect(tmp_path / "traces.db", isolation_level=None)

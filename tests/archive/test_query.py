@@ -1,4 +1,4 @@
-"""How a question is read."""
+"""Questions as queries: terms, phrases, tokens."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def sessions(hits: list[Hit]) -> list[str]:
 
 
 class TestTypes:
-    """What people and agents say weighs more than what tools print."""
+    """Words of people and agents weigh more than the output of tools."""
 
     def test_a_prompt_before_output_that_quotes_it(self, add: Add, ask: Ask) -> None:
         add("asked", (PROMPT, "rotate the signing keys of the gateway"))

@@ -59,7 +59,7 @@ class TestText:
         assert (found(engine, "apricot"), found(engine, "banana")) == ([], ["second banana"])
 
     def test_across_commits_of_one_writer(self, engine: Archive, source: Rewriting) -> None:
-        """Whether or not what was replaced had reached the index."""
+        """The last version alone is found, also where an earlier one had reached the index."""
         source.save("s", record("p", "prompt", "question"), record("a", "answer", "version0"))
         sync(engine, source)
         writer = engine.writer()
@@ -159,7 +159,7 @@ class TestText:
 
 
 class TestTurn:
-    """What a turn and its session say follows from the events as they are now."""
+    """The fields of a turn and its session follow from the events as they are now."""
 
     def test_title_and_prompt(self, engine: Archive, source: Rewriting) -> None:
         source.save("s", record("p", "prompt", "queston"), record("a", "answer", "x"))

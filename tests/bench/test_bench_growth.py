@@ -40,7 +40,7 @@ class TestTable:
         assert rows[2:] == ["| search P50 | 2 | 200 | 1.00 |", "| cold search |  | 7 |  |"]
 
     def test_between_the_marks_of_a_page(self, tmp_path: Path) -> None:
-        """What stood there before is replaced, the rest of the page stays."""
+        """The former table is replaced, the rest of the page stays."""
         page = tmp_path / "page.md"
         page.write_text("above\n<!-- growth: written by make growth -->\nold\n<!-- growth ends -->\nbelow\n")
         write_table(page, "| new |")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-iii = pytest.importorskip("iii")
+iii = pytest.importorskip("iii", reason="an extra: pip install backstory[iii]")
 from iii.trigger import TriggerHandler  # noqa: E402, F401
 from iii_helpers.observability import ReconnectionConfig  # noqa: E402
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -13,17 +12,18 @@ from backstory.library import Library
 pytestmark = pytest.mark.corpus
 
 
-@pytest.fixture(scope="module")
-def library(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Library]:
-    environ = {"BACKSTORY_REDACT": "off", "BACKSTORY_SOURCES": "claude-code"}
-    with Library(tmp_path_factory.mktemp("backstory"), agents_home=corpus / "home", environ=environ) as library:
-        library.sync()
+@pytest.fixture
+def library(corpus_library: Library) -> Iterator[Library]:
+    """The same archive, without redaction: the words of a turn are those that it is searched by."""
+    environ = {"BACKSTORY_REDACT": "off"}
+    with Library(corpus_library.home, agents_home=corpus_library.agents_home, environ=environ) as library:
         yield library
 
 
 class TestRealTranscripts:
     def test_every_turn_is_found_by_its_own_words(self, library: Library) -> None:
         listed = library.call("list_conversations", {"limit": 10_000})["conversations"]
+        assert len(listed) > 10
         for conversation in listed:
             id = conversation["session_id"]
             for turn in library.call("read_conversation", {"session_id": id, "limit": 3})["turns"]:

@@ -27,7 +27,7 @@ PATIENCE = 60.0
 
 
 class Server:
-    """What a client asks of a server that runs."""
+    """Requests of a client to a running server."""
 
     def __init__(self, client: Client, home: Path) -> None:
         self.client = client
@@ -140,7 +140,7 @@ class TestScript:
 
 
 class TestTurns:
-    """What is read is what stands in the file."""
+    """Turns read as they stand in the file."""
 
     def test_spot_check(self, tmp_path: Path) -> None:
         """Every turn of a long session, against the raw lines."""
@@ -201,7 +201,7 @@ def raw_call(tool: str, given: Json) -> Json:
 
 
 class TestLive:
-    """What Claude Code writes while the server runs is found."""
+    """Records that Claude Code writes while the server runs are found."""
 
     def test_written_meanwhile(self, tmp_path: Path, shop: Session, outside: Session) -> None:
         """One server, to which everything happens one after the other."""

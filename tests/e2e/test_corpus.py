@@ -50,7 +50,8 @@ class TestCorpus:
         again = library.sync()
         assert (again.files, again.bytes) == (0, 0)
 
-    @pytest.mark.parametrize("source", ["codex", pytest.param("claude-code", marks=pytest.mark.slow)])
+    @pytest.mark.slow
+    @pytest.mark.parametrize("source", ["codex", "claude-code"])
     def test_indexed_again_from_nothing(self, library: Library, corpus: Path, tmp_path: Path, source: str) -> None:
         with Library(tmp_path, agents_home=corpus / "home", environ={"BACKSTORY_SOURCES": source}) as again:
             again.sync()

@@ -76,7 +76,7 @@ class TestAnotherWriter:
 
 
 class TestTelemetry:
-    """What agents send of a forgotten session is not kept, neither as spans nor as a conversation."""
+    """Telemetry of a forgotten session is not kept, neither as spans nor as a conversation."""
 
     def test_sent_before_and_after(self, tmp_path: Path) -> None:
         secret = write(tmp_path, "secret", SECRET)

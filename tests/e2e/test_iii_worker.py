@@ -250,7 +250,6 @@ class TestConfiguration:
 
     def test_forms_of_a_seed(self, tmp_path: Path) -> None:
         """JSON, TOML with or without the name of the table, and YAML."""
-        pytest.importorskip("yaml")
         from backstory.faces.http.iii.worker import read_seed
 
         forms = {

@@ -215,8 +215,8 @@ class TestBackground:
         assert answer["warnings"]
 
     def test_the_first_answer_has_the_latest_session(self, home: Path) -> None:
-        """What an agent wrote after the last sync is found by a search that comes with the greeting, or the answer
-        warns that it may be missing; the warning ends when it is read."""
+        """A record that an agent wrote after the last sync is found by a search that comes with the greeting, or the
+        answer warns that it may be missing; the warning ends when it is read."""
         with Library(home / ".backstory", agents_home=home) as library:
             library.sync()
         Transcript("quoll").prompt("What does a quoll eat at noon?").write(home)
@@ -379,7 +379,7 @@ class TestPipe:
 
     @pytest.mark.parametrize("depth", DEPTHS)
     def test_nested_without_end(self, answers: Answers, depth: int) -> None:
-        """What is too deep to be read is refused by its id, wherever that stands in the line."""
+        """A message that is too deep to be read is refused by its id, wherever that stands in the line."""
         early, late = answers.by_id[f"early {depth}"], answers.by_id[f"late {depth}"]
         assert "error" in late
         if depth > 190:

@@ -208,7 +208,7 @@ class TestPydanticAi:
 
 
 class TestJavaScript:
-    """What `@opentelemetry/exporter-trace-otlp-http` sends: JSON in chunks, numbers as numbers, texts cut anywhere."""
+    """Requests of `@opentelemetry/exporter-trace-otlp-http`: JSON in chunks, numbers as numbers, texts cut anywhere."""
 
     def test_spans(self, server: Served) -> None:
         trace, root, chat = "7c6ae848f1eb2756ac7820038720a5b5", "7ef5d3a606f97e41", "fec4bfab5c68e64b"
@@ -284,7 +284,7 @@ class TestProtocol:
             assert reply.json()["message"]
 
     def test_many_members(self, server: Served) -> None:
-        """What a body of very many gzip members costs grows with its length, not with its square."""
+        """The cost of a body of very many gzip members grows with its length, not with its square."""
         member = gzip.compress(b"", mtime=0)
         parts = [gzip.compress(part, mtime=0) for part in (b'{"resource', b'Spans": [', b"]}")]
         body = member * (1 << 17) + parts[0] + member + parts[1] + parts[2] + member * (1 << 17)

@@ -96,7 +96,7 @@ def answer(result: Result) -> dict[str, Any]:
 
 
 class TestReading:
-    """What is there is found, with a warning that nothing is added."""
+    """Sessions in the archive are found, with a warning that nothing is added."""
 
     def test_search_and_open(self, results: dict[str, Result]) -> None:
         found = answer(results["search"])
@@ -116,7 +116,7 @@ class TestReading:
 
 
 class TestWriting:
-    """What would write says why it cannot."""
+    """A command that would write says why it cannot."""
 
     @pytest.mark.parametrize("command", ["sync", "reindex"])
     def test_refused(self, home: Path, results: dict[str, Result], command: str) -> None:

@@ -219,7 +219,7 @@ class TestBothEras:
         assert error.data == {"tools": NAMES}
 
     def test_a_crash_keeps_its_details(self, server: str, era: str) -> None:
-        """What a bug says stays in the log; the connection lives on."""
+        """The details of a bug stay in the log; the connection lives on."""
 
         async def use(client: Client) -> Any:
             with pytest.raises(MCPError) as caught:

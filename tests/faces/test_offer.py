@@ -100,7 +100,7 @@ class TestTools:
 
     @pytest.mark.parametrize("era", ["legacy", "auto"])
     def test_have_object_schemas(self, tmp_path: Path, era: str) -> None:
-        """What clients of either era insist on."""
+        """Fields that clients of either era insist on."""
         _, tools = offered(tmp_path, ("all",), era)
 
         for name, tool in tools.items():

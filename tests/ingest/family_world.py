@@ -223,7 +223,7 @@ def dump(library: Library) -> dict[str, Any]:
 
 
 def changes(one: dict[str, Any], other: dict[str, Any]) -> list[Any]:
-    """What differs between two dumps, for people."""
+    """The differences between two dumps, for people."""
     different: list[Any] = []
     for part, rows in one.items():
         if part == "found":

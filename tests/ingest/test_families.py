@@ -38,7 +38,7 @@ def library_in(folder: Path) -> Library:
 
 
 class Contents:
-    """What an archive has."""
+    """The content of an archive."""
 
     def __init__(self, library: Library) -> None:
         self.rows = dump(library)
@@ -202,7 +202,7 @@ class TestReadingAgain:
         assert caplog.messages == []
 
     def test_past_the_deadline(self, tmp_path: Path) -> None:
-        """What is left to do is done by the next sync; until then nothing is missing."""
+        """The next sync does the rest; until then nothing is missing."""
         self.put(tmp_path, self.SECOND)
         library = library_in(tmp_path)
         library.sync()

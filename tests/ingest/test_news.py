@@ -30,7 +30,7 @@ def library(tmp_path: Path) -> Iterator[Library]:
 
 
 def has_written(library: Library, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Whether catching up needed the writer."""
+    """True if catching up needed the writer."""
     took: list[bool] = []
     writer = library.archive.writer
     monkeypatch.setattr(library.archive, "writer", lambda: took.append(True) or writer())
@@ -106,7 +106,7 @@ class TestCatchingUp:
 
 
 class TestCost:
-    """What a look costs does not depend on the number of files."""
+    """The cost of a look does not depend on the number of files."""
 
     @pytest.fixture
     def agents(self, tmp_path: Path) -> Path:
@@ -125,7 +125,7 @@ class TestCost:
 
     @staticmethod
     def looked_at(library: Library, monkeypatch: pytest.MonkeyPatch, recent: int, older: int = 0) -> tuple[bool, int]:
-        """Whether there is news, and the number of files and folders that were looked at."""
+        """The answer (is there news?), and the number of files and folders that were looked at."""
         looks: list[object] = []
         stat, scandir = os.stat, os.scandir
         with monkeypatch.context() as patch:

@@ -197,7 +197,7 @@ class TestSubagents:
         assert trace["totalTokens"] == 3 * 115
 
     def test_growing_with_its_parent(self, world: World) -> None:
-        """What was read of it before its parent came moves, too."""
+        """Turns that were read before their parent came move, too."""
         parent = self.parent()
         write_subagent(world, parent, "a1b2c3d", upto=1)
         world.sync()

@@ -203,7 +203,7 @@ class TestReplacedRows:
         assert (response.exit_code, response.failed) == (2, True)
 
     def test_deleted_rows_stay_in_the_archive(self, machine: Machine, agent: OpenCode) -> None:
-        """What was read is kept when the agent deletes a message, or a whole session."""
+        """Events that were read are kept when the agent deletes a message, or a whole session."""
         talk(agent, "ses_1")
         machine.library.sync()
         agent.database.execute("DELETE FROM part WHERE message_id = 'msg_0001'")

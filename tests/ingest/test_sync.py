@@ -507,7 +507,7 @@ class TestBudget:
 
 
 class TestPermissions:
-    """What Backstory keeps is readable by its owner only."""
+    """Files of Backstory are readable by their owner only."""
 
     def test_files_and_folders(self, machine: Machine) -> None:
         talk().write(machine.home)

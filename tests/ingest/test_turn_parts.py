@@ -1,4 +1,4 @@
-"""What belongs together is one span or one tree, in whatever order and files it was written."""
+"""Parts of one call or one turn are one span or one tree, in whatever order and files they were written."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ class TestSubagentsInProgressRecords:
 
 
 class TestLooseUsage:
-    """What Claude Code's own runs cost counts, also where nothing else is left of their session."""
+    """The cost of Claude Code's own runs counts, also where nothing else is left of their session."""
 
     def write(self, world: World, *, answers: int = 2) -> None:
         helper = Transcript("gone")

@@ -52,7 +52,7 @@ def watched(tmp_path: Path) -> Iterator[Watched]:
 
 
 class TestWatch:
-    """What agents write is found without anybody asking for a sync."""
+    """Transcripts are found as agents write them, without anybody asking for a sync."""
 
     def test_what_was_there(self, watched: Watched) -> None:
         Transcript("old").prompt("ancient wisdom").write(watched.home)

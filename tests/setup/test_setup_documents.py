@@ -109,7 +109,7 @@ class TestFiles:
         assert set_entry(changed, format, path, ENTRY) == changed
 
     def test_an_outdated_entry_is_updated(self, format: Format, path: tuple[str, ...], text: str) -> None:
-        """What the user has added to it stays."""
+        """Entries that the user has added to it stay."""
         old = set_entry(text, format, path, {**ENTRY, "command": "/old/backstory", "startup_timeout_sec": 60})
 
         assert read_entry(set_entry(old, format, path, ENTRY), format, path) == {**ENTRY, "startup_timeout_sec": 60}

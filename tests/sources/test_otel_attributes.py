@@ -1,4 +1,4 @@
-"""What attributes of many conventions mean."""
+"""Attributes of many conventions, and their meaning."""
 
 from __future__ import annotations
 

@@ -176,7 +176,7 @@ class TestScopes:
             assert sorted(set(titles(library.search("gateway")))) == ["bob looks at the gateway", "bobs own gateway"]
 
     def test_team(self, team: Team) -> None:
-        """What bob does not share is not there; answers name members and machines among their warnings."""
+        """Sessions that bob does not share are not there; answers name members and machines among their warnings."""
         with team.bob.library("team") as library:
             answer = library.search("gateway")
             found = set(titles(answer))

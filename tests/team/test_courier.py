@@ -127,7 +127,7 @@ class TestPush:
     def test_an_archive_that_grows_meanwhile(
         self, laptop: Laptop, server: CutServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """What was read after the row of its session arrives with the next push."""
+        """Events that were read after the row of their session arrive with the next push."""
         monkeypatch.setattr(parcel, "MOST_EVENTS", 40)
         small = project("small", SHOP, "one", "two")
         large = Transcript("large", SHOP, start_ms=1_790_000_000_000).prompt("begin")
@@ -149,7 +149,7 @@ class TestPush:
             assert stored(server.archive) == stored(library.archive)
 
     def test_a_new_rule(self, laptop: Laptop, server: CutServer) -> None:
-        """What it covers is sent as a whole, also what was read long ago."""
+        """The sessions that it covers are sent as a whole, also those that were read long ago."""
         laptop.write(project("a", SHOP, "in the shop"), project("b", "/home/dev/site", "on the site", "yes"))
         push(laptop, server)
         push(laptop, server, projects=(SHOP, "/home/dev/site"))
@@ -157,7 +157,7 @@ class TestPush:
         assert sorted(texts(server, "shop site")) == ["in the shop", "on the site"]
 
     def test_a_rule_that_comes_back(self, laptop: Laptop, server: CutServer) -> None:
-        """What changed while it was gone is sent."""
+        """Changes made while it was gone are sent."""
         talk = project("a", SHOP, "one", "two")
         laptop.write(talk)
         push(laptop, server)

@@ -184,7 +184,7 @@ class TestTokens:
         assert "may only write, this needs the right to read" in answer["error"]["message"]
 
     def test_of_another_project(self, hub: ServedHub, tmp_path: Path) -> None:
-        """What the token does not cover is refused, the rest is accepted; the status says so."""
+        """Sessions that the token does not cover are refused, the rest is accepted; the status says so."""
         laptop = laptop_of(tmp_path, hub, token=hub.token("alice", projects=(SHOP,)))
         laptop.write(project("a", SHOP, "one"), project("b", SITE, "two"))
         report = laptop.push()
@@ -249,7 +249,7 @@ class TestVersions:
 
 
 class TestHostileRequests:
-    """What is not a message is refused, and nothing is written."""
+    """A body that is no message is refused, and nothing is written."""
 
     @pytest.mark.parametrize(
         ("body", "headers"),

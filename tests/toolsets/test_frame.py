@@ -93,7 +93,7 @@ class TestFrame:
         assert "inner detail" not in reply.text
 
     def test_errors_pass_the_border_too(self) -> None:
-        """What an error repeats is stripped and redacted like anything else, and short."""
+        """An error repeats only short texts, stripped and redacted like anything else."""
 
         def action(asked: Request) -> Any:
             raise LookupError(f"\x1b[31m ghp_{'a' * 36} " + asked.word)

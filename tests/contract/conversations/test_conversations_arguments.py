@@ -98,7 +98,7 @@ class TestWrong:
 
 
 class TestTools:
-    """What agents are told of the tools."""
+    """Descriptions of the tools for agents."""
 
     def test_names_and_defaults(self, world: World) -> None:
         tools = world.library.toolset("conversations").tools

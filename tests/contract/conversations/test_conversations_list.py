@@ -8,7 +8,7 @@ from tests.conversation_world import Session, World
 
 
 class TestConversations:
-    """What there is, the most recent activity first."""
+    """All conversations, the most recent activity first."""
 
     def test_fields(self, world: World) -> None:
         session = Session("s", "/home/dev/sites/shop").prompt("Hello").answer("Hi.").prompt("More").answer("Yes.")

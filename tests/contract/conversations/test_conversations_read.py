@@ -51,7 +51,7 @@ class TestReadTurn:
         assert turn["tools_used"] == [{"tool": "Write", "file": "/a", "chars": len(text)}]
 
     def test_transcript_gone(self, world: World) -> None:
-        """What was read stays, when the agent purges its files."""
+        """Conversations that were read stay when the agent purges its files."""
         session = Session("s").prompt("Precious words").answer("Kept.")
         path = session.write(world.home)
         world.library.sync()
@@ -136,7 +136,7 @@ class TestUnknown:
         assert len(error) < 4096
 
     def test_out_of_sight(self, world: World) -> None:
-        """What the pattern leaves out is as good as not there."""
+        """Conversations that the pattern leaves out are not there."""
         session = Session("s", "/srv/engine").prompt("Hello")
         world.read(session)
 

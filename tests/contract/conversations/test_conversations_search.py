@@ -17,7 +17,7 @@ def places(results: list[Json]) -> list[tuple[str, int]]:
 
 
 class TestResults:
-    """What a result says."""
+    """The fields of a result."""
 
     def test_fields(self, world: World) -> None:
         session = Session("s", "/home/dev/sites/shop").prompt("Hello").answer("Hi.")
@@ -97,7 +97,7 @@ class TestResults:
         assert "a1B2" not in world.search("word")[0]["snippet"]
 
     def test_hostile_characters(self, world: World) -> None:
-        """What acts unseen on a reader is not passed on, wherever it stands."""
+        """Characters that act unseen on a reader are not passed on, wherever they stand."""
         session = Session("s", "/home/dev/shop").user("word \x1b[31mred\u202e", gitBranch="ma\u200bin", slug="a\x07b")
         world.read(session.says(tool_use("Ba\u202esh", {"command": "x"}), "ok"))
 
@@ -114,7 +114,7 @@ class TestResults:
 
 
 class TestMatching:
-    """Which turns are found."""
+    """The turns that are found."""
 
     def test_words_spread_over_a_turn(self, world: World) -> None:
         """One in the prompt, one in the answer, one a tool's name: the turn that has them all is the best."""

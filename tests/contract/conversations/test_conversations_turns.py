@@ -1,4 +1,4 @@
-"""What a turn is."""
+"""The turns of a conversation: where each begins and ends."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class TestExchange:
         assert said(world.turns(session)) == [("continue", "A"), ("continue", "A")]
 
     def test_before_the_first_prompt(self, world: World) -> None:
-        """What the assistant said unasked is a turn of its own, without a user."""
+        """An unasked answer of the assistant is a turn of its own, without a user."""
         session = Session("s").answer("Welcome back.").call("Read", {"file_path": "/a"}, "").prompt("Hello")
 
         turns = world.turns(session.answer("Hi."))
@@ -180,7 +180,7 @@ class TestFilters:
         assert world.search("secretariat") == []
 
     def test_list_with_text(self, world: World) -> None:
-        """What a person typed beside a picture is a prompt."""
+        """A text that a person typed beside a picture is a prompt."""
         session = Session("s").user([{"type": "text", "text": "What is this?"}, IMAGE]).answer("A cat.")
 
         assert said(world.turns(session)) == [("What is this?\n[image]", "A cat.")]
@@ -201,7 +201,7 @@ class TestFilters:
         assert said(world.turns(session.answer("More."))) == [("Ask", "Yes.\nMore.")]
 
     def test_text_beside_a_tool_result(self, world: World) -> None:
-        """What was typed while the tool ran."""
+        """A prompt that was typed while the tool ran."""
         result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "done"}
         session = Session("s").prompt("Ask").says(tool_use("Bash", {"command": "ls"}))
         session.user([result, {"type": "text", "text": "Also this"}])
@@ -238,7 +238,7 @@ class TestFilters:
     @pytest.mark.parametrize("stop", ["stop_sequence", None])
     @pytest.mark.parametrize("fields", [{}, {"isApiErrorMessage": True}])
     def test_synthetic_answers(self, world: World, stop: str | None, fields: dict[str, Any]) -> None:
-        """What Claude Code says in the model's name is an answer: API errors, stand-ins."""
+        """Texts of Claude Code in the model's name are answers: API errors, stand-ins."""
         session = Session("s").prompt("Ask").answer("API Error: 529 overloaded", stop)
         session.records[-1]["message"]["model"] = "<synthetic>"
         session.records[-1] |= fields
@@ -247,7 +247,7 @@ class TestFilters:
         assert len(world.search("overloaded")) == 1
 
     def test_subagents(self, world: World) -> None:
-        """What a subagent was told and answered is not part of the conversation."""
+        """Prompts and answers of a subagent are not part of the conversation."""
         session = Session("s").prompt("Ask").says(tool_use("Task", {"description": "d", "prompt": "Do it"}))
         session.user("Do it", isSidechain=True)
         session.add("assistant", isSidechain=True, message={"role": "assistant", "content": "Inner answer"})
@@ -298,7 +298,7 @@ class TestForks:
         assert (turn["session_id"], turn["tools_used"]) == (fork.id, [{"tool": "Read", "file": "/a"}])
 
     def test_the_original_is_out_of_sight(self, world: World, original: Session, fork: Session) -> None:
-        """What a fork inherited is its own, also where the pattern leaves the original out."""
+        """Turns that a fork inherited are its own, also where the pattern leaves the original out."""
         world.read(original, fork)
 
         assert self.read(world, fork, "-home*") == [*self.SHARED, ("Right", "No.")]

@@ -1,4 +1,4 @@
-"""What surrounds every answer: envelope, targets, deadlines, warnings, failures, and how the tools are declared."""
+"""The frame of every answer: envelope, targets, deadlines, warnings, failures, and the declarations of the tools."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class TestEnvelope:
         assert answer["request"] == REQUESTS[tool]
 
     def test_an_archive_that_says_why(self, altered: Callable[..., Call], tool: str) -> None:
-        """What it tells the reader reaches the reader."""
+        """The reason is for the reader, and reaches the reader."""
 
         def refuse(*_: Any) -> Any:
             raise ArchiveError("the archive was written by a newer Backstory; update this one")
@@ -363,7 +363,7 @@ class TestBrokenRows:
     def test_arguments_nested_without_end(
         self, archive: Archive, altered: Callable[..., Call], depth: int, shown: str
     ) -> None:
-        """What few readers of JSON could follow is given as text."""
+        """JSON that few readers could follow is given as text."""
         deep: Any = "core"
         for _ in range(depth):
             deep = [deep]

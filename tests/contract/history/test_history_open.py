@@ -60,7 +60,7 @@ class TestSession:
         assert [turn["ordinal"] for turn in data["turns"]] == [1, 2]
 
     def test_a_turn_in_the_list(self, call: Call) -> None:
-        """What was asked, how it ended, tools and types in the order first seen."""
+        """The prompt, the end, tools and types in the order first seen."""
         first = opened(call, session_of(MIGRATION))["turns"][0]
         assert first == {
             "id": turn_of(MIGRATION, 1),
@@ -261,7 +261,8 @@ class TestEvent:
         recorded: tuple[str | None, str | None],
         shown: tuple[str | None, str | None],
     ) -> None:
-        """Who wrote it and who caused it, whatever an older archive has recorded; in the turn's list the writer."""
+        """The model that wrote it and the one that caused it, whatever an older archive has recorded; in the turn's
+        list the writer."""
         found = archive.open(EventRef(uid(MIGRATION, 1, 1))), archive.open(TurnRef(MIGRATION, 1))
         assert found[0] is not None
         assert found[1] is not None

@@ -413,7 +413,7 @@ class TestBeyondTheContract:
         ],
     )
     def test_refusals(self, call: Call, field: str, value: Any) -> None:
-        """What cannot be understood is not guessed."""
+        """A value that cannot be understood is refused, not guessed."""
         answer = call("search_sessions", query="x", **{field: value})
         assert answer["error"]["code"] == "invalid_request"
         assert answer["error"]["details"]["field"] == field

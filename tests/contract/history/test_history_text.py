@@ -1,4 +1,4 @@
-"""What leaves is data: nothing hostile, nothing secret."""
+"""Answers are data: nothing hostile, nothing secret."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class TestSecrets:
         assert SECRET in call("open", id=event_of(SCRIPTS, 3, 1))["data"]["content"]["text"]
 
     def test_the_query_is_echoed_as_typed(self, call: Call) -> None:
-        """What the caller said is not history."""
+        """The words of the caller are not history."""
         assert call("search_sessions", query=SECRET)["request"]["query"] == SECRET
 
 

@@ -20,7 +20,7 @@ from backstory.faces.http.iii import Engine, iii_socket
 
 from .conftest import FakeLive, Running
 
-iii = pytest.importorskip("iii")
+iii = pytest.importorskip("iii", reason="an extra: pip install backstory[iii]")
 from iii.iii import III  # noqa: E402
 from iii.trigger import TriggerConfig, TriggerHandler  # noqa: E402
 from iii_helpers.observability import ReconnectionConfig  # noqa: E402

@@ -1,4 +1,4 @@
-"""What every page has: keys, copy buttons; and the marks of a session."""
+"""Controls of every page: keys, copy buttons; and the marks of a session."""
 
 from __future__ import annotations
 

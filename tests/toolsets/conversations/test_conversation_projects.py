@@ -1,4 +1,4 @@
-"""Which folders a pattern selects, and what the projects are called."""
+"""Folders that a pattern selects, and the names of projects."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from backstory.toolsets.live.agents_sdk import AgentSession
 @pytest.fixture(scope="module", autouse=True)
 def agents() -> Any:
     """The SDK, imported when a test needs it: that takes over a second."""
-    return pytest.importorskip("agents")
+    return pytest.importorskip("agents", reason="an extra: pip install backstory[agents]")
 
 
 ITEMS: list[Any] = [
