@@ -17,7 +17,7 @@ from ...toolsets.capsules.sections import PURPOSES
 from ..words import plural
 from .output import facts, headline, highlight, hint, put, put_command, put_facts, since, stdout_console, warn
 
-# An open pipe that gives nothing for this long is not waited for where the command has something else to do.
+# An optional text is read from a pipe only if something arrives within this time.
 _PATIENCE_SECONDS = 0.5
 # More capsules among the hits of a search are counted, not shown.
 _MATCHES = 3

@@ -122,7 +122,7 @@ def _state(library: Library, file: RawFile, target: Path) -> State:
 
 
 def _write(library: Library, file: RawFile, target: Path) -> None:
-    """Write a file at once or not at all. Its time is now: its agent would delete an old one again."""
+    """Write a file atomically. Its modification time is now: agents delete old files."""
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(f".{target.name}.part")
     try:

@@ -92,7 +92,7 @@ def _chosen(names: str | None) -> list[str] | None:
     return chosen
 
 
-# What is to be done
+# The plan
 
 
 def _todo(found: list[FoundAgent], *, hooks: bool, skill: bool, instructions: bool) -> list[str]:
@@ -137,7 +137,7 @@ def _confirm(todo: list[str], as_json: bool) -> None:
     click.confirm("Change these files? Each has a backup, and setup --remove takes it back", abort=True, err=True)
 
 
-# Doing it
+# The changes
 
 
 def _apply(wiring: Wiring, found: list[FoundAgent], *, hooks: bool, skill: bool, instructions: bool) -> list[Outcome]:
@@ -203,7 +203,7 @@ def _sample(library: Library) -> dict[str, Any] | None:
     return {"query": query, "hit": hits[0] if hits else None}
 
 
-# Showing it
+# Output
 
 
 def _waiting(message: str, as_json: bool) -> Any:

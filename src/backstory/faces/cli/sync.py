@@ -166,7 +166,7 @@ def reindex(as_json: bool) -> int:
 
 def up_to_date(*, as_json: bool = False, team: bool = False) -> Library:
     """Open the archive and read what is new: at most for a moment, except the first time at a terminal. That of a team
-    is asked as it is."""
+    is not synced."""
     from ... import open_archive
     from ...archive.base import SessionsRequest
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ...team.tokens import Token
 
 _RIGHTS = ("read", "write")
-# The states of sessions under the questions that people have.
+# The states of sessions, by the question that each answers.
 _GROUPS = (
     ("Is shared", ("shared", "changed")),
     ("Would be shared", ("waiting", "refused")),
@@ -63,7 +63,7 @@ def status(dry_run: bool, show_all: bool, as_json: bool) -> None:
 
 
 def _print_records(batches: Iterable[Batch]) -> None:
-    """Print rows as JSON Lines; that of a session once, though it goes with every piece."""
+    """Print rows as JSON Lines; the row of a session once, although every piece has it."""
     from base64 import b64encode
 
     import msgspec

@@ -25,7 +25,7 @@ from .output import Part
 _LEAST_HIDDEN = 3
 # Markdown and combining characters take more characters than cells.
 _CHARS_PER_CELL = 4
-# The room that a column of a table needs at least, the space beside it included.
+# The minimum width of a table column, with the space beside it.
 _LEAST_CELL = 6
 
 

@@ -182,7 +182,7 @@ def _same_id(writer: Writer, capsule: Capsule) -> Capsule | None:
 
 
 def _same_name(writer: Writer, capsule: Capsule) -> Capsule | None:
-    """The live capsule of this name. A deleted one has no claim to a name, on either side."""
+    """The live capsule of this name. Deleted capsules have no name to collide with, on either side."""
     if capsule.name_norm is None or capsule.deleted_us is not None:
         return None
     return writer.by_name(capsule.workspace_norm, capsule.name_norm)

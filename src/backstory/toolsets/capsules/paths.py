@@ -20,7 +20,7 @@ from .answers import CapsuleError
 
 # A project may narrow the allowed folders for the agents that work in it.
 PROJECT_FILE = ".backstory.toml"
-# No export takes longer.
+# A temporary file this old belongs to an export that was killed.
 _STALE_SECONDS = 3_600
 _SHOWN_CHARS = 300
 
@@ -190,7 +190,7 @@ def _project_folders(working_directory: Path) -> tuple[Path, ...] | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, msgspec.MsgspecError) as error:
-        # A restriction that cannot be read is not lifted.
+        # A broken file must not lift the restriction that it may hold.
         raise CapsuleError.invalid("path", f"{file} cannot be read: {error}") from None
     if project.capsules.export_folders is None:
         return None

@@ -64,7 +64,7 @@ class Record(Struct, kw_only=True):
     phase: str | None = None
     role: str | None = None
     source_session: str | None = None
-    # The place in the order of updates, in milliseconds: what was updated in the same second has an order too.
+    # The place in the order of updates, in milliseconds, which also orders updates within one second.
     updated_at_ms: int | None = None
 
 

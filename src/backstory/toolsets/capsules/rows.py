@@ -354,6 +354,6 @@ def _columns(capsule: Capsule) -> dict[str, Any]:
 
 
 def _indexed(capsule: Capsule) -> list[str]:
-    """The columns of the word index: name, title, tags, text. To remove them takes the same values again."""
+    """The columns of the word index: name, title, tags, text. FTS5 needs the same values to delete a row."""
     parts = (capsule.name or "", capsule.title or "", " ".join(capsule.tags), capsule.text)
     return ["\n".join(index_text(part)) for part in parts]

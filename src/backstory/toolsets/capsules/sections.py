@@ -65,7 +65,7 @@ class Section(Struct, frozen=True):
 
 
 def check_text(text: str, *, max_chars: int, allow_thin: bool) -> None:
-    """Refuse a text that is too large, then one that misses sections. A blank text is not a note either."""
+    """Refuse a text that is too large, then one that misses sections. A blank one is refused even with `allow_thin`."""
     if len(text) > max_chars:
         raise CapsuleError.too_large(max_chars, len(text))
     if (not allow_thin or not text.strip()) and (missing := missing_sections(text)):
