@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +53,42 @@ def oracle_turns(path: Path) -> list[OracleTurn]:
                     turns.append(OracleTurn(timestamp))
                 (turns[-1].answers if kind == "text" else turns[-1].tools).append(said)
     return turns
+
+
+def shown(turns: list[Json]) -> list[tuple[str, str, list[str]]]:
+    return [
+        (turn["user_text"], turn["assistant_text"], [call["tool"] for call in turn["tools_used"]]) for turn in turns
+    ]
+
+
+def expected(turns: list[OracleTurn]) -> list[tuple[str, str, list[str]]]:
+    return [(turn.user_text, turn.assistant_text, turn.tools) for turn in turns]
+
+
+def check(turns: list[Json], path: Path) -> None:
+    """Every turn is as the lines of the transcript have it."""
+    wanted = oracle_turns(path)
+    if not any((path.with_suffix("") / "subagents").glob("agent-ap*")):
+        assert shown(turns) == expected(wanted), path
+        return
+    # Old versions moved records of a session into the files of its helpers; they are put back where they belong.
+    assert [turn["user_text"] for turn in turns] == [turn.user_text for turn in wanted]
+    for turn, raw in zip(turns, wanted, strict=True):
+        rest = iter(turn["assistant_text"].split("\n"))
+        assert all(line in rest for line in raw.assistant_text.split("\n")), path
+    assert all(before["turn_number"] + 1 == after["turn_number"] for before, after in pairwise(turns))
+
+
+def check_home(home: Path, listed: list[Json], turns_of: Callable[[str], list[Json]]) -> None:
+    """Every transcript of the home is a listed conversation, and every turn is as its lines have it."""
+    paths = {path.stem: path for path in (home / ".claude" / "projects").glob("*/*.jsonl")}
+    assert {conversation["session_id"] for conversation in listed} == {
+        name for name in paths if not name.startswith("agent-")
+    }
+    for conversation in listed:
+        turns = turns_of(conversation["session_id"])
+        assert conversation["turn_count"] == len(turns)
+        check(turns, paths[conversation["session_id"]])
 
 
 def _records(path: Path) -> list[Json]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from backstory.library import Library
+from tests.conversation_oracle import Json, check_home
 
 pytestmark = pytest.mark.corpus
 
@@ -21,6 +22,16 @@ def library(corpus_library: Library) -> Iterator[Library]:
 
 
 class TestRealTranscripts:
+    def test_every_turn_is_as_the_lines_have_it(self, library: Library) -> None:
+        """Read a second time by a plain reader of the same files."""
+        listed = library.call("list_conversations", {"limit": 10_000})["conversations"]
+
+        def turns_of(id: str) -> list[Json]:
+            turns: list[Json] = library.call("read_conversation", {"session_id": id, "limit": 10_000}).get("turns", [])
+            return turns
+
+        check_home(library.agents_home, listed, turns_of)
+
     def test_every_turn_is_found_by_its_own_words(self, library: Library) -> None:
         listed = library.call("list_conversations", {"limit": 10_000})["conversations"]
         assert len(listed) > 10

@@ -93,10 +93,11 @@ class TestOrder:
             }
         )  # fmt: skip
 
-    def test_one_file_at_a_time(self, at_once: Contents, tmp_path: Path) -> None:
-        assert at_once - read(tmp_path, [[whole(name)] for name in NAMES]) == []
+    def test_a_few_files_at_a_time(self, at_once: Contents, tmp_path: Path) -> None:
+        batches = [NAMES[start : start + 4] for start in range(0, len(NAMES), 4)]
+        assert at_once - read(tmp_path, [[whole(name) for name in batch] for batch in batches]) == []
 
-    def test_the_other_way_round(self, at_once: Contents, tmp_path: Path) -> None:
+    def test_one_at_a_time_the_other_way_round(self, at_once: Contents, tmp_path: Path) -> None:
         assert at_once - read(tmp_path, [[whole(name)] for name in reversed(NAMES)]) == []
 
     @pytest.mark.parametrize("size", [1, 3, 100_000])

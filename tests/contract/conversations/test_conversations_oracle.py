@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from tests.conversation_oracle import OracleTurn, oracle_turns
+from tests.conversation_oracle import check, check_home, expected, oracle_turns, shown
 from tests.conversation_world import Json, Session, World
 from tests.examples import examples
 
@@ -90,16 +89,6 @@ def turns_of(world: World, session_id: str) -> list[Json]:
     return turns
 
 
-def shown(turns: list[Json]) -> list[tuple[str, str, list[str]]]:
-    return [
-        (turn["user_text"], turn["assistant_text"], [call["tool"] for call in turn["tools_used"]]) for turn in turns
-    ]
-
-
-def expected(turns: list[OracleTurn]) -> list[tuple[str, str, list[str]]]:
-    return [(turn.user_text, turn.assistant_text, turn.tools) for turn in turns]
-
-
 class TestAnyTranscript:
     """Whatever stands in it, and however it was cut into reads."""
 
@@ -154,19 +143,12 @@ class TestAnyTranscript:
 class TestRealTranscripts:
     """Every assistant text of every session is in exactly one turn, and every turn is as the lines have it."""
 
-    @pytest.mark.parametrize("place", ["home", "agents/claude-code/home"])
-    def test_homes(self, corpus: Path, tmp_path: Path, place: str) -> None:
-        home = corpus / place
+    def test_recorded_home(self, corpus: Path, tmp_path: Path) -> None:
+        home = corpus / "agents" / "claude-code" / "home"
         world = World(tmp_path, {"BACKSTORY_REDACT": "off", "BACKSTORY_SOURCES": "claude-code"}, agents_home=home)
         try:
             world.library.sync()
-            paths = {path.stem: path for path in (home / ".claude" / "projects").glob("*/*.jsonl")}
-            listed = {conversation["session_id"]: conversation for conversation in world.list(limit=100_000)}
-            assert set(listed) == {name for name in paths if not name.startswith("agent-")}
-            for id, conversation in listed.items():
-                turns = turns_of(world, id)
-                assert conversation["turn_count"] == len(turns)
-                check(turns, paths[id])
+            check_home(home, world.list(limit=100_000), lambda id: turns_of(world, id))
         finally:
             world.library.close()
 
@@ -183,16 +165,3 @@ class TestRealTranscripts:
                 check(turns_of(world, conversation["session_id"]), path)
             finally:
                 world.library.close()
-
-
-def check(turns: list[Json], path: Path) -> None:
-    wanted = oracle_turns(path)
-    if not any((path.with_suffix("") / "subagents").glob("agent-ap*")):
-        assert shown(turns) == expected(wanted), path
-        return
-    # Old versions moved records of a session into the files of its helpers; they are put back where they belong.
-    assert [turn["user_text"] for turn in turns] == [turn.user_text for turn in wanted]
-    for turn, raw in zip(turns, wanted, strict=True):
-        rest = iter(turn["assistant_text"].split("\n"))
-        assert all(line in rest for line in raw.assistant_text.split("\n")), path
-    assert all(before["turn_number"] + 1 == after["turn_number"] for before, after in pairwise(turns))
