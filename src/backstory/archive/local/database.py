@@ -204,7 +204,7 @@ MIGRATIONS: tuple[str, ...] = (
 
 def title_words(title: str) -> str:
     """The words of a title, as queries have them. When this changes, a migration must rebuild `session_title`."""
-    text = " ".join(index_text(title))
+    text = " ".join(index_text(title.rstrip("…")))  # which stands where a title was cut
     # The same words, but the analyzer takes a tenth of a millisecond, and there is a title for every session.
     return " ".join(tokens(text) if text.isascii() else _analyzer().analyze(text))
 

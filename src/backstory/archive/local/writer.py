@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from ...sqlite import rewrite, transaction
+from ...sqlite import BULK_CHECKPOINT_PAGES, CHECKPOINT_PAGES, rewrite, transaction
 from ..base import ArchiveError, Batch, EventRow, SessionRow, SyncState
 from ..lock import WriterLock
 from .bodies import Bodies, train_dictionary
@@ -224,6 +224,7 @@ class LocalWriter(Reading):
             self._follower = follower
             self._session_ids = dict(self._db.execute("SELECT key, id FROM session"))
             self._has_all_ids = True
+            self._db.execute(f"PRAGMA wal_autocheckpoint={BULK_CHECKPOINT_PAGES}")
         try:
             yield
         finally:
@@ -263,6 +264,7 @@ class LocalWriter(Reading):
         if self._follower is not None:
             self._follower.close()
             self._follower = None
+            self._db.execute(f"PRAGMA wal_autocheckpoint={CHECKPOINT_PAGES}")
             self._feed = self._open_feed(self._db)
 
     def recover(self, *, reindex: bool = False) -> None:

@@ -39,6 +39,7 @@ _TAIL = 64 << 10
 _TIMESTAMP = re.compile(rb'"timestamp":\s?"([0-9T:.+Z-]{19,35})"')
 _LATER = 1 << 50  # beyond any time in milliseconds
 _METADATA = {*SKIPPED_RECORDS, *TITLES, "cost-state", "queue-operation", "pr-link", "worktree-state", "relocated"}
+_TYPE_FIRST = b'{"type":"'
 _BOOKKEEPING = tuple(f'{{"type":"{kind}",'.encode() for kind in SKIPPED_RECORDS)
 _SNAPSHOT = b'"attachment":{"type":"prompt_snapshot"'
 _SNAPSHOT_WITHIN = 256
@@ -104,7 +105,7 @@ class ClaudeCode(Source):
         A key of another record on the same line (a writer that died left its line open) makes it worth decoding; in
         texts the quotes are escaped.
         """
-        if line.startswith(_BOOKKEEPING):
+        if line.startswith(_TYPE_FIRST) and line.startswith(_BOOKKEEPING):
             return b'"parentUuid":' not in line and line.count(b'"sessionId":') < 2
         return line.find(_SNAPSHOT, 0, _SNAPSHOT_WITHIN) >= 0 and line.count(b'"parentUuid":') == 1
 
