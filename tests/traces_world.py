@@ -61,7 +61,7 @@ def fill(archive: Archive, spans: list[SpanRow], **origin: Any) -> None:
 
 def caller(archive: Any, settings: Settings | None = None, seconds: float = 5.0) -> Call:
     """Calls the tools by keyword arguments; the answer, whatever it is."""
-    tools = {tool.name: tool for tool in toolset(archive, settings or Settings(), seconds).tools}
+    tools = {tool.name: tool for tool in toolset(lambda: archive, settings or Settings(), seconds).tools}
     return lambda tool, /, **given: tools[tool].handler(given).data
 
 

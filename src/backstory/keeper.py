@@ -197,12 +197,12 @@ class Keeper:
         from .archive.base import ArchiveBusy
         from .archive.errors import explain
 
-        state = self.archive.sync_state()
-        if self.settings.catch_up_seconds <= 0 or state.index_behind or state.read_only or state.writing:
-            return
-        if self._is_hub:
+        if self.settings.catch_up_seconds <= 0:
             return
         try:
+            state = self.archive.sync_state()
+            if state.index_behind or state.read_only or state.writing or self._is_hub:
+                return
             if self._has_news():
                 self.sync(budget=self.settings.catch_up_seconds)
         except ArchiveBusy:
@@ -271,8 +271,11 @@ class Keeper:
 
     def await_news(self, seconds: float) -> None:
         """Wait until the news at the start of this process are read, but not for a first sync, which may take long."""
-        if self.is_behind() and self.archive.sync_state().first_finished_at is not None:
-            self.expect_watch().wait(seconds)
+        from .archive.errors import ArchiveError
+
+        with suppress(ArchiveError):  # the tool that is about to be called says why
+            if self.is_behind() and self.archive.sync_state().first_finished_at is not None:
+                self.expect_watch().wait(seconds)
 
     def is_behind(self) -> bool:
         """True as long as this process, which is to keep the archive live, has not read what was new at its start."""

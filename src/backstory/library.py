@@ -109,7 +109,7 @@ class Library(Keeper):
             case "conversations":
                 from .toolsets.conversations.tools import toolset as conversations
 
-                return conversations(self.asked, self.settings, pattern, until_ready=self._await_first_sync)
+                return conversations(lambda: self.asked, self.settings, pattern, until_ready=self._await_first_sync)
             case "capsules":
                 from .toolsets.capsules.tools import toolset_of as capsules
 
@@ -117,7 +117,7 @@ class Library(Keeper):
             case "traces":
                 from .toolsets.traces.tools import toolset as traces
 
-                return traces(self.asked, self.settings)
+                return traces(lambda: self.asked, self.settings)
             case "live":
                 from .toolsets.live.tools import toolset as live
 
@@ -143,9 +143,7 @@ class Library(Keeper):
 
     def tool(self, name: str) -> Tool:
         """A tool of any toolset, by its name or an alias. Raises KeyError when there is none."""
-        # Capsules have a database of their own: they are there also when the archive cannot be opened.
-        own = name.startswith(("moss", "capsule"))
-        for toolset in sorted(TOOLSETS, key=lambda toolset: own and toolset != _CAPSULES):
+        for toolset in TOOLSETS:
             for tool in self.toolset(toolset).tools:
                 if name == tool.name or name in tool.aliases:
                     return tool
@@ -260,7 +258,7 @@ class Library(Keeper):
         from .toolsets.history.service import History
 
         return History(
-            self.asked,
+            lambda: self.asked,
             self.settings,
             self.capsules_of,
             here=self._here,

@@ -56,6 +56,9 @@ _BUSY_POLL_SECONDS = 0.02
 # Statements for many keys have one of these numbers of parameters, so that few different ones are prepared.
 _CHUNKS = (8, 64, 400, 2_000)
 _PROGRESS_STEPS = 20_000
+# The size at which the log goes into the database, and that for a while in which much is written: pages that change
+# again and again are written there less often.
+CHECKPOINT_PAGES, BULK_CHECKPOINT_PAGES = 4_000, 16_000
 
 _PRAGMAS: Pragmas = {
     "cache_size": -32_768,
@@ -67,7 +70,7 @@ _WRITER_PRAGMAS: Pragmas = {
     "mmap_size": 1 << 25,  # the memory of a writer stays small
     # In WAL mode NORMAL loses nothing when a process dies; a power cut may undo the last commits.
     "synchronous": "NORMAL",
-    "wal_autocheckpoint": 4_000,
+    "wal_autocheckpoint": CHECKPOINT_PAGES,
     # Deleted content does not stay in free space.
     "secure_delete": "ON",
 }

@@ -357,7 +357,7 @@ class TestAnswers:
     """Shapes: closed inputs, JSON indented by two, the same object as text and as data, valid against the schema."""
 
     def test_text_and_data(self, world: World) -> None:
-        for tool in toolset(world[0], Settings()).tools:
+        for tool in toolset(lambda: world[0], Settings()).tools:
             assert tool.input_schema["additionalProperties"] is False
             assert tool.read_only
             arguments = {"traceId": trace_id(0)} if tool.name == "get_trace" else {"limit": 3}

@@ -87,3 +87,15 @@ class TestErrors:
             (library.home / name).write_bytes(b"no database at all, but long enough to be taken for one" * 100)
 
         check(library, toolset)
+
+
+def test_an_archive_that_cannot_be_opened(library: Library) -> None:
+    """The server starts all the same, and each call says why; capsules have a database of their own."""
+    (library.home / "archive.db").write_bytes(b"no database at all, but long enough to be taken for one" * 100)
+
+    async def call(name: str, arguments: dict[str, Any]) -> types.CallToolResult:
+        async with Client(direct(library, ["default"])) as client:
+            return await raw_call(client, name, arguments)
+
+    assert "archive.db is damaged" in str(anyio.run(call, "search_sessions", {"query": "flaky"}).content)
+    assert not is_error(anyio.run(call, "moss.list", {}))

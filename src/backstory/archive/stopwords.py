@@ -84,5 +84,7 @@ def language_of(text: str) -> str:
 def language_of_words(given: Iterable[str]) -> str:
     """The same by the words at its beginning, in lower case."""
     words = _ALL.intersection(given)
+    if words <= STOP_WORDS["en"]:  # no other language has more of them
+        return "en"
     counts = {language: len(words & stops) for language, stops in STOP_WORDS.items()}
     return max(counts, key=lambda language: counts[language])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
+from operator import attrgetter
 
 from ..archive.base import EventRow, Mode, SessionRow, TurnRow, UsageRow
 from ..model import EventType
@@ -13,6 +15,7 @@ _FIELDS = EventRow.__struct_fields__
 _TITLE_CHARS = 120
 _MOST_TOKENS = 1 << 40
 _TOKENS = tuple(name for name in UsageRow.__struct_fields__ if name.endswith("_tokens"))
+_tokens = attrgetter(*_TOKENS)
 # From the least to the most that a session does.
 _MODES: tuple[Mode, ...] = ("chat", "tool_calling", "mcp_internal", "web_search")
 _WEB_WORDS = ("websearch", "webfetch", "web_search", "web_fetch", "google_web_search", "fetch_url", "read_url", "fetch")
@@ -151,10 +154,9 @@ def one_line(text: str) -> str:
 def add_tokens(row: UsageRow, usage: Usage) -> None:
     """Add the tokens of a record to its model call. Several records of a message have its tokens so far: the larger
     numbers hold."""
-    for name in _TOKENS:
-        tokens = getattr(usage, name)
+    for name, before, tokens in zip(_TOKENS, _tokens(row), _tokens(usage), strict=True):
         # No model call has more tokens than this; a transcript may say anything.
-        if getattr(row, name) < tokens < _MOST_TOKENS:
+        if before < tokens < _MOST_TOKENS:
             setattr(row, name, tokens)
     row.model = usage.model or row.model
     row.cost = row.cost if usage.cost is None else usage.cost
@@ -162,6 +164,7 @@ def add_tokens(row: UsageRow, usage: Usage) -> None:
     row.request = usage.request or row.request
 
 
+@lru_cache(maxsize=1024)
 def wider_mode(mode: Mode, tool: str) -> Mode:
     """The mode of a session that was `mode` until it called this tool."""
     return max(mode, _mode_of(tool), key=_MODES.index)

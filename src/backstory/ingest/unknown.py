@@ -63,7 +63,7 @@ class Kinds:
     """The unknown kinds and fields of one transcript."""
 
     def __init__(self, source: str) -> None:
-        self._source = source
+        self._known = _known_fields().get(source, {})
         self._kinds: dict[str, Kind] = {}
         self._records = 0
 
@@ -85,11 +85,8 @@ class Kinds:
             self._count_fields(record)
 
     def _count_fields(self, record: dict[str, Any]) -> None:
-        known = _known_fields().get(self._source)
-        if known is None:
-            return
         for kind, part in parts_of(record):
-            fields = known.get(kind)
+            fields = self._known.get(kind)
             if fields is not None and not part.keys() <= fields:
                 for name in sorted(part.keys() - fields):
                     self._add(f"{kind}.{name}", {name: part[name]}, is_field=True)

@@ -59,7 +59,7 @@ def _shared(served: Path, home: Path, stack: ExitStack) -> Archive:
 
 @pytest.fixture(scope="session")
 def history(archive: Archive) -> Toolset:
-    return toolset(History(archive, Settings()))
+    return toolset(History(lambda: archive, Settings()))
 
 
 @pytest.fixture(scope="session")
@@ -127,7 +127,7 @@ def altered(archive: Archive) -> Callable[..., Call]:
     """Calls the tools over an archive that behaves differently in one place."""
 
     def over(settings: Settings | None = None, **methods: Callable[..., Any]) -> Call:
-        send = caller(toolset(History(Altered(archive, **methods), settings or Settings())))  # type: ignore[arg-type]
+        send = caller(toolset(History(lambda: Altered(archive, **methods), settings or Settings())))  # type: ignore[arg-type]
         return lambda tool, /, **given: send(tool, given)
 
     return over

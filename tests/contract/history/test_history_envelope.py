@@ -354,7 +354,7 @@ class TestBrokenRows:
         writer = archive.writer()
         writer.write(Batch(sessions=[SessionRow(key="codex/x", source="codex", event_count=1)], events=[event]))
         writer.close()
-        error = History(archive, Settings()).open({"id": event_of(MIGRATION, 1, 1)}).data["error"]
+        error = History(lambda: archive, Settings()).open({"id": event_of(MIGRATION, 1, 1)}).data["error"]
         archive.close()
         assert error["code"] == "internal_error"
         assert "doctor" in error["message"]

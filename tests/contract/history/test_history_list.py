@@ -203,7 +203,7 @@ class TestPages:
         for number in range(4):
             writer.write(build(f"codex/{number}", talk, start=NOON + number * 1000))
         writer.write(Batch(sync=SyncState(first_finished_at=NOON)))
-        tools = {tool.name: tool.handler for tool in toolset(History(archive, Settings())).tools}
+        tools = {tool.name: tool.handler for tool in toolset(History(lambda: archive, Settings())).tools}
         first = tools["list_sessions"](window(NOON, NOON + DAY, limit=2)).data
         for number, start in (("new", NOON + 9000), ("between", NOON + 1500), ("old", NOON + 500)):
             writer.write(build(f"codex/{number}", talk, start=start))

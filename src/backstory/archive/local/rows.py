@@ -170,7 +170,10 @@ def event_values(id: int, session: int, project: int | None, row: EventRow, bodi
     facts = None
     if row.call_id is not None or row.exit_code is not None or row.failed is not None or row.extra:
         facts = _encode(_Facts(row.call_id, row.exit_code, row.failed, row.extra)).decode()
-    stored = EventValues(
+    return (
+        id,
+        session,
+        project,
         row.uid,
         row.turn,
         row.ordinal,
@@ -183,7 +186,6 @@ def event_values(id: int, session: int, project: int | None, row: EventRow, bodi
         facts,
         body,
     )
-    return id, session, project, *stored
 
 
 def read_event(session: str, values: Sequence[Any], bodies: Bodies) -> EventRow:
@@ -235,7 +237,26 @@ def usage_values(session: int, row: UsageRow) -> Values:
 
 
 def read_usage(session: str, values: Sequence[Any]) -> UsageRow:
-    return UsageRow(session=session, **dict(zip(USAGE_COLUMNS, values, strict=True)))
+    # All of them are read when the traces of an archive are made.
+    key, turn, ts, model, input, output, cache_read, cache_write_5m, cache_write_1h, reasoning, cost, stop, request = (
+        values
+    )
+    return UsageRow(
+        key=key,
+        session=session,
+        turn=turn,
+        ts=ts,
+        model=model,
+        input_tokens=input,
+        output_tokens=output,
+        cache_read_tokens=cache_read,
+        cache_write_5m_tokens=cache_write_5m,
+        cache_write_1h_tokens=cache_write_1h,
+        reasoning_tokens=reasoning,
+        cost=cost,
+        stop_reason=stop,
+        request=request,
+    )
 
 
 def file_values(row: FileRow) -> Values:

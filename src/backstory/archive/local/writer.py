@@ -10,8 +10,8 @@ from pathlib import Path
 
 import msgspec
 
-from ...sqlite import rewrite, transaction
-from ..base import ArchiveError, Batch, EventRow, SyncState
+from ...sqlite import BULK_CHECKPOINT_PAGES, CHECKPOINT_PAGES, rewrite, transaction
+from ..base import ArchiveError, Batch, EventRow, SessionRow, SyncState
 from ..lock import WriterLock
 from .bodies import Bodies, train_dictionary
 from .database import Followed, highest, mark, newest_change, progress_of, stored_dictionary
@@ -74,6 +74,8 @@ class LocalWriter(Reading):
         self._lock = lock
         self._events = events
         self._session_ids: dict[str, int] = {}
+        # True if those are all sessions of the record, so that others are known to be new without a look.
+        self._has_all_ids = False
         self._numbers: dict[tuple[str, str], int] = {}
         self._next_event = 1 + highest(connection, "event")
         self._highest_session = highest(connection, "session")
@@ -87,9 +89,19 @@ class LocalWriter(Reading):
     # Reading: rows as the writer's connection has them
 
     def forgotten(self, digests: Sequence[bytes]) -> frozenset[bytes]:
+        return super().forgotten(digests) if self._has_forgotten else frozenset()
+
+    @property
+    def _has_forgotten(self) -> bool:
         if self._forgets is None:
             self._forgets = bool(self._scalar("SELECT EXISTS (SELECT 1 FROM forgotten)"))
-        return super().forgotten(digests) if self._forgets else frozenset()
+        return self._forgets
+
+    def session(self, key: str) -> SessionRow | None:
+        return super().session(key) if self._session_id(key) else None
+
+    def turn_keys(self, key: str) -> frozenset[str]:
+        return super().turn_keys(key) if self._session_id(key) or self._has_forgotten else frozenset()
 
     def sync_state(self, *, folders: bool = False) -> SyncState:
         state = progress_of(self._db).sync
@@ -199,7 +211,7 @@ class LocalWriter(Reading):
         """Drop what was cached of rows that were rolled back or deleted."""
         self._next_event = next_event
         self._highest_session = highest(self._db, "session")
-        self._session_ids.clear()
+        self._session_ids, self._has_all_ids = {}, False
         self._numbers.clear()
         self._bodies = Bodies(lambda: stored_dictionary(self._db))
 
@@ -210,6 +222,9 @@ class LocalWriter(Reading):
         if size >= _BULK_BYTES and (follower := Follower.start(self._home, self._projection)) is not None:
             self._feed.close()
             self._follower = follower
+            self._session_ids = dict(self._db.execute("SELECT key, id FROM session"))
+            self._has_all_ids = True
+            self._db.execute(f"PRAGMA wal_autocheckpoint={BULK_CHECKPOINT_PAGES}")
         try:
             yield
         finally:
@@ -249,6 +264,7 @@ class LocalWriter(Reading):
         if self._follower is not None:
             self._follower.close()
             self._follower = None
+            self._db.execute(f"PRAGMA wal_autocheckpoint={CHECKPOINT_PAGES}")
             self._feed = self._open_feed(self._db)
 
     def recover(self, *, reindex: bool = False) -> None:
@@ -299,6 +315,8 @@ class LocalWriter(Reading):
     def _session_id(self, key: str) -> int:
         number = self._session_ids.get(key)
         if number is None:
+            if self._has_all_ids:
+                return 0
             row = self._db.execute("SELECT id FROM session WHERE key = ?", (key,)).fetchone()
             if row is None:
                 return 0

@@ -160,7 +160,7 @@ def _warnings(library: Library, filters: Filters, since: int | None, until: int 
     if state.first_finished_at is None:
         yield f"The first read of transcripts is under way: {state.files_done:,} of {state.files_total:,} are done."
     if state.index_behind:
-        yield "The search index is behind the archive; the newest events may not be found yet."
+        yield "The search index is missing or out of date, so events may not be found: backstory sync builds it."
     if (filters.since and since is None) or (filters.until and until is None):
         yield "The time cannot be read. Examples: 7d, yesterday, 2026-09-14."
     elif since is not None and until is not None and until <= since:

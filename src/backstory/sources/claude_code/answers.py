@@ -60,19 +60,20 @@ def _read_message(entry: Entry, blocks: list[Any], message: dict[str, Any], key:
         thread.message, thread.blocks, thread.usage, thread.counted = name, [], [], []
     _add_usage(entry, message, key, state)
     model = text_of(message, "model")
+    aborted = entry.record.get("isAbortedMidStream") is True
     events = []
     for number, block in enumerate(blocks):
         event = _read_block(entry, str(number), block, model, state)
         if event:
             event.usage_key = key
-            if entry.record.get("isAbortedMidStream") is True:
+            if aborted:
                 event.extra = {"interrupted": True}
             events.append(event)
     reason = text_of(message, "stop_reason")
     state.end_turns |= reason == "end_turn"
     if events:
         _follow(thread, events[-1])
-        if entry.record.get("isAbortedMidStream") is True:
+        if aborted:
             events[-1].ends_turn = True  # and the marker that mostly follows is a better end
         elif reason in _FINAL:
             events[-1].ends_turn = thread.ended = True
@@ -86,7 +87,7 @@ def _follow(thread: Thread, event: Event) -> None:
     thread.ended = thread.prompted = thread.compacted = False
     thread.model = event.model or thread.model
     thread.answered = event.type is EventType.ASSISTANT_RESPONSE
-    if thread.answered:
+    if thread.answered and thread.child:
         thread.said = digest(event.text.strip()).hex()
 
 

@@ -131,7 +131,7 @@ class ClaudeCodeParser:
                 mark_user(entry, message, items[before:])
             if self._state.waiting and self._state.waiting.begun:
                 items[before:before] = add_waiting(self._state)
-            if any(getattr(item, "starts_turn", False) for item in items[before:]) and thread is self._state.main:
+            if self._state.queue.absorbed and thread is self._state.main and _starts_turn(items[before:]):
                 items[before:before] = self._absorbed()
         elif kind == "assistant" and isinstance(message, dict):
             key = usage_key(message, record, entry.identity)
@@ -354,3 +354,7 @@ class ClaudeCodeParser:
         items: list[Item] = []
         self._add_about(moved, self._state.main, items)
         return items
+
+
+def _starts_turn(items: Iterable[Item]) -> bool:
+    return any(isinstance(item, Event) and item.starts_turn for item in items)

@@ -39,6 +39,7 @@ _TAIL = 64 << 10
 _TIMESTAMP = re.compile(rb'"timestamp":\s?"([0-9T:.+Z-]{19,35})"')
 _LATER = 1 << 50  # beyond any time in milliseconds
 _METADATA = {*SKIPPED_RECORDS, *TITLES, "cost-state", "queue-operation", "pr-link", "worktree-state", "relocated"}
+_TYPE_FIRST = b'{"type":"'
 _BOOKKEEPING = tuple(f'{{"type":"{kind}",'.encode() for kind in SKIPPED_RECORDS)
 _SNAPSHOT = b'"attachment":{"type":"prompt_snapshot"'
 _SNAPSHOT_WITHIN = 256
@@ -63,10 +64,11 @@ class ClaudeCode(Source):
         if path.suffix == ".json":
             return _describe_export(path, head)
         first = _First(path, head)
-        if not first.ours or _is_foreign_helper(path, first.records, head):
+        is_whole = _is_whole(path, head)
+        if not first.ours or _is_foreign_helper(path, first.records, head if is_whole else b""):
             return None
         session, parent = _identity(path, first)
-        begun, ended = _time(first.opening), _last_time(path, head)
+        begun, ended = _time(first.opening), _last_time(_tail(path, head, is_whole=is_whole))
         family = str(first.opening.get("uuid") or session)
         if desktop_session(path):  # one conversation of the app goes on over several transcripts
             family = session
@@ -103,7 +105,7 @@ class ClaudeCode(Source):
         A key of another record on the same line (a writer that died left its line open) makes it worth decoding; in
         texts the quotes are escaped.
         """
-        if line.startswith(_BOOKKEEPING):
+        if line.startswith(_TYPE_FIRST) and line.startswith(_BOOKKEEPING):
             return b'"parentUuid":' not in line and line.count(b'"sessionId":') < 2
         return line.find(_SNAPSHOT, 0, _SNAPSHOT_WITHIN) >= 0 and line.count(b'"parentUuid":') == 1
 
@@ -233,13 +235,26 @@ def _time(record: dict[str, Any]) -> int:
     return parse_time(record.get("timestamp")) or 0
 
 
-def _last_time(path: Path, head: bytes) -> int:
+def _is_whole(path: Path, head: bytes) -> bool:
+    """True if the head is all of the file."""
+    try:
+        return path.stat().st_size <= len(head)
+    except OSError:
+        return True
+
+
+def _tail(path: Path, head: bytes, *, is_whole: bool) -> bytes:
+    if is_whole:
+        return head[-_TAIL:]
     try:
         with path.open("rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL))
-            tail = file.read(_TAIL)
+            return file.read(_TAIL)
     except OSError:
-        tail = head
+        return head
+
+
+def _last_time(tail: bytes) -> int:
     stamps: list[bytes] = _TIMESTAMP.findall(tail)
     if len(set(map(len, stamps))) == 1 and b"".join(stamps).count(b"Z") == len(stamps):
         # Of one form, they are ordered as their texts are.
@@ -250,23 +265,20 @@ def _last_time(path: Path, head: bytes) -> int:
     return max(times, default=0)
 
 
-def _is_foreign_helper(path: Path, records: list[dict[str, Any]], head: bytes) -> bool:
+def _is_foreign_helper(path: Path, records: list[dict[str, Any]], whole: bytes) -> bool:
     """Headless sessions other tools run for themselves: claude-mem's observers, which summarise what other sessions do
-    (thousands of them, with everything said twice), and probes that ask for `/usage` and leave."""
+    (thousands of them, with everything said twice), and probes that ask for `/usage` and leave. `whole` is the file,
+    where it is small."""
     if any("claude-mem-observer-sessions" in folder for folder in path.parts[:-1]):
         return True
     if any("/.claude-mem/observer-sessions" in str(record.get("cwd") or "").replace("\\", "/") for record in records):
         return True
-    try:
-        whole = path.stat().st_size <= len(head)
-    except OSError:
-        whole = True
-    return whole and _PROBE in head and _only_probes(head)
+    return _PROBE in whole and _only_probes(whole)
 
 
-def _only_probes(head: bytes) -> bool:
+def _only_probes(transcript: bytes) -> bool:
     asked = False
-    for record in _decoded(BytesIO(head)):
+    for record in _decoded(BytesIO(transcript)):
         message = record.get("message")
         if not isinstance(message, dict):
             continue

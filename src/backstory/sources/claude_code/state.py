@@ -65,7 +65,7 @@ class Thread(Struct, omit_defaults=True):
     answered: bool = False
     """The last thing the agent did since the prompt is an answer."""
     said: str = ""
-    """The digest of the last answer."""
+    """The digest of the last answer of a subagent."""
     model: str | None = None
     """The model that answered last."""
     ended: bool = False

@@ -97,8 +97,8 @@ class Costs(Struct, omit_defaults=True):
             usage.cache_write_1h_tokens,
         ]
         if usage.model in self.recorded or len(self.recorded) < _MAX_MODELS:
-            known = self.recorded.get(usage.model, [])
-            self.recorded[usage.model] = _plus(known, _minus(tokens, before))
+            grown = _minus(tokens, before) if before else tokens
+            self.recorded[usage.model] = _plus(self.recorded.get(usage.model, []), grown)
         return tokens
 
     def add_compaction(self, uuid: str, ts: int | None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -86,10 +87,14 @@ class Projects:
 class Conversations:
     """A turn of a conversation is an exchange of the archive."""
 
-    def __init__(self, archive: Archive, projects: Projects, redact: Mode) -> None:
-        self._archive = archive
+    def __init__(self, archive: Callable[[], Archive], projects: Projects, redact: Mode) -> None:
+        self._opened = archive
         self._projects = projects
         self._redact = redact
+
+    @property
+    def _archive(self) -> Archive:
+        return self._opened()
 
     def search(self, request: SearchArguments) -> SearchResults:
         if not request.query.strip():

@@ -50,7 +50,11 @@ _READ = "Read a session turn by turn, a page at a time."
 
 
 def toolset(
-    archive: Archive, settings: Settings, pattern: str = "*", *, until_ready: Callable[[], None] = lambda: None
+    archive: Callable[[], Archive],
+    settings: Settings,
+    pattern: str = "*",
+    *,
+    until_ready: Callable[[], None] = lambda: None,
 ) -> Toolset:
     """`pattern` is a glob over the names of Claude Code's project folders; other projects do not exist here.
     `until_ready` returns when there is something to answer from."""

@@ -62,7 +62,7 @@ class History:
 
     def __init__(
         self,
-        archive: Archive,
+        archive: Callable[[], Archive],
         settings: Settings,
         capsules_of: CapsulesOf = lambda _: (),
         *,
@@ -70,16 +70,21 @@ class History:
         is_behind: Callable[[], bool] = lambda: False,
         name_origins: bool = True,
     ) -> None:
-        """`is_behind`: transcripts that were written before this process started are still being read.
+        """`archive` opens the archive, or fails in each call: the tools are there also when it cannot be opened.
+        `is_behind`: transcripts that were written before this process started are still being read.
         `name_origins`: name the members and machines of sessions of a team among the warnings, because the contract has
         no field for them."""
-        self._archive = archive
+        self._opened = archive
         self._here = here
         self._is_behind = is_behind
         self._names_origins = name_origins
         self._capsules_of = capsules_of
         self._views = Views(settings.redact)
         self._handle = partial(handle, mode=settings.redact)
+
+    @property
+    def _archive(self) -> Archive:
+        return self._opened()
 
     def search_sessions(self, arguments: Arguments, *, explain: bool = False) -> Reply:
         """`explain` adds an explanation to the data, which the contract does not have."""
@@ -277,7 +282,7 @@ class History:
         if state.notice is not None:
             call.warnings.append(state.notice)
         if state.index_behind and searching:
-            call.warnings.append("The search index is behind the archive; the newest events may not be found yet.")
+            call.warnings.append("The search index is missing or out of date, so events may not be found: backstory sync builds it.")
 
     def _name_origins(self, call: Call, sessions: Sequence[SessionRow]) -> None:
         origins: dict[str, list[str]] = {}

@@ -5,11 +5,13 @@ from __future__ import annotations
 import base64
 import binascii
 import time
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from ...archive.base import Archive
 from ...archive.spans import Condition, Found, Position, SpanRow, Spans, TraceQuery, TraceRow
 from ...model import digest, event_id, rfc3339, session_id
 from .filters import check_sort, span_condition, trace_condition
@@ -40,9 +42,13 @@ _Integer = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 class Traces:
     """The four tools. A search that takes longer than `seconds` answers with the rows so far."""
 
-    def __init__(self, spans: Spans, seconds: float) -> None:
-        self._spans = spans
+    def __init__(self, archive: Callable[[], Archive], seconds: float) -> None:
+        self._archive = archive
         self._seconds = seconds
+
+    @property
+    def _spans(self) -> Spans:
+        return self._archive().spans
 
     def list_traces(self, request: ListTraces) -> TraceList:
         conditions = [

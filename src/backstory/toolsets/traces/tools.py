@@ -117,9 +117,9 @@ _SEARCH_SPANS_INPUT = _closed(
 )
 
 
-def toolset(archive: Archive, settings: Settings, seconds: float = _SECONDS) -> Toolset:
+def toolset(archive: Callable[[], Archive], settings: Settings, seconds: float = _SECONDS) -> Toolset:
     """`seconds` is the time limit of a search."""
-    traces = Traces(archive.spans, seconds)
+    traces = Traces(archive, seconds)
     frame = Frame(
         refuse=_refuse,
         unexpected=lambda message: _failure(Refused("CONNECTION_FAILED", message)),

@@ -6,6 +6,7 @@ import math
 import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import msgspec
@@ -73,6 +74,19 @@ class OfTurn(NamedTuple):
 
 
 _NO_DETAIL = _Detail()
+# The fields of a span between `model` and `stop_reason`, and behind it.
+_counted = attrgetter(
+    "input_tokens",
+    "output_tokens",
+    "total_tokens",
+    "cache_read_tokens",
+    "cache_write_tokens",
+    "cache_write_1h_tokens",
+    "reasoning_tokens",
+    "cost",
+    "cost_reported",
+)
+_reported = attrgetter("exit_code", "waiting", "call", "alias", "logged")
 
 
 def _upsert(*parts: tuple[str, ...]) -> str:
@@ -276,25 +290,11 @@ class LocalSpanWriter:
         type, status = _TYPE_CODES[span.type], _STATUS_CODES[span.status]
         return _Head(number, trace, span.id, span.parent, self.name(span.name), type, status, span.start, span.end)
 
-    def _detail(self, span: SpanRow) -> _Detail:
-        return _Detail(
-            model=self.name(span.model) if span.model else None,
-            input=span.input_tokens,
-            output=span.output_tokens,
-            total=span.total_tokens,
-            cache_read=span.cache_read_tokens,
-            cache_write=span.cache_write_tokens,
-            cache_write_1h=span.cache_write_1h_tokens,
-            reasoning=span.reasoning_tokens,
-            cost=span.cost,
-            cost_reported=span.cost_reported,
-            stop_reason=self.name(span.stop_reason) if span.stop_reason else None,
-            exit_code=span.exit_code,
-            waiting=span.waiting,
-            call=span.call,
-            alias=span.alias,
-            logged=span.logged,
-        )
+    def _detail(self, span: SpanRow) -> tuple[Any, ...]:
+        """The values of `_Detail`. Each span has some, so no object is made for them."""
+        model = self.name(span.model) if span.model else None
+        stop_reason = self.name(span.stop_reason) if span.stop_reason else None
+        return model, *_counted(span), stop_reason, *_reported(span)
 
     def _put_details(self, spans: Mapping[int, SpanRow], known: Collection[int]) -> None:
         before = self._facts_of(known)
