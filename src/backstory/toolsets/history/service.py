@@ -282,7 +282,9 @@ class History:
         if state.notice is not None:
             call.warnings.append(state.notice)
         if state.index_behind and searching:
-            call.warnings.append("The search index is missing or out of date, so events may not be found: backstory sync builds it.")
+            call.warnings.append(
+                "The search index is missing or out of date, so events may not be found: backstory sync builds it."
+            )
 
     def _name_origins(self, call: Call, sessions: Sequence[SessionRow]) -> None:
         origins: dict[str, list[str]] = {}
