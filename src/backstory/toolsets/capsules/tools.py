@@ -43,7 +43,8 @@ def toolset(home: Path, settings: CapsuleSettings) -> Toolset:
 
 def toolset_of(capsules: Capsules) -> Toolset:
     declare = _Declaring(capsules)
-    tools = (*_by_address(capsules, declare), *_by_workspace(capsules, declare), *_more(capsules, declare))
+    groups = (_by_address, _by_workspace, _as_a_whole, _more)
+    tools = tuple(tool for group in groups for tool in group(capsules, declare))
     return Toolset(name="capsules", tools=tools, instructions=declare.spelled(_INSTRUCTIONS))
 
 
@@ -99,7 +100,7 @@ def _by_address(capsules: Capsules, declare: _Declaring) -> tuple[Tool, ...]:
 
 
 def _by_workspace(capsules: Capsules, declare: _Declaring) -> tuple[Tool, ...]:
-    """Tools on the capsules of a workspace, or of all."""
+    """Tools on the capsules of one workspace, or of all."""
     return (
         declare(
             "latest",
@@ -125,6 +126,12 @@ def _by_workspace(capsules: Capsules, declare: _Declaring) -> tuple[Tool, ...]:
             capsules.inventory,
             read_only=True,
         ),
+    )
+
+
+def _as_a_whole(capsules: Capsules, declare: _Declaring) -> tuple[Tool, ...]:
+    """Tools on the store: copies of it, and its deleted capsules."""
+    return (
         declare(
             "export",
             "Write capsules to a JSONL file, for a backup or another machine.",
