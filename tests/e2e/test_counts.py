@@ -17,6 +17,7 @@ import pytest
 
 from backstory.archive.base import SessionsRequest
 from backstory.archive.spans import Window
+from backstory.ingest.unknown import unknown_records
 from backstory.library import Library
 from backstory.model import EventType
 from tests import plain_counts as plain
@@ -268,6 +269,7 @@ class TestRecordings:
         counts = [recording.count(plain.raw(path), path) for path in sorted(home.glob(recording.files))]
         with Library(tmp_path, agents_home=home, environ={"BACKSTORY_SOURCES": recording.source}) as library:
             assert library.sync().errors == 0
+            assert unknown_records(library.archive) == []
             found = archived(library, recording.source)
         assert (found.prompts, found.calls, found.output) == tuple(map(sum, zip(*counts, strict=True)))
         assert found.prompts > 0
@@ -279,10 +281,12 @@ class TestRealTranscripts:
     """The archive has as many prompts, tool calls and tokens as the files."""
 
     def test_sessions_of_people(self, source: str, corpus_library: Library, corpus: Path) -> None:
+        assert unknown_records(corpus_library.archive) == []
         assert archived(corpus_library, source) == COUNTS[source](corpus / "home")
 
     def test_recordings(self, source: str, corpus: Path, tmp_path: Path) -> None:
         home = corpus / "agents" / source / "home"
         with Library(tmp_path, agents_home=home, environ={"BACKSTORY_SOURCES": source}) as library:
             assert library.sync().errors == 0
+            assert unknown_records(library.archive) == []
             assert archived(library, source) == COUNTS[source](home)
