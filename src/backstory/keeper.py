@@ -65,6 +65,11 @@ class Keeper:
         settings = self.settings.archive
         return open_engine(settings.engine, self.home, _PROJECTION, settings.clickhouse)
 
+    @property
+    def is_made(self) -> bool:
+        """False while there is no archive: a local one is made when it is opened."""
+        return self.settings.archive.engine != "local" or (self.home / "archive.db").exists()
+
     @cached_property
     def raw(self) -> RawStore:
         """The transcripts as they were read, by which a session that is gone can be put back."""
@@ -364,7 +369,7 @@ class Keeper:
         from .ingest.forgetting import have_forgotten
 
         key = f"{_LIVE}/{session_id}"
-        if self.settings.archive.engine == "local" and not (self.home / "archive.db").exists():
+        if not self.is_made:
             return
         # Also if it is not there: the writer may be about to commit it.
         self.archive.forget(key, remember=False, wipe=False)

@@ -44,8 +44,9 @@ def install(program: Program, *, update: bool = False) -> None:
             _npm(folder, f"{main}@{program.older}", *others)
     else:
         if not (folder / "bin/python").exists():
-            _run([_python(), "-m", "venv", str(folder)])
-        _run([str(folder / "bin/python"), "-m", "pip", "install", "--quiet", "--upgrade", *names.split()])
+            _run([_uv(), "venv", "--quiet", "--python", _python(), str(folder)])
+        place = ("--python", str(folder / "bin/python"))
+        _run([_uv(), "pip", "install", "--quiet", "--upgrade", *place, *names.split()])
     if not executable(program).exists():
         raise NotInstalled(f"the package {program.name} has no {program.program}")
 
@@ -89,6 +90,15 @@ def _python() -> str:
 
 def _node() -> Path:
     return FOLDER / "node/node_modules/node/bin/node"
+
+
+def _uv() -> str:
+    """The installer of Python packages, which takes a fraction of the time of pip."""
+    folder = FOLDER / "uv"
+    if not (folder / "bin/uv").exists():
+        _run([sys.executable, "-m", "venv", str(folder)])
+        _run([str(folder / "bin/python"), "-m", "pip", "install", "--quiet", "uv"])
+    return str(folder / "bin/uv")
 
 
 def _npm(folder: Path, *packages: str) -> None:

@@ -22,6 +22,8 @@ from backstory.sources.base import Source
 FILE = Path(__file__).parents[2] / "src/backstory/sources/known_fields.json"
 # A mapping with more names than this has names that are data.
 _MOST_FIELDS = 90
+# Mappings whose names are data, too, although they are few: those of tools.
+_DATA = (".toolCounts",)
 
 
 def records_of(source: Source, home: Path) -> Iterator[Any]:
@@ -48,6 +50,10 @@ def _records_in(source: Source, path: Path) -> Iterator[Any]:
                 yield from broken.records
 
 
+def _is_format(kind: str, fields: set[str]) -> bool:
+    return len(fields) <= _MOST_FIELDS and not kind.endswith(_DATA)
+
+
 def main(homes: list[str]) -> None:
     known: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for source, kinds in json.loads(FILE.read_bytes()).items():
@@ -60,7 +66,7 @@ def main(homes: list[str]) -> None:
                     for kind, part in parts_of(record):
                         known[source.name][kind] |= part.keys()
     kept = {
-        source: {kind: sorted(fields) for kind, fields in sorted(kinds.items()) if len(fields) <= _MOST_FIELDS}
+        source: {kind: sorted(fields) for kind, fields in sorted(kinds.items()) if _is_format(kind, fields)}
         for source, kinds in sorted(known.items())
     }
     text = json.dumps(kept, ensure_ascii=False, separators=(",", ":"))

@@ -234,8 +234,6 @@ class TestResume:
 
     def test_the_model_gets_the_earlier_prompt(self, run: Run) -> None:
         """And what follows is in the archive, in the same session or in a fork of it."""
-        if run.program.cannot_resume:
-            pytest.skip(f"{run.program.name}: {run.program.cannot_resume}")
         run.call(run.program.first, PROMPTS[1])
         run.read()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from fcntl import LOCK_EX, flock
 from pathlib import Path
 
 from backstory.sources import title_of
@@ -34,11 +35,14 @@ def note_resumed(source: str, version: str, docs: Path = DOCS) -> None:
 
 def _change(source: str, change: Callable[[list[str]], list[str]], docs: Path) -> None:
     """Replace the cells of an agent's row; a row without cells is left out."""
-    text = docs.read_text("utf-8")
-    before, begin, rest = text.partition(BEGIN)
-    table, end, after = rest.partition(END)
-    rows = {found[1]: [cell.strip() for cell in found[0].strip("|").split("|")] for found in _ROW.finditer(table)}
-    title = title_of(source)
-    rows[title] = change(rows.get(title, []))
-    lines = "".join(f"| {' | '.join(rows[name])} |\n" for name in sorted(rows, key=str.casefold) if rows[name])
-    docs.write_text(f"{before}{begin}\n\n{_HEAD}{lines}\n{end}{after}", "utf-8")
+    with docs.open("r+", encoding="utf-8") as file:
+        flock(file, LOCK_EX)  # agents may be tested side by side
+        before, begin, rest = file.read().partition(BEGIN)
+        table, end, after = rest.partition(END)
+        rows = {found[1]: [cell.strip() for cell in found[0].strip("|").split("|")] for found in _ROW.finditer(table)}
+        title = title_of(source)
+        rows[title] = change(rows.get(title, []))
+        lines = "".join(f"| {' | '.join(rows[name])} |\n" for name in sorted(rows, key=str.casefold) if rows[name])
+        file.seek(0)
+        file.write(f"{before}{begin}\n\n{_HEAD}{lines}\n{end}{after}")
+        file.truncate()

@@ -23,6 +23,11 @@ class Newer(Transcript):
         record = super()._record(kind, **fields)
         record["version"] = "9.0.0"
         record["moonPhase"] = {"name": f"waxing, with {SECRET}", "kind": "crescent", "/home/dev/plans": 1, "days": 3}
+        if usage := fields.get("message", {}).get("usage"):
+            usage |= {
+                "moonlit_tokens": 4,
+                "cache_creation": {"ephemeral_5m_input_tokens": 1, "eternal_input_tokens": 2},
+            }
         return record
 
 
@@ -49,7 +54,11 @@ class TestDrift:
 
     def test_records_and_fields(self, library: Library) -> None:
         kinds = found(library)
-        assert set(kinds) == {"dream", "user.moonPhase", "assistant.moonPhase"}
+        nested = {"moonlit_tokens", "cache_creation.eternal_input_tokens"}
+        assert set(kinds) == {
+            *("dream", "user.moonPhase", "assistant.moonPhase"),
+            *(f"assistant.message:message.usage.{name}" for name in nested),
+        }
         assert {(kind.source, kind.version) for kind in kinds.values()} == {("claude-code", "9.0.0")}
         assert (kinds["dream"].count, kinds["dream"].is_field) == (1, False)
         assert kinds["user.moonPhase"].is_field

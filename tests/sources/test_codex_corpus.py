@@ -99,8 +99,9 @@ def count_calls_and_responses(path: Path) -> tuple[int, int]:
             responses += 1
         elif channel == "event_msg" and kind in ("exec_command_end", "mcp_tool_call_end", "patch_apply_end"):
             reports.add(payload["call_id"])
-    alone = len(reports - {*calls})
-    return len(calls) + larger(searches, reported_searches) + alone, responses + alone
+    # A call that the agent reports, or that the provider made, has its response in the same record.
+    alone = len(reports - {*calls}) + larger(searches, reported_searches)
+    return len(calls) + alone, responses + alone
 
 
 @cache

@@ -271,9 +271,19 @@ class TestWebSearch:
         item = rollout.item("web_search_call", status="completed", action=self.ACTION)
         event = rollout.event("web_search_end", call_id="ws_1", query="tantivy bm25", action=self.ACTION)
         for records in ([item, event], [event, item]):
-            (call,) = read(*records)
+            call, response = read(*records)
             assert (call.tool, call.arguments) == ("web_search", self.ACTION)
-        assert len(read(event, item, event, item)) == 2
+            assert (response.type, response.call_id) == (RESPONSE, call.call_id)
+        assert [event.type for event in read(event, item, event, item)] == [CALL, RESPONSE] * 2
+
+    def test_without_results(self) -> None:
+        """A search that has ended has a response, although its results are not written; a running one has none."""
+        rollout = Rollout()
+        for status, failed in (("completed", None), ("failed", True)):
+            _, response = read(rollout.item("web_search_call", status=status, action=self.ACTION))
+            assert (response.tool, response.text, response.failed) == ("web_search", "", failed)
+        (call,) = read(rollout.item("web_search_call", status="in_progress", action=self.ACTION))
+        assert call.type is CALL
 
     def test_results(self) -> None:
         """Results, where they are written, are the response."""

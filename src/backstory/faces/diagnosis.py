@@ -87,6 +87,9 @@ class Problem(Struct, frozen=True):
     fix: str
 
 
+NOT_ALL_READ = Problem("warning", "not everything has been read yet", "run backstory sync")
+
+
 class Diagnosis(Struct, kw_only=True):
     version: str = __version__
     home: str
@@ -221,7 +224,7 @@ def _archive_problems(found: Diagnosis) -> Iterator[Problem]:
     if found.sync is None:
         return
     if found.sync.first_finished_at is None:
-        yield Problem("warning", "not everything has been read yet", "run backstory sync")
+        yield NOT_ALL_READ
     elif found.sync.index_behind:
         yield Problem("error", "the search index is missing or of another version", "run backstory reindex")
 

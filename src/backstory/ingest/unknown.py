@@ -8,7 +8,7 @@ the sources were checked (`sources/known_fields.json`), in a sample of the recor
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import cache
 from importlib.resources import files
@@ -29,8 +29,12 @@ _FIRST_RECORDS = 32
 _EVERY_RECORD = 16
 _KIND = re.compile(r'"(?:type|kind|role)"\s*:\s*(?:"([^"\\]{1,80})"|(\d{1,9}))')
 _NAMES = ("type", "kind", "role")
-# The mappings in records whose fields are the format's own. Others hold the arguments of tools and the like.
-_PARTS = ("payload", "message", "data")
+# The mappings in records, one within another, whose fields are the format's own. Others hold the arguments of tools
+# and the like. Those that count tokens have more of them inside.
+_PARTS = frozenset(("payload", "message", "data", "item", "event"))
+_COUNTS = frozenset(("usage", "tokens", "usageMetadata", "token_usage", "info", "metrics"))
+_INNER = _PARTS | _COUNTS
+_DEEPEST_PART = 3
 # Values that name a kind of thing; names of fields. Other names, such as paths, are data.
 _WORD = re.compile(r"[\w.:/-]{1,40}")
 _FIELD = re.compile(r"[\w$-]{1,40}")
@@ -103,15 +107,25 @@ class Kinds:
         return {**state, _STATE: msgspec.to_builtins(self._kinds)} if self._kinds else state
 
 
-def parts_of(record: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+def parts_of(record: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     """A record and the parts of it whose fields belong to the format, each with the name of its kind."""
     kind = _kind_of(record)
-    yield kind, record
-    for name in _PARTS:
-        part = record.get(name)
-        if type(part) is dict:
-            inner = _kind_of(part)
-            yield f"{kind}.{name}:{inner}" if inner else f"{kind}.{name}", part
+    found = [(kind, record)]
+    _add_parts(kind, record, found, _DEEPEST_PART)
+    return found
+
+
+def _add_parts(kind: str, part: dict[str, Any], found: list[tuple[str, dict[str, Any]]], depth: int) -> None:
+    for name in _INNER.intersection(part):
+        value = part[name]
+        if type(value) is dict:
+            inner = name in _PARTS and _kind_of(value)
+            below = f"{kind}.{name}:{inner}" if inner else f"{kind}.{name}"
+            found.append((below, value))
+            if name in _COUNTS:
+                found += [(f"{below}.{each}", count) for each, count in value.items() if type(count) is dict]
+            elif depth > 1:
+                _add_parts(below, value, found, depth - 1)
 
 
 def _kind_of(record: dict[str, Any]) -> str:

@@ -152,12 +152,11 @@ def digest(data: bytes) -> str:
 
 def check_writable(path: Path) -> None:
     """Raises Refused for a file, or the folder of a new file, that this user cannot write to."""
-    target = path.resolve()
-    if not target.exists():
-        target = next(folder for folder in target.parents if folder.exists())
+    file = path.resolve()
+    target = file if file.exists() else next(folder for folder in file.parents if folder.exists())
     # The superuser may write to everything, but a file without any write permission is one its owner has locked.
     if not os.access(target, os.W_OK) or not target.stat().st_mode & 0o222:
-        raise Refused("it is read-only")
+        raise Refused("it is read-only" if target == file else f"the folder {target} is read-only")
 
 
 def replace_file(path: Path, data: bytes) -> None:

@@ -60,7 +60,17 @@ class TestSetup:
         assert "Would write Cursor: the MCP server, in ~/.cursor/mcp.json" in done.out
         assert "Would write Claude Code: hooks, in ~/.claude/settings.json" in done.out
         assert (home / ".cursor/mcp.json").read_text() == CURSOR
-        assert not (home / ".backstory/setup").exists()
+        assert [path for path in (home / ".backstory").rglob("*") if path.is_file()] == []
+
+    def test_dry_run_foresees_what_is_refused(self, home: Path, backstory: Program) -> None:
+        """The exit code says so, as that of the run itself does."""
+        (home / ".cursor/mcp.json").chmod(0o400)
+        (home / ".codex").mkdir(mode=0o500)
+        done = backstory("setup", "--dry-run")
+
+        assert done.code == 1
+        assert "~/.cursor/mcp.json is left as it is: it is read-only" in done.err
+        assert f"config.toml is left as it is: the folder {home / '.codex'} is read-only" in done.err
 
     def test_asks(self, home: Path, backstory: Program) -> None:
         """Without a terminal it wants --yes."""

@@ -83,7 +83,11 @@ class TestReading:
         assert "turnip.md" in answer.headers["content-disposition"]
 
     @pytest.mark.parametrize(
-        ("workspace", "name"), [("org/repo", "a/b"), ("ünïcode", "grüße & co"), ("farm", "50% off?")]
+        ("workspace", "name"),
+        [
+            *(("org/repo", "a/b"), ("ünïcode", "grüße & co"), ("farm", "50% off?")),
+            *(("ends", "notes.json"), ("ends", "notes.md"), ("ends", "notes/edit")),
+        ],
     )
     def test_names_of_any_kind_have_an_address(
         self, client: httpx.Client, library: Library, workspace: str, name: str
@@ -93,6 +97,7 @@ class TestReading:
         items = client.get("/capsules.json", params={"workspace": workspace}).json()["items"]
         address = next(item["address"] for item in items if item["name"] == name)
         assert client.get(f"{address}.json").json()["capsule"]["name"] == name
+        assert client.get(address).headers["content-type"].startswith("text/html")
 
     def test_one_without_a_name_has_the_address_of_its_id(self, client: httpx.Client, library: Library) -> None:
         id = library.call("moss.store", {"capsule_text": TEXT, "workspace": "nameless"})["id"]
@@ -199,6 +204,61 @@ class TestWriting:
         page = client.post("/capsules", data=form(client), files=files).text
         assert "Nothing was imported" in page
         assert "line 1:" in page
+
+
+class TestTwins:
+    """Forms and what they do have JSON twins, too."""
+
+    def test_the_form_of_a_new_one(self, client: httpx.Client) -> None:
+        data = client.get("/capsules/new.json", params={"workspace": "farm"}).json()
+        assert data["address"] is None
+        assert data["fields"]["workspace"] == "farm"
+        assert data["lint"]["sections"]["Objective"]
+        assert data["form_token"] == token_of(client)
+
+    def test_the_form_of_an_edit(self, client: httpx.Client, turnip: str) -> None:
+        data = client.get(f"{turnip}/edit.json").json()
+        assert data["address"] == turnip
+        assert (data["fields"]["text"], data["fields"]["tags"]) == (f"{TEXT}\nthird", "root")
+        assert data["fields"]["version"] == str(client.get(f"{turnip}.json").json()["version"])
+
+    def test_storing_answers_the_address(self, client: httpx.Client) -> None:
+        token = client.get("/capsules/new.json").json()["form_token"]
+        fields = {"form_token": token, "text": TEXT, "workspace": "farm", "name": "leek"}
+        answer = client.post("/capsules/new.json", data=fields)
+        assert (answer.status_code, answer.json()) == (200, {"address": "/capsules/farm/leek"})
+        again = client.post("/capsules/new.json", data=fields)
+        assert again.status_code == 409
+        assert "already exists" in again.json()["error"]
+
+    def test_a_refused_edit_answers_the_reason_and_the_check(self, client: httpx.Client, turnip: str) -> None:
+        answer = client.post(f"{turnip}/edit.json", data=form(client, text="## Objective\nonly this"))
+        assert answer.status_code == 422
+        assert "missing required sections" in answer.json()["error"]
+        assert answer.json()["lint"]["sections"]["Decisions"] is False
+
+    def test_actions_answer_the_address(self, client: httpx.Client, turnip: str) -> None:
+        assert client.post(f"{turnip}.json", data=form(client, action="delete")).json() == {
+            "address": "/capsules?deleted"
+        }
+        assert client.post(f"{turnip}.json", data=form(client, action="restore")).json() == {"address": turnip}
+        assert client.post(f"{turnip}.json", data=form(client, action="explode")).json()["error"]["code"] == (
+            "bad_request"
+        )
+
+    def test_the_check_of_a_text(self, client: httpx.Client) -> None:
+        lint = client.post("/capsules/lint.json", data=form(client, text="## Goal\nx")).json()["lint"]
+        assert (lint["chars"], lint["sections"]["Objective"], lint["sections"]["Decisions"]) == (9, True, False)
+
+    def test_an_export_answers_the_list_with_the_notice(self, client: httpx.Client, turnip: str) -> None:
+        answer = client.post("/capsules.json", data=form(client, action="export", workspace="farm")).json()
+        assert "written to" in answer["notice"]
+        assert answer["total"] > 0
+
+    def test_needs_the_token_of_a_page(self, client: httpx.Client, turnip: str) -> None:
+        for path in (f"{turnip}.json", f"{turnip}/edit.json", "/capsules/new.json", "/capsules.json"):
+            answer = client.post(path, data={"action": "delete", "text": TEXT, "name": "x"})
+            assert (answer.status_code, answer.json()["error"]["code"]) == (403, "forbidden")
 
 
 class TestLint:

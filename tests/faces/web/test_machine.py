@@ -14,7 +14,7 @@ from backstory.faces.web.machine import read_machine
 from backstory.library import Library
 from tests.transcripts import Transcript
 
-from .conftest import WebServer
+from .conftest import WebServer, wait_until
 
 
 @pytest.fixture
@@ -77,19 +77,26 @@ class TestMachinePage:
         assert httpx.get(f"{site.url}/doctor.json?part=sync").json()["diagnosis"] is None
 
     def test_a_browser_shows_the_bar_until_the_first_read_is_done(
-        self, open_page: Callable[..., Any], violations: Callable[[Any], list[str]], alone: Library
+        self, open_page: Callable[..., Any], violations: Callable[[Any], list[str]], alone: Library, tmp_path: Path
     ) -> None:
         set_progress(alone, SyncState(started_at=1, files_total=40, files_done=10))
         server = WebServer(alone)
         try:
             page = open_page("/doctor", base=server.url)
+            assert page.get_by_text("run backstory sync").count() == 0
+            assert page.locator(".figure").first.inner_text() == "0"
             assert page.get_by_role("progressbar").get_attribute("value") == "10"
             assert violations(page) == []
             set_progress(alone, SyncState(started_at=1, files_total=40, files_done=30))
             page.locator("progress[value='30']").wait_for()
+            Transcript("one").prompt("Hello").answer("Hi.").write(tmp_path)
+            alone.sync()
             set_progress(
                 alone, SyncState(started_at=1, finished_at=2, first_finished_at=2, files_total=40, files_done=40)
             )
             page.get_by_role("progressbar").wait_for(state="detached")
+            # The rest of the page has the numbers of before: it is read again.
+            page.get_by_text("Last complete sync").wait_for()
+            wait_until(page, "document.querySelector('.figure').textContent === '1'")
         finally:
             server.stop()

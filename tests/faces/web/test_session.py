@@ -12,7 +12,7 @@ from backstory.archive.base import SessionsRequest
 from backstory.faces.web.diffs import find_diffs
 from backstory.faces.web.export import export
 from backstory.faces.web.items import ON_PAGE, read_items
-from backstory.faces.web.rendering import markdown, plain
+from backstory.faces.web.rendering import markdown, plain, took
 from backstory.library import Library
 from backstory.model import InvalidId, session_id
 from tests.transcripts import Transcript
@@ -62,6 +62,11 @@ class TestSessionPage:
         assert len(rail) == LONG_TURNS
         assert rail[4]["prompt"] == "Step 4: what about pallet4?"
         assert rail[4]["tokens"] > 0
+
+    def test_subagents_are_not_the_next_session_of_the_project(self, site: WebServer, world: World) -> None:
+        related = fetch(site, world.parent)["related"]
+        assert len(related["children"]) == 1
+        assert (related["previous"], related["next"]) == (None, None)
 
     def test_parts_follow_one_another(self, site: WebServer, world: World) -> None:
         """Every event is in exactly one part, also within a long turn."""
@@ -385,3 +390,14 @@ class TestSubagents:
         )
         assert page.locator("#turns > .turn").count() > 1
         assert violations(page) == []
+
+
+@pytest.mark.parametrize(
+    ("ms", "text"),
+    [
+        *((0, "0 ms"), (340, "340 ms"), (2_100, "2.1 s"), (7_000, "7 s"), (60_000, "1 min"), (964_000, "16 min 4 s")),
+        *((3_600_000, "1 h"), (4_563_000, "1 h 16 min"), (188_000_000, "2 d 4 h")),
+    ],
+)
+def test_durations_have_two_units(ms: int, text: str) -> None:
+    assert took(ms) == text

@@ -89,6 +89,19 @@ class TestList:
         assert not {item["id"] for item in first["items"]} & {item["id"] for item in second["items"]}
         assert 'rel="next"' in httpx.get(f"{site.url}/traces?sort=createdAt&order=asc").text
 
+    def test_the_form_keeps_a_time_in_words(self, site: WebServer) -> None:
+        assert 'name="since" value="30d"' in httpx.get(f"{site.url}/traces?since=30d").text
+        assert 'type="date" name="since" value="2026-09-14"' in httpx.get(f"{site.url}/traces?since=2026-09-14").text
+
+    def test_a_narrow_screen_has_tokens_and_cost_below_the_name(self, open_page: Callable[..., Any]) -> None:
+        page = open_page("/traces?name=checkout", width=360)
+        facts = page.locator("tbody .facts").first
+        assert facts.is_visible()
+        assert "tokens" in facts.inner_text()
+        assert page.evaluate("document.querySelector('table').offsetWidth <= innerWidth")
+        page.set_viewport_size({"width": 1280, "height": 900})
+        assert facts.is_hidden()
+
     def test_a_filter_that_cannot_be_used_is_explained(self, site: WebServer) -> None:
         page = httpx.get(f"{site.url}/traces?f=nonsense:eq:1").text
         assert "This filter cannot be used" in page
@@ -186,13 +199,34 @@ class TestWaterfall:
     ) -> None:
         page = open_page(f"/traces/{large}", width=2560)
         page.get_by_role("treegrid").wait_for()
-        whole = page.locator(".axis-names").inner_text()
+        whole = page.locator(".axis-names").text_content()
         page.get_by_role("button", name="Zoom in").click()
-        assert page.locator(".axis-names").inner_text() != whole
+        assert page.locator(".axis-names").text_content() != whole
         page.get_by_role("button", name="Whole trace").click()
-        assert page.locator(".axis-names").inner_text() == whole
+        assert page.locator(".axis-names").text_content() == whole
         page.get_by_role("button", name="Critical path").click()
         assert page.get_by_role("button", name="Critical path", pressed=True).is_visible()
+
+    def test_zooming_by_keys_keeps_the_rows_in_sight_in_sight(self, open_page: Callable[..., Any], large: str) -> None:
+        page = open_page(f"/traces/{large}")
+        grid = page.get_by_role("treegrid")
+        grid.wait_for()
+        grid.focus()
+        for _ in range(4):
+            page.keyboard.press("+")
+        row = page.locator("[role=row]", has_text="step <b>3</b>")
+        row.locator("rect").wait_for(state="attached")
+        assert row.locator("rect").bounding_box()["x"] >= page.locator(".axis > .axis-ticks").bounding_box()["x"]
+
+    def test_names_of_the_axis_stand_at_their_ticks_without_scripts(
+        self, open_page: Callable[..., Any], large: str
+    ) -> None:
+        page = open_page(f"/traces/{large}", java_script_enabled=False)
+        ticks = page.locator(".axis-ticks path").all()[:-1]
+        names = page.locator(".axis-names text").all()
+        assert [name.text_content() for name in names[:3]] == ["0", "5 s", "10 s"]
+        for tick, name in zip(ticks, names, strict=False):
+            assert 0 <= name.bounding_box()["x"] - tick.bounding_box()["x"] < 8
 
     def test_an_address_with_a_span_opens_it(self, open_page: Callable[..., Any], large: str) -> None:
         page = open_page(f"/traces/{large}#{1_000:016x}", width=360)

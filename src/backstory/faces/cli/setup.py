@@ -56,13 +56,13 @@ def setup(
         found = [one for one in wiring.find() if chosen is None or one.agent.name in chosen]
     if chosen is not None and (missing := set(chosen) - {one.agent.name for one in found}):
         raise click.ClickException(f"not on this machine: {', '.join(sorted(missing))}")
-    sessions = library.archive.counts().by_source
+    sessions = library.archive.counts().by_source if library.is_made else {}
     if not as_json:
         _show_agents(found, sessions)
     todo = _todo(found, hooks=hooks, skill=skill, instructions=instructions)
     if dry_run:
-        _report_plan(library, found, todo, as_json)
-        return 0
+        _report_plan(found, sessions, todo, as_json)
+        return int(any(target.state == "refused" for one in found for target in one.targets))
     if todo and not yes:
         _confirm(todo, as_json)
     outcomes = _apply(wiring, found, hooks=hooks, skill=skill, instructions=instructions)
@@ -235,7 +235,8 @@ def _show_agents(found: list[FoundAgent], sessions: dict[str, int]) -> None:
         return
     columns = [
         Column("version", [one.version or "" for one in found], 2),
-        Column("sessions", [f"{sessions.get(one.agent.name, 0):,}" for one in found], 1),
+        # Before the first sync nobody knows how many there are.
+        Column("sessions", [f"{sessions.get(one.agent.name, 0):,}" if sessions else "" for one in found], 1),
         Column("server", [_state(one) for one in found]),
         Column("found in", [home_path(str(one.targets[0].file)) for one in found], 3),
     ]
@@ -251,9 +252,8 @@ def _state(one: FoundAgent) -> str:
     return next((state for state in ("refused", "outdated", "not wired") if state in states), "wired")
 
 
-def _report_plan(library: Library, found: list[FoundAgent], todo: list[str], as_json: bool) -> None:
+def _report_plan(found: list[FoundAgent], sessions: dict[str, int], todo: list[str], as_json: bool) -> None:
     if as_json:
-        sessions = library.archive.counts().by_source
         print_json({"agents": [_row(one, sessions) for one in found], "would_change": todo})
         return
     for line in todo:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 import msgspec
 from msgspec import Struct
@@ -14,6 +13,7 @@ from ...toolsets.capsules.answers import Item, Summary, Version
 from ...toolsets.capsules.capsule import secret_warnings
 from ...toolsets.capsules.sections import PURPOSES, missing_sections
 from .diffs import Diff, compare
+from .rendering import capsule_url
 
 if TYPE_CHECKING:
     from ...library import Library
@@ -89,9 +89,7 @@ class CapsulePage(Struct, kw_only=True):
 
 
 def address_of(capsule: Mapping[str, Any]) -> str:
-    """The address of a capsule's page: by its names, else by its id."""
-    name = capsule.get("name") or capsule["id"]
-    return f"/capsules/{quote(capsule['workspace'])}/{quote(name)}"
+    return capsule_url(capsule["workspace"], capsule.get("name"), capsule["id"])
 
 
 class Refused(Exception):

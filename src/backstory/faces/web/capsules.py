@@ -13,7 +13,7 @@ from urllib.parse import quote
 from msgspec import Struct
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from ...config import make_private_folder
@@ -30,7 +30,7 @@ from .capsule_views import (
     read_capsule,
     read_list,
 )
-from .site import Nav, Site
+from .site import Answer, Changed, Form, Nav, Site
 
 if TYPE_CHECKING:
     from ...library import Library
@@ -46,21 +46,30 @@ class EditPage(Struct, kw_only=True):
     """None: a new capsule."""
     fields: dict[str, str]
     lint: Lint
+    form_token: str
     error: str | None = None
     warnings: list[str] = []
+
+
+class Checked(Struct, frozen=True):
+    """The check of a text while it is typed."""
+
+    lint: Lint
 
 
 def routes(site: Site) -> list[Route]:
     pages = _Pages(site)
     return [
         *site.page("/capsules", "capsules.html", pages.listing, nav=Nav("Capsules", "/capsules", "c")),
-        Route("/capsules", pages.change_all, methods=["POST"]),
-        Route("/capsules/lint", pages.lint, methods=["POST"]),
-        Route("/capsules/new", pages.new, methods=["GET", "POST"]),
-        Route("/capsules/{path:path}/edit", pages.edit, methods=["GET", "POST"]),
+        *site.form("/capsules", "capsules.html", pages.change_all, max_file=_MAX_IMPORT_BYTES),
+        *site.form("/capsules/lint", "capsule_edit.html", pages.lint, block="lint"),
+        *site.page("/capsules/new", "capsule_edit.html", pages.new),
+        *site.form("/capsules/new", "capsule_edit.html", pages.store),
+        *site.page("/capsules/{path:path}/edit", "capsule_edit.html", pages.edit),
+        *site.form("/capsules/{path:path}/edit", "capsule_edit.html", pages.update),
         Route("/capsules/{path:path}.md", pages.download, methods=["GET"]),
         *site.page("/capsules/{path:path}", "capsule.html", pages.capsule),
-        Route("/capsules/{path:path}", pages.change, methods=["POST"]),
+        *site.form("/capsules/{path:path}", "capsule.html", pages.change),
     ]
 
 
@@ -100,121 +109,90 @@ class _Pages:
 
         return await self._site.answer(request, work)
 
-    # Writing
+    # Forms
 
-    async def lint(self, request: Request) -> Response:
-        """The check of what was typed, as the block of the form that shows it."""
-        fields = await self._site.form(request)
-        data = EditPage(address=None, fields=fields, lint=lint_text(self._library, fields.get("text", "")))
-        return await self._site.answer(request, lambda: self._site.block(request, "capsule_edit.html", "lint", data))
+    def new(self, request: Request) -> EditPage:
+        workspace = self._library.egress(request.query_params.get("workspace", ""))
+        fields = {"text": _TEMPLATE, "workspace": workspace, "name": "", "title": "", "tags": ""}
+        return self._form(None, fields)
 
-    async def new(self, request: Request) -> Response:
-        if request.method == "GET":
-            workspace = self._library.egress(request.query_params.get("workspace", ""))
-            fields = {"text": _TEMPLATE, "workspace": workspace, "name": "", "title": "", "tags": ""}
-            return await self._form(request, None, fields)
-        fields = await self._site.form(request)
-
-        def store() -> str:
-            stored = call(self._library, "moss.store", {**_written(fields), **_names(fields)})
-            return address_of(call(self._library, "moss.fetch", {"id": stored["id"], "include_text": False}))
-
-        return await self._save(request, None, fields, store)
-
-    async def edit(self, request: Request) -> Response:
-        path = request.path_params["path"]
-        if request.method == "GET":
-            return await self._site.answer(request, lambda: self._edit_form(request, path))
-        fields = await self._site.form(request)
-
-        def update() -> str:
-            item = find(self._library, path)
-            version = fields.get("version", "")
-            guard = {"if_version": int(version)} if version.isdecimal() and len(version) < 9 else {}
-            call(self._library, "moss.update", {"id": item["id"], **_written(fields), **guard})
-            return address_of(item)
-
-        return await self._save(request, f"/capsules/{quote(path)}", fields, update)
-
-    def _edit_form(self, request: Request, path: str) -> Response:
-        item = find(self._library, path)
+    def edit(self, request: Request) -> EditPage:
+        item = find(self._library, request.path_params["path"])
         fields = {
             "text": item["capsule_text"],
             "title": item.get("title", ""),
             "tags": ", ".join(item.get("tags", ())),
             "version": str(item["version"]),
         }
-        lint = lint_text(self._library, fields["text"])
-        data = EditPage(address=address_of(item), fields=fields, lint=lint, warnings=item.get("warnings", []))
-        return self._site.respond(request, "capsule_edit.html", data)
+        page = self._form(address_of(item), fields)
+        page.warnings = item.get("warnings", [])
+        return page
 
-    async def _form(self, request: Request, address: str | None, fields: dict[str, str]) -> Response:
-        data = EditPage(address=address, fields=fields, lint=lint_text(self._library, fields["text"]))
-        return await self._site.answer(request, lambda: self._site.respond(request, "capsule_edit.html", data))
+    def _form(self, address: str | None, fields: dict[str, str]) -> EditPage:
+        lint = lint_text(self._library, fields.get("text", ""))
+        return EditPage(address=address, fields=fields, lint=lint, form_token=self._site.form_token)
 
-    async def _save(
-        self, request: Request, address: str | None, fields: dict[str, str], write: Callable[[], str]
-    ) -> Response:
-        """Write, and show the capsule; or the form again with what was typed and why it was refused."""
+    # Writing
 
-        def work() -> Response:
-            try:
-                return RedirectResponse(write(), status_code=303)
-            except Refused as refused:
-                data = EditPage(
-                    address=address,
-                    fields=self._library.egress(fields),
-                    lint=lint_text(self._library, fields.get("text", "")),
-                    error=refused.message,
-                )
-                return self._site.respond(request, "capsule_edit.html", data, refused.status)
+    def lint(self, request: Request, form: Form) -> Checked:
+        return Checked(lint_text(self._library, form.fields.get("text", "")))
 
-        return await self._site.answer(request, work)
+    def store(self, request: Request, form: Form) -> Changed | Answer:
+        def write() -> str:
+            stored = call(self._library, "moss.store", {**_written(form.fields), **_names(form.fields)})
+            return address_of(call(self._library, "moss.fetch", {"id": stored["id"], "include_text": False}))
 
-    async def change(self, request: Request) -> Response:
+        return self._save(None, form.fields, write)
+
+    def update(self, request: Request, form: Form) -> Changed | Answer:
+        path, fields = request.path_params["path"], form.fields
+
+        def write() -> str:
+            item = find(self._library, path)
+            version = fields.get("version", "")
+            guard = {"if_version": int(version)} if version.isdecimal() and len(version) < 9 else {}
+            call(self._library, "moss.update", {"id": item["id"], **_written(fields), **guard})
+            return address_of(item)
+
+        return self._save(f"/capsules/{quote(path)}", fields, write)
+
+    def _save(self, address: str | None, fields: dict[str, str], write: Callable[[], str]) -> Changed | Answer:
+        """The capsule; or the form again with what was typed and why it was refused."""
+        try:
+            return Changed(write())
+        except Refused as refused:
+            # The check is of the text as it was typed, with what the border hides.
+            page = self._form(address, fields)
+            page.fields, page.error = self._library.egress(fields), refused.message
+            return Answer(page, refused.status)
+
+    def change(self, request: Request, form: Form) -> Changed:
         """Delete or restore a capsule, or make an old version the current one."""
-        fields = await self._site.form(request)
-        path = request.path_params["path"]
-        return await self._site.answer(request, lambda: self._change(path, fields))
-
-    def _change(self, path: str, fields: dict[str, str]) -> Response:
-        library, action = self._library, fields.get("action")
-        item = find(library, path)
+        library, action = self._library, form.fields.get("action")
+        item = find(library, request.path_params["path"])
         try:
             if action == "delete":
                 call(library, "moss.delete", {"id": item["id"]})
             elif action == "restore":
                 call(library, "moss.restore", {"id": item["id"]})
             elif action == "revert":
-                _revert(library, item["id"], fields.get("version", ""))
+                _revert(library, item["id"], form.fields.get("version", ""))
             else:
                 raise HTTPException(400, "The action is delete, restore or revert.")
         except Refused as refused:
             raise HTTPException(refused.status, refused.message) from None
-        back = "/capsules?deleted" if action == "delete" else address_of(item)
-        return RedirectResponse(back, status_code=303)
+        return Changed("/capsules?deleted" if action == "delete" else address_of(item))
 
-    async def change_all(self, request: Request) -> Response:
+    def change_all(self, request: Request, form: Form) -> Answer:
         """Export to a file on this machine, or import a file."""
-        if request.headers.get("content-type", "").startswith("multipart/"):
-            upload = await self._site.upload(request, _MAX_IMPORT_BYTES)
-            return await self._site.answer(request, lambda: self._import(request, upload.fields, upload.content))
-        fields = await self._site.form(request)
-        return await self._site.answer(request, lambda: self._export(request, fields))
+        if form.content is not None:
+            with _file_in(self._library, form.content) as path:
+                arguments = {"path": path, "mode": form.fields.get("mode") or "error"}
+                return self._outcome("moss.import", arguments, _imported)
+        workspace = form.fields.get("workspace")
+        return self._outcome("moss.export", {"workspace": workspace} if workspace else {}, _exported)
 
-    def _import(self, request: Request, fields: dict[str, str], content: bytes) -> Response:
-        with _file_in(self._library, content) as path:
-            arguments = {"path": path, "mode": fields.get("mode") or "error"}
-            return self._outcome(request, "moss.import", arguments, _imported)
-
-    def _export(self, request: Request, fields: dict[str, str]) -> Response:
-        workspace = fields.get("workspace")
-        arguments = {"workspace": workspace} if workspace else {}
-        return self._outcome(request, "moss.export", arguments, _exported)
-
-    def _outcome(
-        self, request: Request, tool: str, arguments: dict[str, Any], say: Callable[[dict[str, Any]], str]
-    ) -> Response:
+    def _outcome(self, tool: str, arguments: dict[str, Any], say: Callable[[dict[str, Any]], str]) -> Answer:
         """The list with what a tool answered."""
         try:
             answer = call(self._library, tool, arguments)
@@ -224,7 +202,7 @@ class _Pages:
         data = read_list(self._library)
         data.notice = notice
         data.problems = [f"line {problem['line']}: {problem['message']}" for problem in problems]
-        return self._site.respond(request, "capsules.html", data, status)
+        return Answer(data, status)
 
 
 def _written(fields: Mapping[str, str]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from starlette.routing import Route
 from ...archive.base import SyncState
 from ...config import Settings
 from ...model import rfc3339
-from ..diagnosis import Diagnosis, diagnose
+from ..diagnosis import NOT_ALL_READ, Diagnosis, Problem, diagnose
 from .kept import Kept
 from .site import Nav, Site
 
@@ -50,6 +50,12 @@ class MachinePage(Struct, kw_only=True):
     diagnosis: Diagnosis | None = None
     diagnosed_at: str | None = None
     settings: list[Setting] = []
+
+    @property
+    def problems(self) -> list[Problem]:
+        """Without the one that the server mends while the page is looked at: it reads everything by itself."""
+        found = self.diagnosis.problems if self.diagnosis else []
+        return [problem for problem in found if not (problem == NOT_ALL_READ and self.sync and self.sync.running)]
 
 
 def routes(site: Site) -> list[Route]:

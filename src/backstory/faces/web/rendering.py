@@ -12,14 +12,14 @@ from datetime import datetime
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 import jinja2
 from markupsafe import Markup, escape
 
 from ...model import parse_time, rfc3339
 from ...toolcalls import main_argument
-from ..words import ago, duration, home_path, plural
+from ..words import ago, home_path, plural
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -32,6 +32,8 @@ _KEPT_CHARS = 10_000
 _PLAIN_CHARS = 1_000
 # Emphasis, code and headings; a mark that stands alone, as in `**options`, is part of the text.
 _MARKS = re.compile(r"(?<![\w*(])\*\*(?=\S)(.+?)(?<=\S)\*\*(?![\w*])|(`+)(.+?)\2|(?:^#|(?<=\s)##)#{0,5} (?=\S)")
+# The ends of addresses of a capsule that are not its page.
+_OTHER_ADDRESSES = (".json", ".md", "/edit")
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 
 
@@ -45,7 +47,7 @@ def make_environment(**names: Any) -> jinja2.Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    environment.globals.update(names, address=address)
+    environment.globals.update(names, address=address, capsule_url=capsule_url)
     filters: dict[str, Callable[..., Any]] = {
         "ago": _ago,
         "argument": lambda value: main_argument(value) or "",
@@ -53,7 +55,7 @@ def make_environment(**names: Any) -> jinja2.Environment:
         "clock": _clock,
         "code": code,
         "day": _day,
-        "duration": lambda ms: duration(ms / 1000),
+        "duration": took,
         "home": home_path,
         "markdown": markdown,
         "marked": marked,
@@ -74,6 +76,12 @@ def address(path: str, query: Sequence[tuple[str, str]] = ()) -> str:
     """A path with a query: `address("/", [("q", "words")])`."""
     given = [(name, value) for name, value in query if value]
     return f"{path}?{urlencode(given)}" if given else path
+
+
+def capsule_url(workspace: str, name: str | None, id: str) -> str:
+    """The page of a capsule: by its names, or by its id where it has no name or one that another address has."""
+    shown = id if not name or name.endswith(_OTHER_ADDRESSES) else name
+    return f"/capsules/{quote(workspace)}/{quote(shown)}"
 
 
 # Times and amounts. Times are RFC 3339 texts, as the tools give them, and shown in the time zone of the server.
@@ -111,6 +119,18 @@ def _ago(text: str) -> Markup:
 def only_date(text: str) -> str:
     """A date as a field for dates takes it; nothing for a time in other words, such as `7d`."""
     return text if _DATE.fullmatch(text) else ""
+
+
+def took(ms: float) -> str:
+    """`340 ms`, `2.1 s`, `16 min 4 s`, `3 h 20 min`, `2 d 4 h`; `took` in waterfall.js is the same."""
+    if ms < 1000:
+        return f"{ms:.0f} ms"
+    if ms < 60_000:
+        return f"{ms / 1000:.1f}".removesuffix(".0") + " s"
+    seconds = round(ms / 1000)
+    units = ((seconds // 86_400, "d"), (seconds // 3600 % 24, "h"), (seconds // 60 % 60, "min"), (seconds % 60, "s"))
+    largest = next(place for place, (count, _) in enumerate(units) if count)
+    return " ".join(f"{count} {unit}" for count, unit in units[largest : largest + 2] if count)
 
 
 def short_number(count: int) -> str:

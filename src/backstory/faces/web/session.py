@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from ...archive.base import EventRow, OpenedSession, Part, SearchRequest, SessionsRequest, TurnRow
+from ...archive.base import EventRow, OpenedSession, Part, SearchRequest, TurnRow
 from ...archive.spans import Condition, TraceQuery, TraceRow
 from ...model import (
     SEARCHABLE_TYPES,
@@ -28,14 +28,13 @@ from ...model import (
     session_id,
     turn_id,
 )
-from ...toolsets.history.types import CapsuleLink
 from ...toolsets.history.views import Views
 from ..words import resume_command
 from .export import MEDIA_TYPES, Format, export
 from .items import ON_PAGE
 from .lines import KINDS, SessionLine, session_lines, session_url
 from .parts import HEAD_CHARS, PART_EVENTS, Conversation, Place, ShownTurn
-from .rendering import address
+from .related import Related, read_related
 from .search import marker
 from .site import Site
 
@@ -73,15 +72,6 @@ class FindResult(Struct, frozen=True):
     query: str
     lines: list[FoundLine]
     truncated: bool
-
-
-class Related(Struct, frozen=True, kw_only=True):
-    parent: SessionLine | None
-    children: list[SessionLine]
-    previous: SessionLine | None
-    next: SessionLine | None
-    capsules: list[CapsuleLink]
-    traces_url: str
 
 
 class SessionPage(Struct, frozen=True, kw_only=True):
@@ -247,7 +237,7 @@ def _with_surroundings(library: Library, page: SessionPage, opened: OpenedSessio
         tokens=sum(trace.tokens or 0 for trace in traces.values()),
         cost=sum(costs) if costs else None,
         rail=_rail(library, opened.session.key, opened.turns, traces),
-        related=_related(library, opened),
+        related=read_related(library, opened),
     )
 
 
@@ -371,23 +361,3 @@ def _find(library: Library, key: str, query: str) -> FindResult:
         for hit, view in zip(hits, Views(library.settings.redact).hits(hits, found.query), strict=True)
     ]
     return FindResult(library.egress(query), lines, found.more)
-
-
-# What belongs to it
-
-
-def _related(library: Library, opened: OpenedSession) -> Related:
-    id = session_id(opened.session.key)
-    names = (opened.parent, opened.previous, opened.next)
-    rows = library.archive.sessions(
-        SessionsRequest(keys=tuple(key for key in (*names, *opened.children) if key), empty=True)
-    )
-    lines = dict(zip((row.key for row in rows), session_lines(library, rows), strict=True))
-    return Related(
-        parent=lines.get(opened.parent or ""),
-        previous=lines.get(opened.previous or ""),
-        next=lines.get(opened.next or ""),
-        children=[lines[key] for key in opened.children if key in lines],
-        capsules=[library.egress(link) for link in library.capsules_of(opened.session.key)],
-        traces_url=address("/traces", [("session", id)]),
-    )

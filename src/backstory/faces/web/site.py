@@ -38,6 +38,9 @@ Build = Callable[[Request], Any]
 """Gives the data of a page, a value that JSON can hold, or a Response that is answered as it is. It runs in a thread.
 An HTTPException becomes an error page."""
 
+Handle = Callable[[Request, "Form"], Any]
+"""Does what a form asks for, in a thread: gives the data of the page to show, an Answer, or Changed."""
+
 THEMES = ("system", "light", "dark")
 CONTENT_SECURITY_POLICY = (
     "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'"
@@ -75,11 +78,24 @@ class Asset(Struct, frozen=True):
     media_type: str
 
 
-class Upload(Struct, frozen=True):
-    """A form with a file."""
+class Form(Struct, frozen=True):
+    """The fields of a form, and its file if it was sent with one."""
 
     fields: dict[str, str]
-    content: bytes
+    content: bytes | None = None
+
+
+class Answer(Struct, frozen=True):
+    """The data of a page, with its status."""
+
+    data: Any
+    status: int = 200
+
+
+class Changed(Struct, frozen=True):
+    """A form has changed something; `address` is the page that shows it."""
+
+    address: str
 
 
 class Site:
@@ -89,7 +105,7 @@ class Site:
         self._assets = {path.name: _read_asset(path) for path in sorted(_STATIC.iterdir())}
         # Part of the addresses of assets, so that browsers keep them until one changes.
         self._version = _digest(asset.content for asset in self._assets.values())
-        self._form_token = secrets.token_urlsafe(24)
+        self.form_token = secrets.token_urlsafe(24)
         self._limiter = anyio.CapacityLimiter(PARALLEL_CALLS)
         self._templates = make_environment(asset=self.asset_url)
 
@@ -160,7 +176,7 @@ class Site:
             "path": path,
             "here": self.library.egress(path + (f"?{urlencode(query)}" if query else "")),
             "theme": theme if theme in THEMES else "system",
-            "form_token": self._form_token,
+            "form_token": self.form_token,
         }
 
     def error_page(self, request: HTTPConnection, status: int, message: str) -> Response:
@@ -179,24 +195,41 @@ class Site:
 
     # Forms
 
-    async def form(self, request: Request) -> dict[str, str]:
-        """The fields of a form of ours. One without `form_token`, which only our pages know, is refused."""
-        fields = await read_form(request)
-        self._check_form(fields)
-        return fields
+    def form(
+        self, path: str, template: str, handle: Handle, *, block: str | None = None, max_file: int = 0
+    ) -> list[Route]:
+        """The routes that a form is sent to: its own, and by `.json` one that answers the same data as JSON. `block` is
+        the block of the template to answer; `max_file` are the bytes that a form with a file may have."""
 
-    async def upload(self, request: Request, limit: int) -> Upload:
-        """The fields of a form of ours that was sent with one file."""
-        body = await read_body(request, limit)
-        upload = await read_upload(request, body)
-        self._check_form(upload.fields)
-        return upload
+        async def html(request: Request) -> Response:
+            form = await self._read_form(request, max_file)
+            return await self.answer(request, lambda: self._outcome(request, template, handle(request, form), block))
 
-    def _check_form(self, fields: dict[str, str]) -> None:
-        if not hmac.compare_digest(fields.pop("form_token", "").encode(), self._form_token.encode()):
+        async def twin(request: Request) -> Response:
+            form = await self._read_form(request, max_file)
+            return await run_sync(lambda: _as_json(handle(request, form)), limiter=self._limiter)
+
+        return [Route(f"{path}.json", twin, methods=["POST"]), Route(path, html, methods=["POST"])]
+
+    def _outcome(self, request: Request, template: str, outcome: Any, block: str | None) -> Response:
+        if isinstance(outcome, Changed):
+            return RedirectResponse(outcome.address, status_code=303)
+        if block is not None:
+            return self.block(request, template, block, outcome)
+        answer = outcome if isinstance(outcome, Answer) else Answer(outcome)
+        return self.respond(request, template, answer.data, answer.status)
+
+    async def _read_form(self, request: Request, max_file: int) -> Form:
+        """A form of ours. One without `form_token`, which only our pages know, is refused."""
+        if max_file and request.headers.get("content-type", "").startswith("multipart/"):
+            form = await read_upload(request, await read_body(request, max_file))
+        else:
+            form = Form(await read_form(request))
+        if not hmac.compare_digest(form.fields.pop("form_token", "").encode(), self.form_token.encode()):
             raise HTTPException(
                 403, "This form is not from a page of this server, or the server was started anew. Reload the page."
             )
+        return form
 
     # Assets
 
@@ -262,7 +295,7 @@ async def read_form(request: Request) -> dict[str, str]:
         raise HTTPException(400, "The form cannot be read.") from None
 
 
-async def read_upload(request: Request, body: bytes) -> Upload:
+async def read_upload(request: Request, body: bytes) -> Form:
     """The fields and the file `file` of a form of the type multipart/form-data."""
     from starlette.datastructures import UploadFile
     from starlette.formparsers import MultiPartException, MultiPartParser
@@ -277,7 +310,7 @@ async def read_upload(request: Request, body: bytes) -> Upload:
     try:
         file = form.get("file")
         content = await file.read() if isinstance(file, UploadFile) else b""
-        return Upload({name: value for name, value in form.items() if isinstance(value, str)}, content)
+        return Form({name: value for name, value in form.items() if isinstance(value, str)}, content)
     finally:
         await form.close()
 
@@ -295,7 +328,8 @@ def _accepts_gzip(request: HTTPConnection) -> bool:
 def _as_json(data: Any) -> Response:
     if isinstance(data, Response):
         return data
-    return json_response(data, headers={"Cache-Control": "private, no-cache"})
+    answer = data if isinstance(data, Answer) else Answer(data)
+    return json_response(answer.data, answer.status, {"Cache-Control": "private, no-cache"})
 
 
 def _read_asset(path: Path) -> Asset:

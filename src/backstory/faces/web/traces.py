@@ -20,9 +20,9 @@ from ...toolsets.traces.filters import SPAN_FIELDS, TRACE_FIELDS
 from ...toolsets.traces.outline import Outline, OutlineRow, read_outline, span_number
 from ...toolsets.traces.service import span_view
 from ...toolsets.traces.types import Span
-from ..words import duration, parse_moment
+from ..words import parse_moment
 from .lines import session_url
-from .rendering import money, short_number
+from .rendering import money, short_number, took
 from .site import Nav, Site
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ class SpanPage(Struct, kw_only=True):
         if data.model:
             facts.append(data.model)
         if self.span.endTime is not UNSET and data.type != "EVENT":
-            facts.append(duration((self.span.endTime - self.span.startTime) / 1000))
+            facts.append(took(self.span.endTime - self.span.startTime))
         if data.inputTokens is not UNSET or data.outputTokens is not UNSET:
             facts.append(f"{short_number(data.inputTokens or 0)} in, {short_number(data.outputTokens or 0)} out")
         if data.totalCost is not UNSET:

@@ -15,12 +15,14 @@ from typing import Any
 
 from ...model import EventType
 from ..base import About, Event, Item
-from ..fields import Payload, integer, list_of, local_path, mapping_of, text_of
+from ..fields import Payload, integer, list_of, local_path, mapping_of, mappings_of, text_of
 from .outputs import Output, as_json, as_mapping, duration, read_mcp, read_output, without_repeats
 from .session import EVENT, ITEM, SCRIPT, TURN_ITEM, Session
 
 # Tools whose answer is a person's.
 _QUESTIONS = {"request_user_input"}
+# States of a search that has not ended.
+_RUNNING = {"in_progress", "searching", "open", "incomplete"}
 
 
 def _call(session: Session, tool: str, arguments: Any, call_id: str | None, **fields: Any) -> Event:
@@ -224,7 +226,8 @@ def view_image(session: Session, payload: Payload) -> list[Item]:
     return _report(session, text_of(payload, "call_id"), "view_image", arguments, Output("[image]"))
 
 
-# Searches of the provider: no call id joins the two forms, but what was asked for does.
+# Searches of the provider: no call id joins the two forms, but what was asked for does. Their results are rarely
+# written: then the response is empty, and says that the search has ended.
 
 
 def web_search_call(session: Session, payload: Payload) -> list[Item]:
@@ -243,16 +246,17 @@ def _web_search(session: Session, form: int, payload: Payload, call_id: str | No
     queries = arguments.get("queries") or [arguments.get("query", "")]
     asked = as_json([queries, arguments.get("url"), arguments.get("pattern")])
     items: list[Item] = []
-    if session.unseen("web_search", form, [asked]):
+    is_new = bool(session.unseen("web_search", form, [asked]))
+    if is_new:
         items.append(_call(session, "web_search", arguments, call_id))
-    results = payload.get("results")
-    if isinstance(results, list) and results:
-        lines = [
-            "\n".join(filter(None, (text_of(result, "title"), text_of(result, "url"), text_of(result, "snippet"))))
-            for result in results
-            if isinstance(result, dict)
-        ]
-        items.append(_response(session, call_id, Output("\n\n".join(lines)), "web_search"))
+    status = text_of(payload, "status")
+    lines = [
+        "\n".join(filter(None, (text_of(result, "title"), text_of(result, "url"), text_of(result, "snippet"))))
+        for result in mappings_of(payload.get("results"))
+    ]
+    if lines or (is_new and status not in _RUNNING):
+        output = Output("\n\n".join(lines), failed=True if status == "failed" else None)
+        items.append(_response(session, call_id, output, "web_search"))
     return items
 
 

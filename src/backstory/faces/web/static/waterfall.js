@@ -26,9 +26,10 @@ function took(ms) {
   if (ms < 1000) return `${ms} ms`;
   if (ms < 60_000) return `${Number((ms / 1000).toFixed(1))} s`;
   const seconds = Math.round(ms / 1000);
-  const units = [[Math.floor(seconds / 3600), "h"], [Math.floor(seconds / 60) % 60, "min"], [seconds % 60, "s"]];
-  const parts = units.slice(seconds < 3600 ? 1 : 0).slice(0, 2);
-  return parts.filter(([count]) => count).map(([count, unit]) => `${count} ${unit}`).join(" ");
+  const units = [[86_400, 1e9, "d"], [3600, 24, "h"], [60, 60, "min"], [1, 60, "s"]];
+  const parts = units.map(([size, most, unit]) => [Math.floor(seconds / size) % most, unit]);
+  const largest = parts.findIndex(([count]) => count);
+  return parts.slice(largest, largest + 2).filter(([count]) => count).map((part) => part.join(" ")).join(" ");
 }
 
 function short(count) {
@@ -54,7 +55,9 @@ const layer = element("div", "span-layer");
 grid.setAttribute("role", "treegrid");
 grid.setAttribute("aria-label", "Spans");
 grid.tabIndex = 0;
-grid.append(layer);
+const ticks = element("div", "span-ticks");
+ticks.setAttribute("aria-hidden", "true");
+grid.append(ticks, layer);
 
 function cell(className, content) {
   const made = element("span", className);
@@ -151,7 +154,7 @@ function arrange() {
     shown.push(number);
     if (collapsed.has(number)) number += rows[number].inside;
   }
-  layer.style.height = `${shown.length * ROW}px`;
+  layer.style.height = ticks.style.height = `${shown.length * ROW}px`;
   grid.setAttribute("aria-rowcount", shown.length);
   render();
 }
@@ -180,7 +183,7 @@ const STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 15e3, 3e4
 function drawAxis() {
   if (!axis) return;
   const size = to - from;
-  const svg = axis.querySelector("svg");
+  const svg = axis.querySelector(".axis-ticks");
   const most = Math.max(2, svg.clientWidth / 75);
   const step = STEPS.find((each) => size <= each * most) ?? size;
   const names = axis.querySelector(".axis-names");
@@ -194,10 +197,12 @@ function drawAxis() {
     line.setAttribute("vector-effect", "non-scaling-stroke");
     svg.append(line);
     if (at > 900) continue;
-    const text = element("span", "placed", tick ? took(tick) : "0");
-    text.style.insetInlineStart = `${at / 10}%`;
+    const text = document.createElementNS(SVG, "text");
+    for (const [key, value] of Object.entries({ x: `${at / 10}%`, y: "1.15em", dx: 4 })) text.setAttribute(key, value);
+    text.textContent = tick ? took(tick) : "0";
     names.append(text);
   }
+  ticks.replaceChildren(svg.cloneNode(true));
 }
 
 function zoom(start, end) {
@@ -208,14 +213,33 @@ function zoom(start, end) {
   render();
 }
 
-function zoomBy(factor, at = 0.5) {
+// The time that is looked at: of the selected span if its row is in sight, else of the rows in sight.
+function lookedAt() {
+  const first = Math.floor(grid.scrollTop / ROW);
+  const inSight = shown.slice(first, Math.floor((grid.scrollTop + grid.clientHeight) / ROW));
+  const looked = inSight.includes(selected) ? [selected] : inSight.filter((number) => !rows[number].inside);
+  if (!looked.length) return [from, to];
+  const starts = looked.map((number) => rows[number].start);
+  const ends = looked.map((number) => rows[number].end ?? length);
+  return [Math.min(...starts), Math.max(...ends)];
+}
+
+// By buttons and keys: what is looked at stays in sight as long as it fits.
+function zoomStep(factor) {
+  const size = (to - from) * factor;
+  const [start, end] = lookedAt();
+  const first = Math.min(Math.max((from + to - size) / 2, end - size), start);
+  zoom(first, first + size);
+}
+
+function zoomBy(factor, at) {
   const middle = from + (to - from) * at;
   const size = (to - from) * factor;
   zoom(middle - size * at, middle + size * (1 - at));
 }
 
 function place(event) {
-  const box = axis.querySelector("svg").getBoundingClientRect();
+  const box = axis.querySelector(".axis-ticks").getBoundingClientRect();
   return Math.min(Math.max((event.clientX - box.left) / box.width, 0), 1);
 }
 
@@ -315,7 +339,7 @@ controls.addEventListener("click", (event) => {
   const button = event.target.closest("[data-do]");
   if (!button) return;
   const actions = {
-    in: () => zoomBy(0.5), out: () => zoomBy(2), all: () => zoom(0, length),
+    in: () => zoomStep(0.5), out: () => zoomStep(2), all: () => zoom(0, length),
     fold: () => foldAll(true), unfold: () => foldAll(false),
     critical: () => toggleCritical(button), error: nextError,
   };
@@ -332,8 +356,8 @@ function press(key) {
     case "End": return move(rows.length), true;
     case "ArrowLeft": return fold(selected, true), true;
     case "ArrowRight": return fold(selected, false), true;
-    case "+": case "=": return zoomBy(0.5), true;
-    case "-": return zoomBy(2), true;
+    case "+": case "=": return zoomStep(0.5), true;
+    case "-": return zoomStep(2), true;
     case "0": return zoom(0, length), true;
     case "e": return nextError(), true;
   }

@@ -1,0 +1,220 @@
+"""Reading the transcripts of each agent, in processor time, and a sync of all of them with nothing new.
+
+`python -m bench.agents [--megabytes 8] [--files 1000] [SOURCE...]` multiplies made-up transcripts: each copy has ids of
+its own, and texts of about 1,000 bytes. The clock of a busy machine says little: seconds are those of all processors.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from .homes import write_small_sessions
+from .ingest import sync
+from .texts import Texts
+
+SAMPLES = Path(__file__).parents[1] / "tests/sources/agents"
+_TEXT_BYTES = 1_000
+_SMALL_EVENTS = 32
+_UUID = re.compile(r"(?<![0-9a-f])([0-9a-f]{8}-(?:[0-9a-f]{4}-){3})([0-9a-f]{12})(?![0-9a-f])")
+_ID = re.compile(r'"(?!model|provider)\w*(?:[iI]d|ID|uuid|Uuid)"\s*:\s*"([\w.-]{4,})"')
+_UNCHANGED = """
+import os, sys, time
+from pathlib import Path
+from backstory.library import Library
+with Library(Path(sys.argv[1]), agents_home=Path(sys.argv[2]), environ={}) as library:
+    before, began = sum(os.times()[:4]), time.perf_counter()
+    assert library.sync().bytes == 0
+    print((sum(os.times()[:4]) - before) * 1000, (time.perf_counter() - began) * 1000)
+"""
+_OPENCODE = """
+CREATE TABLE session (id text PRIMARY KEY, parent_id text, directory text, title text, version text,
+    time_created integer, time_updated integer);
+CREATE TABLE message (id text PRIMARY KEY, session_id text, time_created integer, time_updated integer, data text);
+CREATE TABLE part (id text PRIMARY KEY, message_id text, session_id text, time_created integer,
+    time_updated integer, data text);
+CREATE INDEX message_session_time_created_id_idx ON message (session_id, time_created, id);
+CREATE INDEX part_message_id_id_idx ON part (message_id, id);
+CREATE INDEX part_session_idx ON part (session_id);
+CREATE TABLE event_sequence (aggregate_id text PRIMARY KEY, seq integer NOT NULL);
+"""
+_DAY_MS = 1_767_225_600_000
+
+
+class Sample:
+    """The transcripts of one agent, which are copied with other ids and longer texts."""
+
+    def __init__(self, home: Path) -> None:
+        paths = [path for path in sorted(home.rglob("*")) if path.is_file()]
+        self._files = {str(path.relative_to(home)): path.read_text("utf-8") for path in paths}
+        ids = {found for text in self._files.values() for found in _ID.findall(text)} - {""}
+        plain = sorted((id for id in ids if not _UUID.fullmatch(id)), key=len, reverse=True)
+        self._ids = (
+            re.compile(rf"(?<!\w-)(?<![A-Za-z0-9])(?:{'|'.join(map(re.escape, plain))})(?![\w-])") if plain else None
+        )
+
+    def copy(self, home: Path, number: int, texts: Iterator[str]) -> tuple[int, int]:
+        """The files and bytes of another copy."""
+        size = 0
+        for name, text in self._files.items():
+            path = home / self._renamed(name, number)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            size += path.write_text(self._renamed(_longer(text, name, texts), number), "utf-8")
+        return len(self._files), size
+
+    def _renamed(self, text: str, number: int) -> str:
+        text = _UUID.sub(lambda found: f"{found[1]}{int(found[2], 16) ^ number << 16:012x}", text)
+        return self._ids.sub(lambda found: f"{found[0]}-{number:x}", text) if self._ids else text
+
+
+def _longer(text: str, name: str, texts: Iterator[str]) -> str:
+    """JSON Lines with texts as long as those of people and tools are. Torn lines stay as they are."""
+    if not name.endswith(".jsonl"):
+        return text
+    lines = []
+    for line in text.splitlines():
+        with suppress(ValueError):
+            line = json.dumps(_grown(json.loads(line), texts), ensure_ascii=False)
+        lines.append(line + "\n")
+    return "".join(lines)
+
+
+def _grown(value: Any, texts: Iterator[str]) -> Any:
+    match value:
+        case dict():
+            return {name: _grown(each, texts) for name, each in value.items()}
+        case list():
+            return [_grown(each, texts) for each in value]
+        case str() if value.count(" ") > 1 and not value.startswith(("{", "<")):
+            return f"{value} {next(texts)}"
+        case _:
+            return value
+
+
+def _texts(seed: str) -> Iterator[str]:
+    made, random = Texts(seed), Random(seed)
+    source = "\n".join((made.prose(20_000), made.code(20_000)))
+    while True:
+        size = max(20, min(int(random.expovariate(1 / _TEXT_BYTES)), 8 * _TEXT_BYTES))
+        start = random.randrange(len(source) - size)
+        yield source[start : start + size]
+
+
+def write_opencode(path: Path, size: int, texts: Iterator[str]) -> int:
+    """A database with sessions of some 30 parts, which have so many bytes together."""
+    path.parent.mkdir(parents=True)
+    written, session = 0, 0
+    with closing(sqlite3.connect(path)) as database, database:
+        database.executescript(_OPENCODE)
+        while written < size:
+            session, clock = session + 1, _DAY_MS + session * 60_000
+            name = f"ses_{session:08}"
+            row = (name, None, "/home/dev/shop", f"Session {session}", "1.18.33", clock, clock)
+            database.execute("INSERT INTO session VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+            database.execute("INSERT INTO event_sequence VALUES (?, 60)", (name,))
+            for number in range(16):
+                message, now = f"msg_{session:08}{number:04}", clock + number * 1_000
+                parts = _parts(number, now, texts)
+                about = _message(number, now)
+                database.execute(
+                    "INSERT INTO message VALUES (?, ?, ?, ?, ?)", (message, name, now, now, json.dumps(about))
+                )
+                for index, part in enumerate(map(json.dumps, parts)):
+                    key = f"prt_{session:08}{number:04}{index}"
+                    database.execute("INSERT INTO part VALUES (?, ?, ?, ?, ?, ?)", (key, message, name, now, now, part))
+                    written += len(part)
+    return written
+
+
+def _message(number: int, now: int) -> dict[str, Any]:
+    if number % 8 == 0:
+        return {"role": "user", "time": {"created": now}}
+    counts = {"input": 900, "output": 40, "reasoning": 0, "cache": {"read": 100, "write": 0}}
+    finish = "stop" if number % 8 == 7 else "tool-calls"
+    times = {"created": now, "completed": now + 500}
+    return {"role": "assistant", "modelID": "m", "providerID": "p", "tokens": counts, "finish": finish, "time": times}
+
+
+def _parts(number: int, now: int, texts: Iterator[str]) -> list[dict[str, Any]]:
+    said = {"type": "text", "text": next(texts)}
+    if number % 8 in (0, 7):
+        return [said]
+    state = {"status": "completed", "input": {"command": next(texts)[:120]}, "output": next(texts)}
+    state |= {"metadata": {"exit": 0}, "time": {"start": now, "end": now + 300}}
+    return [said, {"type": "tool", "tool": "bash", "callID": f"call_{now}", "state": state}]
+
+
+def write_home(source: str, home: Path, *, size: int = 0, files: int = 0) -> tuple[int, int]:
+    """A home of one agent with at least so many bytes or files; the files and bytes in it."""
+    texts = _texts(source)
+    if source == "opencode":
+        return 1, write_opencode(home / ".local/share/opencode/opencode.db", max(size, 1), texts)
+    if source == "claude-code":
+        sessions = files or max(1, size // (_SMALL_EVENTS * 2 * _TEXT_BYTES))
+        small = write_small_sessions(home, sessions=sessions, events=_SMALL_EVENTS, event_bytes=_TEXT_BYTES)
+        return small.sessions, small.bytes
+    sample, count, total, number = Sample(SAMPLES / source / "home"), 0, 0, 0
+    while count < files or total < size:
+        number += 1
+        more, grown = sample.copy(home, number, texts)
+        count, total = count + more, total + grown
+    return count, total
+
+
+def sources() -> list[str]:
+    return ["claude-code", "opencode", *sorted(path.name for path in SAMPLES.iterdir() if (path / "home").is_dir())]
+
+
+def measure_reading(folder: Path, source: str, megabytes: float) -> str:
+    """A line of the table: MB, events, and MB per second of processor time, that of starting left out."""
+    (folder / "home").mkdir(parents=True)
+    idle = sync(folder)["processor"]
+    _, size = write_home(source, folder / "home", size=int(megabytes * 1e6))
+    done = sync(folder)
+    spent = done["processor"] - idle
+    each = spent / max(done["events"], 1) * 1e6
+    return f"| {source} | {size / 1e6:.1f} | {done['events']:,.0f} | {size / 1e6 / spent:.1f} | {each:.0f} |"
+
+
+def measure_unchanged(folder: Path, files: int) -> str:
+    """A sentence: a home with every agent that there is a sample of."""
+    total = 0
+    names = sources()
+    for number, source in enumerate(names):
+        share = (files - total) // (len(names) - number)
+        total += write_home(source, folder / "home", files=share)[0]
+    sync(folder)
+    command = [sys.executable, "-c", _UNCHANGED, str(folder / "backstory"), str(folder / "home")]
+    runs = [subprocess.run(command, capture_output=True, text=True, check=True).stdout.split() for _ in range(5)]
+    spent, took = (min(float(run[position]) for run in runs) for position in (0, 1))
+    counted = f"{total:,} files of {len(names)} agents"
+    return f"Nothing new in {counted}: {spent:.0f} ms of processor time, {took:.0f} ms by the clock"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("source", nargs="*", default=sources())
+    parser.add_argument("--megabytes", type=float, default=8)
+    parser.add_argument("--files", type=int, default=1_000)
+    asked = parser.parse_args()
+    print("| agent | MB | events | MB per s of processor time | µs per event |\n|---|---|---|---|---|")
+    for source in asked.source:
+        with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR")) as folder:
+            print(measure_reading(Path(folder), source, asked.megabytes), flush=True)
+    with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR")) as folder:
+        print("\n" + measure_unchanged(Path(folder), asked.files))
+
+
+if __name__ == "__main__":
+    main()
