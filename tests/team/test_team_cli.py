@@ -11,6 +11,7 @@ import pytest
 
 from backstory.archive.base import SessionsRequest
 from backstory.faces.cli.app import run
+from backstory.library import Library
 from tests.team_world import SECRET, Laptop, ServedHub, project
 
 SHOP = "/home/dev/shop"
@@ -113,6 +114,8 @@ class TestShare:
         result = program(home, "team", "push")
         assert (result.code, "set team.url" in result.err) == (1, True)
         assert "set team.url" in program(home, "search", "--team", "x").err
+        with Library(home / ".backstory", agents_home=home, environ={}, scope="both") as library:
+            assert any("set team.url" in warning for warning in library.search("x")["warnings"])
 
     def test_refused(self, hub: ServedHub, alice: Laptop, program: Program) -> None:
         """The exit code and the status say so."""

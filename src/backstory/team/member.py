@@ -116,10 +116,13 @@ class Member:
             raise ConfigError(f"team.token_file: {path} cannot be read: {error}") from None
 
     def open_archive(self) -> Archive:
-        """The archive of the team, for reading."""
+        """The archive of the team, for reading. Settings that cannot be used are a TeamError, as tools answer it."""
         if self._settings.clickhouse and not self._settings.url:
             return open_database(self._home, self._settings.clickhouse, self._projection)
-        return RemoteArchive(self.open_hub())
+        try:
+            return RemoteArchive(self.open_hub())
+        except ConfigError as error:
+            raise TeamError(str(error)) from None
 
     # Sharing
 
