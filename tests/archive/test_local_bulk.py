@@ -113,6 +113,27 @@ class TestBulk:
         assert all(archive.spans.trace(turn_id(KEY, turn)) for turn in (1, 2, 3, 4))
         archive.close()
 
+    def test_sessions_are_known(self, archive: Archive) -> None:
+        """Those from before, those that are written meanwhile, and not those that are removed."""
+        writer = archive.writer()
+        writer.recover()
+        writer.write(batch(1))
+        other = "claude-code/other"
+        with writer.bulk(MUCH):
+            assert writer.session(KEY) is not None
+            assert writer.session(other) is None
+            assert not writer.turn_keys(other)
+            row = SessionRow(key=other, source="claude-code", title="t", turn_count=1)
+            writer.write(Batch(sessions=[row], turns=[TurnRow(session=other, ordinal=1, turn_key="k")]))
+            assert writer.session(other) is not None
+            assert writer.turn_keys(other) == {"k"}
+            writer.write(Batch(removed=[other]))
+            assert writer.session(other) is None
+            assert not writer.turn_keys(other)
+            assert writer.session(KEY) is not None
+        writer.close()
+        archive.close()
+
     def test_little_is_not_worth_a_process(self, archive: Archive) -> None:
         writer = archive.writer()
         writer.recover()

@@ -7,7 +7,8 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backstory.archive.query import Clause, index_text, parse_query, tokens
+from backstory.archive.local.database import title_words
+from backstory.archive.query import Clause, analyzer, index_text, parse_query, tokens
 
 
 def phrases(text: str) -> list[tuple[str, ...]]:
@@ -82,3 +83,17 @@ class TestIndexText:
     def test_any_text(self, text: str) -> None:
         spaced, _ = index_text(text.encode("utf-8", "replace").decode())
         assert isinstance(spaced, str)
+
+
+class TestTitleWords:
+    """The words of a title are those that the analyzer of the index gives, by whichever way."""
+
+    @given(st.text(st.characters(max_codepoint=127)) | st.text(), st.sampled_from(("", "…")))
+    def test_any_title(self, title: str, end: str) -> None:
+        title = title.encode("utf-8", "replace").decode() + end
+        assert title_words(title) == " ".join(analyzer().analyze(" ".join(index_text(title))))
+
+    def test_long_words(self) -> None:
+        assert title_words(f"{'x' * 79} {'y' * 80} {'z' * 81} fooBar…") == " ".join(
+            analyzer().analyze(f"{'x' * 79} {'y' * 80} {'z' * 81} fooBar foo Bar")
+        )

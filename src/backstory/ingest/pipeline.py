@@ -33,8 +33,7 @@ from .scan import (
 )
 from .turns import Added, Assembly
 
-# At a million events, commits of half the size write a tenth more pages for each event: uids are all over their index.
-_EVENTS_PER_COMMIT = 8_000
+_EVENTS_PER_COMMIT = 4_000
 _CHARS_PER_COMMIT = 16 << 20
 _FILES_PER_COMMIT = 1_000
 _WITHOUT_STATES = FilesRequest(states=False)
