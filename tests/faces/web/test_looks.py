@@ -17,6 +17,13 @@ PAGES: dict[str, Callable[[World], str]] = {
     "session": lambda world: f"/s/{world.shop}",
     "find": lambda world: f"/s/{world.long}?find=inventory",
     "hostile": lambda world: f"/s/{world.hostile}",
+    "traces": lambda world: "/traces",
+    "spans": lambda world: "/traces?of=spans&name=bash",
+    "usage": lambda world: "/usage?range=all",
+    "live": lambda world: "/live",
+    "capsules": lambda world: "/capsules",
+    "capsule form": lambda world: "/capsules/default/checkout/edit",
+    "machine": lambda world: "/doctor",
     "missing": lambda world: "/s/nothing",
 }
 # The first is opened, the others are the same page in another window.

@@ -14,6 +14,13 @@ from .conftest import WebServer, wait_until
 from .world import LONG_TURNS, World
 
 Open = Callable[..., Any]
+# The sum of the layout shifts of a page so far.
+SHIFTS = """() => new Promise((done) => {
+  let sum = 0;
+  const observer = new PerformanceObserver((list) => list.getEntries().forEach((entry) => (sum += entry.value)));
+  observer.observe({ type: "layout-shift", buffered: true });
+  setTimeout(() => done(sum), 100);
+})"""
 
 
 class TestSearchPage:
@@ -162,6 +169,21 @@ class TestInTheBrowser:
         page.keyboard.press("g")
         page.keyboard.press("s")
         page.wait_for_url("**/")
+
+    def test_filters_are_folded_on_a_narrow_screen_and_nothing_moves(self, open_page: Open) -> None:
+        page = open_page("/?q=flaky", width=360)
+        wait_until(page, "document.querySelector('.filters').dataset.ready === ''")
+        assert page.evaluate(SHIFTS) == 0
+        assert page.locator(".facets a").first.is_hidden()
+        page.get_by_text("Filters", exact=True).click()
+        assert page.locator(".facets a").first.is_visible()
+        page.get_by_text("Filters", exact=True).click()
+        page.set_viewport_size({"width": 1280, "height": 900})
+        page.locator(".facets a").first.wait_for()
+
+    def test_filters_are_shown_on_a_narrow_screen_with_scripts_off(self, open_page: Open) -> None:
+        page = open_page("/?q=flaky", width=360, java_script_enabled=False)
+        assert page.locator(".facets a").first.is_visible()
 
     def test_scripts_off(self, open_page: Open) -> None:
         page = open_page("/", java_script_enabled=False)

@@ -53,10 +53,16 @@ function syncFilters(url) {
   }
 }
 
+// On a narrow screen the filters are folded. Until this has run the stylesheet hides them, so that nothing moves.
+const narrow = matchMedia("(max-width: 60rem)");
+
 function foldFilters() {
-  const filters = found.querySelector("aside details");
-  if (filters && matchMedia("(max-width: 60rem)").matches) filters.open = false;
+  const filters = found.querySelector(".filters");
+  filters.open = !narrow.matches;
+  filters.dataset.ready = "";
 }
+
+narrow.addEventListener("change", foldFilters);
 
 let typed = false;
 field.addEventListener("input", () => {
