@@ -14,11 +14,17 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 from random import Random
 from typing import Any
+
+from backstory.ingest.lines import BrokenLine, decode_line, lines
+from backstory.ingest.scan import existing_roots, walk
+from backstory.sources import load_sources
+from backstory.sources.base import Item, Source, Transcript
 
 from .homes import write_small_sessions
 from .ingest import sync
@@ -29,6 +35,8 @@ _TEXT_BYTES = 1_000
 _SMALL_EVENTS = 32
 _UUID = re.compile(r"(?<![0-9a-f])([0-9a-f]{8}-(?:[0-9a-f]{4}-){3})([0-9a-f]{12})(?![0-9a-f])")
 _ID = re.compile(r'"(?!model|provider)\w*(?:[iI]d|ID|uuid|Uuid)"\s*:\s*"([\w.-]{4,})"')
+# Names that files have in the folder of every session.
+_EVERYWHERE = {"conversation", "messages", "config", "meta", "wire", "state"}
 _UNCHANGED = """
 import os, sys, time
 from pathlib import Path
@@ -69,6 +77,8 @@ class Sample:
         size = 0
         for name, text in self._files.items():
             path = home / self._renamed(name, number)
+            if path == home / name:
+                path = _numbered(path, number)
             path.parent.mkdir(parents=True, exist_ok=True)
             size += path.write_text(self._renamed(_longer(text, name, texts), number), "utf-8")
         return len(self._files), size
@@ -78,16 +88,23 @@ class Sample:
         return self._ids.sub(lambda found: f"{found[0]}-{number:x}", text) if self._ids else text
 
 
+def _numbered(path: Path, number: int) -> Path:
+    """Another path for a session that is not named by an id: it is named by its file, or else by its folder."""
+    if path.stem in _EVERYWHERE:
+        return path.parent.with_name(f"{path.parent.name}-{number}") / path.name
+    return path.with_stem(f"{path.stem}-{number}")
+
+
 def _longer(text: str, name: str, texts: Iterator[str]) -> str:
     """JSON Lines with texts as long as those of people and tools are. Torn lines stay as they are."""
     if not name.endswith(".jsonl"):
         return text
-    lines = []
+    longer = []
     for line in text.splitlines():
         with suppress(ValueError):
             line = json.dumps(_grown(json.loads(line), texts), ensure_ascii=False)
-        lines.append(line + "\n")
-    return "".join(lines)
+        longer.append(line + "\n")
+    return "".join(longer)
 
 
 def _grown(value: Any, texts: Iterator[str]) -> Any:
@@ -173,18 +190,61 @@ def write_home(source: str, home: Path, *, size: int = 0, files: int = 0) -> tup
 
 
 def sources() -> list[str]:
-    return ["claude-code", "opencode", *sorted(path.name for path in SAMPLES.iterdir() if (path / "home").is_dir())]
+    """The agents with a sample that can be multiplied; Letta Code and Qoder name sessions by other means than ids."""
+    samples = sorted(path.name for path in SAMPLES.iterdir() if (path / "home").is_dir())
+    return ["claude-code", "opencode", *(name for name in samples if name not in ("letta-code", "qoder"))]
+
+
+def measure_parsing(home: Path, name: str) -> float:
+    """The processor seconds that the source alone takes for a home."""
+    (source,) = load_sources([name])
+    began = time.process_time()
+    for root in existing_roots(source, home, {}, ()):
+        for seen in walk(source, root):
+            for _ in _items(source, seen.path):
+                pass
+    return time.process_time() - began
+
+
+def _items(source: Source, path: Path) -> Iterator[Item]:
+    stored = source.sessions(path)
+    if stored is not None:
+        for session in stored:
+            transcript = Transcript(source=source.name, path=path, session=session.session)
+            yield from _parsed(source, transcript, source.changes(path, session.session, None))
+        return
+    found = source.describe(path, b"" if path.is_dir() else path.read_bytes()[:65_536])
+    if found is not None:
+        yield from _parsed(source, found, source.records(path) or _decoded(source, path))
+
+
+def _parsed(source: Source, transcript: Transcript, records: Iterator[Any]) -> Iterator[Item]:
+    parser = source.parser(transcript, None, lambda session: frozenset())
+    for record in records:
+        yield from parser.parse(record)
+    yield from parser.finish()
+
+
+def _decoded(source: Source, path: Path) -> Iterator[Any]:
+    with path.open("rb") as file:
+        for _, line in lines(file, 0):
+            if not source.skips(line):
+                try:
+                    yield from decode_line(line)
+                except BrokenLine as broken:
+                    yield from broken.records
 
 
 def measure_reading(folder: Path, source: str, megabytes: float) -> str:
-    """A line of the table: MB, events, and MB per second of processor time, that of starting left out."""
+    """A line of the table. The time of starting is left out."""
     (folder / "home").mkdir(parents=True)
     idle = sync(folder)["processor"]
     _, size = write_home(source, folder / "home", size=int(megabytes * 1e6))
     done = sync(folder)
-    spent = done["processor"] - idle
-    each = spent / max(done["events"], 1) * 1e6
-    return f"| {source} | {size / 1e6:.1f} | {done['events']:,.0f} | {size / 1e6 / spent:.1f} | {each:.0f} |"
+    spent, events = done["processor"] - idle, max(done["events"], 1)
+    alone = min(measure_parsing(folder / "home", source) for _ in range(2))
+    cells = (source, f"{size / 1e6:.1f}", f"{events:,.0f}", f"{size / 1e6 / spent:.1f}", f"{spent / events * 1e6:.0f}")
+    return f"| {' | '.join(cells)} | {alone / events * 1e6:.0f} |"
 
 
 def measure_unchanged(folder: Path, files: int) -> str:
@@ -208,7 +268,8 @@ def main() -> None:
     parser.add_argument("--megabytes", type=float, default=8)
     parser.add_argument("--files", type=int, default=1_000)
     asked = parser.parse_args()
-    print("| agent | MB | events | MB per s of processor time | µs per event |\n|---|---|---|---|---|")
+    print("| agent | MB | events | MB per s of processor time | µs per event | of it the source |")
+    print("|---|---|---|---|---|---|")
     for source in asked.source:
         with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR")) as folder:
             print(measure_reading(Path(folder), source, asked.megabytes), flush=True)

@@ -42,7 +42,7 @@ class Program:
     """It is given the MCP server in its configuration file, not by a command of its own."""
     delegates: bool = False
     """It can give work to a helper, and be stopped."""
-    seconds: float = 180
+    seconds: float = 300
 
     @property
     def name(self) -> str:
@@ -345,7 +345,7 @@ enabled = false
             + MODEL
             + '"}, "workspace": "<home>/demo"}}}'
         },
-        seconds=300,
+        seconds=600,
     ),
     Program(
         "auggie",
@@ -389,7 +389,7 @@ alias = "tests"
         "bin/openhands",
         ("--headless", "--override-with-envs", "-t", PROMPT),
         ("--headless", "--override-with-envs", "--resume", "--last", "-t", PROMPT),
-        at_terminal=("--override-with-envs",),
+        with_prompt=("--headless", "--override-with-envs", "-t", PROMPT),
         environ={
             "LLM_API_KEY": "tests",
             "LLM_BASE_URL": "<url>/v1",
@@ -398,7 +398,7 @@ alias = "tests"
             "OPENHANDS_SUPPRESS_BANNER": "1",
         },
         lacks={"exit code": _ENDED_SHELL, "tool response": _ENDED_SHELL},
-        seconds=300,
+        seconds=600,
     ),
     Program(
         "gptme",
@@ -413,7 +413,7 @@ alias = "tests"
             "OPENAI_BASE_URL": "<url>/v1",
             "GPTME_TELEMETRY_ENABLED": "false",
         },
-        seconds=300,
+        seconds=600,
     ),
     Program(
         "aider",
@@ -432,7 +432,7 @@ alias = "tests"
             "tokens": "they are rounded",
             **dict.fromkeys(("tool call", "tool response", "exit code"), "the model has no tools"),
         },
-        seconds=300,
+        seconds=600,
     ),
     Program(
         "hermes",
@@ -449,6 +449,6 @@ alias = "tests"
   api_key: tests
 """
         },
-        seconds=300,
+        seconds=600,
     ),
 )
