@@ -150,7 +150,7 @@ class WireClient:
         try:
             await self._greet()
             self._greeted, self.failure = True, None
-        except (RemoteError, ConnectionError, TimeoutError, msgspec.MsgspecError, LookupError, TypeError) as error:
+        except Exception as error:
             await self.drop(str(error) or type(error).__name__)
 
     async def drop(self, why: str) -> None:
