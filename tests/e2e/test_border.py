@@ -492,15 +492,24 @@ ROUTES: dict[str, Routes] = {
     "/traces/{id}/{span}.json": _spans(".json"),
     **{f"/usage{end}": _pages(*(f"/usage{end}{query}" for query in _USAGE)) for end in ("", ".json")},
     **{f"/live{end}": _pages(*(f"/live{end}{query}" for query in _LIVE)) for end in ("", ".json")},
-    "/capsules.json": _pages(*(f"/capsules.json{query}" for query in _CAPSULES)),
+    "/capsules.json": lambda server, ids: chain(
+        _pages(*(f"/capsules.json{query}" for query in _CAPSULES))(server, ids),
+        _capsule_forms("/capsules.json")(server, ids),
+    ),
     "/capsules": lambda server, ids: chain(
         _pages(*(f"/capsules{query}" for query in _CAPSULES))(server, ids), _capsule_forms("/capsules")(server, ids)
     ),
     "/capsules/lint": _capsule_forms("/capsules/lint"),
+    "/capsules/lint.json": _capsule_forms("/capsules/lint.json"),
     "/capsules/new": _capsule_forms("/capsules/new"),
+    "/capsules/new.json": _capsule_forms("/capsules/new.json"),
     "/capsules/{path:path}/edit": _capsule_forms("/capsules/default/{capsule}/edit"),
+    "/capsules/{path:path}/edit.json": _capsule_forms("/capsules/default/{capsule}/edit.json"),
     "/capsules/{path:path}.md": _pages("/capsules/default/{capsule}.md", f"/capsules/{quote(HOSTILE)}.md"),
-    "/capsules/{path:path}.json": _pages(*(f"/capsules/default/{{capsule}}.json{query}" for query in _CAPSULE)),
+    "/capsules/{path:path}.json": lambda server, ids: chain(
+        _pages(*(f"/capsules/default/{{capsule}}.json{query}" for query in _CAPSULE))(server, ids),
+        _capsule_forms("/capsules/default/{capsule}.json")(server, ids),
+    ),
     "/capsules/{path:path}": lambda server, ids: chain(
         _pages(*(f"/capsules/default/{{capsule}}{query}" for query in _CAPSULE))(server, ids),
         _capsule_forms("/capsules/default/{capsule}")(server, ids),

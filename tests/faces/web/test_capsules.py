@@ -289,11 +289,17 @@ class TestBrowser:
         page.get_by_role("button", name="Save").click()
         page.get_by_text("carrots").first.wait_for()
 
-    @pytest.mark.parametrize("path", ["/capsules?deleted", "{}", "{}?version=2"])
+    @pytest.mark.parametrize("path", ["/capsules?deleted", "{address}", "{address}?version={version}"])
     def test_pages_have_no_violations(
-        self, open_page: Callable[..., Any], violations: Callable[[Any], list[str]], turnip: str, path: str
+        self,
+        open_page: Callable[..., Any],
+        violations: Callable[[Any], list[str]],
+        client: httpx.Client,
+        turnip: str,
+        path: str,
     ) -> None:
-        page = open_page(path.format(turnip), width=360, color_scheme="dark")
+        version = client.get(f"{turnip}.json").json()["version"]
+        page = open_page(path.format(address=turnip, version=version), width=360, color_scheme="dark")
         assert violations(page) == []
 
     def test_everything_works_without_scripts(self, open_page: Callable[..., Any], turnip: str) -> None:
