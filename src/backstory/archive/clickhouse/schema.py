@@ -309,7 +309,7 @@ MIGRATIONS: tuple[tuple[str | Callable[[Server], None], ...], ...] = (
         "ALTER TABLE session ADD COLUMN IF NOT EXISTS machine Nullable(String)",
         "ALTER TABLE turn ADD COLUMN IF NOT EXISTS machine LowCardinality(String) AFTER version",
         "ALTER TABLE turn ADD INDEX IF NOT EXISTS version_index version TYPE minmax GRANULARITY 1",
-        f"ALTER TABLE event ADD COLUMN IF NOT EXISTS lines String EPHEMERAL, MODIFY COLUMN {_EVENT_TOKENS}",
+        f"ALTER TABLE event ADD COLUMN IF NOT EXISTS lines String EPHEMERAL, MODIFY COLUMN IF EXISTS {_EVENT_TOKENS}",
         f"ALTER TABLE exchange ADD COLUMN IF NOT EXISTS lines String EPHEMERAL, MODIFY COLUMN {_EXCHANGE_TOKENS}",
         f"ALTER TABLE event ADD COLUMN IF NOT EXISTS {_TERMS_OF_TOKENS}",
         "ALTER TABLE event MATERIALIZE COLUMN terms SETTINGS mutations_sync = 2",
@@ -318,7 +318,7 @@ MIGRATIONS: tuple[tuple[str | Callable[[Server], None], ...], ...] = (
     (
         *_CREATE,
         f"ALTER TABLE event MODIFY COLUMN {_TERMS}",
-        f"ALTER TABLE event MODIFY COLUMN {_EVENT_TOKENS}",
+        f"ALTER TABLE event MODIFY COLUMN IF EXISTS {_EVENT_TOKENS}",
         "ALTER TABLE event DROP INDEX IF EXISTS uid_index",
         "INSERT INTO place SELECT uid, version, session, turn, ordinal, ts FROM event",
     ),
@@ -348,7 +348,7 @@ def migrate(server: Server) -> None:
     if not version:
         for statement in _CREATE:
             server.command(statement)
-        server.insert("schema_version", ("version",), [(len(MIGRATIONS),)])
+        server.insert("schema_version", ("version",), [(each + 1,) for each in range(len(MIGRATIONS))])
         return
     for number, steps in enumerate(MIGRATIONS[version:], version + 1):
         for step in steps:
