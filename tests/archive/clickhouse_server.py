@@ -22,7 +22,8 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 _START_SECONDS = 60
-_INSERT = re.compile(rb"\s*INSERT\s+INTO\s+(.+?)\s+FORMAT\s+Native\s*\n?", re.IGNORECASE | re.DOTALL)
+# The data begins behind the line: its first byte is the number of columns, which may be that of a space.
+_INSERT = re.compile(rb"\s*INSERT\s+INTO\s+(.+?)\s+FORMAT\s+Native *\n", re.IGNORECASE | re.DOTALL)
 
 
 def missing() -> str | None:

@@ -23,10 +23,11 @@ from backstory.archive.base import (
     SessionsRequest,
 )
 from backstory.archive.clickhouse.cluster import statements
+from backstory.archive.clickhouse.documents import event_document
 from backstory.archive.clickhouse.schema import MIGRATIONS, TABLES
 from backstory.archive.glance import last_session
 from backstory.config import ClickHouseSettings
-from backstory.model import session_id
+from backstory.model import EVENT_TYPES, session_id
 from tests.archive import clickhouse_server
 from tests.archive.test_conformance import KEY, batch, found, session, talk, write
 
@@ -48,6 +49,43 @@ def run(settings: ClickHouseSettings, sql: str) -> str:
     return clickhouse_server.command(f"{url}/?database={database}", sql)
 
 
+def as_before(settings: ClickHouseSettings, version: int) -> None:
+    """Take the tables of one event back to an older version of the schema."""
+    split = "if(lines = '', [], splitByChar('\\n', lines))"
+    numbers = "terms Array(UInt32) DEFAULT arrayMap(token -> toUInt32(cityHash64(token)), {})"
+    columns = "* EXCEPT (number, words, stems, terms)"
+    names = [line.split("\t")[0] for line in run(settings, f"DESCRIBE (SELECT {columns} FROM event)").splitlines()]
+    tokens = {
+        bytes.fromhex(uid): event_document(text, EVENT_TYPES[int(kind)])
+        for uid, kind, text in (
+            line.split("\t") for line in run(settings, "SELECT hex(uid), type, body FROM event").splitlines()
+        )
+    }
+    run(settings, "CREATE TABLE event_before AS event")
+    run(settings, "ALTER TABLE event_before DROP COLUMN number, DROP COLUMN terms, DROP INDEX version_index")
+    run(settings, f"ALTER TABLE event_before ADD COLUMN tokens Array(String) DEFAULT arrayDistinct({split})")
+    run(settings, f"ALTER TABLE event_before ADD COLUMN {numbers.format(split)}")
+    for uid, document in tokens.items():
+        run(
+            settings,
+            f"INSERT INTO event_before ({', '.join(names)}, words, stems, lines) SELECT {columns}, "
+            f"{document.word_count}, {document.stem_count}, unhex('{document.lines.encode().hex()}') "
+            f"FROM event WHERE uid = unhex('{uid.hex()}')",
+        )
+    run(settings, "EXCHANGE TABLES event AND event_before")
+    for table in ("event_before", "posting_view", "document_view", "posting", "document", "arrival"):
+        run(settings, f"DROP TABLE {table}")
+    if version == 1:
+        for table in ("span", "trace", "turn_trace", "place"):
+            run(settings, f"DROP TABLE {table}")
+        for table in ("event", "exchange"):
+            run(settings, f"ALTER TABLE {table} MODIFY COLUMN tokens REMOVE DEFAULT")
+            run(settings, f"ALTER TABLE {table} DROP COLUMN IF EXISTS terms, DROP COLUMN lines")
+        run(settings, "ALTER TABLE turn DROP INDEX version_index, DROP COLUMN machine")
+    run(settings, "DELETE FROM schema_version WHERE true")
+    run(settings, f"INSERT INTO schema_version (version) VALUES ({version})")
+
+
 @pytest.mark.clickhouse
 class TestSchema:
     def test_a_newer_server_is_refused(self, tmp_path: Path, server: ClickHouseSettings) -> None:
@@ -62,21 +100,18 @@ class TestSchema:
         with closing(opened(tmp_path, server)) as archive:
             assert archive.counts().events == 4
 
-    def test_an_older_server_is_migrated(self, tmp_path: Path, server: ClickHouseSettings) -> None:
-        """Rows of the first version are found as before, and what is written next goes beside them."""
+    @pytest.mark.parametrize("version", [1, 3])
+    def test_an_older_server_is_migrated(self, tmp_path: Path, server: ClickHouseSettings, version: int) -> None:
+        """Rows of an older version are found as before, and what is written next goes beside them."""
         with closing(opened(tmp_path, server)) as archive:
-            write(archive, batch(session(), talk()))
-        for table in ("span", "trace", "turn_trace"):
-            run(server, f"DROP TABLE {table}")
-        for table in ("event", "exchange"):
-            run(server, f"ALTER TABLE {table} MODIFY COLUMN tokens REMOVE DEFAULT")
-            run(server, f"ALTER TABLE {table} DROP COLUMN IF EXISTS terms, DROP COLUMN lines")
-        run(server, "ALTER TABLE turn DROP INDEX version_index, DROP COLUMN machine")
-        run(server, "DROP TABLE place")
-        run(server, "DELETE FROM schema_version WHERE version > 1")
+            write(archive, batch(session(), talk("needle of deployments")))
+        as_before(server, version)
         with closing(opened(tmp_path, server)) as archive:
             write(archive, batch(session("codex/two"), talk()))
             assert len(found(archive, "needle")) == 4
+            for query in ("deployments", "deployment", '"needle of"'):  # a word, a stem, a phrase
+                assert found(archive, query)
+            assert found(archive, '"deployments of"') == []
             uids = tuple(event.uid for event in archive.events(KEY, 1))
             assert len(archive.events(part=Part(uids=uids))) == 4
 
@@ -162,6 +197,23 @@ class TestForgetting:
             for table in ("project", "repository"):
                 assert run(server, f"SELECT path FROM {table}") == "/open\n"
             assert run(server, "SELECT DISTINCT session FROM place") == "codex/other\n"
+
+    def test_words_leave_the_postings(self, tmp_path: Path, server: ClickHouseSettings) -> None:
+        """The words of other events of the same batch stay."""
+        made, other = batch(session(), talk("secret")), batch(session("codex/other"), talk("open"))
+        made.sessions += other.sessions
+        made.turns += other.turns
+        made.events += other.events
+        count = "SELECT sum(length(numbers)) FROM posting WHERE term = cityHash64('{}')"
+        with closing(opened(tmp_path, server)) as archive:
+            write(archive, made)
+            assert run(server, count.format("secret")) == "3\n"
+            archive.forget(KEY)
+            write(archive)
+            assert run(server, "SELECT count() FROM posting WHERE term = cityHash64('secret')") == "0\n"
+            assert (run(server, count.format("open")), run(server, count.format("here"))) == ("3\n", "1\n")
+            assert run(server, "SELECT DISTINCT session FROM document") == "codex/other\n"
+            assert len(found(archive, "open")) == 2
 
     def test_forgotten_events_leave_the_exchanges_of_a_fork(self, tmp_path: Path, server: ClickHouseSettings) -> None:
         """The remaining exchanges are numbered anew; an exchange with nothing left is gone."""

@@ -28,7 +28,7 @@ class TestTokens:
         stems = [token for token in document.lines.split("\n") if token.startswith(STEM)]
         languages = [splitter(language).analyze(index_text(text)[0]) for language in STEMMERS]
         assert [stem.removeprefix(STEM) for stem in stems] in languages
-        assert document.stems == len(stems)
+        assert document.stem_count == len(stems)
 
     def test_other_scripts_and_long_words(self) -> None:
         assert text_tokens("Straße getUserName 数据") == [

@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
+from .postings import VIEWS, create_view
 from .schema import MIGRATIONS, TABLES, Table
 from .server import quoted
 
@@ -33,11 +34,18 @@ def statements(cluster: str, database: str) -> Iterator[str]:
             f"CREATE TABLE IF NOT EXISTS {whole}{on_cluster} AS {local} "
             f"ENGINE = Distributed({quoted(cluster)}, {quoted(database)}, {quoted(table.name + '_local')}, {key})"
         )
+    for name, query in VIEWS.items():
+        view, source, target = (
+            f"{quoted(database)}.{quoted(each)}" for each in (f"{name}_view", "arrival_local", f"{name}_local")
+        )
+        yield create_view(view, source, target, query, on_cluster)
     yield f"INSERT INTO {quoted(database)}.schema_version (version) VALUES ({len(MIGRATIONS)})"
 
 
 def _replicated(table: Table, database: str) -> str:
     """The engine of a table with its path in Keeper and the name of the replica before its own arguments."""
+    if table.engine == "Null":  # nothing is stored
+        return table.engine
     name, _, arguments = table.engine.partition("(")
     places = [f"'{_PATH.format(database, table.name)}'", "'{replica}'"]
     rest = [arguments.removesuffix(")")] if arguments else []

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ...model import EventType
 from ..phrases import title_phrases
-from ..query import MAX_TOKEN_CHARS, STEMMERS, Query, analyzer, camel_parts, index_text, is_unspaced
+from ..query import MAX_TOKEN_CHARS, STEMMERS, Query, analyzer, index_text, is_unspaced
 from ..stopwords import language_of, language_of_words
 
 if TYPE_CHECKING:
@@ -42,11 +42,15 @@ def _words(text: str) -> tuple[list[str], list[str]]:
     if not text.isascii():
         spaced, parts = index_text(text)
         return splitter().analyze(spaced), splitter().analyze(parts)
-    # As the splitter does it, several times faster. Most texts are of this kind.
+    return _ascii_words(text), _ascii_words(index_text(text)[1])
+
+
+def _ascii_words(text: str) -> list[str]:
+    """As the splitter does it, several times faster. Most texts are of this kind."""
     words = text.lower().encode().translate(_SEPARATED).decode().split()
     if max(map(len, words), default=0) >= MAX_TOKEN_CHARS:
         words = [word for word in words if len(word) < MAX_TOKEN_CHARS]
-    return words, camel_parts(text).lower().split()
+    return words
 
 
 def _with_parts(words: list[str], parts: list[str]) -> list[str]:
@@ -54,22 +58,25 @@ def _with_parts(words: list[str], parts: list[str]) -> list[str]:
 
 
 class Document(NamedTuple):
-    """The tokens of a text in the index, one per line. Stems stand behind the words, marked, so that one index finds
-    both."""
+    """The tokens of a text, one per line: the words in their order, and the stems, marked."""
 
-    lines: str
-    words: int
-    stems: int
+    words: str
+    stems: str
+    word_count: int
+    stem_count: int
+
+    @property
+    def lines(self) -> str:
+        return f"{self.words}\n{self.stems}" if self.stems else self.words
 
 
 def event_document(text: str, kind: EventType) -> Document:
     if kind is EventType.UNKNOWN:
-        return Document("", 0, 0)
+        return Document("", "", 0, 0)
     words, parts = _words(text)
     tokens = _with_parts(words, parts)
     stems = _stems(text, words) if kind in _PROSE else []
-    marked = [GAP, *stems] if stems else []
-    return Document("\n".join([*tokens, *marked]), len(tokens), len(stems))
+    return Document("\n".join(tokens), "\n".join(stems), len(tokens), len(stems))
 
 
 def _stems(text: str, words: list[str]) -> list[str]:

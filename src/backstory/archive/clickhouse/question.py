@@ -1,4 +1,4 @@
-"""A query as SQL: BM25 over the tokens of events, with the scores that `archive/ranking.py` weighs."""
+"""A query as SQL: BM25 over the postings of events, with the scores that `archive/ranking.py` weighs."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ...model import EVENT_TYPES, EventType
+from ...model import EVENT_TYPES, EventType, event_id
 from .. import ranking
 from ..base import SearchRequest, Term, Totals
 from ..phrases import best_corrections, edits, is_corrected, matching_phrases, neighbours
 from ..query import Query, index_text
 from ..question import Hints
 from .documents import STEM, splitter, word_stems
+from .postings import event_terms, phrase_frequency, posting_terms
 from .server import Server
 
 _K1, _B = 1.2, 0.75
@@ -26,7 +27,14 @@ _WEIGHED_CLOSELY = 60
 _NEIGHBOURS = 4
 # A word belongs to one language or two; the others that have its stem have it by chance.
 _STEM_LANGUAGES = 2
-_TERM = "toUInt32(cityHash64(%({})s))"
+# What is quoted is looked for in this many times the events that are weighed, before it is in all.
+_WITH_QUOTED = 3
+# So many of the best may be gone, or replaced, before the search begins anew without them.
+_SPARE = 60
+# Of more events with the same score, the newest have to be chosen on the server.
+_MOST_TIES = 2_000
+_TOKENS_AT_ONCE = 2_000
+_DOCUMENTS_WITH = "SELECT version, arrayJoin(numbers) FROM posting WHERE term IN ({})"
 
 
 class Statistics(NamedTuple):
@@ -34,7 +42,7 @@ class Statistics(NamedTuple):
 
     documents: int
     rows: int
-    """With those that are replaced but not merged away yet."""
+    """With those that were replaced and still have postings."""
     words: float
     """The average number of words; likewise stems."""
     stems: float
@@ -54,7 +62,11 @@ class Place(NamedTuple):
     score: float
 
 
-PLACE = "session, turn, ordinal, uid, version, type, project, ts"
+Scores = dict[tuple[int, int], float]
+"""Of events by version and number."""
+
+_VERSION = 4
+PLACE_COLUMNS = ("session", "turn", "ordinal", "uid", "version", "type", "project", "ts")
 
 
 class Question:
@@ -74,8 +86,9 @@ class Question:
         whole = {phrase[0] for clause in query.clauses for phrase in clause.alternatives if len(phrase) == 1}
         self._stems = {word: word_stems(word) if word in whole else [] for word in words}
         self._count([*words, *(STEM + stem for stems in self._stems.values() for stem in stems)])
+        corrections = self._corrections(words)
         self.terms = [
-            Term(word=word, documents=self._counts.get(word, 0), read_as=self._corrections(word)) for word in words
+            Term(word=word, documents=self._counts.get(word, 0), read_as=corrections.get(word, ())) for word in words
         ]
         near = [other for term in self.terms for other in term.read_as]
         self._phrases = matching_phrases(query, hints, near, self._weights)
@@ -97,9 +110,13 @@ class Question:
         more."""
         enough = max(_CANDIDATES, limit + 1)
         words = self._known_words()
-        if not words:
+        required = self._required
+        if not words or not all(self._counts.get(token) for token in required):
             return [], False
-        some = words if self._request.session is not None else self._telling(words)
+        if required:
+            some = words = [min(required, key=lambda token: self._counts[token])]
+        else:
+            some = words if self._request.session is not None else self._telling(words, enough)
         while True:
             found = self._select(some, enough, conditions, parameters)
             if len(found) == enough or len(some) == len(words):
@@ -115,16 +132,7 @@ class Question:
             best.pop()
         if not rarest or not best:
             return list(places)
-        values: dict[str, Any] = {"places": tuple((place.session, place.turn, place.ordinal) for place in best)}
-        parts: list[str] = []
-        for number, pair in enumerate(rarest):
-            parts += self._score(number, pair, self._neighbours[pair], values)
-        rows = self._server.rows(
-            f"SELECT uid, version, {' + '.join(parts)} FROM event WHERE (session, turn, ordinal) IN %(places)s",
-            values,
-            self._request.deadline,
-        )
-        more = {(uid, version): score for uid, version, score in rows}
+        more = self._read_phrases(best, {pair: self._neighbours[pair] for pair in rarest})
         return [place._replace(score=place.score + more.get((place.uid, place.version), 0.0)) for place in places]
 
     def totals(self, conditions: Sequence[str], parameters: Mapping[str, Any], keys: Collection[str]) -> Totals:
@@ -191,24 +199,37 @@ class Question:
         }
 
     def _count(self, tokens: Iterable[str]) -> dict[str, int]:
-        """The numbers of events by token, those of none left out. The text index has them: no event is read. Rows that
-        are deleted or replaced count until parts are merged."""
-        rows = self._server.rows_of(
-            f"SELECT token, sum(cardinality) FROM {self._server.index('event', 'token_index')} "
-            "WHERE token IN %(names)s GROUP BY token",
-            dict.fromkeys(tokens),
-            deadline=self._request.deadline,
-        )
-        counts = dict(rows)
+        """The numbers of events by token, those of none left out. The postings have them: no event is read. Events
+        that were deleted or replaced count, too."""
+        counts: dict[str, int] = {}
+        names = list(dict.fromkeys(tokens))
+        for start in range(0, len(names), _TOKENS_AT_ONCE):
+            some = names[start : start + _TOKENS_AT_ONCE]
+            rows = self._server.rows(
+                "WITH arrayMap(token -> cityHash64(token), %(tokens)s) AS hashes "
+                "SELECT indexOf(hashes, term), sum(length(numbers)) FROM posting "
+                "WHERE term IN (SELECT arrayJoin(hashes)) GROUP BY term",
+                {"tokens": some},
+                self._request.deadline,
+            )
+            counts |= {some[place - 1]: count for place, count in rows}
         self._counts |= counts
         return counts
 
-    def _corrections(self, word: str) -> tuple[str, ...]:
-        """The commonest words that are one edit away from a word that no event has."""
-        stems = self._stems[word]
-        if self._counts.get(word) or not is_corrected(word) or any(self._counts.get(STEM + stem) for stem in stems):
-            return ()
-        return best_corrections(self._count(sorted(edits(word))))
+    def _corrections(self, words: Iterable[str]) -> dict[str, tuple[str, ...]]:
+        """For each word that no event has, the commonest words that are one edit away."""
+        unknown = [
+            word
+            for word in words
+            if is_corrected(word)
+            and not any(map(self._counts.get, (word, *(STEM + stem for stem in self._stems[word]))))
+        ]
+        near = {word: sorted(edits(word)) for word in unknown}
+        counts = self._count(other for others in near.values() for other in others)
+        return {
+            word: best_corrections({other: counts[other] for other in others if other in counts})
+            for word, others in near.items()
+        }
 
     def _idf(self, token: str) -> float:
         total, having = self._statistics.documents, self._counts.get(token, 0)
@@ -228,68 +249,165 @@ class Question:
         words |= {stem for phrase in self._phrases for stem, _ in self._stemmed(phrase)}
         return sorted((word for word in words if self._counts.get(word)), key=lambda word: (self._counts[word], word))
 
-    def _telling(self, words: Sequence[str]) -> list[str]:
+    def _telling(self, words: Sequence[str], enough: int) -> list[str]:
+        """The rarest words, of which events can be enough."""
         chosen: list[str] = []
         events = 0
         for word in words:
             events += self._counts[word]
-            if chosen and events > _SCORED:
+            if events - self._counts[word] >= enough and events > _SCORED:
                 break
             chosen.append(word)
         return chosen
 
+    @property
+    def _required(self) -> set[str]:
+        """The words of quoted phrases."""
+        return {token for phrase in self._quoted for token in phrase}
+
+    @property
+    def _quoted(self) -> list[tuple[str, ...]]:
+        return [clause.alternatives[0] for clause in self._query.clauses if clause.quoted]
+
     def _select(
         self, words: Sequence[str], limit: int, conditions: Sequence[str], parameters: Mapping[str, Any]
     ) -> list[Place]:
-        values: dict[str, Any] = dict(parameters)
-        tests = self._tests(words, conditions, values)
-        parts: list[str] = []
-        for number, (phrase, weight) in enumerate(self._phrases.items()):
-            parts += self._score(number, phrase, weight, values)
+        """The best events that have any of the words. The words in their order are read for few: phrases are looked
+        for in the best by the rest of their scores."""
+        count = limit * (_WITH_QUOTED if self._quoted else 1) + _SPARE
+        if not conditions:
+            best = self._best(words, count)
+            places = self._read_places(best)
+            if len(best) < count or (len(best) < _MOST_TIES and len(places) >= limit):
+                return places[:limit]
+        return self._read_places(self._best_within(words, count, conditions, parameters))[:limit]
+
+    def _best(self, words: Sequence[str], count: int) -> Scores:
+        """The best events by their postings alone. Some may be gone from the table of events, or have the words of a
+        quoted phrase in another order."""
+        values: dict[str, Any] = {}
         rows = self._server.rows(
-            f"SELECT {PLACE}, {' + '.join(parts)} AS score FROM event WHERE {' AND '.join(tests)} "
-            f"ORDER BY score DESC, ts DESC, base64URLEncode(uid) LIMIT {limit}",
+            "SELECT version, number, score "
+            f"FROM ({self._scored_documents(words, values)} ORDER BY expected DESC LIMIT {count} WITH TIES) "
+            f"LIMIT {_MOST_TIES}",
             values,
             self._request.deadline,
         )
-        return [Place(*row) for row in rows]
+        return {(version, number): score for version, number, score in rows}
+
+    def _best_within(
+        self, words: Sequence[str], count: int, conditions: Sequence[str], parameters: Mapping[str, Any]
+    ) -> Scores:
+        """The best events that meet the conditions and have what is quoted."""
+        values: dict[str, Any] = dict(parameters)
+        documents = self._scored_documents(words, values)
+        tests, score = list(conditions), "d.score"
+        if self._quoted:  # the events with the rarest word are found before the words of any are read
+            tests = self._tests(words, conditions, values)
+            score = f"{score} + {self._phrase_scores('p', self._longer, values)}"
+        rows = self._server.rows(
+            f"SELECT e.version, e.number, d.score FROM event e GLOBAL JOIN ({documents}) d "
+            f"ON e.version = d.version AND e.number = d.number WHERE {' AND '.join(tests) or 'true'} "
+            f"ORDER BY {score} DESC, e.ts DESC, base64URLEncode(e.uid) LIMIT {count}",
+            values,
+            self._request.deadline,
+        )
+        return {(version, number): score for version, number, score in rows}
+
+    def _read_places(self, scores: Scores) -> list[Place]:
+        """The events with these scores, the best first. Scores of phrases are added; events without what is quoted are
+        left out."""
+        named = ", ".join(f"({version}, {number})" for version, number in scores)
+        if not named:
+            return []
+        rows = self._server.rows(
+            f"SELECT {', '.join(PLACE_COLUMNS)}, number FROM document WHERE (version, number) IN ({named})",
+            deadline=self._request.deadline,
+        )
+        places = [Place(*(*row, scores[row[_VERSION], number])) for *row, number in rows]
+        if self._longer or self._quoted:
+            more = self._read_phrases(places, self._longer)
+            places = [
+                place._replace(score=place.score + more.get((place.uid, place.version), 0.0))
+                for place in places
+                if not self._quoted or (place.uid, place.version) in more
+            ]
+        return sorted(places, key=lambda place: (-place.score, -place.ts, event_id(place.uid)))
+
+    def _read_phrases(
+        self, places: Iterable[Place], phrases: Mapping[tuple[str, ...], float]
+    ) -> dict[tuple[bytes, int], float]:
+        """The scores of phrases with their weights, by uid and version, for events with what is quoted."""
+        values: dict[str, Any] = {"places": tuple((place.session, place.turn, place.ordinal) for place in places)}
+        if not values["places"]:
+            return {}
+        tests = ["(session, turn, ordinal) IN %(places)s", *self._quoted_tests(values)]
+        rows = self._server.rows(
+            f"SELECT uid, version, {self._phrase_scores('p', phrases, values)} FROM event WHERE {' AND '.join(tests)}",
+            values,
+            self._request.deadline,
+        )
+        return {(uid, version): score for uid, version, score in rows}
+
+    @property
+    def _longer(self) -> dict[tuple[str, ...], float]:
+        """The phrases of several words whose words are all known."""
+        return {
+            phrase: weight
+            for phrase, weight in self._phrases.items()
+            if len(phrase) > 1 and all(self._counts.get(token) for token in phrase)
+        }
+
+    def _scored_documents(self, words: Sequence[str], values: dict[str, Any]) -> str:
+        """A query for the events that have any of these words and all that are quoted: `version`, `number`, `score`
+        without phrases, and `expected` with the words of quoted ones."""
+        required = self._required
+        terms = dict.fromkeys([*words, *required], (0.0, self._statistics.words))
+        for phrase, weight in self._phrases.items():
+            if len(phrase) == 1 and self._counts.get(phrase[0]):
+                terms[phrase[0]] = (weight * self._idf(phrase[0]), self._statistics.words)
+            for stem, share in self._stemmed(phrase):
+                terms[stem] = (share * self._idf(stem), self._statistics.stems)
+        hashes = posting_terms("t", terms, values)
+        weights = [weight * (_K1 + 1) for weight, _ in terms.values()]
+        promises = [weight or self._idf(word) for word, (weight, _) in terms.items()]
+        slopes = [_K1 * _B / max(average, 1.0) for _, average in terms.values()]
+        tests = [f"term IN ({hashes})"]
+        if self._request.session is not None:
+            tests.append("version GLOBAL IN (SELECT version FROM event WHERE session = %(session)s)")
+        chosen = ""
+        if len(words) < len(terms):
+            chosen = f" WHERE (version, number) GLOBAL IN ({_DOCUMENTS_WITH.format(posting_terms('w', words, values))})"
+        part = f"frequency / (frequency + {_K1 * (1 - _B)!r} + slope * length)"
+        expected, having = "score", ""
+        if required:
+            expected = f"sum(promise * {part})"
+            flags = [int(word in required) for word in terms]
+            having = f" HAVING uniqExactIf(place, {flags}[place] = 1) = {len(required)}"
+        return (
+            f"SELECT version, number, sum(weight * {part}) AS score, {expected} AS expected "
+            f"FROM (SELECT version, numbers, frequencies, lengths, indexOf([{hashes}], term) AS place, "
+            f"{weights}[place] AS weight, {promises}[place] AS promise, {slopes}[place] AS slope "
+            f"FROM posting WHERE {' AND '.join(tests)}) "
+            "ARRAY JOIN numbers AS number, frequencies AS frequency, lengths AS length"
+            f"{chosen} GROUP BY version, number{having}"
+        )
 
     def _tests(self, words: Sequence[str], conditions: Sequence[str], values: dict[str, Any]) -> list[str]:
         """The conditions of a match; adds their parameters to `values`."""
-        quoted = [clause.alternatives[0] for clause in self._query.clauses if clause.quoted]
-        tests = list(conditions)
-        if not quoted:
-            values["words"] = list(words)
-            tests.append("hasAnyTokens(tokens, %(words)s)")
-        for number, phrase in enumerate(quoted):
-            values[f"all{number}"] = list(phrase)
-            tests.append(f"hasAllTokens(tokens, %(all{number})s)")
-            tests.append(f"hasSubstr(terms, arrayMap(token -> toUInt32(cityHash64(token)), %(all{number})s))")
-        return tests
+        documents = _DOCUMENTS_WITH.format(posting_terms("w", words, values))
+        return [*conditions, f"(version, number) GLOBAL IN ({documents})", *self._quoted_tests(values)]
 
-    def _score(self, number: int, phrase: tuple[str, ...], weight: float, values: dict[str, Any]) -> Iterable[str]:
-        frequency = _frequency(f"p{number}", phrase, values)
-        if all(self._counts.get(token) for token in phrase):
-            yield _bm25(weight * sum(map(self._idf, phrase)), frequency, "words", self._statistics.words)
-        for place, (stem, share) in enumerate(self._stemmed(phrase)):
-            frequency = _frequency(f"s{number}_{place}", (stem,), values)
-            yield _bm25(share * self._idf(stem), frequency, "stems", self._statistics.stems)
+    def _quoted_tests(self, values: dict[str, Any]) -> Iterable[str]:
+        for number, phrase in enumerate(self._quoted):
+            yield f"hasSubstr(terms, [{', '.join(event_terms(f'q{number}', phrase, values))}])"
 
-
-def _bm25(weight: float, frequency: str, length: str, average: float) -> str:
-    norm = f"({_K1 * (1 - _B)!r} + {_K1 * _B / max(average, 1.0)!r} * {length})"
-    return f"({weight * (_K1 + 1)!r} * {frequency} / ({frequency} + {norm}))"
-
-
-def _frequency(name: str, phrase: Sequence[str], values: dict[str, Any]) -> str:
-    """The number of times that an event has a phrase."""
-    names = [f"{name}_{place}" for place in range(len(phrase))]
-    values |= zip(names, phrase, strict=True)
-    terms = [_TERM.format(each) for each in names]
-    if len(terms) == 1:
-        return f"countEqual(terms, {terms[0]})"
-    letters = ", ".join(names)
-    shifted = ", ".join(f"arrayShiftLeft(terms, {place})" if place else "terms" for place in range(len(terms)))
-    equal = " AND ".join(f"{each} = {term}" for each, term in zip(names, terms, strict=True))
-    rare = " AND ".join(f"countEqual(terms, {term}) > 0" for term in terms)
-    return f"if({rare}, arrayCount(({letters}) -> {equal}, {shifted}), 0)"
+    def _phrase_scores(self, name: str, phrases: Mapping[tuple[str, ...], float], values: dict[str, Any]) -> str:
+        """The sum of the scores of phrases with their weights; `name` is that of parameters."""
+        norm = f"({_K1 * (1 - _B)!r} + {_K1 * _B / max(self._statistics.words, 1.0)!r} * words)"
+        parts = ["0."]
+        for number, (phrase, weight) in enumerate(phrases.items()):
+            frequency = phrase_frequency(f"{name}{number}", phrase, values)
+            best = weight * sum(map(self._idf, phrase)) * (_K1 + 1)
+            parts.append(f"{best!r} * {frequency} / ({frequency} + {norm})")
+        return " + ".join(parts)

@@ -1,16 +1,19 @@
 """The tables on a ClickHouse server, and their migrations.
 
 Rows that are written again replace those with the same key: `version` decides, at reading by FINAL and for good when
-ClickHouse merges parts. Events are partitioned by month. Texts are kept beside their tokens: the tokens in their order
-give frequencies and phrases, and a text index over them gives the events that have a word.
+ClickHouse merges parts. Events are partitioned by month. Their words are in a table of postings, sorted by word, which
+names an event by the version and a number within it: the numbers of a batch are small and next to each other. A posting
+of an event that is gone names nothing.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import NamedTuple
 
 from ..errors import ArchiveError
+from .postings import DOCUMENTS, VIEWS, create_view, postings
 from .server import Server, quoted
 
 
@@ -22,16 +25,17 @@ class Table(NamedTuple):
     shard: str
     """The key that decides on which shard a row is."""
     age: str | None = None
-    """The column with the time in milliseconds that `keep_days` looks at."""
+    """The time in milliseconds that `keep_days` looks at."""
     partition: str | None = None
     settings: str = ""
 
     def create(self, name: str, engine: str, on_cluster: str = "") -> str:
         partition = f" PARTITION BY {self.partition}" if self.partition else ""
+        order = f" ORDER BY {self.order}" if self.order else ""
         settings = f" SETTINGS {self.settings}" if self.settings else ""
         return (
             f"CREATE TABLE IF NOT EXISTS {name}{on_cluster} ({self.columns.strip()}) "
-            f"ENGINE = {engine}{partition} ORDER BY {self.order}{settings}"
+            f"ENGINE = {engine}{partition}{order}{settings}"
         )
 
 
@@ -49,14 +53,16 @@ _DIGEST = "FixedString(16)"
 _SPLIT = "if(lines = '', [], splitByChar('\\n', lines))"
 _TOKEN_INDEX = "INDEX token_index tokens TYPE text(tokenizer = 'array', posting_list_codec = 'bitpacking')"
 _EXCHANGE_TOKENS = f"tokens Array(String) DEFAULT {_SPLIT} CODEC(ZSTD(1))"
-# The index is most of the work of an insert, so it gets each token of an event once.
+# Of events until version 3.
 _EVENT_TOKENS = f"tokens Array(String) DEFAULT arrayDistinct({_SPLIT}) CODEC(ZSTD(1))"
-# The numbers of the tokens in their order. Scores are computed from them: they are read many times faster than texts.
-# They are hashes, which no codec makes smaller.
+# The numbers of the words in their order, for phrases. They are hashes, which no codec makes smaller.
 _NUMBERED = "terms Array(UInt32) DEFAULT arrayMap(token -> toUInt32(cityHash64(token)), {}) CODEC(LZ4)"
 _TERMS = _NUMBERED.format(_SPLIT)
 # For rows from before there were numbers, whose tokens are in their order.
 _TERMS_OF_TOKENS = _NUMBERED.format("tokens")
+_SHOWN = (
+    f"session String, turn UInt32, ordinal UInt32, uid {_DIGEST}, type UInt8, project LowCardinality(String), ts Int64"
+)
 
 TABLES = (
     Table(
@@ -99,15 +105,47 @@ TABLES = (
         source LowCardinality(String), project LowCardinality(String), tool LowCardinality(Nullable(String)),
         model LowCardinality(Nullable(String)), originating_model LowCardinality(Nullable(String)),
         usage_key Nullable({_DIGEST}), facts String CODEC(ZSTD(1)), body String CODEC(ZSTD(1)),
-        words UInt32, stems UInt32, lines String EPHEMERAL, {_EVENT_TOKENS}, {_TERMS}, {_TOKEN_INDEX}
+        words UInt32, stems UInt32, number UInt32, lines String EPHEMERAL, {_TERMS},
+        INDEX version_index version TYPE minmax GRANULARITY 1
         """,
         _REPLACING,
         "(session, turn, ordinal)",
         "session",
         "ts",
         _month("ts"),
-        # Texts and tokens are long: what is read for one event is read for its neighbours, too.
-        "index_granularity = 128, min_compress_block_size = 16384",
+        # Texts and terms are long: what is read for one event is read for its neighbours, too.
+        "index_granularity = 32, min_compress_block_size = 16384",
+    ),
+    Table(
+        "posting",  # of a word or a marked stem: the events of a version that have it, how often, and their lengths
+        """
+        term UInt64, version UInt64 CODEC(Delta, ZSTD(1)), numbers Array(UInt32) CODEC(Delta, ZSTD(1)),
+        frequencies Array(UInt8) CODEC(ZSTD(1)), lengths Array(UInt16) CODEC(ZSTD(1))
+        """,
+        "MergeTree",
+        "(term, version)",
+        "version",
+        "intDiv(version, 1000000)",
+        _month("intDiv(version, 1000000)"),
+        "index_granularity = 512",
+    ),
+    Table(
+        "document",  # what a search shows of events, by the names that postings have for them
+        f"version UInt64, number UInt32, {_SHOWN}",
+        "MergeTree",
+        "(version, number)",
+        "session",
+        "intDiv(version, 1000000)",
+        None,
+        "index_granularity = 256, min_compress_block_size = 8192",
+    ),
+    # Events with their tokens as lines of a text. Nothing is stored here: `VIEWS` make documents and postings of it.
+    Table(
+        "arrival",
+        f"version UInt64, number UInt32, {_SHOWN}, words UInt32, stems UInt32, lines String",
+        "Null",
+        "",
+        "session",
     ),
     Table(
         "place",  # of each event in the table of events
@@ -215,10 +253,54 @@ TABLES = (
     Table("forgotten_turn", "session String, turn_key String", "ReplacingMergeTree", "(session, turn_key)", "session"),
 )
 
-_CREATE = tuple(table.create(table.name, table.engine) for table in TABLES)
-# One entry per version: the statements that take a database from that version to the next. Append only. A new database
-# has the newest tables from the first statements, so the others change only what is missing.
-MIGRATIONS: tuple[tuple[str, ...], ...] = (
+
+_CREATE = (
+    *(table.create(table.name, table.engine) for table in TABLES),
+    *(create_view(f"{name}_view", "arrival", name, query) for name, query in VIEWS.items()),
+)
+_TOKENS_BEFORE = (
+    "SELECT version, number, words, stems, arrayJoin(arrayFlatten(arrayMap(token -> "
+    "arrayWithConstant(greatest(countEqual(terms, toUInt32(cityHash64(token))), 1), token), arrayDistinct(tokens)))) "
+    "AS token FROM event_numbered"
+)
+
+
+def _make_postings(server: Server) -> None:
+    """Number the events of version 3 and make postings of their tokens, in a table that takes the place of the other
+    one at once. A cut leaves nothing that stops the next try."""
+    server.command("DROP TABLE IF EXISTS event_numbered")
+    has_tokens = (
+        "SELECT count() FROM system.columns WHERE database = %(database)s AND table = 'event' AND name = 'tokens'"
+    )
+    if not server.row(has_tokens, {"database": server.database})[0]:
+        return
+    events = next(table for table in TABLES if table.name == "event")
+    server.command(events.create("event_numbered", events.engine))
+    server.command("ALTER TABLE event_numbered ADD COLUMN tokens Array(String)")
+    names = ", ".join((*_COPIED, "tokens"))
+    server.command(
+        f"INSERT INTO event_numbered ({names}, number) SELECT {names}, rowNumberInAllBlocks() + 1 FROM event "
+        "SETTINGS max_partitions_per_insert_block = 0"
+    )
+    for table in VIEWS:
+        server.command(f"TRUNCATE TABLE {table}")
+    server.command(f"INSERT INTO document {DOCUMENTS.format('event_numbered')}")
+    server.command(f"INSERT INTO posting {postings(_TOKENS_BEFORE)} SETTINGS max_partitions_per_insert_block = 0")
+    server.command("ALTER TABLE event_numbered DROP COLUMN tokens SETTINGS mutations_sync = 2")
+    server.command("EXCHANGE TABLES event AND event_numbered")
+    server.command("DROP TABLE event_numbered")
+    found = server.row(_KEPT_DAYS)
+    if found and int(found[0]):
+        _set_age(server, events, int(found[0]))
+
+
+_COPIED = (
+    "session", "turn", "ordinal", "version", "uid", "type", "ts", "source", "project", "tool", "model",
+    "originating_model", "usage_key", "facts", "body", "words", "stems", "terms",
+)  # fmt: skip
+# One entry per version: the steps that take a database from that version to the next. Append only. A new database gets
+# the newest tables at once.
+MIGRATIONS: tuple[tuple[str | Callable[[Server], None], ...], ...] = (
     _CREATE,
     (
         *_CREATE,
@@ -227,7 +309,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "ALTER TABLE session ADD COLUMN IF NOT EXISTS machine Nullable(String)",
         "ALTER TABLE turn ADD COLUMN IF NOT EXISTS machine LowCardinality(String) AFTER version",
         "ALTER TABLE turn ADD INDEX IF NOT EXISTS version_index version TYPE minmax GRANULARITY 1",
-        f"ALTER TABLE event ADD COLUMN IF NOT EXISTS lines String EPHEMERAL, MODIFY COLUMN {_EVENT_TOKENS}",
+        f"ALTER TABLE event ADD COLUMN IF NOT EXISTS lines String EPHEMERAL, MODIFY COLUMN IF EXISTS {_EVENT_TOKENS}",
         f"ALTER TABLE exchange ADD COLUMN IF NOT EXISTS lines String EPHEMERAL, MODIFY COLUMN {_EXCHANGE_TOKENS}",
         f"ALTER TABLE event ADD COLUMN IF NOT EXISTS {_TERMS_OF_TOKENS}",
         "ALTER TABLE event MATERIALIZE COLUMN terms SETTINGS mutations_sync = 2",
@@ -236,10 +318,11 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
         *_CREATE,
         f"ALTER TABLE event MODIFY COLUMN {_TERMS}",
-        f"ALTER TABLE event MODIFY COLUMN {_EVENT_TOKENS}",
+        f"ALTER TABLE event MODIFY COLUMN IF EXISTS {_EVENT_TOKENS}",
         "ALTER TABLE event DROP INDEX IF EXISTS uid_index",
         "INSERT INTO place SELECT uid, version, session, turn, ordinal, ts FROM event",
     ),
+    (*_CREATE, _make_postings),
 )
 VERSIONS = (
     "CREATE TABLE IF NOT EXISTS schema_version (version UInt32, applied DateTime DEFAULT now()) "
@@ -262,21 +345,35 @@ def migrate(server: Server) -> None:
             f"the tables of cluster {server.cluster} have schema version {version} instead of {len(MIGRATIONS)}: "
             "run the statements that `python -m backstory.archive.clickhouse.cluster` prints"
         )
-    for number, statements in enumerate(MIGRATIONS[version:], version + 1):
-        for statement in statements:
+    if not version:
+        for statement in _CREATE:
             server.command(statement)
+        server.insert("schema_version", ("version",), [(each + 1,) for each in range(len(MIGRATIONS))])
+        return
+    for number, steps in enumerate(MIGRATIONS[version:], version + 1):
+        for step in steps:
+            if isinstance(step, str):
+                server.command(step)
+            else:
+                step(server)
         server.insert("schema_version", ("version",), [(number,)])
 
 
 def keep(server: Server, days: int) -> None:
     """Let ClickHouse delete what is older than so many days; 0 keeps everything. Changes only what differs."""
-    found = server.row("SELECT value FROM meta FINAL WHERE machine = '' AND name = 'keep_days'")
+    found = server.row(_KEPT_DAYS)
     if int(found[0] if found else 0) == days:
         return
     for table in TABLES:
-        if table.age is None:
-            continue
-        ttl = f"MODIFY TTL toDateTime(intDiv({table.age}, 1000)) + INTERVAL {days} DAY" if days else "REMOVE TTL"
-        server.command(f"ALTER TABLE {quoted(table.name)} {ttl} SETTINGS mutations_sync = 0")
+        if table.age is not None:
+            _set_age(server, table, days)
     row = ("", "keep_days", time.time_ns(), str(days))
     server.insert("meta", ("machine", "name", "version", "value"), [row])
+
+
+_KEPT_DAYS = "SELECT value FROM meta FINAL WHERE machine = '' AND name = 'keep_days'"
+
+
+def _set_age(server: Server, table: Table, days: int) -> None:
+    ttl = f"MODIFY TTL toDateTime(intDiv({table.age}, 1000)) + INTERVAL {days} DAY" if days else "REMOVE TTL"
+    server.command(f"ALTER TABLE {quoted(table.name)} {ttl} SETTINGS mutations_sync = 0")

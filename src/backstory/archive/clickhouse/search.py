@@ -15,7 +15,7 @@ from ..query import Query, parse_query
 from ..question import read_hints
 from ..ranking import Candidate, Context, Ranked
 from .documents import splitter, title_terms
-from .question import PLACE, Place, Question, Statistics
+from .question import PLACE_COLUMNS, Place, Question, Statistics
 from .reading import CURRENT_EXCHANGE, EVENT, EXCHANGES_AT_ONCE, SESSION, Reading, row_limit
 from .rows import EXCHANGE_COLUMNS, columns, read_event
 from .server import Server, quoted
@@ -149,7 +149,7 @@ class Searching(Reading):
 
     def _read_statistics(self, deadline: float | None) -> Statistics:
         documents, rows, words, stems = self._server.row(
-            f"SELECT count(), (SELECT count() FROM event WHERE type <> {_UNKNOWN}), avg(words), avg(stems) "
+            f"SELECT count(), (SELECT count() FROM document WHERE type <> {_UNKNOWN}), avg(words), avg(stems) "
             f"FROM event FINAL WHERE type <> {_UNKNOWN}",
             deadline=deadline,
         )
@@ -205,8 +205,8 @@ class Searching(Reading):
         if not keys:
             return {}
         rows = self._server.rows(
-            f"SELECT {PLACE}, 0 FROM event FINAL WHERE session IN %(keys)s AND type = {EventType.USER_INPUT.code} "
-            "ORDER BY session, turn, ordinal LIMIT 1 BY session",
+            f"SELECT {', '.join(PLACE_COLUMNS)}, 0 FROM event FINAL WHERE session IN %(keys)s "
+            f"AND type = {EventType.USER_INPUT.code} ORDER BY session, turn, ordinal LIMIT 1 BY session",
             {"keys": tuple(keys)},
             request.deadline,
         )

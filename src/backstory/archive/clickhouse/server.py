@@ -116,11 +116,18 @@ class Server:
 
     def delete(self, table: str, condition: str, parameters: Mapping[str, Any], *, wipe: bool = False) -> None:
         """Delete rows: at once for all readers. `wipe` rewrites the parts that have them before it returns."""
-        name = table if self.cluster is None else f"{table}_local ON CLUSTER {quoted(self.cluster)}"
         if wipe:
-            self.command(f"ALTER TABLE {name} DELETE WHERE {condition} SETTINGS mutations_sync = 2", parameters)
+            self.change(table, f"DELETE WHERE {condition}", parameters)
         else:
-            self.command(f"DELETE FROM {name} WHERE {condition} SETTINGS lightweight_deletes_sync = 2", parameters)
+            sql = f"DELETE FROM {self._stored(table)} WHERE {condition} SETTINGS lightweight_deletes_sync = 2"
+            self.command(sql, parameters)
+
+    def change(self, table: str, changes: str, parameters: Mapping[str, Any]) -> None:
+        """Rewrite the parts of a table that changes of ALTER TABLE concern, before it returns."""
+        self.command(f"ALTER TABLE {self._stored(table)} {changes} SETTINGS mutations_sync = 2", parameters)
+
+    def _stored(self, table: str) -> str:
+        return table if self.cluster is None else f"{table}_local ON CLUSTER {quoted(self.cluster)}"
 
     def index(self, table: str, name: str) -> str:
         """The contents of a text index as a table."""

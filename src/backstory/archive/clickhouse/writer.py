@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import count
 from typing import NamedTuple
 
 import msgspec
@@ -17,6 +18,7 @@ from .documents import text_tokens
 from .glances import Glances
 from .reading import BY_UID, SESSION, TURN, Reading
 from .rows import (
+    ARRIVAL_WRITTEN,
     EVENT_WRITTEN,
     EXCHANGE_WRITTEN,
     FILE_WRITTEN,
@@ -36,7 +38,7 @@ from .server import Server, encode
 from .spans.turns import TraceFeed
 from .spans.writer import SpanWriter
 
-_OF_SESSIONS = ("event", "place", "turn", "exchange", "usage")
+_OF_SESSIONS = ("event", "document", "place", "turn", "exchange", "usage")
 _OF_SESSION = "session = %(key)s"
 # Of one call of `flush`; the rest is for the next.
 _PROJECT_SECONDS = 5.0
@@ -47,6 +49,14 @@ _UNUSED = (
     "path NOT IN (SELECT project FROM event) "
     "AND path NOT IN (SELECT assumeNotNull(cwd) FROM session WHERE cwd IS NOT NULL) "
     "AND path NOT IN (SELECT assumeNotNull(folder) FROM session WHERE folder IS NOT NULL)"
+)
+_NUMBERED = "SELECT DISTINCT version, number FROM event WHERE session IN %(names)s"
+_NUMBERS_AT_ONCE = 5_000
+_KEPT = "arrayFilter((each, number) -> (version, number) NOT IN %(gone)s, {0}, numbers)"
+_TAKE_OUT = (
+    "UPDATE "
+    + ", ".join(f"{name} = {_KEPT.format(name)}" for name in ("numbers", "frequencies", "lengths"))
+    + " WHERE version IN %(versions)s, DELETE WHERE version IN %(versions)s AND empty(numbers)"
 )
 
 
@@ -73,6 +83,7 @@ class ClickHouseWriter(Reading):
         self._traces = traces
         self._glances = glances
         self._version = 0
+        self._numbers = count(1)
         self._projects: set[str] = set()
 
     def write(self, batch: Batch) -> None:
@@ -82,19 +93,25 @@ class ClickHouseWriter(Reading):
             self._delete(batch.removed)
             self._spans.delete(batch.removed)
             self._glances.delete(batch.removed)
-        for table, names, rows in inserts:
-            if table == "event":
-                self._insert_events(rows)
-            else:
-                self._server.insert(table, names, rows)
+        self._insert(inserts)
         self._glances.write(batch.sessions)
         self._projects.update(path for insert in inserts if insert.table == "project" for (path,) in insert.rows)
 
-    def _insert_events(self, rows: Sequence[Values]) -> None:
-        """Their places first: an event that is found without one cannot be opened."""
+    def _insert(self, inserts: Iterable[_Insert]) -> None:
+        for table, names, rows in inserts:
+            if table == "event":
+                self._server.insert_by_month(table, names, rows, "ts")
+            else:
+                self._server.insert(table, names, rows)
+
+    def _event_inserts(self, events: Iterable[tuple[EventRow, int, str]]) -> Iterator[_Insert]:
+        """Of events with their versions and projects. They come last: an event that is found without its place cannot
+        be opened, and one without its words is not found."""
+        written = [event_values(row, version, next(self._numbers), project) for row, version, project in events]
         at = [EVENT_WRITTEN.index(name) for name in _PLACE]
-        self._server.insert("place", _PLACE, [[row[each] for each in at] for row in rows])
-        self._server.insert_by_month("event", EVENT_WRITTEN, rows, "ts")
+        yield _Insert("place", _PLACE, [[values[each] for each in at] for values, _ in written])
+        yield _Insert("arrival", ARRIVAL_WRITTEN, [arrival for _, arrival in written])
+        yield _Insert("event", EVENT_WRITTEN, [values for values, _ in written])
 
     def _inserts(self, batch: Batch, version: int) -> Iterator[_Insert]:
         projects = {row.cwd for row in (*batch.events, *batch.replaced) if row.cwd}
@@ -104,9 +121,9 @@ class ClickHouseWriter(Reading):
         named = [[path, version, identity] for path, identity in repositories.items()]
         yield _Insert("repository", ("path", "version", "identity"), named)
         before = self._known_projects([row.uid for row in batch.replaced if not row.cwd])
-        events = [event_values(row, version, row.cwd or "") for row in batch.events]
-        events += [event_values(row, version + 1, row.cwd or before.get(row.uid, "")) for row in batch.replaced]
-        yield _Insert("event", EVENT_WRITTEN, events)
+        events = [(row, version, row.cwd or "") for row in batch.events]
+        events += [(row, version + 1, row.cwd or before.get(row.uid, "")) for row in batch.replaced]
+        yield from self._event_inserts(events)
         yield _Insert("exchange", EXCHANGE_WRITTEN, self._exchange_values(batch, version))
         usage = [[getattr(row, name) for name in USAGE_COLUMNS] for row in batch.usage]
         yield _Insert("usage", USAGE_COLUMNS, usage)
@@ -191,6 +208,7 @@ class ClickHouseWriter(Reading):
                 if remember:
                     self._remember(member)
                 self._delete_copies(member, wipe=wipe)
+            self._delete_postings(family)
             self._delete(family, wipe=wipe)
             self._spans.delete(family, telemetry=True, remember=remember, wipe=wipe)
             for table in ("project", "repository"):
@@ -205,13 +223,15 @@ class ClickHouseWriter(Reading):
 
     def _reindex(self) -> None:
         """Write all events and exchanges again, with the tokens that this version finds them by."""
+        first = self._next_version()
         for (key,) in self._server.rows("SELECT DISTINCT session FROM event"):
             version = self._next_version()
             for turn in self.turns(key):
                 events = self.events(key, turn.ordinal)
                 projects = self._known_projects([row.uid for row in events])
-                values = [event_values(row, version, projects.get(row.uid, "")) for row in events]
-                self._insert_events(values)
+                self._insert(self._event_inserts((row, version, projects.get(row.uid, "")) for row in events))
+        for table in ("posting", "document"):
+            self._server.delete(table, "version < %(first)s", {"first": first})
         for (key,) in self._server.rows("SELECT DISTINCT session FROM exchange"):
             exchanges = self._exchange_rows(key)
             self._server.insert(
@@ -246,6 +266,14 @@ class ClickHouseWriter(Reading):
             self._server.delete(table, "session IN %(keys)s", values, wipe=wipe)
         self._server.delete("file", "(source, session) IN %(files)s", values, wipe=wipe)
         self._server.delete("session", "key IN %(keys)s", values, wipe=wipe)
+
+    def _delete_postings(self, keys: Sequence[str]) -> None:
+        """Take the events of sessions out of the postings. A cut leaves the events, so that it is done again."""
+        gone = [tuple(row) for row in self._server.rows_of(_NUMBERED, keys)]
+        for start in range(0, len(gone), _NUMBERS_AT_ONCE):
+            some = tuple(gone[start : start + _NUMBERS_AT_ONCE])
+            values = {"gone": some, "versions": tuple({version for version, _ in some})}
+            self._server.change("posting", _TAKE_OUT, values)
 
     def _delete_copies(self, key: str, *, wipe: bool) -> None:
         """Take the events of a session out of the exchanges of others (forks), which are numbered anew."""
