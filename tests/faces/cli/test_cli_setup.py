@@ -81,8 +81,10 @@ class TestSetup:
         assert (home / ".cursor/mcp.json").read_text() == CURSOR
 
     def test_some_agents(self, home: Path, backstory: Program) -> None:
-        """Only those named; others are an error."""
-        assert backstory("setup", "--yes", "--agents", "cursor").code == 0
+        """Only those named, and at the end a sentence to say to them; others are an error."""
+        done = backstory("setup", "--yes", "--agents", "cursor")
+        assert done.code == 0
+        assert "Now say to your agent: Search Backstory" in done.out
         assert not (home / ".claude.json").exists()
         assert backstory("setup", "--yes", "--agents", "codex").code == 1
         assert backstory("setup", "--yes", "--agents", "nonsense").code == 2

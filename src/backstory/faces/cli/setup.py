@@ -9,7 +9,7 @@ import click
 
 from ..words import home_path, plural
 from .options import json_option
-from .output import Plain, facts, hint, print_json, put, put_facts, stdout_console, tell
+from .output import facts, hint, print_json, put, put_facts, stdout_console, tell
 from .sync import read_everything
 
 if TYPE_CHECKING:
@@ -293,7 +293,7 @@ def _show_end(library: Library, found: list[FoundAgent], sample: dict[str, Any] 
         put(console, (f"backstory search {sample['query']}", "green"))
         put(console, facts(sample["hit"]["session"]["title"], sample["hit"]["session"]["source"]), indent=2)
         put(console, sample["hit"]["snippet"]["text"], indent=2)
-    if found and not isinstance(console, Plain):
+    if found:
         put(console, "")
         put(console, "Now say to your agent: ", (_SENTENCE, "bold"))
     hint("take it back: backstory setup --remove")
