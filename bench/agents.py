@@ -25,6 +25,7 @@ from backstory.ingest.lines import BrokenLine, decode_line, lines
 from backstory.ingest.scan import existing_roots, walk
 from backstory.sources import load_sources
 from backstory.sources.base import Item, Source, Transcript
+from tests.ingest.opencode_writer import SCHEMA
 
 from .homes import write_small_sessions
 from .ingest import sync
@@ -45,17 +46,6 @@ with Library(Path(sys.argv[1]), agents_home=Path(sys.argv[2]), environ={}) as li
     before, began = sum(os.times()[:4]), time.perf_counter()
     assert library.sync().bytes == 0
     print((sum(os.times()[:4]) - before) * 1000, (time.perf_counter() - began) * 1000)
-"""
-_OPENCODE = """
-CREATE TABLE session (id text PRIMARY KEY, parent_id text, directory text, title text, version text,
-    time_created integer, time_updated integer);
-CREATE TABLE message (id text PRIMARY KEY, session_id text, time_created integer, time_updated integer, data text);
-CREATE TABLE part (id text PRIMARY KEY, message_id text, session_id text, time_created integer,
-    time_updated integer, data text);
-CREATE INDEX message_session_time_created_id_idx ON message (session_id, time_created, id);
-CREATE INDEX part_message_id_id_idx ON part (message_id, id);
-CREATE INDEX part_session_idx ON part (session_id);
-CREATE TABLE event_sequence (aggregate_id text PRIMARY KEY, seq integer NOT NULL);
 """
 _DAY_MS = 1_767_225_600_000
 
@@ -133,7 +123,7 @@ def write_opencode(path: Path, size: int, texts: Iterator[str]) -> int:
     path.parent.mkdir(parents=True)
     written, session = 0, 0
     with closing(sqlite3.connect(path)) as database, database:
-        database.executescript(_OPENCODE)
+        database.executescript(SCHEMA)
         while written < size:
             session, clock = session + 1, _DAY_MS + session * 60_000
             name = f"ses_{session:08}"

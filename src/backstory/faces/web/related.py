@@ -1,4 +1,4 @@
-"""What belongs to a session: the one that started it, its subagents, its neighbours in the project, its capsules."""
+"""The relations of a session: the one that started it, its subagents, its neighbours in the project, its capsules."""
 
 from __future__ import annotations
 
