@@ -51,6 +51,33 @@ class TestPeriod:
         """In English, German, French, Spanish, Japanese and Chinese."""
         assert days(text) == (first, last)
 
+    @pytest.mark.parametrize(
+        ("text", "first", "last"),
+        [
+            ("the outage of 2026-10-13", "2026-10-13", "2026-10-13"),
+            ("what did we deploy on October 13, 2025", "2025-10-13", "2025-10-13"),
+            ("the 3rd of March", "2026-03-03", "2026-03-03"),
+            ("am 24. Dezember", "2025-12-24", "2025-12-24"),
+            ("Oct 5", "2026-10-05", "2026-10-05"),
+            ("the migration in June", "2026-06-01", "2026-06-30"),
+            ("the release in December", "2025-12-01", "2025-12-31"),
+            ("the audit of May 2025", "2025-05-01", "2025-05-31"),
+            ("die Umstellung im Juli", "2026-07-01", "2026-07-31"),
+            ("el 2 de mayo de 2026", "2026-05-02", "2026-05-02"),
+            ("10月3日のデプロイ", "2026-10-03", "2026-10-03"),
+        ],
+    )
+    def test_date(self, text: str, first: str, last: str) -> None:
+        """A date, or a month; without a year the latest one that is not ahead."""
+        assert days(text) == (first, last)
+
+    @pytest.mark.parametrize(
+        "text", ["this may fail", "march through the list", "a mar file", "June 31", "2026-13-45", "99月", "May"]
+    )
+    def test_no_date(self, text: str) -> None:
+        """A word that may be a month, or a number that is no date, is a word."""
+        assert days(text) is None
+
     @pytest.mark.parametrize("text", ["fix the parser", "lastweek", "hier ist der Fehler", "99999999999 days", ""])
     def test_not_named(self, text: str) -> None:
         assert days(text) is None

@@ -6,7 +6,8 @@ Both are soft. "the flaky test of last week" prefers last week and still finds t
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import cache
 
@@ -157,8 +158,70 @@ _PHRASES: tuple[tuple[tuple[str, ...], _Span], ...] = (
 )
 
 
+# English, German, French, Spanish.
+_MONTHS = (
+    ("january", "januar", "janvier", "enero"),
+    ("february", "februar", "février", "febrero"),
+    ("march", "märz", "mars", "marzo"),
+    ("april", "avril", "abril"),
+    ("may", "mai", "mayo"),
+    ("june", "juni", "juin", "junio"),
+    ("july", "juli", "juillet", "julio"),
+    ("august", "août", "agosto"),
+    ("september", "septembre", "septiembre"),
+    ("october", "oktober", "octobre", "octubre"),
+    ("november", "novembre", "noviembre"),
+    ("december", "dezember", "décembre", "diciembre"),
+)
+_WHOLE_MONTHS = {name: number for number, names in enumerate(_MONTHS, 1) for name in names}
+# A short form is a month only beside a number.
+_MONTH_NUMBERS = {names[0][:3]: number for number, names in enumerate(_MONTHS, 1)} | {"sept": 9} | _WHOLE_MONTHS
+
+
+def _date_patterns() -> Iterator[re.Pattern[str]]:
+    """The more exact form first."""
+    month = f"(?P<month>{_either(_MONTH_NUMBERS)})"
+    year, day = r"(?P<year>(?:19|20)\d\d)", r"(?P<day>\d{1,2})"
+    for pattern in (
+        rf"\b{year}-(?P<month>\d\d)-(?P<day>\d\d)\b",
+        rf"\b{day}(?:st|nd|rd|th|\.)? (?:of |de )?{month}\b(?:,? (?:de )?{year}\b)?",
+        rf"\b{month}\.? {day}(?:st|nd|rd|th)?\b(?:,? {year}\b)?",
+        rf"(?:{year}年)?(?P<month>\d{{1,2}})月(?:{day}日)?",
+        rf"\b{month},? (?:de )?{year}\b",
+        rf"\b(?:in|im|en|during|last|since|of) (?P<month>{_either(_WHOLE_MONTHS)})\b",
+    ):
+        yield re.compile(pattern, re.IGNORECASE)
+
+
+def _either(names: Iterable[str]) -> str:
+    """A pattern that matches the longest of some names."""
+    return "|".join(sorted(names, key=len, reverse=True))
+
+
+_DATES = tuple(_date_patterns())
+# Most questions have neither, and need no pattern.
+_DATE_HINT = re.compile(rf"\d-\d|月|\b(?:{_either(_MONTH_NUMBERS)})\b", re.IGNORECASE)
+
+
+def _dates(text: str, today: datetime) -> Iterator[tuple[datetime, datetime, str]]:
+    """The dates and months in a text. Without a year it is the latest one that is not ahead."""
+    if _DATE_HINT.search(text) is None:
+        return
+    for pattern in _DATES:
+        for match in pattern.finditer(text):
+            parts = match.groupdict()
+            name = parts["month"].lower()
+            month, day = _MONTH_NUMBERS.get(name) or int(name), int(parts.get("day") or 0)
+            with suppress(ValueError):  # the 31st of June
+                first = today.replace(year=int(parts.get("year") or today.year), month=month, day=day or 1)
+                if not parts.get("year") and first > today:
+                    first = first.replace(year=first.year - 1)
+                yield first, first + _DAY if day else _months(-1)(first, 1)[0], match[0]
+
+
 def _periods(text: str, now: datetime) -> Iterator[tuple[datetime, datetime, str]]:
     today = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    yield from _dates(text, today)
     lower = text.lower()
     for phrases, span in _PHRASES:
         if any(literal in lower for literal in _literals(phrases)) and (match := _pattern(phrases).search(text)):
