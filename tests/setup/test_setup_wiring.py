@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from backstory.setup.additions import add_hooks, add_instructions, add_skill
 from backstory.setup.agents import WIRABLE, command_in
 from backstory.setup.documents import read_entry
 from backstory.setup.files import Journal
-from backstory.setup.hooks import add_hooks
-from backstory.setup.skills import add_instructions, add_skill
 from backstory.setup.wiring import FoundAgent, Outcome, Wiring
 
 COMMAND = ("/opt/backstory/bin/backstory",)

@@ -14,12 +14,11 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from .additions import drop_block, drop_hook
 from .agents import WIRABLE, Wirable, command_in, environment_in
 from .documents import Refused, drop_entry, read_entry, set_entry
 from .files import Entry, Journal, Outcome, check_writable, read_bytes, read_text, replace_file
-from .hooks import drop_hook
 from .server import Probe, own_command, probe
-from .skills import drop_block
 
 _VERSION_SECONDS = 5
 _ADD_SECONDS = 60
@@ -227,7 +226,7 @@ class Wiring:
 def without(text: str, entry: Entry) -> str:
     """A text without an entry of Backstory."""
     if entry.item is not None:
-        return drop_block(text, entry.item) if entry.format is None else drop_hook(text, entry.path)
+        return drop_block(text) if entry.format is None else drop_hook(text, entry.path)
     return "" if entry.format is None else drop_entry(text, entry.format, entry.path)
 
 

@@ -97,8 +97,7 @@ def _chosen(names: str | None) -> list[str] | None:
 
 def _todo(found: list[FoundAgent], *, hooks: bool, skill: bool, instructions: bool) -> list[str]:
     """The files that may be written, each with the reason, for the question."""
-    from ...setup.hooks import FILES
-    from ...setup.skills import FOLDERS, INSTRUCTIONS
+    from ...setup.additions import HOOK_FILES, INSTRUCTIONS, SKILL_FOLDERS
 
     todo = []
     for one in found:
@@ -107,10 +106,10 @@ def _todo(found: list[FoundAgent], *, hooks: bool, skill: bool, instructions: bo
             for target in one.targets
             if target.state in ("not wired", "outdated")
         ]
-        if hooks and one.agent.name in FILES:
-            todo.append(f"{one.agent.title}: hooks, in {_shown(FILES[one.agent.name])}")
-        if skill and one.agent.name in FOLDERS:
-            todo.append(f"{one.agent.title}: the skill, in {_shown(FOLDERS[one.agent.name])}")
+        if hooks and one.agent.name in HOOK_FILES:
+            todo.append(f"{one.agent.title}: hooks, in {_shown(HOOK_FILES[one.agent.name])}")
+        if skill and one.agent.name in SKILL_FOLDERS:
+            todo.append(f"{one.agent.title}: the skill, in {_shown(SKILL_FOLDERS[one.agent.name])}")
         if instructions and one.agent.name in INSTRUCTIONS:
             todo.append(f"{one.agent.title}: a paragraph, in {_shown(INSTRUCTIONS[one.agent.name])}")
     return todo
@@ -141,15 +140,14 @@ def _confirm(todo: list[str], as_json: bool) -> None:
 
 
 def _apply(wiring: Wiring, found: list[FoundAgent], *, hooks: bool, skill: bool, instructions: bool) -> list[Outcome]:
-    from ...setup.hooks import FILES, add_hooks
-    from ...setup.skills import FOLDERS, INSTRUCTIONS, add_instructions, add_skill
+    from ...setup.additions import HOOK_FILES, INSTRUCTIONS, SKILL_FOLDERS, add_hooks, add_instructions, add_skill
 
     outcomes = [wiring.wire(one, target) for one in found for target in one.targets]
     names = [one.agent.name for one in found]
     if hooks:
-        outcomes += [add_hooks(wiring.journal, name) for name in names if name in FILES]
+        outcomes += [add_hooks(wiring.journal, name) for name in names if name in HOOK_FILES]
     if skill:
-        outcomes += [add_skill(wiring.journal, name) for name in names if name in FOLDERS]
+        outcomes += [add_skill(wiring.journal, name) for name in names if name in SKILL_FOLDERS]
     if instructions:
         outcomes += [add_instructions(wiring.journal, name) for name in names if name in INSTRUCTIONS]
     return outcomes
