@@ -6,7 +6,7 @@ Payloads, configs and schemas that are only forwarded stay raw JSON, so nothing 
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 from msgspec import Raw, Struct
@@ -114,23 +114,7 @@ Frame = (
     | Reattach
 )
 
-_KNOWN_TYPES = frozenset(
-    str(kind.__struct_config__.tag)
-    for kind in (
-        RegisterFunction,
-        UnregisterFunction,
-        RegisterTriggerType,
-        UnregisterTriggerType,
-        RegisterTrigger,
-        UnregisterTrigger,
-        TriggerRegistrationResult,
-        InvokeFunction,
-        InvocationResult,
-        Ping,
-        Pong,
-        Reattach,
-    )
-)
+_KNOWN_TYPES = frozenset(str(kind.__struct_config__.tag) for kind in get_args(Frame))
 
 
 class UnknownFrame(Exception):
