@@ -281,7 +281,7 @@ AGENTS: tuple[Agent, ...] = (
     Agent(
         "letta-code",
         "Letta Code",
-        "letta_code:LettaCode",
+        "pi:LettaCode",
         "${LETTA_LOCAL_BACKEND_DIR:-~/.letta/lc-local-backend}/conversations",
     ),
     Agent("iflow", "iFlow CLI", "iflow:IFlow", "~/.iflow/projects"),

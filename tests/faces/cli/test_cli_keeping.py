@@ -16,7 +16,7 @@ import pytest
 
 from backstory import open_archive
 from backstory.library import Library
-from backstory.sources.otel.source import session_file
+from backstory.sources.otel import session_file
 from tests.transcripts import Transcript
 
 from .conftest import Program
