@@ -1,4 +1,4 @@
-"""Pi and its relatives oh-my-pi, Prime, OpenClaw and Letta Code: entries of a tree, as JSON Lines in the order of writing.
+"""Pi and its relatives oh-my-pi, Prime, OpenClaw and Letta Code: a tree of entries, as JSON Lines in the order written.
 
 All branches of the tree are read. A fork copies the entries of its parent with their ids and times, and names the file.
 The first versions wrote no ids. OpenClaw keeps entries in a database for each of its agents. Sessions that it deleted,
@@ -81,15 +81,9 @@ class Pi(Source):
     def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
         return PiParser(transcript, restored(Memory, state))
 
-    def resume(self, session: str) -> tuple[str, ...] | None:
-        return ("pi", "--session", session)
-
 
 class OhMyPi(Pi):
     name = "oh-my-pi"
-
-    def resume(self, session: str) -> tuple[str, ...] | None:
-        return ("omp", "--resume", session)
 
 
 def _origin(header: Payload) -> tuple[str | None, str | None]:
@@ -262,10 +256,6 @@ class OpenClaw(Pi):
             if start == -1:
                 yield from _archived(database, path, session)
 
-    def resume(self, session: str) -> tuple[str, ...] | None:
-        """Its terminal takes the key of a conversation, not the id of a session."""
-        return None
-
 
 def _sessions(path: Path) -> Iterator[Stored]:
     with open_database(path) as database:
@@ -350,9 +340,6 @@ class LettaCode(Source):
 
     def outdated(self, read: Iterable[tuple[str, str, Mapping[str, Any]]]) -> Iterable[str]:
         return with_news(read, _CONVERSATION)
-
-    def resume(self, session: str) -> tuple[str, ...] | None:
-        return ("letta", "--conversation", session)
 
 
 class LettaParser(PiParser):

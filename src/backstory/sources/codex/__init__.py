@@ -33,11 +33,6 @@ class Codex(Source):
     def __init__(self) -> None:
         self._titles: dict[Path, tuple[tuple[int, int], dict[str, str]]] = {}
 
-    def roots(self, home: Path, environ: Mapping[str, str]) -> list[Path]:
-        """Archived sessions are moved from one folder to the other. TRAE's CLI writes the same format."""
-        codex = Path(environ.get("CODEX_HOME") or home / ".codex").expanduser()
-        return [codex / "sessions", codex / "archived_sessions", home / ".trae" / "cli" / "sessions"]
-
     def accepts(self, path: Path) -> bool:
         name = path.name
         if name.startswith(".") or name in _NOT_ROLLOUTS:
@@ -92,9 +87,6 @@ class Codex(Source):
             name = names[folder].get(session)
             if name is not None and name != state.get("about", {}).get("title"):
                 yield path
-
-    def resume(self, session: str) -> tuple[str, ...] | None:
-        return ("codex", "resume", session)
 
     def _names(self, folder: Path) -> dict[str, str]:
         """The names that users gave sessions, from the index beside the folder of sessions."""
