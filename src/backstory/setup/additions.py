@@ -48,28 +48,82 @@ _BLOCK = "instructions"
 _BEGIN, _END = "<!-- backstory: begin -->", "<!-- backstory: end -->"
 
 
-def hook_command(event: str, command: Sequence[str] | None = None) -> str:
-    """The shell command of a hook."""
-    return shlex.join([*(command or own_command()), "hook", event])
+class Additions:
+    """The additions to the agents below a home. `command` is what starts Backstory; by default this installation."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        *,
+        home: Path | None = None,
+        environ: Mapping[str, str] = os.environ,
+        command: Sequence[str] | None = None,
+    ) -> None:
+        self._journal = journal
+        self._home = home or Path.home()
+        self._environ = environ
+        self._command = command or own_command()
+
+    def add_hooks(self, agent: str) -> Outcome:
+        """Add the hooks to the file of an agent; those of other programs stay."""
+        file = self._path(HOOK_FILES[agent])
+        try:
+            text = read_text(file)
+            for event in EVENTS[agent]:
+                text = _with_hook(text, event, shlex.join([*self._command, "hook", _COMMANDS[event]]))
+        except (Refused, ValueError) as refused:
+            return Outcome(agent=agent, file=str(file), action="refused", reason=str(refused))
+        return self._write(file, text, *(Entry(agent, "json", ("hooks", event), _ITEM) for event in EVENTS[agent]))
+
+    def add_skill(self, agent: str) -> Outcome:
+        """Write the skill into an agent's folder of skills."""
+        return self._write(self._path(SKILL_FOLDERS[agent]) / "backstory" / "SKILL.md", skill_text(), Entry(agent))
+
+    def add_instructions(self, agent: str) -> Outcome:
+        """Add the instructions to an agent's file of instructions, as a block between two marks."""
+        file = self._path(INSTRUCTIONS[agent])
+        try:
+            text = drop_block(read_text(file))
+        except Refused as refused:
+            return Outcome(agent=agent, file=str(file), action="refused", reason=str(refused))
+        gap = "\n" if text else ""
+        ending = "" if not text or text.endswith("\n") else "\n"
+        block = f"{text}{ending}{gap}{_BEGIN}\n{instructions_text()}{_END}\n"
+        return self._write(file, block, Entry(agent, item=_BLOCK))
+
+    def _path(self, root: str) -> Path:
+        return expand_root(root, self._home, self._environ)[0]
+
+    def _write(self, file: Path, text: str, *entries: Entry) -> Outcome:
+        outcome = Outcome(agent=entries[0].agent, file=str(file), action="unchanged")
+        try:
+            before = read_text(file)
+            if before != text:
+                check_writable(file)
+                self._journal.write(file, text, *entries)
+                outcome.action = "updated" if before and entries[0].item is None else "added"
+        except Refused as refused:
+            outcome.action, outcome.reason = "refused", str(refused)
+        return outcome
 
 
-def add_hooks(
-    journal: Journal,
-    agent: str,
-    *,
-    home: Path | None = None,
-    environ: Mapping[str, str] = os.environ,
-    command: Sequence[str] | None = None,
-) -> Outcome:
-    """Add the hooks to the file of an agent; those of other programs stay."""
-    file = expand_root(HOOK_FILES[agent], home or Path.home(), environ)[0]
-    try:
-        text = read_text(file)
-        for event in EVENTS[agent]:
-            text = _with_hook(text, event, hook_command(_COMMANDS[event], command))
-    except (Refused, ValueError) as refused:
-        return Outcome(agent=agent, file=str(file), action="refused", reason=str(refused))
-    return _write(journal, file, text, *(Entry(agent, "json", ("hooks", event), _ITEM) for event in EVENTS[agent]))
+def skill_text() -> str:
+    return (_TEXTS / "SKILL.md").read_text("utf-8")
+
+
+def instructions_text() -> str:
+    return (_TEXTS / "AGENTS.md").read_text("utf-8")
+
+
+def drop_block(text: str) -> str:
+    """A text without Backstory's block, and without the blank line before it."""
+    return re.sub(rf"\n?{re.escape(_BEGIN)}\n.*?{re.escape(_END)}\n?", "", text, count=1, flags=re.DOTALL)
+
+
+def drop_hook(text: str, path: Sequence[str]) -> str:
+    """A text without Backstory's hooks for an event; a list that is empty then is dropped, too."""
+    text = json_text.drop_items(text, path, _is_own)
+    return json_text.drop(text, path) if read_entry(text, "json", path) == [] else text
 
 
 def _with_hook(text: str, event: str, command: str) -> str:
@@ -80,16 +134,10 @@ def _with_hook(text: str, event: str, command: str) -> str:
     if any(_commands(group) == [command] for group in groups or ()):
         return text
     item = {"hooks": [{"type": "command", "command": command, "timeout": _TIMEOUT}]}
-    return json_text.append(json_text.drop_items(text, path, is_own), path, item)
+    return json_text.append(json_text.drop_items(text, path, _is_own), path, item)
 
 
-def drop_hook(text: str, path: Sequence[str]) -> str:
-    """A text without Backstory's hooks for an event; a list that is empty then is dropped, too."""
-    text = json_text.drop_items(text, path, is_own)
-    return json_text.drop(text, path) if read_entry(text, "json", path) == [] else text
-
-
-def is_own(group: Any) -> bool:
+def _is_own(group: Any) -> bool:
     """True if a group has nothing but a hook of Backstory."""
     commands = _commands(group)
     return len(commands) == 1 and _is_hook(commands[0])
@@ -107,52 +155,3 @@ def _is_hook(command: str) -> bool:
 def _commands(group: Any) -> list[str]:
     hooks = group.get("hooks") if isinstance(group, dict) else None
     return [str(hook.get("command")) for hook in hooks or () if isinstance(hook, dict)]
-
-
-def skill_text() -> str:
-    return (_TEXTS / "SKILL.md").read_text("utf-8")
-
-
-def instructions_text() -> str:
-    return (_TEXTS / "AGENTS.md").read_text("utf-8")
-
-
-def add_skill(
-    journal: Journal, agent: str, *, home: Path | None = None, environ: Mapping[str, str] = os.environ
-) -> Outcome:
-    """Write the skill into an agent's folder of skills."""
-    file = expand_root(SKILL_FOLDERS[agent], home or Path.home(), environ)[0] / "backstory" / "SKILL.md"
-    return _write(journal, file, skill_text(), Entry(agent))
-
-
-def add_instructions(
-    journal: Journal, agent: str, *, home: Path | None = None, environ: Mapping[str, str] = os.environ
-) -> Outcome:
-    """Add the instructions to an agent's file of instructions, as a block between two marks."""
-    file = expand_root(INSTRUCTIONS[agent], home or Path.home(), environ)[0]
-    try:
-        text = drop_block(read_text(file))
-    except Refused as refused:
-        return Outcome(agent=agent, file=str(file), action="refused", reason=str(refused))
-    gap = "\n" if text else ""
-    ending = "" if not text or text.endswith("\n") else "\n"
-    block = f"{text}{ending}{gap}{_BEGIN}\n{instructions_text()}{_END}\n"
-    return _write(journal, file, block, Entry(agent, item=_BLOCK))
-
-
-def drop_block(text: str) -> str:
-    """A text without Backstory's block, and without the blank line before it."""
-    return re.sub(rf"\n?{re.escape(_BEGIN)}\n.*?{re.escape(_END)}\n?", "", text, count=1, flags=re.DOTALL)
-
-
-def _write(journal: Journal, file: Path, text: str, *entries: Entry) -> Outcome:
-    outcome = Outcome(agent=entries[0].agent, file=str(file), action="unchanged")
-    try:
-        before = read_text(file)
-        if before != text:
-            check_writable(file)
-            journal.write(file, text, *entries)
-            outcome.action = "updated" if before and entries[0].item is None else "added"
-    except Refused as refused:
-        outcome.action, outcome.reason = "refused", str(refused)
-    return outcome

@@ -73,7 +73,7 @@ class Wiring:
     ) -> None:
         self.journal = journal
         self.server = (*(command or own_command()), "mcp")
-        self._home = home or Path.home()
+        self.home = home or Path.home()
         self._environ = environ
         self._probes: dict[tuple[tuple[str, ...], tuple[tuple[str, str], ...]], Probe] = {}
 
@@ -81,7 +81,7 @@ class Wiring:
         """The agents that are here. `versions`: their programs are asked for their version."""
         found = []
         for agent in WIRABLE:
-            files = agent.files(self._home, self._environ)
+            files = agent.files(self.home, self._environ)
             if files:
                 found.append(FoundAgent(agent, agent.installed(), None, [self._look(agent, file) for file in files]))
         if versions:
@@ -192,7 +192,7 @@ class Wiring:
         with suppress(OSError, subprocess.TimeoutExpired):
             subprocess.run(
                 argv,
-                cwd=self._home,
+                cwd=self.home,
                 env={**self._environ, **_QUIET},
                 stdin=subprocess.DEVNULL,
                 capture_output=True,

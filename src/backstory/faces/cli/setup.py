@@ -145,16 +145,17 @@ def _confirm(todo: list[str], as_json: bool) -> None:
 
 
 def _apply(wiring: Wiring, found: list[FoundAgent], *, hooks: bool, skill: bool, instructions: bool) -> list[Outcome]:
-    from ...setup.additions import HOOK_FILES, INSTRUCTIONS, SKILL_FOLDERS, add_hooks, add_instructions, add_skill
+    from ...setup.additions import HOOK_FILES, INSTRUCTIONS, SKILL_FOLDERS, Additions
 
     outcomes = [wiring.wire(one, target) for one in found for target in one.targets]
+    additions = Additions(wiring.journal, home=wiring.home)
     names = [one.agent.name for one in found]
     if hooks:
-        outcomes += [add_hooks(wiring.journal, name) for name in names if name in HOOK_FILES]
+        outcomes += [additions.add_hooks(name) for name in names if name in HOOK_FILES]
     if skill:
-        outcomes += [add_skill(wiring.journal, name) for name in names if name in SKILL_FOLDERS]
+        outcomes += [additions.add_skill(name) for name in names if name in SKILL_FOLDERS]
     if instructions:
-        outcomes += [add_instructions(wiring.journal, name) for name in names if name in INSTRUCTIONS]
+        outcomes += [additions.add_instructions(name) for name in names if name in INSTRUCTIONS]
     return outcomes
 
 
