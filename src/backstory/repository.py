@@ -19,7 +19,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from .sources.decoding import remote_address
+from .sources.fields import remote_address
 
 _MOST_BYTES = 256 << 10
 _GIT_SECONDS = 2.0

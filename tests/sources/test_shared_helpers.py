@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from backstory.sources.decoding import MAX_SIDECAR_BYTES, list_of, mappings_of, read_mapping, read_or_none
+from backstory.sources.decoding import MAX_SIDECAR_BYTES, read_mapping, read_or_none
+from backstory.sources.fields import list_of, mappings_of
 from backstory.sources.parsing import Writer
 
 

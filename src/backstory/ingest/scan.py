@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from ..archive.base import FileRow, FolderRow
 from ..sources.base import Source, Stored, Transcript
-from ..sources.decoding import integer
+from ..sources.fields import integer
 
 T = TypeVar("T", bound=Struct)
 

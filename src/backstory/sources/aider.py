@@ -10,7 +10,7 @@ from typing import Any
 
 from ..model import EventType, parse_time
 from .base import About, Item, Lookup, Parser, Source, Stored, Transcript
-from .decoding import Payload, text_of
+from .fields import Payload, text_of
 from .parsing import StatelessParser, Writer
 
 _NAME = ".aider.chat.history.md"

@@ -9,7 +9,8 @@ from typing import Any
 from ..model import EventType, parse_time
 from .base import About, Item, Lookup, Parser, Source, Transcript
 from .content import command_exit_code
-from .decoding import Payload, encode, integer, list_of, local_path, mapping_of, mappings_of, read_document, text_of
+from .decoding import encode, read_document
+from .fields import Payload, integer, list_of, local_path, mapping_of, mappings_of, text_of
 from .messages import Blocks
 from .parsing import StatelessParser, Writer
 

@@ -16,7 +16,8 @@ from msgspec import field
 from ..model import EventType, parse_time
 from .base import Item, Lookup, Parser, Source, Transcript, TurnEnd
 from .content import exit_code_in, inside, readable
-from .decoding import Payload, arguments_of, begun_at, head_records, list_of, text_of
+from .decoding import begun_at, head_records
+from .fields import Payload, arguments_of, list_of, text_of
 from .parsing import Memory, RecordParser, restored
 
 _EXIT_CODE = re.compile(r"exit code:? (\d{1,5})", re.IGNORECASE)

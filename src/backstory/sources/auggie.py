@@ -8,7 +8,8 @@ from typing import Any
 
 from ..model import EventType, parse_time
 from .base import About, Item, Lookup, Parser, Source, Transcript
-from .decoding import Payload, decode_or_none, encode, integer, mapping_of, mappings_of, read_document, text_of
+from .decoding import decode_or_none, encode, read_document
+from .fields import Payload, integer, mapping_of, mappings_of, text_of
 from .parsing import StatelessParser, Writer
 
 # The numbers by which Auggie names the kinds of nodes.

@@ -13,18 +13,8 @@ from typing import Any
 
 from ..model import EventType, parse_time
 from .base import About, Item, Lookup, Parser, Source, Transcript, TurnEnd
-from .decoding import (
-    Payload,
-    decode_or_none,
-    list_of,
-    mapping_of,
-    mappings_of,
-    read_document,
-    read_mapping,
-    read_or_none,
-    remote_address,
-    text_of,
-)
+from .decoding import decode_or_none, read_document, read_mapping, read_or_none
+from .fields import Payload, list_of, mapping_of, mappings_of, remote_address, text_of
 from .messages import Blocks
 from .parsing import StatelessParser, Writer
 

@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any, NamedTuple
 
-from .decoding import text_of
+from .fields import text_of
 
 _EDGE = 4_096
 _MAX_REMINDERS = 64

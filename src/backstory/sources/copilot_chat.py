@@ -9,20 +9,8 @@ from typing import Any
 from ..model import EventType, parse_time
 from .base import About, Item, Lookup, Parser, Source, Transcript
 from .content import command_exit_code
-from .decoding import (
-    Payload,
-    decode,
-    decode_or_none,
-    encode,
-    integer,
-    list_of,
-    local_path,
-    mapping_of,
-    mappings_of,
-    read_document,
-    read_or_none,
-    text_of,
-)
+from .decoding import decode, decode_or_none, encode, read_document, read_or_none
+from .fields import Payload, integer, list_of, local_path, mapping_of, mappings_of, text_of
 from .parsing import StatelessParser, Writer
 
 # The kinds of changes in a log.

@@ -17,7 +17,8 @@ from msgspec import field
 from ..model import EventType, parse_time
 from .base import Item, Lookup, Parser, Source, Transcript, TurnEnd
 from .content import exit_code_in, readable
-from .decoding import Payload, begun_at, head_records, integer, mapping_of, remote_address, text_of
+from .decoding import begun_at, head_records
+from .fields import Payload, integer, mapping_of, remote_address, text_of
 from .parsing import Memory, RecordParser, restored, tokens_of, version_of, with_news
 
 _EXIT_CODE = re.compile(r"exit(?:ed with| with)? (?:exit )?code (\d{1,5})>")

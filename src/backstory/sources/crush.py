@@ -9,7 +9,8 @@ from typing import Any
 from ..model import EventType, parse_time
 from .base import About, Item, Lookup, Parser, Source, Stored, Transcript
 from .database import has_table, open_database
-from .decoding import Payload, decode_or_none, encode, mapping_of, mappings_of, read_mapping, text_of
+from .decoding import decode_or_none, encode, read_mapping
+from .fields import Payload, mapping_of, mappings_of, text_of
 from .parsing import StatelessParser, Writer
 
 _DATABASE = "crush.db"

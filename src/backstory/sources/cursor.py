@@ -21,20 +21,8 @@ from ..model import EventType, digest, parse_time
 from .base import About, Item, Lookup, Parser, Source, Stored, Transcript, TurnEnd
 from .content import blocks_of, command_exit_code, inside, readable
 from .database import has_table, open_database
-from .decoding import (
-    Payload,
-    begun_at,
-    decode_or_none,
-    encode,
-    head_records,
-    integer,
-    list_of,
-    local_path,
-    mapping_of,
-    mappings_of,
-    read_or_none,
-    text_of,
-)
+from .decoding import begun_at, decode_or_none, encode, head_records, read_or_none
+from .fields import Payload, integer, list_of, local_path, mapping_of, mappings_of, text_of
 from .parsing import Memory, RecordParser, StatelessParser, Writer, restored
 
 _STORE = "state.vscdb"

@@ -9,7 +9,8 @@ from typing import Any
 
 from ..model import EventType, parse_time
 from .base import Item, Lookup, Parser, Source, Transcript, TurnEnd
-from .decoding import Payload, begun_at, head_records, mapping_of, read_mapping, text_of
+from .decoding import begun_at, head_records, read_mapping
+from .fields import Payload, mapping_of, text_of
 from .messages import MessageParser
 from .parsing import Memory, restored, tokens_of, version_of, with_cached, with_news
 

@@ -19,7 +19,8 @@ from msgspec import field
 from ..model import EventType, digest, parse_time
 from .base import Item, Lookup, Parser, Source, Transcript, TurnEnd
 from .content import exit_code_in, function_response, parts_text, readable
-from .decoding import Payload, begun_at, head_records, list_of, mapping_of, read_mapping, text_of
+from .decoding import begun_at, head_records, read_mapping
+from .fields import Payload, list_of, mapping_of, text_of
 from .parsing import Memory, RecordParser, remember, restored, tokens_of
 
 _EXIT_CODE = re.compile(r"^Exit Code: (\d{1,5})$", re.MULTILINE)

@@ -10,7 +10,8 @@ from typing import Any
 from ..model import EventType, parse_time
 from .base import About, Item, Lookup, Parser, Source, Stored, Transcript, Usage
 from .database import columns, has_table, open_database, pages, row_of, turn_start
-from .decoding import Payload, decode_or_none, encode, integer, list_of, mapping_of, text_of
+from .decoding import decode_or_none, encode
+from .fields import Payload, integer, list_of, mapping_of, text_of
 from .parsing import StatelessParser, Writer
 
 _SESSION_FIELDS = (

@@ -18,7 +18,8 @@ from msgspec import field
 from ..model import EventType, digest, parse_time
 from .base import Item, Lookup, Parser, Source, Transcript, TurnEnd
 from .content import exit_code_in, readable
-from .decoding import Payload, arguments_of, head_records, mapping_of, text_of
+from .decoding import head_records
+from .fields import Payload, arguments_of, mapping_of, text_of
 from .parsing import Memory, RecordParser, restored, tokens_of, version_of, with_cached, with_news
 
 _CONFIG = "config.toml"

@@ -14,7 +14,8 @@ from typing import Any
 from ..model import EventType, parse_time
 from .base import Item, Lookup, Parser, Source, Transcript, TurnEnd
 from .content import exit_code_in, inside, raw_text, readable, split_reminders
-from .decoding import Payload, begun_at, head_records, integer, mapping_of, read_mapping, remote_address, text_of
+from .decoding import begun_at, head_records, read_mapping
+from .fields import Payload, integer, mapping_of, remote_address, text_of
 from .messages import read_completion
 from .parsing import Memory, RecordParser, restored, tokens_of, version_of, with_news
 

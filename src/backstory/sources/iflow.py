@@ -11,7 +11,8 @@ from typing import Any
 from ..model import EventType, parse_time
 from .base import Item, Lookup, Parser, Source, Transcript, TurnEnd
 from .content import function_response, readable
-from .decoding import Payload, begun_at, head_records, mapping_of, text_of
+from .decoding import begun_at, head_records
+from .fields import Payload, mapping_of, text_of
 from .messages import MessageParser
 from .parsing import Memory, restored, tokens_of, with_cached
 

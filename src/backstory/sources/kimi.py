@@ -15,7 +15,8 @@ from typing import Any
 from ..model import EventType, parse_time
 from .base import Item, Lookup, Parser, Source, Transcript, TurnEnd
 from .content import exit_code_in, readable
-from .decoding import Payload, arguments_of, begun_at, head_records, list_of, mapping_of, read_mapping, text_of
+from .decoding import begun_at, head_records, read_mapping
+from .fields import Payload, arguments_of, list_of, mapping_of, text_of
 from .parsing import Memory, RecordParser, restored, tokens_of, version_of, with_cached, with_news
 
 _EXIT_CODE = re.compile(r"exit code:? (\d{1,5})\.?\s*$", re.IGNORECASE)

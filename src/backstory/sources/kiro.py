@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 from ..model import EventType, parse_time
 from .base import About, Item, Lookup, Parser, Source, Stored, Transcript
 from .database import columns, open_database
-from .decoding import Payload, decode, decode_or_none, encode, list_of, mapping_of, mappings_of, read_or_none, text_of
+from .decoding import decode, decode_or_none, encode, read_or_none
+from .fields import Payload, list_of, mapping_of, mappings_of, text_of
 from .parsing import StatelessParser, Writer
 
 

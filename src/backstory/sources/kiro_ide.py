@@ -14,7 +14,8 @@ from typing import Any
 
 from ..model import EventType, parse_time
 from .base import About, Item, Lookup, Parser, Source, Transcript
-from .decoding import Payload, encode, integer, list_of, mapping_of, mappings_of, read_document, read_or_none, text_of
+from .decoding import encode, read_document, read_or_none
+from .fields import Payload, integer, list_of, mapping_of, mappings_of, text_of
 from .parsing import StatelessParser, Writer
 
 _SESSIONS, _INDEX = "workspace-sessions", "sessions.json"

@@ -10,7 +10,8 @@ from typing import Any
 from ..model import EventType
 from .base import Item
 from .content import blocks_of, count_images, exit_code_in, readable, split_reminders, tool_calls_of
-from .decoding import Payload, arguments_of, decode_or_none, encode, mapping_of, mappings_of, text_of
+from .decoding import decode_or_none, encode
+from .fields import Payload, arguments_of, mapping_of, mappings_of, text_of
 from .parsing import M, RecordParser, Writer
 
 

@@ -15,18 +15,8 @@ import msgspec
 from ..model import EventType, parse_time
 from .base import Item, Lookup, Parser, Source, Transcript, TurnEnd
 from .content import raw_text, readable
-from .decoding import (
-    Payload,
-    begun_at,
-    head_records,
-    integer,
-    list_of,
-    mapping_of,
-    mappings_of,
-    read_mapping,
-    records_in,
-    text_of,
-)
+from .decoding import begun_at, head_records, read_mapping, records_in
+from .fields import Payload, integer, list_of, mapping_of, mappings_of, text_of
 from .messages import read_completion
 from .parsing import Memory, RecordParser, restored, tokens_of
 

@@ -12,7 +12,8 @@ from ..model import EventType, parse_time
 from .base import About, Event, Item, Lookup, Parser, Source, Stored, Transcript, TurnEnd, Usage
 from .cline import Task, describe_task, task_records
 from .database import columns, has_table, open_database
-from .decoding import Payload, decode_or_none, encode, integer, mapping_of, read_or_none, text_of
+from .decoding import decode_or_none, encode, read_or_none
+from .fields import Payload, integer, mapping_of, text_of
 from .parsing import StatelessParser, Writer
 
 _PLACEHOLDER_TITLES = ("New session - ", "Child session - ")

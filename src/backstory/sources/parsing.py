@@ -12,7 +12,7 @@ from msgspec import Struct
 from ..model import EventType, digest
 from .base import About, Event, Item, Transcript, TurnEnd, Usage
 from .content import command_exit_code, raw_text
-from .decoding import Payload, integer
+from .fields import Payload, integer
 
 _MAX_CALLS = 512
 _MAX_SESSIONS = 128

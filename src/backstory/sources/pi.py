@@ -21,20 +21,8 @@ from ..model import EventType, digest, parse_time
 from .base import Event, Item, Lookup, Parser, Source, Stored, Transcript
 from .content import exit_code_in, readable
 from .database import columns, has_table, open_database
-from .decoding import (
-    MAX_DOCUMENT_BYTES,
-    Payload,
-    begun_at,
-    decode,
-    decode_or_none,
-    head_records,
-    integer,
-    mapping_of,
-    read_mapping,
-    records_in,
-    remote_address,
-    text_of,
-)
+from .decoding import MAX_DOCUMENT_BYTES, begun_at, decode, decode_or_none, head_records, read_mapping, records_in
+from .fields import Payload, integer, mapping_of, remote_address, text_of
 from .parsing import Memory, RecordParser, restored, tokens_of, version_of, with_cached, with_news
 
 _EXIT_CODE = re.compile(r"^Command exited with code (\d{1,5})$", re.MULTILINE)

@@ -13,7 +13,8 @@ from typing import Any
 from ..model import EventType, parse_time
 from .base import Item, Lookup, Parser, Source, Transcript, TurnEnd
 from .content import exit_code_in, function_response, part_text, parts_text
-from .decoding import Payload, begun_at, head_records, list_of, mapping_of, read_mapping, text_of
+from .decoding import begun_at, head_records, read_mapping
+from .fields import Payload, list_of, mapping_of, text_of
 from .parsing import Memory, RecordParser, restored, tokens_of
 
 _EXIT_CODE = re.compile(r"^Exit Code: (\d{1,5})$", re.MULTILINE)

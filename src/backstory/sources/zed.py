@@ -9,7 +9,8 @@ from typing import Any
 from ..model import EventType, parse_time
 from .base import About, Item, Lookup, Parser, Source, Stored, Transcript
 from .database import columns, open_database
-from .decoding import MAX_DOCUMENT_BYTES, Payload, decode, encode, list_of, mapping_of, mappings_of, text_of
+from .decoding import MAX_DOCUMENT_BYTES, decode, encode
+from .fields import Payload, list_of, mapping_of, mappings_of, text_of
 from .messages import Blocks
 from .parsing import StatelessParser, Writer
 

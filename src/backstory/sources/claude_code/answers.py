@@ -10,7 +10,7 @@ import msgspec
 from ...model import EventType, digest
 from ..base import About, Event, Item
 from ..content import blocks_of, raw_text, readable
-from ..decoding import text_of
+from ..fields import text_of
 from ..parsing import remember
 from .content import has_only_tags
 from .state import Call, Entry, State, Thread

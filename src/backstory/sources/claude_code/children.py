@@ -16,7 +16,8 @@ import msgspec
 from ...model import digest, parse_time
 from ..base import About, Item
 from ..content import readable
-from ..decoding import read_mapping, text_of
+from ..decoding import read_mapping
+from ..fields import text_of
 from ..parsing import remember
 from .layout import Projects, agent_id, agent_session, desktop_session, is_helper
 from .state import State, Thread

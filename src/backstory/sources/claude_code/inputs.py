@@ -8,7 +8,7 @@ from typing import Any
 from ...model import EventType, digest
 from ..base import About, Event, Item, TurnEnd
 from ..content import blocks_of, count_images, readable
-from ..decoding import text_of
+from ..fields import text_of
 from ..parsing import remember
 from .answers import AGENT_TOOLS, QUESTIONS
 from .children import Children

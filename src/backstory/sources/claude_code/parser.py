@@ -11,7 +11,7 @@ import msgspec
 from ...model import EventType, digest
 from ..base import About, Event, Item, Transcript, TurnEnd
 from ..content import count_images, readable
-from ..decoding import text_of
+from ..fields import text_of
 from ..parsing import remember
 from .answers import begin_exchange, is_synthetic, mark_answers, mark_user, read_answer
 from .children import Children, displaced_records, read_sidecar

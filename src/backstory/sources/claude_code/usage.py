@@ -8,7 +8,7 @@ from msgspec import Struct, field
 
 from ...model import digest
 from ..base import Usage
-from ..decoding import text_of
+from ..fields import text_of
 
 
 def usage_key(message: dict[str, Any], record: dict[str, Any], identity: str) -> bytes:

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...model import EventType, digest
 from ..base import About, Event, Item, TurnEnd, Usage
-from ..decoding import Payload, integer, mapping_of, mappings_of, remote_address, text_of
+from ..fields import Payload, integer, mapping_of, mappings_of, remote_address, text_of
 from .messages import answer
 from .outputs import as_json
 from .session import CLOSING, Session

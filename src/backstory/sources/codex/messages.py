@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from ...model import EventType
 from ..base import Item, TurnEnd
-from ..decoding import Payload, list_of, mapping_of
+from ..fields import Payload, list_of, mapping_of
 from .outputs import as_mapping
 from .session import EVENT, ITEM, TURN_ITEM, Session, fingerprint
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ..decoding import integer
+from ..fields import integer
 from .session import fingerprint
 
 # {"output": "...", "metadata": {"exit_code": 0, ...}} as a string: shell and apply_patch of 2025.

@@ -9,7 +9,7 @@ import msgspec
 
 from ...model import EventType, parse_time
 from ..base import About, Event, Item, Lookup, Transcript
-from ..decoding import Payload, mapping_of
+from ..fields import Payload, mapping_of
 from . import lifecycle, messages, tools
 from .lifecycle import ThreadHistory, lost_end
 from .outputs import as_json

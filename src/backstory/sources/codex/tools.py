@@ -15,7 +15,7 @@ from typing import Any
 
 from ...model import EventType
 from ..base import About, Event, Item
-from ..decoding import Payload, integer, list_of, local_path, mapping_of, mappings_of, text_of
+from ..fields import Payload, integer, list_of, local_path, mapping_of, mappings_of, text_of
 from .outputs import Output, as_json, as_mapping, duration, read_mcp, read_output, without_repeats
 from .session import EVENT, ITEM, SCRIPT, TURN_ITEM, Session
 
