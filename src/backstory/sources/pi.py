@@ -21,7 +21,7 @@ from ..model import EventType, digest, parse_time
 from .base import Event, Item, Lookup, Parser, Source, Stored, Transcript
 from .content import exit_code_in, readable
 from .database import columns, has_table, open_database
-from .decoding import MAX_DOCUMENT_BYTES, begun_at, decode, decode_or_none, head_records, read_mapping, records_in
+from .decoding import begun_at, decode, decode_or_none, decompress, head_records, read_mapping, records_in
 from .fields import Payload, integer, mapping_of, remote_address, text_of
 from .parsing import Memory, RecordParser, restored, tokens_of, version_of, with_cached, with_news
 
@@ -274,7 +274,7 @@ def _entries(rows: Iterable[Any]) -> Iterator[Any]:
     for row in rows:
         data = row["event_json"]
         if data is None and row["event_zstd"] is not None:
-            data = _decompressed(row["event_zstd"], _MAX_ENTRY_BYTES)
+            data = decompress(row["event_zstd"], _MAX_ENTRY_BYTES)
         if data is not None:
             yield decode(data)
 
@@ -285,7 +285,7 @@ def _archived(database: sqlite3.Connection, path: Path, session: str) -> Iterato
         query = f"SELECT encoding, archive_blob FROM {_ARCHIVES} WHERE session_id = ? ORDER BY created_at"
         for row in database.execute(query, (session,)).fetchall():
             data = row["archive_blob"]
-            yield from records_in(_decompressed(data) if row["encoding"] == "zstd" else data)
+            yield from records_in(decompress(data) if row["encoding"] == "zstd" else data)
     if known := columns(database, _COLD):
         blob = "archive_blob" if "archive_blob" in known else "NULL AS archive_blob"
         query = f"SELECT archive_name, {blob} FROM {_COLD} WHERE session_id = ?"
@@ -296,16 +296,9 @@ def _archived(database: sqlite3.Connection, path: Path, session: str) -> Iterato
                 if not file.is_file():
                     raise ValueError(f"the archive {file.name} is missing")
                 data = file.read_bytes()
-            for record in records_in(_decompressed(data)):
+            for record in records_in(decompress(data)):
                 if (entry := decode_or_none(mapping_of(record, "row").get("event_json"))) is not None:
                     yield entry
-
-
-def _decompressed(data: bytes, limit: int = MAX_DOCUMENT_BYTES) -> bytes:
-    import zstandard
-
-    with zstandard.ZstdDecompressor(max_window_size=1 << 28).stream_reader(data) as stream:
-        return stream.read(limit)
 
 
 class LettaCode(Source):
