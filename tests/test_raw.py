@@ -127,6 +127,24 @@ class TestRawStore:
 
         assert (tmp_path / "raw.db").stat().st_mode & 0o077 == 0
 
+    @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everything")
+    def test_a_home_that_can_only_be_read(self, tmp_path: Path) -> None:
+        """Its records are read as they are."""
+        file, home = tmp_path / "a.jsonl", tmp_path / "home"
+        home.mkdir()
+        file.write_bytes(noise(100))
+        store = RawStore(home)
+        store.keep(file, "codex", "a")
+        store.flush()
+        store.close()
+        (home / "raw.db").chmod(0o400)
+        home.chmod(0o500)
+
+        store = RawStore(home)
+        assert b"".join(store.read(file)) == noise(100)
+        store.close()
+        home.chmod(0o700)
+
     def test_names_that_are_not_text(self, tmp_path: Path) -> None:
         """A file name is bytes."""
         file = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.jsonl"))

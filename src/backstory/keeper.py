@@ -336,7 +336,7 @@ class Keeper:
         another process writes and does not come to it in time; it is forgotten later then.
         """
         from .ingest.forgetting import have_forgotten
-        from .sources.otel.source import session_file
+        from .sources.otel import session_file
 
         family = self.family(id)
         key = family[0].key

@@ -18,6 +18,8 @@ from typing import BinaryIO, NamedTuple
 
 import zstandard
 
+from .sqlite import connect, is_writable, transaction
+
 _log = logging.getLogger(__name__)
 
 PIECE_BYTES = 512 << 10
@@ -26,7 +28,8 @@ _DIGEST_BYTES = 16
 _LEVEL = 1
 # So many bytes of small new files wait for a common transaction.
 _WAITING_BYTES = 16 << 20
-_BUSY_SECONDS = 10
+# Bodies are written once and rarely read: nothing is gained by keeping pages in memory.
+_PRAGMAS = {"cache_size": -2_000, "mmap_size": 0}
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS file (
     path BLOB PRIMARY KEY, source TEXT NOT NULL, session TEXT NOT NULL, size INTEGER NOT NULL
@@ -80,7 +83,7 @@ class RawStore:
             if row is None and path.stat().st_size <= PIECE_BYTES:
                 self._keep_small(name, path, source, session)
                 return
-            with database:
+            with transaction(database):
                 # The last piece may be a part of one, which is kept anew with what follows.
                 first = 0 if from_start or row is None else row[0] // PIECE_BYTES
                 _keep_file(database, path, source, session, first)
@@ -105,7 +108,8 @@ class RawStore:
             if not self._waiting.files:
                 return
             waiting, self._waiting, self._waiting_bytes = self._waiting, _Waiting({}, [], {}), 0
-            with self._database as database:
+            database = self._database
+            with transaction(database):
                 database.executemany("INSERT OR IGNORE INTO body VALUES (?, ?)", waiting.bodies.items())
                 database.executemany("REPLACE INTO piece VALUES (?, ?, ?)", waiting.pieces)
                 database.executemany("REPLACE INTO file VALUES (?, ?, ?, ?)", waiting.files.values())
@@ -116,12 +120,12 @@ class RawStore:
         paths = [Path(parent, name) for parent, _, names in os.walk(folder) for name in names]
         now = {path for path in paths if path.is_file() and not path.is_symlink()}
         self.flush()
-        with self._lock, self._database as database:
+        with self._lock, transaction(self._database):
             for path in now:
-                _keep_file(database, path, source, session, 0)
+                _keep_file(self._database, path, source, session, 0)
             for file in self.files(source, [session]):
                 if file.path.is_relative_to(folder) and file.path not in now:
-                    _drop_file(database, file)
+                    _drop_file(self._database, file)
 
     def files(self, source: str, sessions: Iterable[str]) -> list[RawFile]:
         """The files of sessions, by the agent's own ids."""
@@ -158,9 +162,9 @@ class RawStore:
         if not files:
             return
         with self._lock:
-            with self._database as database:
+            with transaction(self._database):
                 for file in files:
-                    _drop_file(database, file)
+                    _drop_file(self._database, file)
             self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def close(self) -> None:
@@ -174,11 +178,10 @@ class RawStore:
     @property
     def _database(self) -> sqlite3.Connection:
         if self._connection is None:
-            self._path.touch(mode=0o600)
-            database = sqlite3.connect(self._path, timeout=_BUSY_SECONDS, check_same_thread=False)
-            for setting in ("journal_mode = WAL", "synchronous = NORMAL", "secure_delete = ON"):
-                database.execute(f"PRAGMA {setting}")
-            database.executescript(_SCHEMA)
+            writable = is_writable(self._path)
+            database = connect(self._path, writable=writable, pragmas=_PRAGMAS)
+            if writable:
+                database.executescript(_SCHEMA)
             self._connection = database
         return self._connection
 

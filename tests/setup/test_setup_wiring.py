@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from backstory.setup.additions import Additions
 from backstory.setup.agents import WIRABLE, command_in
 from backstory.setup.documents import read_entry
 from backstory.setup.files import Journal
-from backstory.setup.hooks import add_hooks
-from backstory.setup.skills import add_instructions, add_skill
 from backstory.setup.wiring import FoundAgent, Outcome, Wiring
 
 COMMAND = ("/opt/backstory/bin/backstory",)
@@ -73,6 +72,10 @@ def bin_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def wiring(home: Path) -> Wiring:
     return Wiring(Journal(home / ".backstory"), home=home, environ={"PATH": os.environ["PATH"]}, command=COMMAND)
+
+
+def additions(journal: Journal, home: Path) -> Additions:
+    return Additions(journal, home=home, environ={}, command=COMMAND)
 
 
 def wire(home: Path, *names: str) -> list[Outcome]:
@@ -294,9 +297,9 @@ class TestRemove:
         wire(home)
         journal = Journal(home / ".backstory")
         for name in ("claude-code", "codex"):
-            assert add_hooks(journal, name, home=home, environ={}, command=COMMAND).action == "added"
-            assert add_skill(journal, name, home=home, environ={}).action == "added"
-        assert add_instructions(journal, "codex", home=home, environ={}).action == "added"
+            assert additions(journal, home).add_hooks(name).action == "added"
+            assert additions(journal, home).add_skill(name).action == "added"
+        assert additions(journal, home).add_instructions("codex").action == "added"
         assert contents(home) != before
 
         outcomes = wiring(home).remove()
@@ -323,7 +326,7 @@ class TestRemove:
     )
     def test_hooks_for_what_reaches_the_model(self, home: Path, agent: str, file: str, events: list[str]) -> None:
         """Codex gives the model nothing of a hook that runs before a compaction."""
-        add_hooks(Journal(home / ".backstory"), agent, home=home, environ={}, command=COMMAND)
+        additions(Journal(home / ".backstory"), home).add_hooks(agent)
 
         assert list(read_entry((home / file).read_text(), "json", ("hooks",))) == events
 
@@ -332,7 +335,7 @@ class TestRemove:
         file = home / ".claude/settings.json"
         file.write_text('{"hooks": {"SessionStart": [{"hooks": [{"type": "command", "command": "date"}]}]}}')
         journal = Journal(home / ".backstory")
-        add_hooks(journal, "claude-code", home=home, environ={}, command=COMMAND)
+        additions(journal, home).add_hooks("claude-code")
         file.write_text(file.read_text() + "\n")
 
         wiring(home).remove()
@@ -367,8 +370,8 @@ class TestInstructions:
         file.write_text("# Mine\n\nNo tabs.\n")
         journal = Journal(home / ".backstory")
 
-        assert add_instructions(journal, "codex", home=home, environ={}).action == "added"
-        assert add_instructions(journal, "codex", home=home, environ={}).action == "unchanged"
+        assert additions(journal, home).add_instructions("codex").action == "added"
+        assert additions(journal, home).add_instructions("codex").action == "unchanged"
         assert file.read_text().startswith("# Mine\n\nNo tabs.\n\n<!-- backstory: begin -->\n")
         file.write_text(file.read_text() + "\nMore.\n")
         wiring(home).remove()

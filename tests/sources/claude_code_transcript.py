@@ -10,7 +10,7 @@ import msgspec
 
 from backstory.model import EventType
 from backstory.sources.base import About, Event, Item, Transcript
-from backstory.sources.claude_code import ClaudeCode
+from backstory.sources.claude_code.source import ClaudeCode
 
 HEAD = 64 * 1024
 SESSION = "0c0ffee0-0000-4000-8000-00000000000a"

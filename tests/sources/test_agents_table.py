@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from backstory.sources import SOURCES, load_sources, title_of
-from backstory.sources.agents import AGENTS, Agent, expand_root
+from backstory.sources.agents import AGENTS, expand_root
 
 NAMES = """
     claude-code codex gemini-cli opencode cursor copilot-cli pi qwen-code kimi-cli cline roo-code aider goose amp
@@ -24,6 +24,8 @@ from backstory.sources import load_sources
 for source in load_sources():
     if source.name not in ("claude-code", "live"):
         source.roots(Path("/nowhere"), {})
+    if source.name in ("codex", "gemini-cli", "opencode"):
+        source.resume("one")
 print([name for name in sys.modules if name.startswith("backstory.sources.")])
 """
 
@@ -45,16 +47,14 @@ class TestTable:
         assert set(NAMES) <= set(SOURCES)
         assert len(set(SOURCES)) == len(SOURCES)
 
-    @pytest.mark.parametrize("agent", AGENTS, ids=lambda agent: agent.name)
-    def test_the_table_answers_as_the_source(self, agent: Agent, tmp_path: Path) -> None:
-        """Where the table names a function, it gives what the source itself gives."""
-        environ = {"BACKSTORY_HOME": str(tmp_path / "home")}
-        if agent._asks is not None:
-            # A table's own root that is missing is all there is to say.
-            assert agent._roots or agent.roots(tmp_path, environ) == agent._loaded.roots(tmp_path, environ)
-        assert [agent.resume(name) for name in ("one", "one/two")] == [
-            agent._loaded.resume(name) for name in ("one", "one/two")
-        ]
+    def test_commands_that_continue_a_session(self) -> None:
+        """The id is one word, whatever it holds; a subagent is not continued by itself."""
+        codex, gptme, kiro, cline = load_sources(["codex", "gptme", "kiro", "cline"])
+        assert codex.resume("one") == ("codex", "resume", "one")
+        assert gptme.resume("a walk") == ("gptme", "--name", "a walk", "--resume")
+        assert codex.resume("one/two") is None
+        assert kiro.resume("/home/ada/shop") == ("kiro-cli", "chat", "--resume")
+        assert (cline.resume("abc"), cline.resume("123")) == (("cline", "--id", "abc"), None)
 
     def test_folders_and_commands_of_claude_code_load_no_parser(self) -> None:
         """Every search asks for both, before and after it."""
@@ -75,8 +75,9 @@ class TestTable:
     def test_people_read_another_name(self) -> None:
         assert (title_of("gemini-cli"), title_of("from-a-plugin")) == ("Gemini CLI", "from-a-plugin")
 
-    def test_no_parser_is_imported_for_its_roots(self) -> None:
-        """Asking every agent for its roots imports none of them, where none exists."""
+    def test_no_parser_is_imported_for_its_roots_and_command(self) -> None:
+        """Asking every agent for its roots imports none of them, where none exists; nor does the command that continues
+        a session, which every search shows."""
         listed = subprocess.run([sys.executable, "-c", LIST_ALL], capture_output=True, text=True, check=True).stdout
         imported = set(re.findall(r"backstory\.sources\.(\w+)", listed))
         assert imported <= {"agents", "base"}

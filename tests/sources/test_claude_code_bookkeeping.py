@@ -12,7 +12,7 @@ from claude_code_transcript import SESSION, Records, call, events, feed, feed_wi
 
 from backstory.library import Library
 from backstory.sources.base import Item, Usage
-from backstory.sources.claude_code import ClaudeCode
+from backstory.sources.claude_code.source import ClaudeCode
 
 FOLDER = Path(__file__).parent / "claude_code"
 LINES = [line for path in sorted(FOLDER.rglob("*.jsonl")) for line in path.read_bytes().splitlines()]

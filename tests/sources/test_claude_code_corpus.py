@@ -18,7 +18,7 @@ from claude_code_transcript import describe, events, feed, load
 
 from backstory.model import EventType
 from backstory.sources.base import Event, Item, Usage
-from backstory.sources.claude_code import ClaudeCode
+from backstory.sources.claude_code.source import ClaudeCode
 
 CORPUS = Path(__file__).resolve().parents[3] / "shared" / "corpus"
 FOLDERS = (CORPUS / "home" / ".claude", CORPUS / "odd" / "claude-code")

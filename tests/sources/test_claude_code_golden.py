@@ -16,7 +16,7 @@ from claude_code_transcript import describe, events, feed, feed_with_restarts, l
 
 from backstory.library import Library
 from backstory.sources.base import Item
-from backstory.sources.claude_code import ClaudeCode
+from backstory.sources.claude_code.source import ClaudeCode
 
 FOLDER = Path(__file__).parent / "claude_code"
 TRANSCRIPTS = [

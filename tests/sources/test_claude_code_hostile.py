@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from backstory.model import EventType
 from backstory.sources.base import Event
-from backstory.sources.claude_code import ClaudeCode
+from backstory.sources.claude_code.source import ClaudeCode
 from tests.examples import examples
 
 FOLDER = Path(__file__).parent / "claude_code"

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from claude_code_transcript import SESSION, Records, call, describe, events, feed, load, write
 
+from backstory.sources import load_sources
 from backstory.sources.base import Transcript
-from backstory.sources.claude_code import ClaudeCode
+from backstory.sources.claude_code.source import ClaudeCode
 
 OTHER = "0c0ffee0-0000-4000-8000-00000000000b"
 HOME = Path("/home/ada")
@@ -23,14 +24,14 @@ def found(path: Path) -> Transcript:
 class TestRoots:
     def test_by_default(self) -> None:
         """The folders of Claude Code and of Claude Desktop, whether they exist or not."""
-        roots = ClaudeCode().roots(HOME, {})
+        roots = load_sources(["claude-code"])[0].roots(HOME, {})
         assert roots[:2] == [HOME / ".claude" / "projects", HOME / ".config" / "claude" / "projects"]
         assert HOME / "Library" / "Application Support" / "Claude" / "local-agent-mode-sessions" in roots
         assert HOME / ".config" / "Claude" / "local-agent-mode-sessions" in roots
 
     def test_configured(self) -> None:
         """`CLAUDE_CONFIG_DIR` may name several folders, below the home or of projects itself."""
-        roots = ClaudeCode().roots(HOME, {"CLAUDE_CONFIG_DIR": "/a, ~/b,/c/projects,"})
+        roots = load_sources(["claude-code"])[0].roots(HOME, {"CLAUDE_CONFIG_DIR": "/a, ~/b,/c/projects,"})
         assert roots[:3] == [Path("/a/projects"), HOME / "b" / "projects", Path("/c/projects")]
         assert HOME / ".claude" / "projects" in roots
 
@@ -38,7 +39,7 @@ class TestRoots:
         """Claude Desktop may be installed as a package."""
         package = tmp_path / "Packages" / "AnthropicPBC.Claude_x" / "LocalCache" / "Roaming" / "Claude"
         package.mkdir(parents=True)
-        roots = ClaudeCode().roots(HOME, {"APPDATA": "/roaming", "LOCALAPPDATA": str(tmp_path)})
+        roots = load_sources(["claude-code"])[0].roots(HOME, {"APPDATA": "/roaming", "LOCALAPPDATA": str(tmp_path)})
         assert Path("/roaming/Claude/local-agent-mode-sessions") in roots
         assert package / "local-agent-mode-sessions" in roots
 

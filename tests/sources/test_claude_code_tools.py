@@ -23,7 +23,7 @@ from claude_code_transcript import (
 from backstory.library import Library
 from backstory.model import EventType
 from backstory.sources.base import Event
-from backstory.sources.claude_code import ClaudeCode
+from backstory.sources.claude_code.source import ClaudeCode
 
 
 def respond(

@@ -11,6 +11,7 @@ import pytest
 from codex_rollout import HEAD, SESSION, Rollout, feed, nothing_known
 
 from backstory.library import Library
+from backstory.sources import load_sources
 from backstory.sources.base import About
 from backstory.sources.codex import Codex
 
@@ -28,7 +29,7 @@ def named(session: str = SESSION) -> Path:
 class TestRoots:
     def test_home(self) -> None:
         """Sessions, archived sessions and those of TRAE's CLI, below the home."""
-        roots = Codex().roots(Path("/home/mira"), {})
+        roots = load_sources(["codex"])[0].roots(Path("/home/mira"), {})
         assert [str(root) for root in roots] == [
             "/home/mira/.codex/sessions",
             "/home/mira/.codex/archived_sessions",
@@ -37,7 +38,7 @@ class TestRoots:
 
     def test_codex_home(self) -> None:
         """CODEX_HOME moves them."""
-        roots = Codex().roots(Path("/home/mira"), {"CODEX_HOME": "/data/codex"})
+        roots = load_sources(["codex"])[0].roots(Path("/home/mira"), {"CODEX_HOME": "/data/codex"})
         assert roots[:2] == [Path("/data/codex/sessions"), Path("/data/codex/archived_sessions")]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import shutil
@@ -21,14 +20,13 @@ from ..archive.errors import explain
 from ..ingest.scan import UNREADABLE, stored_path, walk
 from ..library import Library
 from ..model import DEFAULT_TYPES
+from ..setup.retention import claude_days
 from ..sources import OWN_SOURCES, title_of
 from ..sources.base import Source
 from ..sqlite import is_damage
 
 _DAY = 86_400
 _DAMAGED = "put a whole copy there, or delete it; each sync tries it again, and what was read of it stays"
-# Claude Code's own default for `cleanupPeriodDays`.
-_CLAUDE_KEEPS_DAYS = 30
 _SOON_DAYS = 7
 _PARTS = ("archive.db", "index", "traces.db", "capsules.db", "raw.db", "live")
 _LITTLE_DISK = 1_000_000_000
@@ -202,14 +200,7 @@ def _claude_purge(root: Path) -> Purge | None:
     """The retention period of Claude Code for the transcripts below one of its folders."""
     if root.name != "projects":
         return None
-    settings = root.parent / "settings.json"
-    try:
-        days = json.loads(settings.read_bytes()).get("cleanupPeriodDays", _CLAUDE_KEEPS_DAYS)
-    except (OSError, ValueError, AttributeError):
-        days = _CLAUDE_KEEPS_DAYS
-    if not isinstance(days, int | float) or isinstance(days, bool):
-        days = _CLAUDE_KEEPS_DAYS
-    return Purge(after_days=int(days), settings_file=str(settings))
+    return Purge(after_days=int(claude_days(root.parent)), settings_file=str(root.parent / "settings.json"))
 
 
 def _count_purge(purge: Purge, changed: float, unread: bool) -> None:

@@ -17,11 +17,11 @@ from ..archive.spans import Origin, SpanRow
 from ..config import make_private_folder
 from ..egress import Mode, egress
 from ..model import EventType, call_by_tokens, digest, session_mark
+from ..sources.otel import FOLDER, Line, session_file
 from ..sources.otel.attributes import Meaning, interpret
 from ..sources.otel.messages import Message, read_log, read_messages, take_events
 from ..sources.otel.otlp import Encoding, decode_logs, decode_spans
 from ..sources.otel.records import LogRecord, RawSpan, with_fields
-from ..sources.otel.source import FOLDER, Line, session_file
 
 _CLAUDE, _CODEX = "claude-code", "codex"
 _MAX_NAME_CHARS = 1_000

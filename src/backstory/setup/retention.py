@@ -30,8 +30,6 @@ class Retention(Struct, frozen=True, kw_only=True):
     files: int
     soon: int
     """Transcripts that it deletes within a week, or when it starts next."""
-    first_at: float | None
-    """When the first of all is due, in seconds since the epoch."""
 
 
 def retentions(home: Path | None = None, environ: Mapping[str, str] = os.environ) -> list[Retention]:
@@ -41,10 +39,10 @@ def retentions(home: Path | None = None, environ: Mapping[str, str] = os.environ
     gemini = expand_root("${GEMINI_CLI_HOME:-~}/.gemini", home, environ)[0]
     found = []
     for agent, title, folder, pattern, days, setting in (
-        ("claude-code", "Claude Code", claude, "projects/*/*.jsonl", _claude_days(claude), "cleanupPeriodDays"),
+        ("claude-code", "Claude Code", claude, "projects/*/*.jsonl", claude_days(claude), "cleanupPeriodDays"),
         ("gemini-cli", "Gemini CLI", gemini, "tmp/*/chats/session-*", _gemini_days(gemini), "general.sessionRetention"),
     ):
-        times = sorted(path.stat().st_mtime for path in folder.glob(pattern))
+        times = [path.stat().st_mtime for path in folder.glob(pattern)]
         if days is None or not times:
             continue
         limit = time.time() + (_SOON_DAYS - days) * _DAY
@@ -56,13 +54,13 @@ def retentions(home: Path | None = None, environ: Mapping[str, str] = os.environ
                 setting=f"{setting} in {folder / 'settings.json'}",
                 files=len(times),
                 soon=sum(changed < limit for changed in times),
-                first_at=times[0] + days * _DAY,
             )
         )
     return found
 
 
-def _claude_days(folder: Path) -> float | None:
+def claude_days(folder: Path) -> float:
+    """The days after which Claude Code deletes the transcripts below its folder."""
     days = _setting(folder, "cleanupPeriodDays")
     return float(days) if isinstance(days, int | float) and not isinstance(days, bool) else 30.0
 

@@ -14,12 +14,11 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from .additions import drop_block, drop_hook
 from .agents import WIRABLE, Wirable, command_in, environment_in
 from .documents import Refused, drop_entry, read_entry, set_entry
 from .files import Entry, Journal, Outcome, check_writable, read_bytes, read_text, replace_file
-from .hooks import drop_hook
 from .server import Probe, own_command, probe
-from .skills import drop_block
 
 _VERSION_SECONDS = 5
 _ADD_SECONDS = 60
@@ -74,7 +73,7 @@ class Wiring:
     ) -> None:
         self.journal = journal
         self.server = (*(command or own_command()), "mcp")
-        self._home = home or Path.home()
+        self.home = home or Path.home()
         self._environ = environ
         self._probes: dict[tuple[tuple[str, ...], tuple[tuple[str, str], ...]], Probe] = {}
 
@@ -82,7 +81,7 @@ class Wiring:
         """The agents that are here. `versions`: their programs are asked for their version."""
         found = []
         for agent in WIRABLE:
-            files = agent.files(self._home, self._environ)
+            files = agent.files(self.home, self._environ)
             if files:
                 found.append(FoundAgent(agent, agent.installed(), None, [self._look(agent, file) for file in files]))
         if versions:
@@ -193,7 +192,7 @@ class Wiring:
         with suppress(OSError, subprocess.TimeoutExpired):
             subprocess.run(
                 argv,
-                cwd=self._home,
+                cwd=self.home,
                 env={**self._environ, **_QUIET},
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
@@ -227,7 +226,7 @@ class Wiring:
 def without(text: str, entry: Entry) -> str:
     """A text without an entry of Backstory."""
     if entry.item is not None:
-        return drop_block(text, entry.item) if entry.format is None else drop_hook(text, entry.path)
+        return drop_block(text) if entry.format is None else drop_hook(text, entry.path)
     return "" if entry.format is None else drop_entry(text, entry.format, entry.path)
 
 

@@ -1,4 +1,4 @@
-"""The table of agents: the name of each, its module, and the places where it keeps its sessions.
+"""The table of agents: the name of each, its module, where it keeps its sessions, and how one is continued.
 
 Nothing here imports a parser. A module is imported when one of its roots exists, so that the number of agents costs
 neither `--help` nor a search anything.
@@ -22,23 +22,23 @@ _MAC = "~/Library/Application Support"
 
 
 class Agent(Source):
-    """A source that is imported when it is used. It knows its name and its roots by itself.
+    """A source that is imported when it is used. It knows its name, its roots and its command by itself.
 
     A root is a folder that is walked, or a file that holds sessions. It is written as in a shell: `${VARIABLE}`,
     `${VARIABLE:-default}`, `~` and `*`. A root whose variable is not set is left out. `asks` is the function (in a
     module that loads less than the source) that names the roots, if one of those in the table exists or there is none
-    in the table; `resumes` likewise the one that gives the command to continue a session, which every search shows.
+    in the table. `resume` is the command that continues a session, whose id is `{}`; without it the source is asked.
     """
 
     def __init__(
-        self, name: str, title: str, source: str, *roots: str, asks: str | None = None, resumes: str | None = None
+        self, name: str, title: str, source: str, *roots: str, asks: str | None = None, resume: str | None = None
     ) -> None:
         self.name = name
         self.title = title
         self._source = source
         self._roots = roots
         self._asks = asks
-        self._resumes = resumes
+        self._resume = resume
 
     @cached_property
     def _loaded(self) -> Source:
@@ -80,10 +80,12 @@ class Agent(Source):
         return self._loaded.outdated(read)
 
     def resume(self, session: str) -> tuple[str, ...] | None:
-        if self._resumes:
-            command: tuple[str, ...] | None = _named(self._resumes)(session)
-            return command
-        return self._loaded.resume(session)
+        """None also for a subagent, whose id has that of its session before it."""
+        if self._resume is None:
+            return self._loaded.resume(session)
+        if "/" in session and "{}" in self._resume:
+            return None
+        return tuple(word.replace("{}", session) for word in self._resume.split())
 
 
 def _named(name: str) -> Any:
@@ -128,8 +130,9 @@ AGENTS: tuple[Agent, ...] = (
         "Claude Code",
         "claude_code.source:ClaudeCode",
         asks="claude_code.layout:roots_of",
-        resumes="claude_code.layout:resume_command",
+        resume="claude --resume {}",
     ),
+    # Archived sessions are moved from one folder to the other. TRAE's CLI writes the same format.
     Agent(
         "codex",
         "Codex",
@@ -137,8 +140,15 @@ AGENTS: tuple[Agent, ...] = (
         "${CODEX_HOME:-~/.codex}/sessions",
         "${CODEX_HOME:-~/.codex}/archived_sessions",
         "~/.trae/cli/sessions",
+        resume="codex resume {}",
     ),
-    Agent("gemini-cli", "Gemini CLI", "gemini_cli:GeminiCli", "${GEMINI_CLI_HOME:-~}/.gemini/tmp"),
+    Agent(
+        "gemini-cli",
+        "Gemini CLI",
+        "gemini_cli:GeminiCli",
+        "${GEMINI_CLI_HOME:-~}/.gemini/tmp",
+        resume="gemini --resume {}",
+    ),
     Agent(
         "opencode",
         "OpenCode",
@@ -146,6 +156,7 @@ AGENTS: tuple[Agent, ...] = (
         "${OPENCODE_DB}",
         f"{_DATA}/opencode/opencode*.db",
         f"{_DATA}/opencode/storage",
+        resume="opencode --session {}",
     ),
     Agent(
         "cursor",
@@ -153,8 +164,15 @@ AGENTS: tuple[Agent, ...] = (
         "cursor:Cursor",
         "${CURSOR_DATA_DIR:-~/.cursor}/projects",
         *_vscode("Cursor", "globalStorage/state.vscdb"),
+        resume="cursor-agent --resume={}",
     ),
-    Agent("copilot-cli", "Copilot CLI", "copilot_cli:CopilotCli", "${COPILOT_HOME:-~/.copilot}/session-state"),
+    Agent(
+        "copilot-cli",
+        "Copilot CLI",
+        "copilot_cli:CopilotCli",
+        "${COPILOT_HOME:-~/.copilot}/session-state",
+        resume="copilot --resume {}",
+    ),
     Agent(
         "pi",
         "Pi",
@@ -162,9 +180,15 @@ AGENTS: tuple[Agent, ...] = (
         "${PI_CODING_AGENT_SESSION_DIR}",
         "${PI_CODING_AGENT_DIR:-~/.pi/agent}/sessions",
         "~/.prime/agent/sessions",
+        resume="pi --session {}",
     ),
     Agent(
-        "qwen-code", "Qwen Code", "qwen_code:QwenCode", "${QWEN_RUNTIME_DIR}/projects", "${QWEN_HOME:-~/.qwen}/projects"
+        "qwen-code",
+        "Qwen Code",
+        "qwen_code:QwenCode",
+        "${QWEN_RUNTIME_DIR}/projects",
+        "${QWEN_HOME:-~/.qwen}/projects",
+        resume="qwen --resume {}",
     ),
     Agent(
         "kimi-cli",
@@ -172,6 +196,7 @@ AGENTS: tuple[Agent, ...] = (
         "kimi:Kimi",
         "${KIMI_CODE_HOME:-~/.kimi-code}/sessions",
         "~/.kimi/sessions",
+        resume="kimi --session {}",
     ),
     Agent(
         "cline",
@@ -191,9 +216,16 @@ AGENTS: tuple[Agent, ...] = (
         "${GOOSE_PATH_ROOT}/data/sessions",
         f"{_DATA}/goose/sessions",
         "${APPDATA}/Block/goose/data/sessions",
+        resume="goose session --resume --session-id {}",
     ),
-    Agent("amp", "Amp", "amp:Amp", f"{_DATA}/amp/threads"),
-    Agent("factory-droid", "Factory Droid", "factory_droid:FactoryDroid", "~/.factory/sessions"),
+    Agent("amp", "Amp", "amp:Amp", f"{_DATA}/amp/threads", resume="amp threads continue {}"),
+    Agent(
+        "factory-droid",
+        "Factory Droid",
+        "factory_droid:FactoryDroid",
+        "~/.factory/sessions",
+        resume="droid --resume {}",
+    ),
     Agent(
         "kilo",
         "Kilo Code",
@@ -201,22 +233,42 @@ AGENTS: tuple[Agent, ...] = (
         f"{_DATA}/kilo/kilo.db",
         f"{_DATA}/kilo/storage",
         *_extension("kilocode.kilo-code"),
+        resume="kilo --session {}",
     ),
-    Agent("continue", "Continue", "continue_dev:Continue", "${CONTINUE_GLOBAL_DIR:-~/.continue}/sessions"),
-    Agent("grok-build", "Grok Build", "grok_build:GrokBuild", "${GROK_HOME:-~/.grok}/sessions"),
-    Agent("mistral-vibe", "Mistral Vibe", "mistral_vibe:MistralVibe", "${VIBE_HOME:-~/.vibe}/logs/session"),
-    Agent("openhands", "OpenHands", "openhands:OpenHands", "~/.openhands/conversations"),
-    Agent("gptme", "gptme", "gptme:Gptme", "${GPTME_LOGS_HOME}", f"{_DATA}/gptme/logs"),
+    Agent(
+        "continue",
+        "Continue",
+        "continue_dev:Continue",
+        "${CONTINUE_GLOBAL_DIR:-~/.continue}/sessions",
+        resume="cn --fork {}",
+    ),
+    Agent(
+        "grok-build", "Grok Build", "grok_build:GrokBuild", "${GROK_HOME:-~/.grok}/sessions", resume="grok --resume {}"
+    ),
+    Agent(
+        "mistral-vibe",
+        "Mistral Vibe",
+        "mistral_vibe:MistralVibe",
+        "${VIBE_HOME:-~/.vibe}/logs/session",
+        resume="vibe --resume {}",
+    ),
+    Agent(
+        "openhands", "OpenHands", "openhands:OpenHands", "~/.openhands/conversations", resume="openhands --resume {}"
+    ),
+    Agent(
+        "gptme", "gptme", "gptme:Gptme", "${GPTME_LOGS_HOME}", f"{_DATA}/gptme/logs", resume="gptme --name {} --resume"
+    ),
     Agent("openclaw", "OpenClaw", "pi:OpenClaw", "~/.openclaw/agents"),
-    Agent("oh-my-pi", "oh-my-pi", "pi:OhMyPi", "~/.omp/agent/sessions"),
+    Agent("oh-my-pi", "oh-my-pi", "pi:OhMyPi", "~/.omp/agent/sessions", resume="omp --resume {}"),
     Agent(
         "hermes",
         "Hermes",
         "hermes:Hermes",
         "${HERMES_HOME:-~/.hermes}/state.db",
         "${HERMES_HOME:-~/.hermes}/profiles/*/state.db",
+        resume="hermes --resume {}",
     ),
-    Agent("auggie", "Auggie", "auggie:Auggie", "~/.augment/sessions"),
+    Agent("auggie", "Auggie", "auggie:Auggie", "~/.augment/sessions", resume="auggie --resume {}"),
     Agent("crush", "Crush", "crush:Crush", f"{_DATA}/crush/projects.json", asks="crush:roots_of"),
     Agent(
         "zed",
@@ -233,6 +285,7 @@ AGENTS: tuple[Agent, ...] = (
         "${KIRO_HOME:-~/.kiro}/sessions",
         f"{_DATA}/kiro-cli/data.sqlite3",
         f"{_MAC}/kiro-cli/data.sqlite3",
+        resume="kiro-cli chat --resume",
     ),
     Agent(
         "kiro-ide",
@@ -281,11 +334,12 @@ AGENTS: tuple[Agent, ...] = (
     Agent(
         "letta-code",
         "Letta Code",
-        "letta_code:LettaCode",
+        "pi:LettaCode",
         "${LETTA_LOCAL_BACKEND_DIR:-~/.letta/lc-local-backend}/conversations",
+        resume="letta --conversation {}",
     ),
-    Agent("iflow", "iFlow CLI", "iflow:IFlow", "~/.iflow/projects"),
-    Agent("qoder", "Qoder", "iflow:Qoder", "~/.qoder/projects"),
+    Agent("iflow", "iFlow CLI", "iflow:IFlow", "~/.iflow/projects", resume="iflow --resume {}"),
+    Agent("qoder", "Qoder", "iflow:Qoder", "~/.qoder/projects", resume="qodercli --resume {}"),
     Agent("tabnine", "Tabnine", "gemini_cli:Tabnine", "~/.tabnine/agent/tmp"),
     Agent("claude-ai", "Claude.ai", "exports:ClaudeAi", "${BACKSTORY_HOME:-~/.backstory}/imports/claude-ai"),
     Agent("chatgpt", "ChatGPT", "exports:ChatGpt", "${BACKSTORY_HOME:-~/.backstory}/imports/chatgpt"),

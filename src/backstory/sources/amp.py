@@ -35,9 +35,6 @@ class Amp(Source):
         for index, message in enumerate(list_of(thread.get("messages"))):
             yield {"message": mapping_of(message), "index": index}
 
-    def resume(self, session: str) -> tuple[str, ...] | None:
-        return ("amp", "threads", "continue", session)
-
 
 class _Thread(StatelessParser):
     def __init__(self, transcript: Transcript) -> None:

@@ -38,9 +38,6 @@ class Auggie(Source):
         for index, entry in enumerate(mappings_of(document.get("chatHistory"))):
             yield {"entry": entry, "index": index}
 
-    def resume(self, session: str) -> tuple[str, ...] | None:
-        return ("auggie", "--resume", session)
-
 
 class _Session(StatelessParser):
     def __init__(self, transcript: Transcript) -> None:

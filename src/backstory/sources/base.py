@@ -248,5 +248,6 @@ class Source(Protocol):
         return ()
 
     def resume(self, session: str) -> tuple[str, ...] | None:
-        """The command that continues a session in this agent; None where there is none."""
+        """The command that continues a session in this agent; None where there is none. For agents in the table it
+        stands there."""
         return None

@@ -43,9 +43,6 @@ class Continue(Source):
         for index, entry in enumerate(mappings_of(document.get("history"))):
             yield {"entry": entry, "index": index, "model": text_of(document, "chatModelTitle")}
 
-    def resume(self, session: str) -> tuple[str, ...] | None:
-        return ("cn", "--fork", session)
-
 
 class _Session(StatelessParser):
     def parse(self, record: Payload) -> Iterator[Item]:

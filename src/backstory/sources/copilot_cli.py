@@ -71,9 +71,6 @@ class CopilotCli(Source):
     def outdated(self, read: Iterable[tuple[str, str, Mapping[str, Any]]]) -> Iterable[str]:
         return with_news(read, _WORKSPACE)
 
-    def resume(self, session: str) -> tuple[str, ...] | None:
-        return None if "/" in session else ("copilot", "--resume", session)
-
 
 class CopilotMemory(Memory):
     spent: dict[str, dict[str, int]] = field(default_factory=dict)

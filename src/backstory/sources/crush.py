@@ -29,9 +29,6 @@ def roots_of(home: Path, environ: Mapping[str, str]) -> list[Path]:
 class Crush(Source):
     name = "crush"
 
-    def roots(self, home: Path, environ: Mapping[str, str]) -> list[Path]:
-        return roots_of(home, environ)
-
     def accepts(self, path: Path) -> bool:
         return path.name == _DATABASE
 

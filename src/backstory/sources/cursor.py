@@ -82,9 +82,6 @@ class Cursor(Source):
     def changes(self, path: Path, session: str, since: Stored | None) -> Iterator[Any]:
         return _changes(path, session, since)
 
-    def resume(self, session: str) -> tuple[str, ...] | None:
-        return ("cursor-agent", f"--resume={session}")
-
 
 class CursorMemory(Memory):
     pending: list[str] = field(default_factory=list)

@@ -14,7 +14,7 @@ from typing import Any
 
 from .base import Stored
 
-BUSY_SECONDS = 1.0
+_BUSY_SECONDS = 1.0
 _PAGE = 200
 _HEADER_BYTES = 20
 _WAL = 2
@@ -23,7 +23,7 @@ _PASSING = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR, sq
 
 
 @contextmanager
-def open_database(path: Path) -> Iterator[sqlite3.Connection]:
+def open_database(path: Path, *, busy_seconds: float = _BUSY_SECONDS) -> Iterator[sqlite3.Connection]:
     """A connection whose rows have names. Raises OSError for what may pass, such as a lock, and ValueError for a file
     that is no database or is damaged.
 
@@ -33,7 +33,7 @@ def open_database(path: Path) -> Iterator[sqlite3.Connection]:
     try:
         before = _state(path)
         uri = f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if before else ''}"
-        with closing(sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None)) as connection:
+        with closing(sqlite3.connect(uri, uri=True, timeout=busy_seconds, isolation_level=None)) as connection:
             connection.row_factory = sqlite3.Row
             connection.text_factory = _text
             yield connection

@@ -98,6 +98,14 @@ def read_or_none(path: Path, limit: int = MAX_DOCUMENT_BYTES) -> Any:
         return None
 
 
+def decompress(data: bytes, limit: int = MAX_DOCUMENT_BYTES) -> bytes:
+    """What is compressed by zstd, up to `limit` bytes of it."""
+    import zstandard
+
+    with zstandard.ZstdDecompressor(max_window_size=1 << 28).stream_reader(data) as stream:
+        return stream.read(limit)
+
+
 def read_mapping(path: Path) -> Payload:
     """The JSON object in a small file beside a transcript; an empty one if the file is missing, torn, large or holds
     something else."""

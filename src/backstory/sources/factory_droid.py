@@ -39,9 +39,6 @@ class FactoryDroid(Source):
     def outdated(self, read: Iterable[tuple[str, str, Mapping[str, Any]]]) -> Iterable[str]:
         return with_news(read, _SETTINGS)
 
-    def resume(self, session: str) -> tuple[str, ...] | None:
-        return ("droid", "--resume", session)
-
 
 class DroidParser(MessageParser[Memory]):
     exit_code = _EXIT_CODE

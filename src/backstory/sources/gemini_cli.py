@@ -66,17 +66,11 @@ class GeminiCli(Source):
             raise ValueError("not a session of Gemini CLI: it has no list of messages")
         return iter([document, *messages])
 
-    def resume(self, session: str) -> tuple[str, ...] | None:
-        return None if "/" in session else ("gemini", "--resume", session)
-
 
 class Tabnine(GeminiCli):
     """Tabnine's agent, which keeps its sessions as Gemini CLI does."""
 
     name = "tabnine"
-
-    def resume(self, session: str) -> tuple[str, ...] | None:
-        return None
 
 
 class GeminiMemory(Memory):

@@ -70,9 +70,6 @@ class Goose(Source):
             }
             yield {"totals": rest, "model": model, "begun": begun}
 
-    def resume(self, session: str) -> tuple[str, ...] | None:
-        return ("goose", "session", "--resume", "--session-id", session)
-
 
 def _ledger(database: sqlite3.Connection, session: str) -> list[dict[str, Any]]:
     """The model calls of a session, which Goose notes since schema 15, together with the totals of the session. What

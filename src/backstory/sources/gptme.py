@@ -51,9 +51,6 @@ class Gptme(Source):
     def outdated(self, read: Iterable[tuple[str, str, Mapping[str, Any]]]) -> Iterable[str]:
         return with_news(read, _CONFIG)
 
-    def resume(self, session: str) -> tuple[str, ...] | None:
-        return ("gptme", "--name", session, "--resume")
-
 
 class GptmeMemory(Memory):
     pending: list[str] = field(default_factory=list)

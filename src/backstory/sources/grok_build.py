@@ -78,9 +78,6 @@ class GrokBuild(Source):
     def outdated(self, read: Iterable[tuple[str, str, Mapping[str, Any]]]) -> Iterable[str]:
         return with_news(read, _SUMMARY)
 
-    def resume(self, session: str) -> tuple[str, ...] | None:
-        return ("grok", "--resume", session)
-
 
 def _origin(summary: Payload) -> tuple[str | None, str | None]:
     """The session that started this one, and the one it was forked from."""

@@ -64,9 +64,6 @@ class Hermes(Source):
             first = "SELECT min(timestamp) FROM messages WHERE session_id = ? AND role = 'user'"
             yield {"totals": about, "begun": database.execute(first, (session,)).fetchone()[0]}
 
-    def resume(self, session: str) -> tuple[str, ...] | None:
-        return ("hermes", "--resume", session)
-
 
 class _Conversation(StatelessParser):
     def parse(self, record: Payload) -> Iterator[Item]:

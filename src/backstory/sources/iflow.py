@@ -38,15 +38,9 @@ class IFlow(Source):
     def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
         return EnvelopeParser(transcript, restored(Memory, state))
 
-    def resume(self, session: str) -> tuple[str, ...] | None:
-        return ("iflow", "--resume", session)
-
 
 class Qoder(IFlow):
     name = "qoder"
-
-    def resume(self, session: str) -> tuple[str, ...] | None:
-        return ("qodercli", "--resume", session)
 
 
 class EnvelopeParser(MessageParser[Memory]):

@@ -72,9 +72,6 @@ class Kimi(Source):
     def outdated(self, read: Iterable[tuple[str, str, Mapping[str, Any]]]) -> Iterable[str]:
         return with_news((entry for entry in read if "agents/main/" in entry[0]), _STATE)
 
-    def resume(self, session: str) -> tuple[str, ...] | None:
-        return None if "/" in session else ("kimi", "--session", session)
-
 
 def _identity(path: Path) -> tuple[str, str | None]:
     """The session of a file, and the one that started it."""

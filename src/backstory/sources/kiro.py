@@ -60,9 +60,6 @@ class Kiro(Source):
                     yield {"exchange": entry, "index": index}
                 return
 
-    def resume(self, session: str) -> tuple[str, ...] | None:
-        return ("kiro-cli", "chat", "--resume")
-
 
 class _Table(NamedTuple):
     """A table of conversations, and its columns for the id of one and the time of its latest change."""

@@ -35,9 +35,6 @@ def roots_of(home: Path, environ: Mapping[str, str]) -> list[Path]:
 class Live(Source):
     name = "live"
 
-    def roots(self, home: Path, environ: Mapping[str, str]) -> list[Path]:
-        return roots_of(home, environ)
-
     def accepts(self, path: Path) -> bool:
         return session_of_file(path.name) is not None and path.parent.parent.name != LIVE_STATE
 

@@ -59,9 +59,6 @@ class MistralVibe(Source):
     def records(self, path: Path) -> Iterator[Any] | None:
         return _entries(path) if path.parent.name == _UNIFIED else None
 
-    def resume(self, session: str) -> tuple[str, ...] | None:
-        return ("vibe", "--resume", session)
-
 
 class VibeParser(RecordParser[Memory]):
     def note_meta(self, meta: Payload) -> None:

@@ -44,9 +44,6 @@ class OpenCode(Source):
     def changes(self, path: Path, session: str, since: Stored | None) -> Iterator[Any]:
         return _tree_changes(path, session, since) if path.is_dir() else _changes(path, session, since)
 
-    def resume(self, session: str) -> tuple[str, ...] | None:
-        return (self.command, "--session", session)
-
 
 class Kilo(OpenCode):
     """Kilo's CLI is a relative of OpenCode, its extension was one of Cline's."""

@@ -32,9 +32,6 @@ class OpenHands(Source):
         for event in sorted((path / "events").glob("event-*.json")):
             yield read_document(event)
 
-    def resume(self, session: str) -> tuple[str, ...] | None:
-        return ("openhands", "--resume", session)
-
 
 class _Conversation(StatelessParser):
     def __init__(self, transcript: Transcript) -> None:

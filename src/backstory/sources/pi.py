@@ -1,29 +1,32 @@
-"""Pi and its relatives oh-my-pi, Prime and OpenClaw: a tree of entries in the order of writing, as JSON Lines.
+"""Pi and its relatives oh-my-pi, Prime, OpenClaw and Letta Code: a tree of entries, as JSON Lines in the order written.
 
 All branches of the tree are read. A fork copies the entries of its parent with their ids and times, and names the file.
 The first versions wrote no ids. OpenClaw keeps entries in a database for each of its agents. Sessions that it deleted,
-reset or put away are archived there as one value, or in a file beside.
+reset or put away are archived there as one value, or in a file beside. Letta Code writes `messages.jsonl` in a folder
+for each conversation of its local backend; a message that changes is written again under its own id, which replaces the
+earlier one. Conversations on a Letta server are not on this machine.
 """
 
 from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from ..model import EventType, digest, parse_time
-from .base import Lookup, Parser, Source, Stored, Transcript
+from .base import Event, Item, Lookup, Parser, Source, Stored, Transcript
 from .content import exit_code_in, readable
 from .database import columns, has_table, open_database
-from .decoding import MAX_DOCUMENT_BYTES, begun_at, decode, decode_or_none, head_records, records_in
+from .decoding import begun_at, decode, decode_or_none, decompress, head_records, read_mapping, records_in
 from .fields import Payload, integer, mapping_of, remote_address, text_of
-from .parsing import Memory, RecordParser, restored, tokens_of, with_cached
+from .parsing import Memory, RecordParser, restored, tokens_of, version_of, with_cached, with_news
 
 _EXIT_CODE = re.compile(r"^Command exited with code (\d{1,5})$", re.MULTILINE)
+_CONVERSATION = "conversation.json"  # beside a transcript of Letta Code
 _FINAL = {"stop", "length"}
 _SKIPPED = {
     "thinking_level_change": "a setting",
@@ -66,15 +69,9 @@ class Pi(Source):
     def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
         return PiParser(transcript, restored(Memory, state))
 
-    def resume(self, session: str) -> tuple[str, ...] | None:
-        return ("pi", "--session", session)
-
 
 class OhMyPi(Pi):
     name = "oh-my-pi"
-
-    def resume(self, session: str) -> tuple[str, ...] | None:
-        return ("omp", "--resume", session)
 
 
 def _origin(header: Payload) -> tuple[str | None, str | None]:
@@ -247,10 +244,6 @@ class OpenClaw(Pi):
             if start == -1:
                 yield from _archived(database, path, session)
 
-    def resume(self, session: str) -> tuple[str, ...] | None:
-        """Its terminal takes the key of a conversation, not the id of a session."""
-        return None
-
 
 def _sessions(path: Path) -> Iterator[Stored]:
     with open_database(path) as database:
@@ -281,7 +274,7 @@ def _entries(rows: Iterable[Any]) -> Iterator[Any]:
     for row in rows:
         data = row["event_json"]
         if data is None and row["event_zstd"] is not None:
-            data = _decompressed(row["event_zstd"], _MAX_ENTRY_BYTES)
+            data = decompress(row["event_zstd"], _MAX_ENTRY_BYTES)
         if data is not None:
             yield decode(data)
 
@@ -292,7 +285,7 @@ def _archived(database: sqlite3.Connection, path: Path, session: str) -> Iterato
         query = f"SELECT encoding, archive_blob FROM {_ARCHIVES} WHERE session_id = ? ORDER BY created_at"
         for row in database.execute(query, (session,)).fetchall():
             data = row["archive_blob"]
-            yield from records_in(_decompressed(data) if row["encoding"] == "zstd" else data)
+            yield from records_in(decompress(data) if row["encoding"] == "zstd" else data)
     if known := columns(database, _COLD):
         blob = "archive_blob" if "archive_blob" in known else "NULL AS archive_blob"
         query = f"SELECT archive_name, {blob} FROM {_COLD} WHERE session_id = ?"
@@ -303,13 +296,51 @@ def _archived(database: sqlite3.Connection, path: Path, session: str) -> Iterato
                 if not file.is_file():
                     raise ValueError(f"the archive {file.name} is missing")
                 data = file.read_bytes()
-            for record in records_in(_decompressed(data)):
+            for record in records_in(decompress(data)):
                 if (entry := decode_or_none(mapping_of(record, "row").get("event_json"))) is not None:
                     yield entry
 
 
-def _decompressed(data: bytes, limit: int = MAX_DOCUMENT_BYTES) -> bytes:
-    import zstandard
+class LettaCode(Source):
+    name = "letta-code"
 
-    with zstandard.ZstdDecompressor(max_window_size=1 << 28).stream_reader(data) as stream:
-        return stream.read(limit)
+    def accepts(self, path: Path) -> bool:
+        return path.name == "messages.jsonl" and path.parent.parent.name == "conversations"
+
+    def describe(self, path: Path, head: bytes) -> Transcript | None:
+        records = list(head_records(path, head))
+        if not records or not ("type" in records[0] or "role" in records[0]):
+            return None
+        header = records[0] if records[0].get("type") == "session" else {}
+        known = read_mapping(path.with_name(_CONVERSATION))
+        session = text_of(header, "id") or text_of(known, "id") or path.parent.name
+        return Transcript(source=self.name, path=path, session=session, begun=begun_at(records, "timestamp"))
+
+    def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
+        return LettaParser(transcript, restored(Memory, state))
+
+    def outdated(self, read: Iterable[tuple[str, str, Mapping[str, Any]]]) -> Iterable[str]:
+        return with_news(read, _CONVERSATION)
+
+
+class LettaParser(PiParser):
+    def read(self, record: Payload) -> None:
+        if "role" in record and "type" not in record:  # the first format: a message without an entry around it
+            record = {"type": "message", "timestamp": record.get("timestamp"), "message": record}
+        self.ts = parse_time(record.get("timestamp"))
+        message = mapping_of(record, "message")
+        name = text_of(message, "id")
+        if record.get("type") == "message" and name:
+            self._read_message(message, f"{self.transcript.session} {name}")
+        else:
+            super().read(record)
+        for item in self.items:
+            if isinstance(item, Event):
+                item.replaces = True
+
+    def finish(self) -> Iterable[Item]:
+        self.reset()
+        path = self.transcript.path.with_name(_CONVERSATION)
+        self.memory.beside = version_of(path)
+        self.note(title=text_of(read_mapping(path), "summary"), title_rank=2)
+        return self.items

@@ -54,9 +54,6 @@ class QwenCode(Source):
     def skips(self, line: bytes) -> bool:
         return any(line.find(mark, 0, 600) >= 0 for mark in _TELEMETRY) and line.count(b'"parentUuid":') == 1
 
-    def resume(self, session: str) -> tuple[str, ...] | None:
-        return None if "/" in session else ("qwen", "--resume", session)
-
 
 class QwenParser(RecordParser[Memory]):
     def __init__(self, transcript: Transcript, memory: Memory) -> None:

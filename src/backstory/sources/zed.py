@@ -9,7 +9,7 @@ from typing import Any
 from ..model import EventType, parse_time
 from .base import About, Item, Lookup, Parser, Source, Stored, Transcript
 from .database import columns, open_database
-from .decoding import MAX_DOCUMENT_BYTES, decode, encode
+from .decoding import decode, decompress, encode
 from .fields import Payload, list_of, mapping_of, mappings_of, text_of
 from .messages import Blocks
 from .parsing import StatelessParser, Writer
@@ -43,10 +43,7 @@ class Zed(Source):
         about = dict(row)
         data = about.pop("data")
         if about.get("data_type") == "zstd":
-            import zstandard
-
-            with zstandard.ZstdDecompressor(max_window_size=1 << 28).stream_reader(data) as stream:
-                data = stream.read(MAX_DOCUMENT_BYTES)
+            data = decompress(data)
         thread = mapping_of(decode(data))
         yield {"thread": about, "model": mapping_of(thread, "model")}
         for index, message in enumerate(list_of(thread.get("messages"))):

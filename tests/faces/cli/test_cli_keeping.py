@@ -16,7 +16,7 @@ import pytest
 
 from backstory import open_archive
 from backstory.library import Library
-from backstory.sources.otel.source import session_file
+from backstory.sources.otel import session_file
 from tests.transcripts import Transcript
 
 from .conftest import Program
@@ -250,6 +250,7 @@ class TestDoctor:
             ({"cleanupPeriodDays": 3650}, 400, None),
             ({"cleanupPeriodDays": "x"}, 25, "after 30 days"),
             ([], 25, "after 30 days"),
+            ('{"cleanupPeriodDays": 26}  // days', 25, "after 26 days, the first tomorrow"),
         ],
     )
     def test_what_claude_code_is_about_to_delete(
@@ -259,7 +260,8 @@ class TestDoctor:
         then = time.time() - age * DAY
         os.utime(Transcript("one").path(home), (then, then))
         if settings is not None:
-            (home / ".claude" / "settings.json").write_text(json.dumps(settings))
+            text = settings if isinstance(settings, str) else json.dumps(settings)
+            (home / ".claude" / "settings.json").write_text(text)
 
         before = backstory("doctor").out
         backstory("sync")

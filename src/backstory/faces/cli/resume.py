@@ -3,27 +3,48 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from msgspec import Struct
 
 from ..handles import find_id
 from ..words import home_path
+from .deletion import restore_purged
 from .options import json_option
 from .output import print_json, tell
-from .restore import restore_purged
 from .sync import up_to_date
 
 if TYPE_CHECKING:
+    from ...archive.rows import SessionRow
     from ...library import Library, Location
 
 _TURNS_OF_HANDOFF = 12
+# The command of each agent that begins an interactive session with a prompt, which is appended.
+_START: dict[str, tuple[str, ...]] = {
+    "claude-code": ("claude",),
+    "codex": ("codex",),
+    "gemini-cli": ("gemini", "--prompt-interactive"),
+    "qwen-code": ("qwen", "--prompt-interactive"),
+    "opencode": ("opencode", "--prompt"),
+    "copilot-cli": ("copilot", "--interactive"),
+    "goose": ("goose", "run", "--interactive", "--text"),
+    "cursor": ("cursor-agent",),
+}
+# One argument of a command may have 128 KiB on Linux and all of them 32 on Windows; a prompt should be read.
+_MOST_CHARS = 6_000
+_MOST_PROMPT, _MOST_ANSWER, _MOST_FILES, _MOST_DECISIONS = 1_200, 1_500, 15, 8
+_DECISION = re.compile(
+    r"^\W*(?:decision|decided|we (?:decided|chose|keep|use)\b)[^\n]{5,}", re.IGNORECASE | re.MULTILINE
+)
+_PATH_KEYS = ("file_path", "filePath", "path", "notebook_path", "absolute_path", "filename")
 _LATEST = 50
 _EVER = 1 << 53
 
@@ -145,15 +166,13 @@ def _can_start(library: Library, id_: str, agent: str | None) -> bool:
 
 
 def _start(library: Library, id_: str, agent: str | None) -> Start:
-    from ...setup.handoff import START
-
     location = library.locate(id_)
     if location is None:
         raise click.ClickException(f"no session {id_} is in the archive")
-    if agent is not None and agent not in START:
-        names = ", ".join(START)
+    if agent is not None and agent not in _START:
+        names = ", ".join(_START)
         raise click.UsageError(f"no agent {agent!r}; there are {names}", click.get_current_context())
-    command = location.resume if agent is None else (*START[agent], _handoff(library, id_, location))
+    command = location.resume if agent is None else (*_START[agent], _handoff(library, id_, location))
     if command is None:
         raise click.ClickException(f"{location.source} has no command that resumes a session; --in AGENT hands it over")
     folder = location.project
@@ -171,11 +190,46 @@ def _start(library: Library, id_: str, agent: str | None) -> Start:
     )
 
 
+class _Step(Struct, frozen=True):
+    """A turn of the session that is handed over."""
+
+    prompt: str
+    answer: str
+    arguments: tuple[Any, ...]
+    """Those of its tool calls."""
+
+
 def _handoff(library: Library, id_: str, location: Location) -> str:
-    from ...archive.base import Part
+    """The first prompt for another agent: task, latest prompt, decisions, files, last state."""
     from ...egress import egress
+
+    session, steps = _last_steps(library, id_)
+    first, last = steps[0], steps[-1]
+    title = egress(session.title, library.settings.redact)
+    branch = f", on branch {location.branch}" if location.branch else ""
+    opening = (
+        f'Continue the work of an earlier session of {location.source}: "{title}"{branch}. What follows is a '
+        "record of it, to be checked against the files. The whole of it is in Backstory: open it with the MCP server, "
+        f"or run `backstory open {id_}`."
+    )
+    parts = [opening, f"## Task\n{_cut(first.prompt, _MOST_PROMPT)}"]
+    if len(steps) > 1:
+        parts.append(f"## Latest prompt\n{_cut(last.prompt, _MOST_PROMPT)}")
+    if decisions := list(dict.fromkeys(_decisions(steps)))[-_MOST_DECISIONS:]:
+        parts.append("## Decisions\n" + "\n".join(f"- {_cut(line, 300)}" for line in decisions))
+    if files := list(dict.fromkeys(_files(steps)))[-_MOST_FILES:]:
+        parts.append("## Files\n" + "\n".join(f"- {_cut(file, 200)}" for file in files))
+    answer = next((step.answer for step in reversed(steps) if step.answer), "")
+    state = "finished" if session.completed else "not finished"
+    parts.append(f"## Last state ({state})\n{_cut(answer, _MOST_ANSWER) or 'The agent gave no answer.'}")
+    parts.append("First say in two sentences where the work stands and what you do next.")
+    return _cut("\n\n".join(parts), _MOST_CHARS)
+
+
+def _last_steps(library: Library, id_: str) -> tuple[SessionRow, list[_Step]]:
+    """The session, its first turn and its last ones."""
+    from ...archive.base import Part
     from ...model import parse_id, turn_id
-    from ...setup.handoff import Session, Step, handoff
     from ...toolsets.history.types import CallContent
 
     key = parse_id(id_).key  # type: ignore[union-attr] # the id is that of a session
@@ -191,14 +245,22 @@ def _handoff(library: Library, id_: str, location: Location) -> str:
         prompt = next((e.content.text for e in events if e.event.type == "user_input"), "")
         answers = [e.content.text for e in events if e.event.type == "assistant_response"]
         calls = tuple(e.content.arguments for e in events if isinstance(e.content, CallContent))
-        steps.append(Step(prompt, answers[-1] if answers else "", calls))
-    return handoff(
-        Session(
-            id=id_,
-            title=egress(row.title, library.settings.redact),
-            source=location.source,
-            branch=location.branch,
-            completed=row.completed,
-            steps=steps,
-        )
-    )
+        steps.append(_Step(prompt, answers[-1] if answers else "", calls))
+    return row, steps
+
+
+def _decisions(steps: Sequence[_Step]) -> Iterator[str]:
+    for step in steps:
+        yield from (found[0].strip(" -*#\t") for found in _DECISION.finditer(step.answer))
+
+
+def _files(steps: Sequence[_Step]) -> Iterator[str]:
+    for step in steps:
+        for arguments in step.arguments:
+            if isinstance(arguments, dict):
+                yield from (arguments[key] for key in _PATH_KEYS if isinstance(arguments.get(key), str))
+
+
+def _cut(text: str, chars: int) -> str:
+    text = text.strip()
+    return text if len(text) <= chars else f"{text[: chars - 1]}…"

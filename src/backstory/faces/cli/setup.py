@@ -1,4 +1,8 @@
-"""`backstory setup`: find the agents, give each the MCP server, read their sessions, and show that it works."""
+"""`backstory setup` and `service`.
+
+Setup finds the agents, gives each the MCP server, reads their sessions, and shows that it works. The service keeps
+`backstory serve` running.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +19,7 @@ from .sync import read_everything
 if TYPE_CHECKING:
     from ...library import Library
     from ...setup.files import Outcome
+    from ...setup.service import Service
     from ...setup.wiring import FoundAgent, Wiring
 
 _SENTENCE = "Search Backstory for what we did last in this project, and tell me where we left off."
@@ -97,8 +102,7 @@ def _chosen(names: str | None) -> list[str] | None:
 
 def _todo(found: list[FoundAgent], *, hooks: bool, skill: bool, instructions: bool) -> list[str]:
     """The files that may be written, each with the reason, for the question."""
-    from ...setup.hooks import FILES
-    from ...setup.skills import FOLDERS, INSTRUCTIONS
+    from ...setup.additions import HOOK_FILES, INSTRUCTIONS, SKILL_FOLDERS
 
     todo = []
     for one in found:
@@ -107,10 +111,10 @@ def _todo(found: list[FoundAgent], *, hooks: bool, skill: bool, instructions: bo
             for target in one.targets
             if target.state in ("not wired", "outdated")
         ]
-        if hooks and one.agent.name in FILES:
-            todo.append(f"{one.agent.title}: hooks, in {_shown(FILES[one.agent.name])}")
-        if skill and one.agent.name in FOLDERS:
-            todo.append(f"{one.agent.title}: the skill, in {_shown(FOLDERS[one.agent.name])}")
+        if hooks and one.agent.name in HOOK_FILES:
+            todo.append(f"{one.agent.title}: hooks, in {_shown(HOOK_FILES[one.agent.name])}")
+        if skill and one.agent.name in SKILL_FOLDERS:
+            todo.append(f"{one.agent.title}: the skill, in {_shown(SKILL_FOLDERS[one.agent.name])}")
         if instructions and one.agent.name in INSTRUCTIONS:
             todo.append(f"{one.agent.title}: a paragraph, in {_shown(INSTRUCTIONS[one.agent.name])}")
     return todo
@@ -141,17 +145,17 @@ def _confirm(todo: list[str], as_json: bool) -> None:
 
 
 def _apply(wiring: Wiring, found: list[FoundAgent], *, hooks: bool, skill: bool, instructions: bool) -> list[Outcome]:
-    from ...setup.hooks import FILES, add_hooks
-    from ...setup.skills import FOLDERS, INSTRUCTIONS, add_instructions, add_skill
+    from ...setup.additions import HOOK_FILES, INSTRUCTIONS, SKILL_FOLDERS, Additions
 
     outcomes = [wiring.wire(one, target) for one in found for target in one.targets]
+    additions = Additions(wiring.journal, home=wiring.home)
     names = [one.agent.name for one in found]
     if hooks:
-        outcomes += [add_hooks(wiring.journal, name) for name in names if name in FILES]
+        outcomes += [additions.add_hooks(name) for name in names if name in HOOK_FILES]
     if skill:
-        outcomes += [add_skill(wiring.journal, name) for name in names if name in FOLDERS]
+        outcomes += [additions.add_skill(name) for name in names if name in SKILL_FOLDERS]
     if instructions:
-        outcomes += [add_instructions(wiring.journal, name) for name in names if name in INSTRUCTIONS]
+        outcomes += [additions.add_instructions(name) for name in names if name in INSTRUCTIONS]
     return outcomes
 
 
@@ -297,3 +301,65 @@ def _show_end(library: Library, found: list[FoundAgent], sample: dict[str, Any] 
         put(console, "")
         put(console, "Now say to your agent: ", (_SENTENCE, "bold"))
     hint("take it back: backstory setup --remove")
+
+
+@click.group()
+def service() -> None:
+    """Keep `backstory serve` running: a service of systemd or launchd.
+
+    Without it everything works, too: `backstory mcp` reads new sessions while an agent runs, and a search reads what
+    is new before it answers.
+    """
+
+
+@service.command()
+@click.option("--port", type=int, help="The port of the server. [default: that of backstory serve]")
+@json_option
+def install(port: int | None, as_json: bool) -> None:
+    """Start the server now, and at every login."""
+    from ...setup.service import ServiceError
+
+    found = _service()
+    try:
+        found.install(port)
+    except ServiceError as error:
+        raise click.ClickException(str(error)) from None
+    if as_json:
+        print_json(found.status())
+    else:
+        click.echo(f"Installed {home_path(str(found.file))}.")
+        hint("look at it: backstory service status; take it back: backstory service uninstall")
+
+
+@service.command()
+@json_option
+def status(as_json: bool) -> int:
+    """Show whether the server runs. The exit code is 1 when it does not."""
+    state = _service().status()
+    if as_json:
+        print_json(state)
+    else:
+        where = home_path(state.file) if state.installed else "not installed: backstory service install"
+        click.echo(f"{'Running' if state.running else 'Not running'} ({state.manager}: {state.detail}), {where}")
+    return int(not state.running)
+
+
+@service.command()
+@json_option
+def uninstall(as_json: bool) -> None:
+    """Stop the server, and delete the service."""
+    found = _service()
+    removed = found.uninstall()
+    if as_json:
+        print_json({"removed": removed, "file": str(found.file)})
+    else:
+        click.echo(f"Deleted {home_path(str(found.file))}." if removed else "There is no service.")
+
+
+def _service() -> Service:
+    from ...setup.service import Service, ServiceError
+
+    try:
+        return Service()
+    except ServiceError as error:
+        raise click.ClickException(str(error)) from None

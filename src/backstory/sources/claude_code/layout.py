@@ -46,10 +46,6 @@ def roots_of(home: Path, environ: Mapping[str, str]) -> list[Path]:
     return list(dict.fromkeys([*roots, *(desktop / DESKTOP for desktop in desktops)]))
 
 
-def resume_command(session: str) -> tuple[str, ...] | None:
-    return None if "/" in session else ("claude", "--resume", session)
-
-
 def is_transcript_name(path: Path) -> bool:
     """True for a path that may be a transcript, by its name alone."""
     parts = path.parts

@@ -26,8 +26,6 @@ from .layout import (
     is_helper,
     is_session_id,
     is_transcript_name,
-    resume_command,
-    roots_of,
     session_folder,
 )
 
@@ -53,9 +51,6 @@ class ClaudeCode(Source):
 
     def __init__(self) -> None:
         self._projects = Projects()
-
-    def roots(self, home: Path, environ: Mapping[str, str]) -> list[Path]:
-        return roots_of(home, environ)
 
     def accepts(self, path: Path) -> bool:
         return is_transcript_name(path)
@@ -116,9 +111,6 @@ class ClaudeCode(Source):
 
     def outdated(self, read: Iterable[tuple[str, str, Mapping[str, Any]]]) -> Iterable[str]:
         return ()
-
-    def resume(self, session: str) -> tuple[str, ...] | None:
-        return resume_command(session)
 
 
 class _Export(Struct):

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from ...model import EventType, digest
 from ..base import About, Event, Item, TurnEnd, Usage
+from ..database import open_database
 from ..fields import Payload, integer, mapping_of, mappings_of, remote_address, text_of
 from .messages import answer
 from .outputs import as_json
@@ -285,9 +284,9 @@ class ThreadHistory:
         if path is None:
             return False
         try:
-            with closing(_connect(path)) as database:
+            with open_database(path, busy_seconds=0) as database:
                 row = database.execute(_SELECT, (thread, turn)).fetchone()
-        except sqlite3.Error:  # locked, damaged, or of another version
+        except (OSError, ValueError):  # locked, damaged, or of another version
             return False
         if row is None or row[0] != "interrupted":
             return False
@@ -302,14 +301,3 @@ class ThreadHistory:
         except OSError:
             return None
         return max(found, key=lambda path: int(path.stem.rpartition("_")[2]), default=None)
-
-
-def _connect(path: Path) -> sqlite3.Connection:
-    """A database without a write-ahead log, or with an empty one, is opened as a file that does not change: any other
-    way, reading would leave files beside it."""
-    try:
-        log = path.with_name(f"{path.name}-wal").stat().st_size
-    except OSError:
-        log = 0
-    options = "mode=ro" if log else "mode=ro&immutable=1"
-    return sqlite3.connect(f"{path.absolute().as_uri()}?{options}", uri=True, timeout=0)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from itertools import islice
@@ -170,13 +169,6 @@ class _Merge:
             self._unlisted += 1
 
 
-class _Placing(ABC):
-    """Places one capsule in the store: True if it was stored, False if there was nothing to do."""
-
-    @abstractmethod
-    def __call__(self, writer: Writer, capsule: Capsule) -> bool: ...
-
-
 def _same_id(writer: Writer, capsule: Capsule) -> Capsule | None:
     return writer.by_id(capsule.id, include_deleted=True)
 
@@ -196,42 +188,40 @@ def _short(text: str | None) -> str | None:
     return text if text is None or len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}…"
 
 
-class _Strict(_Placing):
-    def __call__(self, writer: Writer, capsule: Capsule) -> bool:
-        if stored := _same_id(writer, capsule):
-            if _identical(stored, capsule):
-                return False
-            raise _Collision("ID_COLLISION", f"a capsule with id {capsule.id} already exists")
-        if _same_name(writer, capsule):
-            raise _Collision(
-                "NAME_COLLISION", f'a capsule named "{capsule.name}" already exists in workspace "{capsule.workspace}"'
-            )
+def _place_strictly(writer: Writer, capsule: Capsule) -> bool:
+    if stored := _same_id(writer, capsule):
+        if _identical(stored, capsule):
+            return False
+        raise _Collision("ID_COLLISION", f"a capsule with id {capsule.id} already exists")
+    if _same_name(writer, capsule):
+        raise _Collision(
+            "NAME_COLLISION", f'a capsule named "{capsule.name}" already exists in workspace "{capsule.workspace}"'
+        )
+    writer.insert(capsule)
+    return True
+
+
+def _place_or_replace(writer: Writer, capsule: Capsule) -> bool:
+    same_id, same_name = _same_id(writer, capsule), _same_name(writer, capsule)
+    if same_id and same_name and same_id.id != same_name.id:
+        raise _Collision(
+            "AMBIGUOUS_COLLISION",
+            f'id {capsule.id} is one stored capsule, the name "{capsule.name}" is another ({same_name.id})',
+        )
+    target = same_id or same_name
+    if target is None:
         writer.insert(capsule)
         return True
+    if capsule.deleted_us is not None and target.deleted_us is None:
+        # A record of a deleted capsule leaves a live one alone.
+        return False
+    if _identical(target, replace(capsule, id=target.id)):
+        return False
+    writer.overwrite(target, capsule)
+    return True
 
 
-class _Replacing(_Placing):
-    def __call__(self, writer: Writer, capsule: Capsule) -> bool:
-        same_id, same_name = _same_id(writer, capsule), _same_name(writer, capsule)
-        if same_id and same_name and same_id.id != same_name.id:
-            raise _Collision(
-                "AMBIGUOUS_COLLISION",
-                f'id {capsule.id} is one stored capsule, the name "{capsule.name}" is another ({same_name.id})',
-            )
-        target = same_id or same_name
-        if target is None:
-            writer.insert(capsule)
-            return True
-        if capsule.deleted_us is not None and target.deleted_us is None:
-            # A record of a deleted capsule leaves a live one alone.
-            return False
-        if _identical(target, replace(capsule, id=target.id)):
-            return False
-        writer.overwrite(target, capsule)
-        return True
-
-
-class _Renaming(_Placing):
+class _Renaming:
     def __init__(self) -> None:
         self._suffixes: dict[tuple[str, str], int] = {}
 
@@ -266,5 +256,10 @@ def _exported(capsule: Capsule) -> Capsule:
     return replace(capsule, version=1, updated_us=capsule.updated_us // 1000, deleted_us=capsule.deleted_at)
 
 
-_PLACING: dict[str, type[_Placing]] = {"error": _Strict, "replace": _Replacing, "rename": _Renaming}
+# By the mode of an import, places one capsule in the store: True if it was stored, False if there was nothing to do.
+_PLACING: dict[str, Callable[[], Callable[[Writer, Capsule], bool]]] = {
+    "error": lambda: _place_strictly,
+    "replace": lambda: _place_or_replace,
+    "rename": _Renaming,
+}
 _MODES: tuple[str, ...] = tuple(_PLACING)

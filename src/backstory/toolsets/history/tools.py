@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from ..base import Tool, Toolset, input_schema, output_schema
+from collections.abc import Callable
+from typing import Any
+
+from ..base import Arguments, Reply, Tool, Toolset, input_schema, output_schema
 from .search_types import ListingData, SearchData
 from .service import History
 from .types import Envelope, ErrorEnvelope, EventView, ListSessions, Open, SearchSessions, SessionView, TurnView
@@ -35,39 +38,26 @@ ENVELOPE = {
 
 
 def toolset(history: History) -> Toolset:
+    def tool(name: str, description: str, request: type, envelope: Any, handler: Callable[[Arguments], Reply]) -> Tool:
+        return Tool(
+            name=name,
+            description=description,
+            input=input_schema(request),
+            output=output_schema(envelope, ErrorEnvelope),
+            handler=handler,
+            compact_output=ENVELOPE,
+            read_only=True,
+            idempotent=True,
+        )
+
+    found, listed = Envelope[SearchSessions, SearchData], Envelope[ListSessions, ListingData]
+    opened = Envelope[Open, SessionView | TurnView | EventView]
     return Toolset(
         name="history",
         instructions=INSTRUCTIONS,
         tools=(
-            Tool(
-                name="search_sessions",
-                description=SEARCH,
-                input=input_schema(SearchSessions),
-                output=output_schema(Envelope[SearchSessions, SearchData], ErrorEnvelope),
-                handler=history.search_sessions,
-                compact_output=ENVELOPE,
-                read_only=True,
-                idempotent=True,
-            ),
-            Tool(
-                name="open",
-                description=OPEN,
-                input=input_schema(Open),
-                output=output_schema(Envelope[Open, SessionView | TurnView | EventView], ErrorEnvelope),
-                handler=history.open,
-                compact_output=ENVELOPE,
-                read_only=True,
-                idempotent=True,
-            ),
-            Tool(
-                name="list_sessions",
-                description=LIST,
-                input=input_schema(ListSessions),
-                output=output_schema(Envelope[ListSessions, ListingData], ErrorEnvelope),
-                handler=history.list_sessions,
-                compact_output=ENVELOPE,
-                read_only=True,
-                idempotent=True,
-            ),
+            tool("search_sessions", SEARCH, SearchSessions, found, history.search_sessions),
+            tool("open", OPEN, Open, opened, history.open),
+            tool("list_sessions", LIST, ListSessions, listed, history.list_sessions),
         ),
     )

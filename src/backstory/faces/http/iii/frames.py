@@ -5,18 +5,15 @@ Payloads, configs and schemas that are only forwarded stay raw JSON, so nothing 
 
 from __future__ import annotations
 
-import re
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 from msgspec import Raw, Struct
 
 from ....toolsets.live.types import MAX_FRAME_BYTES
+from ...jsonrpc import top_of
 
 NULL = Raw(b"null")
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"(\s*:)?|[{}\[\]]')
-_IDS = ('"type"', '"invocation_id"', '"function_id"')
-_LOOKED_AT = 1 << 20
 
 
 class RegisterFunction(Struct, tag="registerfunction", tag_field="type"):
@@ -114,23 +111,7 @@ Frame = (
     | Reattach
 )
 
-_KNOWN_TYPES = frozenset(
-    str(kind.__struct_config__.tag)
-    for kind in (
-        RegisterFunction,
-        UnregisterFunction,
-        RegisterTriggerType,
-        UnregisterTriggerType,
-        RegisterTrigger,
-        UnregisterTrigger,
-        TriggerRegistrationResult,
-        InvokeFunction,
-        InvocationResult,
-        Ping,
-        Pong,
-        Reattach,
-    )
-)
+_KNOWN_TYPES = frozenset(str(kind.__struct_config__.tag) for kind in get_args(Frame))
 
 
 class UnknownFrame(Exception):
@@ -170,29 +151,9 @@ def read_frame(text: str) -> Frame:
 
 def _ids_of(text: str) -> tuple[str | None, str]:
     """Invocation and function id of a call that is nested too deeply to be parsed."""
-    found: dict[str, str] = {}
-    depth, name = 0, ""
-    for match in _TOKEN.finditer(text, 0, _LOOKED_AT):
-        token = match[0]
-        if token in "{[":
-            depth += 1
-        elif token in "}]":
-            depth -= 1
-        elif depth == 1 and token[0] == '"':
-            if match[1] is not None:
-                name = token
-            else:
-                found[name.rstrip(": \t\r\n")] = token
-    values = {key.strip('"'): _string(value) for key, value in found.items() if key in _IDS}
-    is_call = values.get("type") == "invokefunction"
-    return values.get("invocation_id") if is_call else None, values.get("function_id") or ""
-
-
-def _string(token: str) -> str | None:
-    try:
-        return msgspec.json.decode(token, type=str)
-    except msgspec.DecodeError:
-        return None
+    top = {name: value for name, value in top_of(text).items() if isinstance(value, str)}
+    is_call = top.get("type") == "invokefunction"
+    return top.get("invocation_id") if is_call else None, top.get("function_id", "")
 
 
 def _refusal(text: str, message: str) -> Exception:
