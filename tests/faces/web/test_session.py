@@ -176,6 +176,8 @@ class TestTitles:
             ("# Fix it", "Fix it"),
             ("call(**options) and other(**more)", "call(**options) and other(**more)"),
             ("2**3**4, C # 5, __init__", "2**3**4, C # 5, __init__"),
+            ("Run this:\n```sh\nmake `all`\n```\nThen wait", "Run this:\nmake all\nThen wait"),
+            ("A fence on ```one line``` and ``` alone", "A fence on one line and ``` alone"),
         ],
     )
     def test_have_no_marks_of_markdown(self, text: str, shown: str) -> None:
