@@ -30,11 +30,9 @@ from ...model import (
 )
 from ...toolsets.history.views import Views
 from ..words import resume_command
+from .conversation import HEAD_CHARS, ON_PAGE, PART_EVENTS, Conversation, Place, ShownTurn
 from .export import MEDIA_TYPES, Format, export
-from .items import ON_PAGE
-from .lines import KINDS, SessionLine, session_lines, session_url
-from .parts import HEAD_CHARS, PART_EVENTS, Conversation, Place, ShownTurn
-from .related import Related, read_related
+from .lines import KINDS, Related, SessionLine, read_related, session_lines, session_url
 from .search import marker
 from .site import Site
 

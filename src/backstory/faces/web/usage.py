@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Callable, Iterable
 from datetime import date, datetime, timedelta
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 from msgspec import Struct
@@ -20,6 +20,7 @@ from ...model import rfc3339, session_id
 from ...toolsets.traces.usage import ToolUse
 from ..words import home_path
 from . import charts
+from .amounts import Amount, DayAmount, add_by_day, add_up, grouped
 from .kept import Dated, Kept
 from .rendering import money, short_number
 from .site import Nav, Site
@@ -37,49 +38,6 @@ _MOST_BUCKETS = 1_000
 _KEPT_SECONDS = 600
 
 ToolsOf = Callable[[Window], Dated[list[ToolUse]] | None]
-T = TypeVar("T", bound="UsageTotal | DayAmount")
-
-
-class Amount(Struct, kw_only=True):
-    """Added-up model calls. `cost` is None when no call has a known price; `unpriced` calls are not in it."""
-
-    name: str | None = None
-    calls: int = 0
-    input_tokens: int = 0
-    """With those read from and written to the cache."""
-    cache_read_tokens: int = 0
-    cache_write_tokens: int = 0
-    output_tokens: int = 0
-    cost: float | None = None
-    unpriced: int = 0
-
-    def add(self, total: UsageTotal | Amount) -> None:
-        self.calls += total.calls
-        self.input_tokens += total.input_tokens
-        self.cache_read_tokens += total.cache_read_tokens
-        self.cache_write_tokens += total.cache_write_tokens
-        self.output_tokens += total.output_tokens
-        self.unpriced += total.unpriced
-        if total.cost is not None:
-            self.cost = (self.cost or 0.0) + total.cost
-
-    @property
-    def tokens(self) -> int:
-        return self.input_tokens + self.output_tokens
-
-    @property
-    def cache_share(self) -> float | None:
-        """The part of the input that was read from the cache."""
-        return self.cache_read_tokens / self.input_tokens if self.input_tokens else None
-
-
-class DayAmount(Amount, kw_only=True):
-    """The model calls of one day, project, model and agent."""
-
-    day: str
-    project: str | None
-    model: str | None
-    source: str | None
 
 
 class Bucket(Struct, kw_only=True):
@@ -234,10 +192,10 @@ def read_usage(
     tools = _tools(library, tools_of(window))
     reach = min(period.before, period.last - timedelta(days=_CALENDAR_DAYS - 1))
     totals = library.archive.spans.usage(msgspec.structs.replace(window, since=_midnight(reach)), "quarter")
-    days = _by_day(totals)
+    days = add_by_day(totals)
     first, before = period.first.isoformat(), period.before.isoformat()
-    own = _since(days, first)
-    own_totals = _since(totals, first)
+    own = [entry for entry in days if entry.day >= first]
+    own_totals = [entry for entry in totals if entry.day >= first]
     earlier = [entry for entry in days if before <= entry.day < first]
     by = _unit(query.get("by"), period)
     usage = Usage(
@@ -247,16 +205,16 @@ def read_usage(
         project=window.project,
         source=window.source,
         by=by,
-        total=_sum(own),
-        before=None if period.range == "all" else _sum(earlier),
+        total=add_up(own),
+        before=None if period.range == "all" else add_up(earlier),
         buckets=_buckets(own, [] if period.range == "all" else earlier, period, by),
         projects=_by_project(own),
-        models=_grouped(own, lambda entry: entry.model),
-        agents=_grouped(own, lambda entry: entry.source),
+        models=grouped(own, lambda entry: entry.model),
+        agents=grouped(own, lambda entry: entry.source),
         tools=tools.tools,
         tools_at=tools.tools_at,
         sessions=_costly(library, own_totals),
-        days={amount.name or "": amount for amount in _grouped(days, lambda entry: entry.day)},
+        days={amount.name or "": amount for amount in grouped(days, lambda entry: entry.day)},
         hours=_hours(own_totals),
         sources=sorted({entry.source for entry in days if entry.source} | {window.source or ""} - {""}),
     )
@@ -327,24 +285,6 @@ def _bucket_of(day: date, by: By) -> str:
     return day.isoformat()[: 7 if by == "month" else 10]
 
 
-def _since(entries: list[T], day: str) -> list[T]:
-    return [entry for entry in entries if entry.day >= day]
-
-
-def _by_day(totals: Iterable[UsageTotal]) -> list[DayAmount]:
-    """Without sessions and quarter hours, which are many times as many."""
-    amounts: dict[tuple[str, str | None, str | None, str | None], DayAmount] = {}
-    for entry in totals:
-        key = entry.day, entry.project, entry.model, entry.source
-        amount = amounts.get(key)
-        if amount is None:
-            amount = amounts[key] = DayAmount(
-                day=entry.day, project=entry.project, model=entry.model, source=entry.source
-            )
-        amount.add(entry)
-    return list(amounts.values())
-
-
 def _buckets(own: list[DayAmount], earlier: list[DayAmount], period: Period, by: By) -> list[Bucket]:
     """All buckets of the period, also those without calls."""
     found: dict[str, Bucket] = {}
@@ -364,27 +304,8 @@ def _buckets(own: list[DayAmount], earlier: list[DayAmount], period: Period, by:
     return list(found.values())
 
 
-def _sum(totals: Iterable[DayAmount]) -> Amount:
-    amount = Amount()
-    for entry in totals:
-        amount.add(entry)
-    return amount
-
-
-def _grouped(totals: Iterable[DayAmount], name_of: Callable[[DayAmount], str | None]) -> list[Amount]:
-    """Amounts by name, the most expensive first."""
-    amounts: dict[str | None, Amount] = {}
-    for entry in totals:
-        name = name_of(entry)
-        amount = amounts.get(name)
-        if amount is None:
-            amount = amounts[name] = Amount(name=name)
-        amount.add(entry)
-    return sorted(amounts.values(), key=lambda amount: (amount.cost or 0.0, amount.tokens), reverse=True)
-
-
 def _by_project(totals: Iterable[DayAmount]) -> list[Amount]:
-    amounts = _grouped(totals, lambda entry: entry.project)
+    amounts = grouped(totals, lambda entry: entry.project)
     for amount in amounts:
         amount.name = home_path(amount.name) if amount.name else None
     return amounts
