@@ -229,8 +229,9 @@ class Spans(Protocol):
     def trace(
         self, id: str, only: Collection[int] | None = None, *, texts: bool = True
     ) -> tuple[TraceRow, list[SpanRow]] | None:
-        """A trace with its spans by their start, or with `only` those of these ids. Without `texts`, inputs, outputs,
-        tool calls, metadata and attributes are left out: a drawing of ten thousand spans does not need them."""
+        """A trace with its spans by their start, or with `only` those of these ids. Without `texts`, they have
+        what a drawing of ten thousand spans needs: place, name, type, status, times, model, tokens and cost; an engine
+        may leave out the rest."""
 
     def usage(self, window: Window, detail: UsageDetail = "day") -> list[UsageTotal]:
         """A call counts once, whether a transcript, telemetry or both report it. Telemetry that does not name its calls

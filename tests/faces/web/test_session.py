@@ -9,9 +9,9 @@ import httpx
 import pytest
 
 from backstory.archive.base import SessionsRequest
+from backstory.faces.web.conversation import ON_PAGE, read_items
 from backstory.faces.web.diffs import find_diffs
 from backstory.faces.web.export import export
-from backstory.faces.web.items import ON_PAGE, read_items
 from backstory.faces.web.rendering import markdown, plain, took
 from backstory.library import Library
 from backstory.model import InvalidId, session_id
@@ -57,11 +57,18 @@ class TestSessionPage:
         )
         assert [line["kind"] for line in edit["diffs"][0]["lines"]] == ["removed", "added", "same"]
 
-    def test_the_rail_has_every_turn(self, site: WebServer, world: World) -> None:
-        rail = fetch(site, world.long)["rail"]
-        assert len(rail) == LONG_TURNS
-        assert rail[4]["prompt"] == "Step 4: what about pallet4?"
-        assert rail[4]["tokens"] > 0
+    def test_the_rail_has_turns_around_the_place(self, site: WebServer, world: World) -> None:
+        """A hundred of them, with the addresses of those before and after."""
+        page = fetch(site, world.long)
+        assert [turn["ordinal"] for turn in page["rail"]] == list(range(1, 101))
+        assert page["rail"][4]["prompt"] == "Step 4: what about pallet4?"
+        assert page["rail"][4]["tokens"] > 0
+        assert page["rail_earlier_url"] is None
+        later = fetch(site, world.long, **dict(httpx.URL(page["rail_later_url"]).params))
+        assert [turn["ordinal"] for turn in later["rail"]] == list(range(101, LONG_TURNS + 1))
+        assert later["rail_later_url"] is None
+        earlier = fetch(site, world.long, **dict(httpx.URL(later["rail_earlier_url"]).params))
+        assert earlier["rail"] == page["rail"]
 
     def test_subagents_are_not_the_next_session_of_the_project(self, site: WebServer, world: World) -> None:
         related = fetch(site, world.parent)["related"]
@@ -169,6 +176,8 @@ class TestTitles:
             ("# Fix it", "Fix it"),
             ("call(**options) and other(**more)", "call(**options) and other(**more)"),
             ("2**3**4, C # 5, __init__", "2**3**4, C # 5, __init__"),
+            ("Run this:\n```sh\nmake `all`\n```\nThen wait", "Run this:\nmake all\nThen wait"),
+            ("A fence on ```one line``` and ``` alone", "A fence on one line and ``` alone"),
         ],
     )
     def test_have_no_marks_of_markdown(self, text: str, shown: str) -> None:
@@ -299,6 +308,21 @@ class TestInTheBrowser:
         page.wait_for_url("**at=89**")
         assert page.locator(f'[id="{event}"]').count() == 1
 
+    def test_the_rail_grows_in_both_directions(self, open_page: Open, world: World) -> None:
+        """As one scrolls it; the turns that are in sight stay where they are."""
+        turns = "() => [...document.querySelectorAll('.rail a')].map((link) => Number(link.dataset.to))"
+        every = list(range(1, LONG_TURNS + 1))
+        page = open_page(f"/s/{world.long}?at=118")
+        wait_until(page, f"every => String(({turns})()) === String(every)", every)
+        assert page.locator(".rail a[data-to='118']").evaluate(
+            "link => { const [own, rail] = [link, link.closest('.rail')].map((each) => each.getBoundingClientRect());"
+            " return rail.top <= own.top && own.bottom <= rail.bottom; }"
+        )
+        page = open_page(f"/s/{world.long}")
+        assert page.evaluate(turns)[-1] != LONG_TURNS
+        page.locator(".rail .later").scroll_into_view_if_needed()
+        wait_until(page, f"every => String(({turns})()) === String(every)", every)
+
     def test_scripts_off(self, open_page: Open, world: World) -> None:
         page = open_page(f"/s/{world.long}", java_script_enabled=False)
         page.get_by_role("link", name="Later turns").click()
@@ -308,6 +332,9 @@ class TestInTheBrowser:
         page.locator("#turn-1").wait_for()
         page.locator(".rail a").nth(50).click()
         page.locator("#turn-51").wait_for()
+        page.get_by_role("link", name="Turns after 100").click()
+        page.locator(f".rail a[data-to='{LONG_TURNS}']").click()
+        page.locator(f"#turn-{LONG_TURNS}").wait_for()
         page.get_by_role("searchbox").fill("pallet7")
         page.keyboard.press("Enter")
         page.locator("#matches mark").first.wait_for()

@@ -88,6 +88,10 @@ class CapsulePage(Struct, kw_only=True):
     """The changes of the version to the one before, if `?version=` asks for one."""
 
 
+# The tool's own words name a parameter.
+_TOO_THIN = "Capsule missing required sections: the check names them. Write them, or save it as a quick note."
+
+
 def address_of(capsule: Mapping[str, Any]) -> str:
     return capsule_url(capsule["workspace"], capsule.get("name"), capsule["id"])
 
@@ -104,8 +108,8 @@ class Refused(Exception):
 def call(library: Library, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
     """The answer of a capsule tool. Raises Refused for an error."""
     answer = library.call(tool, arguments)
-    if "error" in answer:
-        raise Refused(answer["error"]["status"], answer["error"]["message"])
+    if error := answer.get("error"):
+        raise Refused(error["status"], _TOO_THIN if error["code"] == "CAPSULE_TOO_THIN" else error["message"])
     return answer
 
 

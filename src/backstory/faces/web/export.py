@@ -12,9 +12,8 @@ import msgspec
 from ...archive.base import OpenedSession
 from ...model import SessionRef, parse_id, turn_id
 from ..markdown import to_markdown
-from .items import IN_FILE
+from .conversation import IN_FILE, Conversation
 from .lines import session_lines
-from .parts import Conversation
 from .rendering import make_environment
 
 if TYPE_CHECKING:

@@ -1,7 +1,9 @@
-"""Sessions as lines of a list, and the addresses of sessions and events."""
+"""Sessions as lines of a list, the addresses of sessions and events, and the relations of a session: the one that
+started it, its subagents, its neighbours in the project, its capsules."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING
@@ -9,14 +11,19 @@ from urllib.parse import quote
 
 from msgspec import Struct
 
-from ...archive.base import SessionRow
-from ...model import EventType
+from ...archive.base import OpenedSession, SessionRow, SessionsRequest
+from ...model import EventType, session_id
+from ...toolsets.history.types import CapsuleLink
 from ...toolsets.history.views import Views
 from ..words import home_path
 from .rendering import address
 
 if TYPE_CHECKING:
     from ...library import Library
+
+_SECONDS = 5.0
+# Sessions of the project that are looked at for the next one: many of them may be subagents.
+_BESIDE = 50
 
 KINDS: dict[EventType, str] = {
     EventType.USER_INPUT: "you",
@@ -78,3 +85,52 @@ def session_url(id: str, *, at: str = "", find: str = "", event: str = "") -> st
     """The page of a session; `at` is a place in it (`3` or `3.12`: turn and event), `event` the id to jump to."""
     url = address(f"/s/{quote(id, safe=':')}", [("at", at), ("find", find)])
     return f"{url}#{event}" if event else url
+
+
+# Relations
+
+
+class Related(Struct, frozen=True, kw_only=True):
+    parent: SessionLine | None
+    children: list[SessionLine]
+    previous: SessionLine | None
+    next: SessionLine | None
+    capsules: list[CapsuleLink]
+    traces_url: str
+
+
+def read_related(library: Library, opened: OpenedSession) -> Related:
+    id = session_id(opened.session.key)
+    named = tuple(key for key in (opened.parent, *opened.children) if key)
+    rows = library.archive.sessions(SessionsRequest(keys=named, empty=True)) if named else []
+    beside = [_beside(library, opened.session, ascending=ascending) for ascending in (False, True)]
+    rows = [*rows, *(row for row in beside if row)]
+    lines = dict(zip((row.key for row in rows), session_lines(library, rows), strict=True))
+    previous, following = (lines[row.key] if row else None for row in beside)
+    return Related(
+        parent=lines.get(opened.parent or ""),
+        previous=previous,
+        next=following,
+        children=[lines[key] for key in opened.children if key in lines],
+        capsules=[library.egress(link) for link in library.capsules_of(opened.session.key)],
+        traces_url=address("/traces", [("session", id)]),
+    )
+
+
+def _beside(library: Library, session: SessionRow, *, ascending: bool) -> SessionRow | None:
+    """The next session of the project, or the one before, of any agent; subagents stand at the session that started
+    them."""
+    project = session.project or session.cwd
+    if not project:
+        return None
+    rows = library.archive.sessions(
+        SessionsRequest(
+            project=project,
+            order="started_at",
+            ascending=ascending,
+            after=(session.started_at, session_id(session.key)),
+            limit=_BESIDE,
+            deadline=time.monotonic() + _SECONDS,
+        )
+    )
+    return next((row for row in rows if not row.parent and project in (row.project, row.cwd)), None)

@@ -30,8 +30,11 @@ _HIGHLIGHTED_CHARS = 40_000
 _MARKDOWN_CHARS = 100_000
 _KEPT_CHARS = 10_000
 _PLAIN_CHARS = 1_000
-# Emphasis, code and headings; a mark that stands alone, as in `**options`, is part of the text.
-_MARKS = re.compile(r"(?<![\w*(])\*\*(?=\S)(.+?)(?<=\S)\*\*(?![\w*])|(`+)(.+?)\2|(?:^#|(?<=\s)##)#{0,5} (?=\S)")
+# Emphasis, lines that fence code, code and headings; a mark that stands alone, as in `**options`, is part of the text.
+_MARKS = re.compile(
+    r"(?<![\w*(])\*\*(?=\S)(.+?)(?<=\S)\*\*(?![\w*])|(?m:^ *```[^`\n]*(?:\n|$))"
+    r"|(?<!`)(`+)(?!`)(.+?)(?<!`)\2(?!`)|(?:^#|(?<=\s)##)#{0,5} (?=\S)"
+)
 # The ends of addresses of a capsule that are not its page.
 _OTHER_ADDRESSES = (".json", ".md", "/edit")
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)

@@ -30,11 +30,9 @@ from ...model import (
 )
 from ...toolsets.history.views import Views
 from ..words import resume_command
+from .conversation import HEAD_CHARS, ON_PAGE, PART_EVENTS, Conversation, Place, ShownTurn
 from .export import MEDIA_TYPES, Format, export
-from .items import ON_PAGE
-from .lines import KINDS, SessionLine, session_lines, session_url
-from .parts import HEAD_CHARS, PART_EVENTS, Conversation, Place, ShownTurn
-from .related import Related, read_related
+from .lines import KINDS, Related, SessionLine, read_related, session_lines, session_url
 from .search import marker
 from .site import Site
 
@@ -43,6 +41,8 @@ if TYPE_CHECKING:
 
 _SECONDS = 5.0
 _RAIL_CHARS = 120
+# Turns in the rail of a page; scripts add the others as one scrolls there.
+_RAIL_TURNS = 100
 # Events before one that is asked for, far within its turn.
 _BEFORE = 6
 _FOUND = 50
@@ -87,6 +87,9 @@ class SessionPage(Struct, frozen=True, kw_only=True):
     tokens: int = 0
     cost: float | None = None
     rail: list[RailTurn] = []
+    """Of at most a hundred turns, around the first one on the page."""
+    rail_earlier_url: str | None = None
+    rail_later_url: str | None = None
     related: Related | None = None
 
 
@@ -206,8 +209,8 @@ def session_page(library: Library, id: str, given: Any) -> SessionPage:
     assert isinstance(ref, SessionRef)
     part = given.get("part")
     if part == "rail":
-        return _only_rail(library, ref, given.get("from"))
-    opened = library.archive.open(ref, Part(heads=0 if part else HEAD_CHARS))
+        return _only_rail(library, ref, given.get("from") or given.get("at"))
+    opened = library.archive.open(ref, Part())
     if opened is None:
         raise HTTPException(404, "The archive has no such session. It may have been forgotten, or not been read yet.")
     start, reach = _start(given.get("at"), given.get("from"), opened.turns)
@@ -220,15 +223,16 @@ def session_page(library: Library, id: str, given: Any) -> SessionPage:
         later_url=None if end is None else _part_url(id, end),
         find=_find(library, ref.key, find) if find and part != "turns" else None,
     )
-    return page if part else _with_surroundings(library, page, opened)
+    return page if part else _with_surroundings(library, page, opened, start)
 
 
-def _with_surroundings(library: Library, page: SessionPage, opened: OpenedSession) -> SessionPage:
+def _with_surroundings(library: Library, page: SessionPage, opened: OpenedSession, start: Place) -> SessionPage:
     """The page with all that a script, which asks for a part of it, has already."""
     traces = _traces(library, opened.session.key)
     costs = [trace.cost for trace in traces.values() if trace.cost is not None]
     location = library.locate(page.session.id)
     version = opened.session.version
+    page = _with_rail(library, page, opened.session.key, (start.turn - 1) // _RAIL_TURNS * _RAIL_TURNS + 1, traces)
     return msgspec.structs.replace(
         page,
         native_id=location.native_id if location else "",
@@ -236,7 +240,6 @@ def _with_surroundings(library: Library, page: SessionPage, opened: OpenedSessio
         resume=resume_command(location) if location else None,
         tokens=sum(trace.tokens or 0 for trace in traces.values()),
         cost=sum(costs) if costs else None,
-        rail=_rail(library, opened.session.key, opened.turns, traces),
         related=read_related(library, opened),
     )
 
@@ -294,27 +297,23 @@ def _traces(library: Library, key: str) -> dict[str, TraceRow]:
 
 
 def _only_rail(library: Library, ref: SessionRef, begin: str | None) -> SessionPage:
-    """The rail from a turn on, for a page that grows."""
+    """The rail from a turn on."""
     row = library.archive.session(ref.key)
     if row is None:
         raise HTTPException(404, "The archive has no such session.")
     match = _AT.fullmatch(begin or "")
-    turns = library.archive.turns(ref.key, Part(heads=HEAD_CHARS, above=int(match[1]) - 1 if match else 0))
-    return SessionPage(
-        session=session_lines(library, [row])[0],
-        turns=[],
-        earlier_url=None,
-        later_url=None,
-        find=None,
-        rail=_rail(library, ref.key, turns, _traces(library, ref.key)),
-    )
+    page = SessionPage(session=session_lines(library, [row])[0], turns=[], earlier_url=None, later_url=None, find=None)
+    return _with_rail(library, page, ref.key, int(match[1]) if match else 1, _traces(library, ref.key))
 
 
-def _rail(library: Library, key: str, turns: Sequence[TurnRow], traces: dict[str, TraceRow]) -> list[RailTurn]:
-    id = session_id(key)
-    heads = Views(library.settings.redact).heads(turns)
+def _with_rail(library: Library, page: SessionPage, key: str, first: int, traces: dict[str, TraceRow]) -> SessionPage:
+    """The page with the rail from a turn on."""
+    id = page.session.id
+    turns = library.archive.turns(key, Part(heads=HEAD_CHARS, above=first - 1, limit=_RAIL_TURNS + 1))
+    shown = turns[:_RAIL_TURNS]
+    heads = Views(library.settings.redact).heads(shown)
     rail = []
-    for turn in turns:
+    for turn in shown:
         head = heads.get(turn.prompt) if turn.prompt is not None else None
         trace = traces.get(turn_id(key, turn.ordinal))
         rail.append(
@@ -329,7 +328,12 @@ def _rail(library: Library, key: str, turns: Sequence[TurnRow], traces: dict[str
                 failed=trace is not None and trace.status == "error",
             )
         )
-    return rail
+    return msgspec.structs.replace(
+        page,
+        rail=rail,
+        rail_earlier_url=_part_url(id, Place(max(first - _RAIL_TURNS, 1))) if first > 1 else None,
+        rail_later_url=_part_url(id, Place(turns[-1].ordinal)) if len(turns) > len(shown) else None,
+    )
 
 
 # Find in the session

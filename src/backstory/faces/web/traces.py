@@ -142,13 +142,13 @@ class TracePage(Struct, kw_only=True):
     first: int
     """The number of the first row that is shown without scripts."""
     columns: tuple[str, ...] = OutlineRow.__struct_fields__
-    rows: list[Any]
+    rows: list[OutlineRow]
     labels: dict[str, str] = {}
     """The most telling arguments of tool calls among the rows that are shown, by the id of the span."""
 
     @property
     def shown(self) -> list[OutlineRow]:
-        return [OutlineRow(**dict(zip(self.columns, row, strict=True))) for row in self.rows[self.first :][:ROWS]]
+        return self.rows[self.first :][:ROWS]
 
     @property
     def ticks(self) -> list[int]:
@@ -337,18 +337,17 @@ def read_trace(library: Library, id: str, query: QueryParams) -> TracePage:
     return page
 
 
-def _rows(library: Library, outline: Outline) -> list[tuple[Any, ...]]:
-    """The rows as tuples. Only names and models are texts of others; each different one passes the border once."""
+def _rows(library: Library, outline: Outline) -> list[OutlineRow]:
+    """The rows of an outline. Only names and models are texts of others; each different one passes the border once."""
     texts = list({text for row in outline.rows for text in (row.name, row.model) if text is not None})
     clean: dict[str | None, str | None] = dict(zip(texts, library.egress(texts), strict=True))
-    clean[None] = None
-    name, model = (OutlineRow.__struct_fields__.index(field) for field in ("name", "model"))
-    rows = []
-    for row in outline.rows:
-        values = list(msgspec.structs.astuple(row))
-        values[name], values[model] = clean[row.name], clean[row.model]
-        rows.append(tuple(values))
-    return rows
+    changed = {text for text in texts if clean[text] != text}
+    return [
+        msgspec.structs.replace(row, name=clean[row.name], model=clean.get(row.model))
+        if row.name in changed or row.model in changed
+        else row
+        for row in outline.rows
+    ]
 
 
 def read_labels(library: Library, id: str, spans: Sequence[str]) -> dict[str, str]:

@@ -8,16 +8,19 @@ from collections.abc import Callable, Iterable
 from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Literal
 
+import msgspec
 from msgspec import Struct
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.routing import Route
 
+from ...archive.base import SessionsRequest
 from ...archive.spans import UsageTotal, Window
 from ...model import rfc3339, session_id
 from ...toolsets.traces.usage import ToolUse
 from ..words import home_path
 from . import charts
+from .amounts import Amount, DayAmount, add_by_day, add_up, grouped
 from .kept import Dated, Kept
 from .rendering import money, short_number
 from .site import Nav, Site
@@ -35,39 +38,6 @@ _MOST_BUCKETS = 1_000
 _KEPT_SECONDS = 600
 
 ToolsOf = Callable[[Window], Dated[list[ToolUse]] | None]
-
-
-class Amount(Struct, kw_only=True):
-    """Added-up model calls. `cost` is None when no call has a known price; `unpriced` calls are not in it."""
-
-    name: str | None = None
-    calls: int = 0
-    input_tokens: int = 0
-    """With those read from and written to the cache."""
-    cache_read_tokens: int = 0
-    cache_write_tokens: int = 0
-    output_tokens: int = 0
-    cost: float | None = None
-    unpriced: int = 0
-
-    def add(self, total: UsageTotal) -> None:
-        self.calls += total.calls
-        self.input_tokens += total.input_tokens
-        self.cache_read_tokens += total.cache_read_tokens
-        self.cache_write_tokens += total.cache_write_tokens
-        self.output_tokens += total.output_tokens
-        self.unpriced += total.unpriced
-        if total.cost is not None:
-            self.cost = (self.cost or 0.0) + total.cost
-
-    @property
-    def tokens(self) -> int:
-        return self.input_tokens + self.output_tokens
-
-    @property
-    def cache_share(self) -> float | None:
-        """The part of the input that was read from the cache."""
-        return self.cache_read_tokens / self.input_tokens if self.input_tokens else None
 
 
 class Bucket(Struct, kw_only=True):
@@ -88,7 +58,16 @@ class CostlySession(Struct, kw_only=True):
     tokens: int
 
 
-class Usage(Struct, kw_only=True):
+class Tools(Struct, kw_only=True):
+    """The data of `?part=tools`."""
+
+    tools: list[ToolUse] | None
+    """With `tools` in the query, or if they are kept: they are added up from single calls, which takes long."""
+    tools_at: str | None
+    """The time they were added up at."""
+
+
+class Usage(Tools, kw_only=True):
     """The data of the page. Dates are local, `until` is the last day."""
 
     range: str | None
@@ -104,10 +83,6 @@ class Usage(Struct, kw_only=True):
     projects: list[Amount]
     models: list[Amount]
     agents: list[Amount]
-    tools: list[ToolUse] | None
-    """With `tools` in the query, or if they are kept: they are added up from single calls, which takes long."""
-    tools_at: str | None
-    """The time they were added up at."""
     sessions: list[CostlySession]
     days: dict[str, Amount]
     """The last year, days with calls only."""
@@ -193,13 +168,16 @@ class Period(Struct, frozen=True):
 def routes(site: Site) -> list[Route]:
     kept = Kept[list[ToolUse]](_KEPT_SECONDS)
 
-    def build(request: Request) -> Usage:
+    def build(request: Request) -> Tools:
         query = dict(request.query_params)
-        asks = "tools" in query or query.get("part") == "tools"
+        only_tools = query.get("part") == "tools"
+        asks = "tools" in query or only_tools
 
         def tools_of(window: Window) -> Dated[list[ToolUse]] | None:
             return kept.get(window, lambda: read_tools(site.library, window)) if asks else kept.find(window)
 
+        if only_tools:
+            return _tools(site.library, tools_of(_window(query, _period(site.library, query, date.today()))))
         return read_usage(site.library, query, tools_of=tools_of)
 
     return site.page("/usage", "usage.html", build, nav=Nav("Usage", "/usage", "u"), parts=["tools"])
@@ -209,42 +187,56 @@ def read_usage(
     library: Library, query: dict[str, str], today: date | None = None, tools_of: ToolsOf = lambda window: None
 ) -> Usage:
     """The data of the page for a query: `range`, or `since` and `until`; `by`, `project`, `source`."""
-    spans = library.archive.spans
-    project, source = query.get("project") or None, query.get("source") or None
-    period = _period(query, today or date.today(), lambda: _first_day(library))
+    period = _period(library, query, today or date.today())
+    window = _window(query, period)
+    tools = _tools(library, tools_of(window))
     reach = min(period.before, period.last - timedelta(days=_CALENDAR_DAYS - 1))
-    wide = Window(since=_midnight(reach), until=_midnight(period.last, 1), project=project, source=source)
-    narrow = Window(since=_midnight(period.first), until=wide.until, project=project, source=source)
-    tools = tools_of(narrow)
-    totals = spans.usage(wide, "quarter")
+    totals = library.archive.spans.usage(msgspec.structs.replace(window, since=_midnight(reach)), "quarter")
+    days = add_by_day(totals)
     first, before = period.first.isoformat(), period.before.isoformat()
-    own = [entry for entry in totals if entry.day >= first]
-    earlier = [entry for entry in totals if before <= entry.day < first]
+    own = [entry for entry in days if entry.day >= first]
+    own_totals = [entry for entry in totals if entry.day >= first]
+    earlier = [entry for entry in days if before <= entry.day < first]
     by = _unit(query.get("by"), period)
     usage = Usage(
         range=period.range,
         since=first,
         until=period.last.isoformat(),
-        project=project,
-        source=source,
+        project=window.project,
+        source=window.source,
         by=by,
-        total=_sum(own),
-        before=None if period.range == "all" else _sum(earlier),
+        total=add_up(own),
+        before=None if period.range == "all" else add_up(earlier),
         buckets=_buckets(own, [] if period.range == "all" else earlier, period, by),
         projects=_by_project(own),
-        models=_grouped(own, lambda entry: entry.model),
-        agents=_grouped(own, lambda entry: entry.source),
-        tools=tools.value if tools else None,
-        tools_at=rfc3339(tools.made_at) if tools else None,
-        sessions=_costly(library, own),
-        days={amount.name or "": amount for amount in _grouped(totals, lambda entry: entry.day)},
-        hours=_hours(own),
-        sources=sorted({entry.source for entry in totals if entry.source} | ({source} if source else set())),
+        models=grouped(own, lambda entry: entry.model),
+        agents=grouped(own, lambda entry: entry.source),
+        tools=tools.tools,
+        tools_at=tools.tools_at,
+        sessions=_costly(library, own_totals),
+        days={amount.name or "": amount for amount in grouped(days, lambda entry: entry.day)},
+        hours=_hours(own_totals),
+        sources=sorted({entry.source for entry in days if entry.source} | {window.source or ""} - {""}),
     )
     return library.egress(usage)
 
 
-def _period(query: dict[str, str], today: date, first_day: Callable[[], date]) -> Period:
+def _tools(library: Library, found: Dated[list[ToolUse]] | None) -> Tools:
+    if found is None:
+        return Tools(tools=None, tools_at=None)
+    return library.egress(Tools(tools=found.value, tools_at=rfc3339(found.made_at)))
+
+
+def _window(query: dict[str, str], period: Period) -> Window:
+    return Window(
+        since=_midnight(period.first),
+        until=_midnight(period.last, 1),
+        project=query.get("project") or None,
+        source=query.get("source") or None,
+    )
+
+
+def _period(library: Library, query: dict[str, str], today: date) -> Period:
     since, until = (_day(query.get(name)) for name in ("since", "until"))
     if since or until:
         last = min(until or today, date.max - timedelta(days=1))
@@ -253,7 +245,7 @@ def _period(query: dict[str, str], today: date, first_day: Callable[[], date]) -
     if chosen not in RANGES:
         raise HTTPException(400, f"range is one of {', '.join(RANGES)}")
     days = RANGES[chosen]
-    return Period(chosen, first_day() if days is None else today - timedelta(days=days - 1), today)
+    return Period(chosen, _first_day(library) if days is None else today - timedelta(days=days - 1), today)
 
 
 def _first_day(library: Library) -> date:
@@ -293,7 +285,7 @@ def _bucket_of(day: date, by: By) -> str:
     return day.isoformat()[: 7 if by == "month" else 10]
 
 
-def _buckets(own: list[UsageTotal], earlier: list[UsageTotal], period: Period, by: By) -> list[Bucket]:
+def _buckets(own: list[DayAmount], earlier: list[DayAmount], period: Period, by: By) -> list[Bucket]:
     """All buckets of the period, also those without calls."""
     found: dict[str, Bucket] = {}
     names: dict[str, str] = {}
@@ -312,43 +304,33 @@ def _buckets(own: list[UsageTotal], earlier: list[UsageTotal], period: Period, b
     return list(found.values())
 
 
-def _sum(totals: Iterable[UsageTotal]) -> Amount:
-    amount = Amount()
-    for entry in totals:
-        amount.add(entry)
-    return amount
-
-
-def _grouped(totals: Iterable[UsageTotal], name_of: Callable[[UsageTotal], str | None]) -> list[Amount]:
-    """Amounts by name, the most expensive first."""
-    amounts: dict[str | None, Amount] = {}
-    for entry in totals:
-        name = name_of(entry)
-        amounts.setdefault(name, Amount(name=name)).add(entry)
-    return sorted(amounts.values(), key=lambda amount: (amount.cost or 0.0, amount.tokens), reverse=True)
-
-
-def _by_project(totals: Iterable[UsageTotal]) -> list[Amount]:
-    amounts = _grouped(totals, lambda entry: entry.project)
+def _by_project(totals: Iterable[DayAmount]) -> list[Amount]:
+    amounts = grouped(totals, lambda entry: entry.project)
     for amount in amounts:
         amount.name = home_path(amount.name) if amount.name else None
     return amounts
 
 
-def _costly(library: Library, totals: list[UsageTotal]) -> list[CostlySession]:
-    found = [amount for amount in _grouped(totals, lambda entry: entry.session) if amount.name and amount.cost]
+def _costly(library: Library, totals: Iterable[UsageTotal]) -> list[CostlySession]:
+    found: dict[str, tuple[float, int]] = {}
+    for entry in totals:
+        if entry.session:
+            cost, tokens = found.get(entry.session, (0.0, 0))
+            found[entry.session] = cost + (entry.cost or 0.0), tokens + entry.input_tokens + entry.output_tokens
+    costliest = sorted(((*amounts, key) for key, amounts in found.items() if amounts[0]), reverse=True)[:_SHOWN]
+    request = SessionsRequest(keys=tuple(key for _, _, key in costliest), empty=True)
+    rows = {row.key: row for row in library.archive.sessions(request)}
     sessions = []
-    for amount in found[:_SHOWN]:
-        key = amount.name or ""
-        row = library.archive.session(key)
+    for cost, tokens, key in costliest:
+        row = rows.get(key)
         sessions.append(
             CostlySession(
                 id=session_id(key),
                 title=" ".join((row.title if row else "").split()) or key,
                 source=row.source if row else None,
                 project=home_path(row.cwd) if row and row.cwd else None,
-                cost=amount.cost or 0.0,
-                tokens=amount.tokens,
+                cost=cost,
+                tokens=tokens,
             )
         )
     return sessions

@@ -10,8 +10,8 @@ from msgspec import Struct
 from ...archive.spans import SpanRow, Spans, SpanType, Status, TraceRow
 
 
-class OutlineRow(Struct, frozen=True, kw_only=True):
-    """One span of an outline. `start` and `end` are milliseconds from the beginning of the trace."""
+class OutlineRow(Struct, frozen=True, kw_only=True, array_like=True):
+    """One span of an outline, in JSON as a list. `start` and `end` are milliseconds from the beginning of the trace."""
 
     id: str
     name: str

@@ -147,16 +147,51 @@ _SPAN_COLUMNS = {
 TRACE_SELECT = (
     f"SELECT {', '.join(_TRACE_COLUMNS.get(field, f't.{field}') for field in StoredTrace._fields)} FROM trace t "
 )
-_TEXTS = ("facts", "input", "output", "tool_calls")
-_JOINS = (
+SPAN_SELECT = (
+    f"SELECT {', '.join(_SPAN_COLUMNS.get(field, f's.{field}') for field in StoredSpan._fields)} "
     "FROM span s JOIN trace t ON t.id = s.trace JOIN name n ON n.id = s.name "
     "LEFT JOIN name m ON m.id = s.model LEFT JOIN name r ON r.id = s.stop_reason "
-)
-SPAN_SELECT = (
-    f"SELECT {', '.join(_SPAN_COLUMNS.get(field, f's.{field}') for field in StoredSpan._fields)} {_JOINS}"
     "LEFT JOIN facts f ON f.span = s.id LEFT JOIN content c ON c.span = s.id "
 )
-_OUTLINE_COLUMNS = _SPAN_COLUMNS | dict.fromkeys(_TEXTS, "NULL")
+
+
+class OutlinedSpan(NamedTuple):
+    """A row of `OUTLINE_SELECT`: what a drawing of a trace shows of a span."""
+
+    number: int
+    id: int
+    parent: int | None
+    name: str
+    type: int
+    status: int
+    start: int
+    end: int | None
+    model: str | None
+    input_tokens: int | None
+    output_tokens: int | None
+    total_tokens: int | None
+    cost: float | None
+    twin: int | None
+
+    def row(self, trace: str) -> SpanRow:
+        return SpanRow(
+            trace=trace,
+            id=self.id,
+            parent=self.parent,
+            name=self.name,
+            type=SPAN_TYPES[self.type],
+            status=STATUSES[self.status],
+            start=self.start,
+            end=self.end,
+            model=self.model,
+            input_tokens=self.input_tokens,
+            output_tokens=self.output_tokens,
+            total_tokens=self.total_tokens,
+            cost=self.cost,
+        )
+
+
 OUTLINE_SELECT = (
-    f"SELECT {', '.join(_OUTLINE_COLUMNS.get(field, f's.{field}') for field in StoredSpan._fields)} {_JOINS}"
+    f"SELECT {', '.join(_SPAN_COLUMNS.get(field, f's.{field}') for field in OutlinedSpan._fields)} "
+    "FROM span s JOIN name n ON n.id = s.name LEFT JOIN name m ON m.id = s.model "
 )

@@ -6,7 +6,6 @@ import sqlite3
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -33,6 +32,7 @@ from .rows import (
     OUTLINE_SELECT,
     SPAN_SELECT,
     TRACE_SELECT,
+    OutlinedSpan,
     StoredSpan,
     StoredTrace,
 )
@@ -160,11 +160,17 @@ class LocalSpans:
             if trace is None:
                 return None
             chosen = "" if only is None else f" AND s.uid IN ({', '.join('?' * len(only))})"
-            select = SPAN_SELECT if texts else OUTLINE_SELECT
-            rows = db.execute(f"{select} WHERE s.trace = ?{chosen}", (trace.number, *(only or ()))).fetchall()
-            stored = sorted((StoredSpan(*values) for values in rows), key=attrgetter("number"))
-            spans = self._with_texts(stored, None) if texts else {span.number: span.row(str) for span in stored}
-            _point_at_twins(db, spans, {span.number: span.twin for span in stored if span.twin is not None})
+            where, given = f"WHERE s.trace = ?{chosen}", (trace.number, *(only or ()))
+            # By their numbers, which are the first column.
+            if texts:
+                stored = [StoredSpan(*values) for values in sorted(db.execute(f"{SPAN_SELECT} {where}", given))]
+                spans = self._with_texts(stored, None)
+                twins = {span.number: span.twin for span in stored if span.twin is not None}
+            else:
+                outlined = [OutlinedSpan(*values) for values in sorted(db.execute(f"{OUTLINE_SELECT} {where}", given))]
+                spans = {span.number: span.row(id) for span in outlined}
+                twins = {span.number: span.twin for span in outlined if span.twin is not None}
+            _point_at_twins(db, spans, twins)
             return trace.row(), parents_first(list(spans.values()))
 
     def usage(self, window: Window, detail: UsageDetail = "day") -> list[UsageTotal]:

@@ -20,8 +20,9 @@ _COUNTED = """
 (t.projected OR u.named OR t.native IS NULL
  OR t.native NOT IN (SELECT o.native FROM trace o WHERE o.projected AND o.native IS NOT NULL))
 """
-# The column that separates groups beside day, project, model and source.
-_DETAILS: dict[UsageDetail, str] = {"day": "NULL", "session": "t.session", "quarter": "t.session, u.quarter"}
+# The columns that separate groups beside project, model and source. A quarter hour has its day, which is then computed
+# for each group, not for each row.
+_DETAILS: dict[UsageDetail, str] = {"day": "day", "session": "day, t.session", "quarter": "u.quarter, t.session"}
 # For each group: the name of a span's group, the condition of a span to be in one, and the duration of a span.
 _STATS: dict[StatsGroup, tuple[str, str, str]] = {
     "name": ("s.name", "1", "s.end - s.start"),
@@ -53,7 +54,7 @@ def usage_totals(db: sqlite3.Connection, window: Window, detail: UsageDetail) ->
         "t.source, sum(u.calls), sum(u.input), sum(u.output), sum(u.cache_read), sum(u.cache_write), sum(u.reasoning), "
         f"sum(u.cost), sum(u.unpriced), {'NULL' if detail == 'day' else 't.session'} "
         f"FROM ({usage}) u JOIN trace t ON t.id = u.trace LEFT JOIN name m ON m.id = u.model "
-        f"WHERE {_COUNTED} AND {where} GROUP BY day, t.project, u.model, t.source, {_DETAILS[detail]} "
+        f"WHERE {_COUNTED} AND {where} GROUP BY {_DETAILS[detail]}, t.project, u.model, t.source "
         "ORDER BY day DESC",
         [*times, *parameters],
     )
@@ -66,11 +67,11 @@ def usage_totals(db: sqlite3.Connection, window: Window, detail: UsageDetail) ->
             model=model,
             source=source,
             calls=calls,
-            input_tokens=int(input),
-            output_tokens=int(output),
-            cache_read_tokens=int(cache_read),
-            cache_write_tokens=int(cache_write),
-            reasoning_tokens=int(reasoning),
+            input_tokens=input,
+            output_tokens=output,
+            cache_read_tokens=cache_read,
+            cache_write_tokens=cache_write,
+            reasoning_tokens=reasoning,
             cost=cost,
             unpriced=unpriced,
             session=session,

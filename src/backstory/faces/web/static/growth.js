@@ -32,10 +32,13 @@ async function fetchPart(name, place) {
   return holder.content;
 }
 
-// The rail has all turns, also those of parts that are not on the page yet: from its last one on it is read again.
+// The rail may have turns of parts that are not on the page yet: from its last one on it is read again.
 async function growRail() {
   const last = rail.lastElementChild;
+  // Where a later part of the rail is still to be loaded, it has what is new.
+  if (last?.matches(".later")) return;
   const content = await fetchPart("rail", last?.querySelector("a").dataset.to ?? 1);
+  content.querySelector(".earlier")?.remove();
   const current = last?.querySelector("a").hasAttribute("aria-current");
   last?.remove();
   rail.append(content);

@@ -36,6 +36,32 @@ async function loadLater(link) {
   }
 }
 
+// The rest of the rail, in both directions
+
+const nearRail = new IntersectionObserver((seen) => {
+  for (const entry of seen) if (entry.isIntersecting) loadRail(entry.target);
+}, { root: rail, rootMargin: "400px" });
+
+async function loadRail(entry) {
+  nearRail.unobserve(entry);
+  const isEarlier = entry.matches(".earlier");
+  try {
+    const content = await part(entry.firstElementChild.href, "rail");
+    content.querySelector(isEarlier ? ".later" : ".earlier")?.remove();
+    const height = rail.scrollHeight;
+    const top = rail.scrollTop;
+    entry.replaceWith(content);
+    if (isEarlier) rail.scrollTop = top + rail.scrollHeight - height;
+    followRail();
+  } catch {
+    // It is still a link.
+  }
+}
+
+function followRail() {
+  for (const entry of rail.querySelectorAll(".earlier, .later")) nearRail.observe(entry);
+}
+
 // The turn that is read
 
 const current = new IntersectionObserver((seen) => {
@@ -58,6 +84,7 @@ function follow() {
 }
 follow();
 markCurrent(turns.querySelector(".turn")?.dataset.turn);
+followRail();
 
 // Links to turns and events: those on the page are scrolled to, others are opened.
 
