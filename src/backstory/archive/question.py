@@ -158,10 +158,13 @@ _PHRASES: tuple[tuple[tuple[str, ...], _Span], ...] = (
 
 
 def _periods(text: str, now: datetime) -> Iterator[tuple[datetime, datetime, str]]:
-    today = now.replace(hour=0, minute=0, second=0, microsecond=0)
     lower = text.lower()
-    for phrases, span in _PHRASES:
-        if any(literal in lower for literal in _literals(phrases)) and (match := _pattern(phrases).search(text)):
+    named = {which for literal, which in _literals() if literal in lower}
+    if not named:
+        return
+    today = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    for phrases, span in (_PHRASES[which] for which in sorted(named)):
+        if match := _pattern(phrases).search(text):
             number = next((group for group in match.groups() if group), "1")
             yield *span(today, int(number) if number.isdigit() else 1), match[0]
 
@@ -172,9 +175,10 @@ def _pattern(phrases: tuple[str, ...]) -> re.Pattern[str]:
 
 
 @cache
-def _literals(phrases: tuple[str, ...]) -> list[str]:
-    """Texts of which one is in all that the phrases match. Most questions have none, and need no pattern."""
-    return [_literal(phrase) for phrase in phrases]
+def _literals() -> list[tuple[str, int]]:
+    """Texts of which one is in all that the phrases of a place in `_PHRASES` match, with that place. Most questions
+    have none, and need no pattern."""
+    return [(_literal(phrase), which) for which, (phrases, _) in enumerate(_PHRASES) for phrase in phrases]
 
 
 def _literal(phrase: str) -> str:
