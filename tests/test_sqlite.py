@@ -144,6 +144,23 @@ class TestReaders:
         assert readers.connection is not first
         readers.close()
 
+    def test_an_answer_is_kept_until_another_connection_commits(self, path: Path) -> None:
+        asked = []
+
+        def count(db: sqlite3.Connection) -> int:
+            asked.append(db)
+            return int(db.execute("SELECT count(*) FROM note").fetchone()[0])
+
+        readers = Readers(lambda: connect(path, writable=False))
+        before = readers.read(count)
+        assert readers.read(count) == before
+        assert len(asked) == 1
+        with closing(connect(path, writable=True)) as db, transaction(db):
+            db.execute("INSERT INTO note (id) VALUES (77)")
+            assert readers.read(count) == before
+        assert readers.read(count) == before + 1
+        readers.close()
+
 
 class TestSmallThings:
     def test_many_keys(self, path: Path) -> None:

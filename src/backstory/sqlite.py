@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 from weakref import WeakSet
 
 __all__ = [
@@ -37,6 +37,7 @@ __all__ = [
     "version_of",
 ]
 
+T = TypeVar("T")
 Pragmas = Mapping[str, int | str]
 Functions = Mapping[str, Callable[[str], str]]
 """Functions of one text for statements and triggers, by name."""
@@ -276,12 +277,29 @@ class Readers:
 
     @property
     def connection(self) -> sqlite3.Connection:
+        return self._reader.connection
+
+    def read(self, what: Callable[[sqlite3.Connection], T]) -> T:
+        """The answer of `what`, which is asked again after another connection has committed. It is not to be changed,
+        and `what` is the same object in every call."""
+        reader = self._reader
+        (version,) = reader.connection.execute("PRAGMA data_version").fetchone()
+        if version != reader.version:
+            reader.version = version
+            reader.answers.clear()
+        if what not in reader.answers:
+            reader.answers[what] = what(reader.connection)
+        answer: T = reader.answers[what]
+        return answer
+
+    @property
+    def _reader(self) -> _Reader:
         identity = self._identity()
         reader: _Reader | None = getattr(self._local, "reader", None)
         if reader is None or reader.identity != identity:
             reader = self._local.reader = _Reader(self._open(), identity)
             self._readers.add(reader)
-        return reader.connection
+        return reader
 
     def close(self) -> None:
         for reader in list(self._readers):
@@ -289,11 +307,13 @@ class Readers:
 
 
 class _Reader:
-    """Closes its connection when the thread that holds it ends."""
+    """Closes its connection when the thread that holds it ends. `answers` are of the version of the data."""
 
     def __init__(self, connection: sqlite3.Connection, identity: object) -> None:
         self.connection = connection
         self.identity = identity
+        self.version: int | None = None
+        self.answers: dict[Callable[[sqlite3.Connection], Any], Any] = {}
 
     def __del__(self) -> None:
         self.connection.close()

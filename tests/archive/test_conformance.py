@@ -421,6 +421,29 @@ class TestSearching:
         assert totals.types == {PROMPT: 3, CALL: 3, RESULT: 3}
         assert engine.search(msgspec.structs.replace(request, totals=None)).totals is None
 
+    def test_totals_of_models_branches_and_failures(self, engine: Archive) -> None:
+        """All matches are counted by model, by the branch of their session, and where a tool call failed."""
+        for key, branch, model in (("codex/a", "main", "gpt-6"), ("codex/b", "main", "opus 5"), ("codex/c", "", None)):
+            about = session(key)
+            about.branch = branch
+            made = batch(about, talk(), talk())
+            for each in made.events:
+                if each.type is not PROMPT:
+                    each.model, each.originating_model = "gpt-6", model
+                if each.type is RESULT and model:
+                    each.exit_code, each.failed = (3, None) if each.turn == 1 else (0, branch == "main")
+            write(engine, made)
+        request = SearchRequest(query="needle", types=(PROMPT, RESULT), limit=1, totals=())
+        totals = engine.search(request).totals
+        assert totals is not None
+        assert totals.events == 12
+        assert totals.models == {"gpt-6": 4, "opus 5": 2}
+        assert totals.branches == {"main": 8}
+        assert totals.failed == 4
+        prompts = engine.search(msgspec.structs.replace(request, types=(PROMPT,))).totals
+        assert prompts is not None
+        assert (prompts.models, prompts.branches, prompts.failed) == ({}, {"main": 4}, 0)
+
     def test_deadlines(self, world: Archive) -> None:
         with pytest.raises(DeadlineExceeded):
             world.search(SearchRequest(query="needle", types=DEFAULT_TYPES, deadline=time.monotonic() - 1))

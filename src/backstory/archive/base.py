@@ -112,6 +112,11 @@ class Totals(Struct, kw_only=True):
     sources: dict[str, int]
     projects: dict[str, int]
     """By path."""
+    models: dict[str, int]
+    branches: dict[str, int]
+    """By the branch of their sessions."""
+    failed: int
+    """Outputs of tool calls that failed."""
     sessions: dict[str, int]
     """By key, of the sessions of the hits."""
     since: list[int]

@@ -63,23 +63,32 @@ def project_around(projects: Sequence[Project], here: str | None) -> set[int]:
 def fill_page(ranked: list[Ranked], limit: int, cut: Cut, load: Load, *, fold: bool) -> tuple[list[Hit], bool]:
     """The first hits, and whether there is another one. `fold` leaves out repetitions."""
     page: list[Hit] = []
-    same: dict[str, list[Hit]] = {}
+    families: set[str | None] = set()
     while ranked and len(page) <= limit:
         chunk, ranked = cut(ranked, limit + 1 - len(page))
         for hit in load(chunk):
-            if fold:
-                alike = same.setdefault(" ".join(hit.event.text.split()), [])
-                if any(_is_repetition(hit, other) for other in alike):
-                    continue
-                alike.append(hit)
+            family = {hit.session.key, hit.session.parent} - {None}
+            if fold and not families.isdisjoint(family) and any(_is_repetition(hit, other) for other in page):
+                continue
+            families |= family
             page.append(hit)
     return page[:limit], len(page) > limit
 
 
 def _is_repetition(hit: Hit, other: Hit) -> bool:
-    """Of hits with the same text: true in another session of the family (a subagent's prompt, its answer handed back),
-    and for output of a tool. A prompt or answer that stands twice in a session is two events."""
+    """True for the same text in another session of the family (a subagent's prompt, its answer handed back), and for
+    the same output of a tool. A prompt or answer that stands twice in a session is two events."""
     one, two = hit.session, other.session
     if one.key == two.key:
-        return hit.event.type == other.event.type == EventType.TOOL_RESPONSE
-    return two.key == one.parent or one.key == two.parent or (one.parent is not None and one.parent == two.parent)
+        may_repeat = hit.event.type is other.event.type is EventType.TOOL_RESPONSE
+    else:
+        may_repeat = (
+            two.key == one.parent or one.key == two.parent or (one.parent is not None and one.parent == two.parent)
+        )
+    return may_repeat and _is_same_text(hit.event.text, other.event.text)
+
+
+def _is_same_text(one: str, other: str) -> bool:
+    """True if only white space differs."""
+    # Most texts differ in their first word; to split all of a long one takes as long as to read it from the disk.
+    return one.split(None, 1)[:1] == other.split(None, 1)[:1] and one.split() == other.split()

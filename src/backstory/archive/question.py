@@ -178,19 +178,20 @@ _WHOLE_MONTHS = {name: number for number, names in enumerate(_MONTHS, 1) for nam
 _MONTH_NUMBERS = {names[0][:3]: number for number, names in enumerate(_MONTHS, 1)} | {"sept": 9} | _WHOLE_MONTHS
 
 
-def _date_patterns() -> Iterator[re.Pattern[str]]:
+@cache
+def _date_patterns() -> list[re.Pattern[str]]:
     """The more exact form first."""
     month = f"(?P<month>{_either(_MONTH_NUMBERS)})"
     year, day = r"(?P<year>(?:19|20)\d\d)", r"(?P<day>\d{1,2})"
-    for pattern in (
+    patterns = (
         rf"\b{year}-(?P<month>\d\d)-(?P<day>\d\d)\b",
         rf"\b{day}(?:st|nd|rd|th|\.)? (?:of |de )?{month}\b(?:,? (?:de )?{year}\b)?",
         rf"\b{month}\.? {day}(?:st|nd|rd|th)?\b(?:,? {year}\b)?",
         rf"(?:{year}年)?(?P<month>\d{{1,2}})月(?:{day}日)?",
         rf"\b{month},? (?:de )?{year}\b",
         rf"\b(?:in|im|en|during|last|since|of) (?P<month>{_either(_WHOLE_MONTHS)})\b",
-    ):
-        yield re.compile(pattern, re.IGNORECASE)
+    )
+    return [re.compile(pattern, re.IGNORECASE) for pattern in patterns]
 
 
 def _either(names: Iterable[str]) -> str:
@@ -198,16 +199,16 @@ def _either(names: Iterable[str]) -> str:
     return "|".join(sorted(names, key=len, reverse=True))
 
 
-_DATES = tuple(_date_patterns())
-# Most questions have neither, and need no pattern.
+# Most questions have none of it, and need no pattern.
 _DATE_HINT = re.compile(rf"\d-\d|月|\b(?:{_either(_MONTH_NUMBERS)})\b", re.IGNORECASE)
 
 
-def _dates(text: str, today: datetime) -> Iterator[tuple[datetime, datetime, str]]:
+def _dates(text: str, now: datetime) -> Iterator[tuple[datetime, datetime, str]]:
     """The dates and months in a text. Without a year it is the latest one that is not ahead."""
     if _DATE_HINT.search(text) is None:
         return
-    for pattern in _DATES:
+    today = _midnight(now)
+    for pattern in _date_patterns():
         for match in pattern.finditer(text):
             parts = match.groupdict()
             name = parts["month"].lower()
@@ -220,11 +221,14 @@ def _dates(text: str, today: datetime) -> Iterator[tuple[datetime, datetime, str
 
 
 def _periods(text: str, now: datetime) -> Iterator[tuple[datetime, datetime, str]]:
-    today = now.replace(hour=0, minute=0, second=0, microsecond=0)
-    yield from _dates(text, today)
+    yield from _dates(text, now)
     lower = text.lower()
-    for phrases, span in _PHRASES:
-        if any(literal in lower for literal in _literals(phrases)) and (match := _pattern(phrases).search(text)):
+    named = {which for literal, which in _literals() if literal in lower}
+    if not named:
+        return
+    today = _midnight(now)
+    for phrases, span in (_PHRASES[which] for which in sorted(named)):
+        if match := _pattern(phrases).search(text):
             number = next((group for group in match.groups() if group), "1")
             yield *span(today, int(number) if number.isdigit() else 1), match[0]
 
@@ -235,9 +239,10 @@ def _pattern(phrases: tuple[str, ...]) -> re.Pattern[str]:
 
 
 @cache
-def _literals(phrases: tuple[str, ...]) -> list[str]:
-    """Texts of which one is in all that the phrases match. Most questions have none, and need no pattern."""
-    return [_literal(phrase) for phrase in phrases]
+def _literals() -> list[tuple[str, int]]:
+    """Texts of which one is in all that the phrases of a place in `_PHRASES` match, with that place. Most questions
+    have none, and need no pattern."""
+    return [(_literal(phrase), which) for which, (phrases, _) in enumerate(_PHRASES) for phrase in phrases]
 
 
 def _literal(phrase: str) -> str:
@@ -248,6 +253,10 @@ def _literal(phrase: str) -> str:
 def _bounded(phrase: str) -> str:
     """Between the ends of words, in scripts that have them."""
     return rf"\b{phrase}\b" if phrase[-1].isascii() else phrase
+
+
+def _midnight(now: datetime) -> datetime:
+    return now.replace(hour=0, minute=0, second=0, microsecond=0)
 
 
 def _ms(moment: datetime) -> int:

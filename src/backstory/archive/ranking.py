@@ -10,8 +10,9 @@ stems .68, turn and title .68 (and 2 points more among the first ten). `make eva
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 
 from msgspec import Struct
 
@@ -94,8 +95,9 @@ class Candidate(Struct, frozen=True, gc=False):
     ts: int
 
 
-_Weighed = tuple[float, int, Candidate]
-"""A candidate behind its score times the weight of its type, and its time."""
+_Weighed = tuple[float, int, int, Candidate]
+"""A candidate behind its score times the weight of its type, its time, and its place in the session from the end: the
+order of tuples is that of the events of a session, the best one last."""
 
 
 class Context(Struct, frozen=True, kw_only=True):
@@ -164,64 +166,72 @@ def rank(
     weights = weights or WEIGHTS
     by_type = {kind: _weight(kind, context, weights) for kind in EventType}
     factor = _Factor(context, weights)
-    sessions: dict[int, list[Candidate]] = {}
+    sessions: defaultdict[int, list[Candidate]] = defaultdict(list)
     for candidate in candidates:
-        if (events := sessions.get(candidate.session)) is None:
-            sessions[candidate.session] = [candidate]
-        else:
-            events.append(candidate)
+        sessions[candidate.session].append(candidate)
     ranked: list[Ranked] = []
     for session, events in sessions.items():
-        title = weights.title * titles.get(session, 0.0)
+        title = weights.title * titles[session] if session in titles else 0.0
         if len(events) > 1:
-            weighed = [(event.score * by_type[event.type], event.ts, event) for event in events]
-            weighed.sort(key=_own_place, reverse=True)
-            ranked += _rank_session(weighed, title, returned, factor, spread, weights)
+            weighed = [(one.score * by_type[one.type], one.ts, -place, one) for place, one in enumerate(events)]
+            weighed.sort(reverse=True)
+            _rank_session(ranked, weighed, title, returned, factor, spread, weights)
             continue
         # Most candidates are the only ones of their sessions: the sums of `_rank_session` have one member.
         (candidate,) = events
         if candidate.type in returned:
             own = candidate.score * by_type[candidate.type]
-            turn, times = weights.turn * own, factor.of(candidate)
+            turn, times = weights.turn * own, factor.of(candidate, candidate.ts)
             score = (own + turn + title) * times
             ranked.append(Ranked(candidate, score, candidate.ts, own, 0.0, turn, title, times, 1.0))
-    ranked.sort(key=_place, reverse=True)
+    return _in_order(ranked)
+
+
+def merge(one: Iterable[Ranked], other: Iterable[Ranked]) -> list[Ranked]:
+    """The hits of different sessions, in order."""
+    return _in_order([*one, *other])
+
+
+def _in_order(ranked: list[Ranked]) -> list[Ranked]:
+    # Two sorts by a number each take half the time of one by pairs.
+    ranked.sort(key=_ts, reverse=True)
+    ranked.sort(key=_score, reverse=True)
     return ranked
 
 
-_own_place = itemgetter(0, 1)
-_place = attrgetter("score", "ts")
+_score, _ts = attrgetter("score"), attrgetter("ts")
 
 
 def _rank_session(
+    ranked: list[Ranked],
     events: Sequence[_Weighed],
     title: float,
     returned: Collection[EventType],
     factor: _Factor,
     spread: bool,
     weights: Weights,
-) -> Iterable[Ranked]:
-    """The best returned event has all the evidence of its session, the others as much less as they match less."""
-    hits = [weighed for weighed in events if weighed[2].type in returned]
+) -> None:
+    """Add the hits of a session, given its events in order. The best one has all the evidence of the session, the
+    others as much less as they match less."""
+    hits = [event for event in events if event[3].type in returned]
     if not hits:
         return
-    turns: dict[int, list[float]] = {}
-    for own, _, candidate in events:
-        turns.setdefault(candidate.turn, []).append(own)
-    session = _sum([own for own, _, _ in events], weights)
+    turns: defaultdict[int, list[float]] = defaultdict(list)
+    for own, _, _, candidate in events:
+        turns[candidate.turn].append(own)
+    session = _sum([own for own, _, _, _ in events[: weights.events]], weights)
     best_turn = events[0][0]
     if len(turns) < len(events):
-        best_turn = max(_sum(scores, weights) for scores in turns.values())
+        best_turn = max([_sum(scores, weights) for scores in turns.values()])
     turn = weights.turn * best_turn
     total = session + turn + title
-    best = hits[0][0]
     rest = session - events[0][0]
-    repeated = 1.0
-    for own, ts, candidate in hits:
-        times = factor.of(candidate)
+    repeated, best = 1.0, hits[0][0]
+    for own, ts, _, candidate in hits:
+        times = factor.of(candidate, ts)
         share = own / best if best else 1.0
         score = total * share * times * repeated
-        yield Ranked(candidate, score, ts, own, rest, turn, title, times, repeated)
+        ranked.append(Ranked(candidate, score, ts, own, rest, turn, title, times, repeated))
         if spread:
             repeated *= weights.repeated
 
@@ -229,7 +239,18 @@ def _rank_session(
 def bound(best: float, titles: float, context: Context, weights: Weights | None = None) -> float:
     """The highest score that a question can reach, given the highest BM25 score of an event and of a title."""
     weights = weights or WEIGHTS
-    top = max(_weight(kind, context, weights) for kind in EventType) * best
+    top = max([_weight(kind, context, weights) for kind in EventType]) * best
+    own = _sum([top] * weights.events, weights) * (1 + weights.turn)
+    return (own + weights.title * titles) * _highest_factor(context, weights)
+
+
+def reach_of_title(score: float, context: Context, weights: Weights | None = None) -> float:
+    """The highest score of a session of which nothing but the title matches."""
+    weights = weights or WEIGHTS
+    return weights.title * score * _highest_factor(context, weights)
+
+
+def _highest_factor(context: Context, weights: Weights) -> float:
     factor = weights.recent[0][1]
     for applies, share in (
         (context.projects, weights.project),
@@ -237,7 +258,7 @@ def bound(best: float, titles: float, context: Context, weights: Weights | None 
         (context.period, weights.period),
     ):
         factor *= share if applies else 1.0
-    return (_sum([top] * weights.events, weights) * (1 + weights.turn) + weights.title * titles) * factor
+    return factor
 
 
 def _sum(best_first: Sequence[float], weights: Weights) -> float:
@@ -265,8 +286,7 @@ class _Factor:
         self._recent = [(context.now - hours * _HOUR_MS, share) for hours, share in weights.recent]
         self._old = self._recent[-1][0]
 
-    def of(self, candidate: Candidate) -> float:
-        ts = candidate.ts
+    def of(self, candidate: Candidate, ts: int) -> float:
         if self._plain and ts <= self._old:
             return 1.0
         factor = 1.0

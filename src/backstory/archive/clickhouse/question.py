@@ -36,6 +36,11 @@ _MOST_TIES = 2_000
 _TOKENS_AT_ONCE = 2_000
 _DOCUMENTS_WITH = "SELECT version, arrayJoin(numbers) FROM posting WHERE term IN ({})"
 
+_FAILED = (
+    f"countIf(type = {EventType.TOOL_RESPONSE.code} "
+    "AND (JSONExtractBool(facts, 'failed') OR JSONExtractInt(facts, 'exit') <> 0))"
+)
+
 
 class Statistics(NamedTuple):
     """Of the searchable events."""
@@ -140,10 +145,22 @@ class Question:
         times = self._request.totals or ()
         words = self._known_words()
         if not words:
-            return Totals(events=0, types={}, sources={}, projects={}, sessions={}, since=[0] * len(times))
+            return Totals(
+                events=0,
+                types={},
+                sources={},
+                projects={},
+                models={},
+                branches={},
+                failed=0,
+                sessions={},
+                since=[0] * len(times),
+            )
         types: Counter[EventType] = Counter()
         sources: Counter[str] = Counter()
         projects: Counter[str] = Counter()
+        models: Counter[str] = Counter()
+        failed = 0
         later = [0] * len(times)
         values: dict[str, Any] = dict(parameters)
         tests = self._tests(words, conditions, values)
@@ -151,24 +168,30 @@ class Question:
         final = "" if self._statistics.rows == self._statistics.documents else " FINAL"
         since = "".join(f", countIf(ts >= {time:d})" for time in times)
         rows = self._server.rows(
-            f"SELECT type, source, project, count(){since} FROM event{final} WHERE {' AND '.join(tests)} "
-            "GROUP BY type, source, project",
+            f"SELECT type, source, project, coalesce(originating_model, model) AS by, count(), {_FAILED}{since} "
+            f"FROM event{final} WHERE {' AND '.join(tests)} GROUP BY type, source, project, by",
             values,
             self._request.deadline,
         )
-        for code, source, project, count, *counts in rows:
+        for code, source, project, model, count, broken, *counts in rows:
             kind = EVENT_TYPES[code]
             types[kind] += count
             if kind in self._request.types:
                 sources[source] += count
                 if project:
                     projects[project] += count
+                if model:
+                    models[model] += count
+                failed += broken
                 later = [total + more for total, more in zip(later, counts, strict=True)]
         return Totals(
             events=sum(types[kind] for kind in self._request.types),
             types=dict(types),
             sources=dict(sources),
             projects=dict(projects),
+            models=dict(models),
+            branches=self._branches(f"event{final}", tests, values),
+            failed=failed,
             sessions=self._counts_within(keys, f"event{final}", tests, values),
             since=later,
         )
@@ -183,6 +206,18 @@ class Question:
             f"SELECT session, count() FROM {table} WHERE {' AND '.join(tests)} AND type IN ({types}) "
             "AND session IN %(counted)s GROUP BY session",
             {**values, "counted": tuple(keys)},
+            self._request.deadline,
+        )
+        return dict(rows)
+
+    def _branches(self, table: str, tests: Sequence[str], values: Mapping[str, Any]) -> dict[str, int]:
+        types = ", ".join(str(kind.code) for kind in self._request.types)
+        rows = self._server.rows(
+            "SELECT s.branch, sum(e.found) FROM (SELECT session, count() AS found "
+            f"FROM {table} WHERE {' AND '.join(tests)} AND type IN ({types}) GROUP BY session) AS e "
+            "JOIN (SELECT key, branch FROM session FINAL WHERE branch <> '') AS s ON s.key = e.session "
+            "GROUP BY s.branch",
+            values,
             self._request.deadline,
         )
         return dict(rows)

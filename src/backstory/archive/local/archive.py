@@ -6,6 +6,7 @@ import os
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from copy import copy
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -130,7 +131,7 @@ class LocalArchive(Searching, Archive):
             raise ArchiveError(DAMAGED.format(self._path, error)) from error
         self._readers = Readers(lambda: connect(self._path, writable=False))
         indexes = home / "index"
-        super().__init__(lambda: self._readers.connection, Index(indexes, EVENTS), Index(indexes, EXCHANGES))
+        super().__init__(self._readers, Index(indexes, EVENTS), Index(indexes, EXCHANGES))
 
     def close(self) -> None:
         if "spans" in self.__dict__:
@@ -283,9 +284,9 @@ class LocalArchive(Searching, Archive):
         )
 
     def sync_state(self, *, folders: bool = False) -> SyncState:
-        progress = progress_of(self._db)
+        progress = self._readers.read(progress_of)
         outdated = self._events.outdated or self._exchanges.outdated
-        state = progress.sync
+        state = copy(progress.sync)
         state.read_only = not is_writable(self._path)
         state.writing = is_held(self.home)
         state.index_behind = state.first_finished_at is not None and outdated

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 # Before this version, which an index may still have while a new one is built, the types that are not searched by
 # default had a field of their own, and there were neither stems nor columns for the place of an event.
 ONE_FIELD_SINCE = 4
-# Before this version, sources cannot be counted.
-COUNTED_SINCE = 6
+# Before this version, not all that is counted has a column.
+COUNTED_SINCE = 7
 FORMER_FIELDS = ("text", "rest")
 # Output of tools is data and code more than language: its stems would double the index and find nothing better.
 _PROSE = frozenset(
@@ -44,6 +44,8 @@ class EventDocument(Struct, frozen=True):
     project: int
     source: int
     ts: int
+    model: str | None
+    failed: bool
 
     def entry(self) -> tantivy.Document:
         import tantivy
@@ -59,6 +61,10 @@ class EventDocument(Struct, frozen=True):
         entry.add_unsigned("project", self.project)
         entry.add_unsigned("source", self.source)
         entry.add_integer("ts", self.ts)
+        if self.model:
+            entry.add_text("model", self.model)
+        if self.failed:
+            entry.add_unsigned("failed", 1)
         return entry
 
 
@@ -104,6 +110,9 @@ def _event_schema(builder: tantivy.SchemaBuilder) -> None:
     for name in ("turn", "type", "project", "source"):
         builder.add_unsigned_field(name, indexed=True, fast=True)
     builder.add_integer_field("ts", fast=True)
+    # For counting. A text with a column has to be indexed, too: one term for each model.
+    builder.add_text_field("model", tokenizer_name="raw", index_option="basic", fast=True)
+    builder.add_unsigned_field("failed", fast=True)
 
 
 def _exchange_schema(builder: tantivy.SchemaBuilder) -> None:
@@ -116,7 +125,7 @@ def _exchange_schema(builder: tantivy.SchemaBuilder) -> None:
 
 
 # Change the version with the schema, the tokenizer or what is fed: an index of another version is rebuilt.
-EVENTS = Kind("events", 6, 1, _event_schema, heap_bytes=50_000_000, threads=2)
+EVENTS = Kind("events", 7, 1, _event_schema, heap_bytes=50_000_000, threads=2)
 # Exchanges are an index of their own: BM25 compares a text with the average length of all documents.
 # Their folder has the name from when turns were indexed, so that the index of an older version is replaced.
 EXCHANGES = Kind("turns", 6, 4, _exchange_schema, heap_bytes=32_000_000, threads=1)

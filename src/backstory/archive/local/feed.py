@@ -20,7 +20,7 @@ from .bodies import Bodies
 from .database import newest_change, stored_dictionary
 from .documents import EventDocument, ExchangeDocument, turn_number
 from .index import Index, IndexWriter
-from .rows import split_uids
+from .rows import has_failed, split_uids
 
 if TYPE_CHECKING:
     from .spans.turns import TraceFeed
@@ -29,10 +29,11 @@ _PAGE_ROWS = 2_000
 _PAGE_BYTES = 4 << 20
 _PAGE_STALE = 200
 _PAGE_EXCHANGES = 200
-_CALL, _UNKNOWN = EventType.TOOL_CALL.code, EventType.UNKNOWN.code
+_CALL, _RESPONSE, _UNKNOWN = EventType.TOOL_CALL.code, EventType.TOOL_RESPONSE.code, EventType.UNKNOWN.code
 
-_SELECT_EVENTS = """
-SELECT e.id, e.session, e.turn, e.type, e.project, o.id, e.ts, e.tool, e.body
+_SELECT_EVENTS = f"""
+SELECT e.id, e.session, e.turn, e.type, e.project, o.id, e.ts, e.tool, coalesce(e.originating_model, e.model),
+    CASE WHEN e.type = {_RESPONSE} THEN e.facts END, e.body
 FROM event e JOIN session s ON s.id = e.session JOIN source o ON o.name = s.source
 WHERE e.id > ? ORDER BY e.id LIMIT ?
 """
@@ -181,12 +182,13 @@ class Feed:
         """The searchable events that were not fed yet, in order, read in pages so that no transaction stays open."""
         unpack = self._bodies.unpack
         while rows := self._page():
-            for id, session, turn, kind, project, source, ts, tool, body in rows:
+            for id, session, turn, kind, project, source, ts, tool, model, facts, body in rows:
                 if kind != _UNKNOWN:
                     text = unpack(body)
                     if kind == _CALL:
                         text = render_call(tool, msgspec.json.decode(text) if text else None)
-                    yield EventDocument(id, text, session, turn, kind, project or 0, source, ts)
+                    failed = facts is not None and has_failed(facts)
+                    yield EventDocument(id, text, session, turn, kind, project or 0, source, ts, model, failed)
             self._fed_event = rows[-1][0]
 
     def _page(self) -> list[Any]:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cache, lru_cache
-from operator import itemgetter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from msgspec import Struct
@@ -16,12 +14,12 @@ from ...interpreter import waiting
 from ...model import EVENT_TYPES
 from .. import ranking
 from ..base import DeadlineExceeded, Term
-from ..phrases import best_corrections, edits, is_corrected, matching_phrases, neighbours, title_phrases
-from ..query import STEMMERS, Clause, Query, analyzer, index_text, without_marks
+from ..phrases import matching_phrases, neighbours, title_phrases
+from ..query import Clause, Query, analyzer, index_text, without_marks
 from ..question import Hints
 from ..ranking import Candidate
 from .documents import COUNTED_SINCE, FORMER_FIELDS, ONE_FIELD_SINCE
-from .index import stem_field
+from .vocabulary import Vocabulary, stemmers
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -50,9 +48,6 @@ _TITLE_WORDS = 8
 
 # Matches are counted, at about 0.2 microseconds each, if the words have at most so many documents together.
 _MOST_COUNTED = 200_000
-# A word belongs to one language or two; the others that have its stem have it by chance.
-_STEM_LANGUAGES = 2
-
 # Lists of so many documents in all are gone through in less than these seconds, and without a thread to wait for.
 _SHORT = 10_000_000
 _SHORT_SECONDS = 2.0
@@ -109,9 +104,7 @@ class Question:
         self._has_counts = version >= COUNTED_SINCE
         self._weights = ranking.WEIGHTS
         self._fields = FORMER_FIELDS[:1] if self.has_places else FORMER_FIELDS
-        # Each word is asked for several times: for its score, its rarity and its corrections.
-        self._counted: dict[tuple[str, str], int] = {}
-        self._stemmed: dict[str, list[tuple[str, str]]] = {}
+        self._vocabulary = Vocabulary(schema, snapshot, has_stems=self.has_places)
         # Parts of paths and identifiers are looked for as they are.
         self._words = {phrase[0] for clause in query.clauses for phrase in clause.alternatives if len(phrase) == 1}
         self.terms = [self._term(token) for token in dict.fromkeys(_tokens(query.clauses))]
@@ -158,10 +151,10 @@ class Question:
     def candidates(self, matches: Sequence[Match]) -> list[Candidate]:
         """The documents with their places."""
         ids, turns, types, projects, times = self.columns(matches, "id", "turn", "type", "project", "ts")
-        return [
-            Candidate(id, score, EVENT_TYPES[kind], turn >> 20, turn, project, ts)
-            for (score, _), id, turn, kind, project, ts in zip(matches, ids, turns, types, projects, times, strict=True)
-        ]
+        scores = [score for score, _ in matches]
+        kinds = [EVENT_TYPES[kind] for kind in types]
+        sessions = [turn >> 20 for turn in turns]
+        return list(map(Candidate, ids, scores, kinds, sessions, turns, projects, times))
 
     def columns(self, matches: Sequence[Match], *names: str) -> list[list[int]]:
         """Numbers of the documents, by the names of the fields."""
@@ -173,19 +166,12 @@ class Question:
     @property
     def is_countable(self) -> bool:
         """False if the words are too common to count all matches, or the index is of an older version."""
-        documents = sum(self._documents("text", phrase[0]) for phrase in self._phrases)
+        documents = sum(self._vocabulary.documents("text", phrase[0]) for phrase in self._phrases)
         return self._has_counts and documents <= _MOST_COUNTED
 
-    def aggregate(
-        self, asked: Mapping[str, Any], *, typed: bool, sessions: Collection[int] | None = None
-    ) -> dict[str, Any] | None:
-        """Aggregations of tantivy over all matches, or those in some sessions; None if nothing can match."""
-        import tantivy
-
-        restrictions = list(self._restrict(typed=typed))
-        if sessions is not None:
-            restrictions.append(tantivy.Query.term_set_query(self._schema, "session", list(sessions)))
-        query = self._boolean(self._phrases, restrictions)
+    def aggregate(self, asked: Mapping[str, Any], *, typed: bool) -> dict[str, Any] | None:
+        """Aggregations of tantivy over all matches; None if nothing can match."""
+        query = self._boolean(self._phrases, list(self._restrict(typed=typed)))
         return None if query is None else self._in_time(lambda: self._snapshot.aggregate(query, dict(asked)))
 
     def weigh_closely(self, candidates: Sequence[Candidate]) -> list[Candidate]:
@@ -204,7 +190,7 @@ class Question:
         scores = dict.fromkeys((candidate.id for candidate in best), 0.0)
         for phrase, weight in closely.items():
             query = self._boosted(self._phrase("text", phrase), weight)
-            if min(self._documents("text", token) for token in phrase) > _FEW:
+            if min(self._vocabulary.documents("text", token) for token in phrase) > _FEW:
                 query = tantivy.Query.boolean_query([(tantivy.Occur.Must, within), (tantivy.Occur.Must, query)])
             hits = self._hits(query, _MOST_NEIGHBOURED)
             (ids,) = self.columns(hits, "id")
@@ -230,46 +216,27 @@ class Question:
         words = [word for term in self.terms for word in (term.word, *term.read_as)]
         split = analyzer()
         tokens, named = (set(split.analyze(" ".join(index_text(part)))) for part in (without_marks(text), title))
-        stems = {field: set(_stemmers()[field].analyze(text)) for word in words for field, _ in self._stems(word)}
+        stems = {
+            field: set(stemmers()[field].analyze(text)) for word in words for field, _ in self._vocabulary.stems(word)
+        }
         return {
             "text": [word for word in words if word in tokens],
             "stem": [
                 word
                 for word in words
-                if word not in tokens and any(stem in stems[field] for field, stem in self._stems(word))
+                if word not in tokens and any(stem in stems[field] for field, stem in self._vocabulary.stems(word))
             ],
             "title": [word for word in words if word in named],
         }
 
     def _term(self, token: str) -> Term:
-        documents = max(self._documents(field, token) for field in self._fields)
-        corrections = () if documents else self._corrections(token)
+        documents = max(self._vocabulary.documents(field, token) for field in self._fields)
+        corrections = () if documents else self._vocabulary.corrections(token)
         return Term(word=token, documents=documents, read_as=corrections)
-
-    def _corrections(self, word: str) -> tuple[str, ...]:
-        """The commonest words of the index that are one edit away from a word it does not have."""
-        import tantivy
-
-        if not is_corrected(word) or self._stems(word):
-            return ()
-        similar = tantivy.Query.fuzzy_term_query(self._schema, "text", word, distance=1, transposition_cost_one=True)
-        if not self._snapshot.search(similar, 1, count=False).hits:  # mostly, and then there are hundreds of edits
-            return ()
-        return best_corrections({near: self._snapshot.doc_freq("text", near) for near in edits(word)})
-
-    def _stems(self, token: str) -> list[tuple[str, str]]:
-        """(field, stem) of a word in the languages that have the stem."""
-        if not self.has_places or token.isdigit():
-            return []
-        if token not in self._stemmed:
-            known = [(count, *one) for one in _stems_of(token) if (count := self._documents(*one))]
-            known.sort(key=itemgetter(0), reverse=True)
-            self._stemmed[token] = [(field, stem) for _, field, stem in known[:_STEM_LANGUAGES]]
-        return self._stemmed[token]
 
     def _is_telling(self, phrase: tuple[str, ...]) -> bool:
         """True unless it is a word that very many documents have."""
-        return not self.has_places or len(phrase) > 1 or self._documents("text", phrase[0]) <= _COMMON
+        return not self.has_places or len(phrase) > 1 or self._vocabulary.documents("text", phrase[0]) <= _COMMON
 
     def _in_one_word(self, phrases: Mapping[tuple[str, ...], float]) -> dict[tuple[str, ...], float]:
         """The phrases, but of a camelCase word that fills the candidates as it is written only that: its parts, as
@@ -277,21 +244,21 @@ class Question:
         found = dict(phrases)
         for clause in self._query.clauses:
             whole, *split = clause.alternatives
-            if split and self.has_places and self._documents("text", whole[0]) >= _CANDIDATES:
+            if split and self.has_places and self._vocabulary.documents("text", whole[0]) >= _CANDIDATES:
                 found = {phrase: weight for phrase, weight in found.items() if phrase not in split}
                 found[whole] = self._phrases[whole]
         return found
 
     def _is_known(self, phrase: Iterable[str]) -> bool:
-        return all(self._documents("text", token) for token in phrase)
+        return all(self._vocabulary.documents("text", token) for token in phrase)
 
     def _score(self, phrases: Mapping[tuple[str, ...], float]) -> Iterator[tantivy.Query]:
         for phrase, weight in phrases.items():
             for field in self._fields:
-                if all(self._documents(field, token) for token in phrase):
+                if all(self._vocabulary.documents(field, token) for token in phrase):
                     yield self._boosted(self._phrase(field, phrase), weight)
             if len(phrase) == 1 and phrase[0] in self._words:
-                for field, stem in self._stems(phrase[0]):
+                for field, stem in self._vocabulary.stems(phrase[0]):
                     yield self._boosted(self._phrase(field, (stem,)), weight * self._weights.stem)
 
     def _boolean(
@@ -365,7 +332,7 @@ class Question:
         if self._deadline is None:
             return ask()
         seconds = self._deadline - time.monotonic()
-        if seconds > _SHORT_SECONDS and sum(self._counted.values()) < _SHORT:
+        if seconds > _SHORT_SECONDS and self._vocabulary.total < _SHORT:
             return ask()
         try:
             if seconds <= 0:
@@ -376,20 +343,12 @@ class Question:
 
     def _idf(self, phrase: Sequence[str]) -> float:
         """The rarity of a phrase, with that of its stem."""
-        rarity = max(sum(self._token_idf(field, token) for token in phrase) for field in self._fields)
+        rarity = max(sum(self._vocabulary.rarity(field, token) for token in phrase) for field in self._fields)
         if len(phrase) == 1 and phrase[0] in self._words:
-            rarity += self._weights.stem * sum(self._token_idf(field, stem) for field, stem in self._stems(phrase[0]))
+            rarity += self._weights.stem * sum(
+                self._vocabulary.rarity(field, stem) for field, stem in self._vocabulary.stems(phrase[0])
+            )
         return rarity
-
-    def _token_idf(self, field: str, token: str) -> float:
-        total, having = self._snapshot.num_docs, self._documents(field, token)
-        return math.log1p((max(total - having, 0) + 0.5) / (having + 0.5))
-
-    def _documents(self, field: str, token: str) -> int:
-        count = self._counted.get((field, token))
-        if count is None:
-            count = self._counted[field, token] = self._snapshot.doc_freq(field, token)
-        return count
 
 
 def _tokens(clauses: Iterable[Clause]) -> Iterator[str]:
@@ -405,15 +364,3 @@ def _best(candidates: Sequence[Candidate]) -> list[Candidate]:
     least = sorted([candidate.score for candidate in candidates], reverse=True)[_WEIGHED_CLOSELY - 1]
     best = [candidate for candidate in candidates if candidate.score >= least]
     return best if len(best) <= _MOST_WEIGHED_CLOSELY else [one for one in best if one.score > least]
-
-
-@lru_cache(maxsize=4_096)  # people ask for the same things again
-def _stems_of(token: str) -> tuple[tuple[str, str], ...]:
-    """(field, stem) of a word in every language."""
-    return tuple((field, stem) for field, stemmer in _stemmers().items() for stem in stemmer.analyze(token))
-
-
-@cache
-def _stemmers() -> dict[str, tantivy.TextAnalyzer]:
-    """By the field of their stems."""
-    return {stem_field(language): analyzer(language) for language in STEMMERS}

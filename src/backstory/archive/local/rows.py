@@ -113,6 +113,12 @@ _NO_FACTS = _Facts()
 _decode_facts = msgspec.json.Decoder(_Facts).decode
 
 
+def has_failed(facts: str) -> bool:
+    """True if the facts of an event are those of a tool call that failed."""
+    known = _decode_facts(facts)
+    return bool(known.failed or known.exit)
+
+
 _session_fields = attrgetter(*SESSION_COLUMNS)
 _turn_fields = attrgetter(*TURN_COLUMNS)
 _usage_fields = attrgetter(*USAGE_COLUMNS)

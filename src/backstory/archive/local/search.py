@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from functools import lru_cache, partial
-from itertools import islice
+from functools import partial
+from itertools import islice, pairwise
 from operator import attrgetter
 from typing import NamedTuple
 
 import msgspec
 
 from ...model import EVENT_TYPES, EventType, event_id
-from ...sqlite import select_in
+from ...sqlite import Readers, select_in
 from .. import ranking
 from ..base import Exchange, ExchangesRequest, Found, Hit, SearchRequest, Totals, any_folder
 from ..hits import Project, fill_page, named_projects, project_around, projects_with
 from ..query import parse_query
 from ..question import read_hints
 from ..ranking import Candidate, Context, Ranked
-from .counting import count_matches
+from .counting import Numbered, count_matches
 from .documents import turn_number
 from .exchanges import RankedExchange, rank_exchanges
 from .index import Index, explained
@@ -42,24 +42,28 @@ from .rows import (
 # The sessions whose titles match best.
 _TITLES = 50
 
-# All that a search needs of the record before it asks the index, in one statement.
-_CONTEXT = """
-SELECT (SELECT id FROM session WHERE key = :session) AS session,
-    EXISTS (SELECT 1 FROM turn t JOIN session s ON s.id = t.session WHERE s.key = :session AND t.ordinal = :turn)
-        AS has_turn,
-    (SELECT id FROM source WHERE name = :source) AS source,
-    (SELECT json_group_array(json_array(id, path, identity)) FROM project) AS projects,
-    (SELECT json_group_array(json_array(id, name)) FROM source) AS sources
+_SCOPE = """
+SELECT id, EXISTS (SELECT 1 FROM turn t WHERE t.session = s.id AND t.ordinal = :turn)
+FROM session s WHERE key = :session
 """
-# Of a session whose title matches, the first prompt is shown if nothing else of it is found.
+# A session without a prompt has nothing to show for its title.
 _TITLES_LIKE = """
-SELECT found.id, found.score, e.id, e.turn, e.project, e.ts, o.id FROM (
+SELECT id, score FROM (
     SELECT rowid AS id, -rank AS score FROM session_title WHERE session_title MATCH :words
     ORDER BY rank, rowid LIMIT :titles
-) found JOIN session s ON s.id = found.id JOIN source o ON o.name = s.source JOIN event e ON e.id = (
-    SELECT f.id FROM event f WHERE f.session = s.id AND f.type = 0 ORDER BY f.turn, f.ordinal LIMIT 1
-)
+) found WHERE EXISTS (SELECT 1 FROM event e WHERE e.session = found.id AND e.type = 0)
 """
+# Of a session whose title matches, the first prompt is shown if nothing else of it is found.
+_FIRST_PROMPTS = """
+SELECT s.id, e.id, e.turn, e.project, e.ts, s.source FROM session s JOIN event e ON e.id = (
+    SELECT f.id FROM event f WHERE f.session = s.id AND f.type = 0 ORDER BY f.turn, f.ordinal LIMIT 1
+) WHERE s.id IN ({})
+"""
+_BRANCHES = """
+SELECT s.branch, sum(c.value) FROM json_each(?) c JOIN session s ON s.id = CAST(c.key AS INTEGER)
+WHERE s.branch <> '' GROUP BY s.branch
+"""
+_PROMPT = EventType.USER_INPUT
 _HITS = (
     f"SELECT e.id, {EVENT}, {TURN}, {SESSION} FROM event e JOIN session s ON s.id = e.session "
     "JOIN turn t ON t.session = e.session AND t.ordinal = e.turn WHERE e.id IN ({})"
@@ -72,34 +76,22 @@ _EXCHANGES_AT = (
 )
 
 
-class _Title(NamedTuple):
-    """A matching title, and the first prompt of its session."""
+class _Names(NamedTuple):
+    """The names that the index has numbers for. They are the same in every search, until there is a new one."""
 
-    session: int
-    score: float
-    event: int
-    turn: int
-    project: int | None
-    ts: int
-    source: int
-
-
-class _Context(NamedTuple):
-    session: int | None
-    has_turn: int
-    source: int | None
     projects: list[Project]
     sources: dict[int, str]
 
 
-# The same projects in every search, until there is a new one.
-_decode_projects = lru_cache(maxsize=8)(msgspec.json.Decoder(list[Project]).decode)
-_decode_sources = msgspec.json.Decoder(list[tuple[int, str]]).decode
+def _read_names(db: sqlite3.Connection) -> _Names:
+    projects = [Project(*row) for row in db.execute("SELECT id, path, identity FROM project")]
+    return _Names(projects, dict(db.execute("SELECT id, name FROM source").fetchall()))
 
 
 class Searching(Reading):
-    def __init__(self, connection: Callable[[], sqlite3.Connection], events: Index, exchanges: Index) -> None:
-        super().__init__(connection)
+    def __init__(self, readers: Readers, events: Index, exchanges: Index) -> None:
+        super().__init__(lambda: readers.connection)
+        self._readers = readers
         self._events = events
         self._exchanges = exchanges
 
@@ -107,8 +99,8 @@ class Searching(Reading):
         query = parse_query(request.query, self._events.analyzer.analyze)
         snapshot = self._events.searcher()
         with self._until(request.deadline) as db, explained():
-            record = self._context(db, request)
-            filters, known = _filters(request, record)
+            names = self._readers.read(_read_names)
+            filters, known = self._filters(db, request, names)
             if snapshot is None:
                 return Found(query=query, hits=[], more=False, documents=0, known=known)
             now = datetime.now().astimezone()
@@ -127,45 +119,72 @@ class Searching(Reading):
                 return Found(query=query, hits=[], more=False, documents=documents, known=known, terms=question.terms)
             candidates, is_cut = self._candidates(db, question, request)
             # A quoted phrase is required, and a title does not have it in the right place; a session has one title.
-            named = [] if request.session is not None or query.is_quoted else self._titles(db, question)
-            candidates += _title_candidates(named, candidates, request, filters)
-            titles = {title.session: title.score for title in named}
+            titles = {} if request.session is not None or query.is_quoted else self._titles(db, question)
             context = Context(
                 now=int(now.timestamp() * 1000),
                 is_error=hints.is_error,
                 period=hints.period,
-                projects=named_projects(record.projects, query),
-                here=project_around(record.projects, request.here),
+                projects=named_projects(names.projects, query),
+                here=project_around(names.projects, request.here),
             )
-            spread = request.session is None
-            ranked = ranking.rank(candidates, titles, frozenset(request.types), context, spread=spread)
             bound = ranking.bound(question.bound, max(titles.values(), default=0.0), context)
-            load = partial(self._hits, db, bound=bound)
-            hits, more = fill_page(ranked, request.limit, partial(self._cut, db), load, fold=spread)
+            hits, more = self._page(db, request, filters, candidates, titles, context, bound)
             if request.explain:
                 for hit in hits:
                     hit.matched = question.matched(hit.event.text, hit.session.title)
-            totals = None if request.totals is None else self._totals(db, request, question, record, hits)
+            totals = None if request.totals is None else self._totals(db, request, question, names, hits)
         return Found(
             query=query, hits=hits, more=more or is_cut, documents=documents, terms=question.terms, totals=totals
         )
 
     def _totals(
-        self, db: sqlite3.Connection, request: SearchRequest, question: Question, record: _Context, hits: Sequence[Hit]
+        self, db: sqlite3.Connection, request: SearchRequest, question: Question, names: _Names, hits: Sequence[Hit]
     ) -> Totals | None:
-        paths = {project.id: project.path for project in record.projects}
         keys = {hit.session.key for hit in hits}
-        sessions = dict(select_in(db, "SELECT id, key FROM session WHERE key IN ({})", list(keys)))
-        return count_matches(question, request.types, request.totals or (), record.sources, paths, sessions)
+        numbered = Numbered(
+            sources=names.sources,
+            projects={project.id: project.path for project in names.projects},
+            sessions=dict(select_in(db, "SELECT id, key FROM session WHERE key IN ({})", list(keys))),
+            highest_session=db.execute("SELECT max(id) FROM session").fetchone()[0] or 0,
+        )
 
-    def _context(self, db: sqlite3.Connection, request: SearchRequest) -> _Context:
-        values = {"session": request.session, "turn": request.turn, "source": request.source}
-        session, has_turn, source, projects, sources = db.execute(_CONTEXT, values).fetchone()
-        return _Context(session, has_turn, source, _decode_projects(projects), dict(_decode_sources(sources)))
+        def branches_of(counts: Mapping[int, int]) -> dict[str, int]:
+            return dict(db.execute(_BRANCHES, (msgspec.json.encode(counts).decode(),)).fetchall())
 
-    def _titles(self, db: sqlite3.Connection, question: Question) -> list[_Title]:
-        words = " OR ".join(f'"{" ".join(phrase)}"' for phrase in question.title_phrases)
-        return [_Title(*row) for row in db.execute(_TITLES_LIKE, {"words": words or '""', "titles": _TITLES})]
+        return count_matches(question, request.types, request.totals or (), numbered, branches_of)
+
+    def _filters(self, db: sqlite3.Connection, request: SearchRequest, names: _Names) -> tuple[Filters | None, bool]:
+        """The request in the numbers of the index, None when nothing can match; and whether its place is known."""
+        session = turn = None
+        if request.session is not None:
+            row = db.execute(_SCOPE, {"session": request.session, "turn": request.turn}).fetchone()
+            if row is None or (request.turn is not None and not row[1]):
+                return None, False
+            if request.turn is None:
+                (session, _) = row
+            else:
+                turn = turn_number(row[0], request.turn)
+        projects = source = None
+        if request.project is not None:
+            projects = tuple(projects_with(names.projects, request.project))
+        if request.source is not None:
+            source = next((id for id, name in names.sources.items() if name == request.source), None)
+        if projects == () or (request.source is not None and source is None):
+            return None, True
+        return Filters(
+            types=tuple(kind.code for kind in request.types),
+            session=session,
+            turn=turn,
+            projects=projects,
+            source=source,
+            since=request.since,
+            until=request.until,
+        ), True
+
+    def _titles(self, db: sqlite3.Connection, question: Question) -> dict[int, float]:
+        """The scores of the titles that match best, by session."""
+        words = " OR ".join([f'"{" ".join(phrase)}"' for phrase in question.title_phrases])
+        return dict(db.execute(_TITLES_LIKE, {"words": words or '""', "titles": _TITLES}).fetchall())
 
     # Candidates
 
@@ -179,10 +198,11 @@ class Searching(Reading):
         if not _has_more(candidates, returned, request.limit) and question.widen():
             candidates, is_cut = self._matching(db, question, returned, request.limit)
         candidates = question.weigh_closely(candidates)
-        places = Counter(map(_place, candidates))
-        if len(places) < len(candidates):
-            ids = self._event_ids(db, [one for one in candidates if places[_place(one)] > 1])
-            candidates.sort(key=lambda one: ids.get(one.id, ""))
+        if len({one.score for one in candidates}) < len(candidates):  # else there are no equals
+            places = Counter(map(_place, candidates))
+            if len(places) < len(candidates):
+                ids = self._event_ids(db, [one for one in candidates if places[_place(one)] > 1])
+                candidates.sort(key=lambda one: ids.get(one.id, ""))
         return candidates, is_cut and _has_more(candidates, returned, request.limit)
 
     def _matching(
@@ -214,6 +234,57 @@ class Searching(Reading):
 
     # The page
 
+    def _page(
+        self,
+        db: sqlite3.Connection,
+        request: SearchRequest,
+        filters: Filters,
+        candidates: Sequence[Candidate],
+        titles: Mapping[int, float],
+        context: Context,
+        bound: float,
+    ) -> tuple[list[Hit], bool]:
+        """The first hits, and whether there is another one. Of sessions that match by their titles alone the first
+        prompts are hits, too; mostly so much is ahead of them that they are not read."""
+        spread, returned = request.session is None, frozenset(request.types)
+        fill = partial(
+            fill_page,
+            limit=request.limit,
+            cut=partial(self._cut, db),
+            load=partial(self._hits, db, bound=bound),
+            fold=spread,
+        )
+        shown = {one.session for one in candidates if one.type in returned}
+        unshown = [session for session in titles if session not in shown] if _PROMPT in returned else []
+        if not unshown:
+            return fill(ranking.rank(candidates, titles, returned, context, spread=spread))
+        evident = {one.session for one in candidates}
+        evident.intersection_update(unshown)
+        candidates = [*candidates, *self._first_prompts(db, list(evident), request, filters)]
+        ranked = ranking.rank(candidates, titles, returned, context, spread=spread)
+        named = {session: titles[session] for session in unshown if session not in evident}
+        reach = ranking.reach_of_title(max(named.values(), default=0.0), context)
+        ahead = [hit for hit in ranked if hit.score > reach]
+        if len(ahead) > request.limit:
+            hits, more = fill(ahead)
+            if more:
+                return hits, more
+        prompts = self._first_prompts(db, list(named), request, filters)
+        return fill(ranking.merge(ranked, ranking.rank(prompts, named, returned, context, spread=spread)))
+
+    def _first_prompts(
+        self, db: sqlite3.Connection, sessions: Sequence[int], request: SearchRequest, filters: Filters
+    ) -> list[Candidate]:
+        """The first prompts of sessions, which stand for their titles, as far as they pass the filters."""
+        return [
+            Candidate(event, 0.0, _PROMPT, session, turn_number(session, turn), project or 0, ts)
+            for session, event, turn, project, ts, source in select_in(db, _FIRST_PROMPTS, sessions)
+            if (request.since is None or ts >= request.since)
+            and (request.until is None or ts < request.until)
+            and (filters.projects is None or project in filters.projects)
+            and request.source in (None, source)
+        ]
+
     def _cut(self, db: sqlite3.Connection, hits: list[Ranked], count: int) -> tuple[list[Ranked], list[Ranked]]:
         """The first hits and the rest. Where the cut is among equals, their ids decide, and are asked for."""
         if count >= len(hits):
@@ -241,7 +312,9 @@ class Searching(Reading):
                 row, turn_row, session = found[hit.candidate.id]
                 score = min(hit.score / bound, 1.0)
                 hits.append(Hit(score=score, event=row, turn=turn_row, session=session, evidence=hit.evidence))
-        return sorted(hits, key=lambda hit: (-hit.score, -hit.event.ts, event_id(hit.event.uid)))
+        if any(one.score == next.score for one, next in pairwise(hits)):
+            hits.sort(key=lambda hit: (-hit.score, -hit.event.ts, event_id(hit.event.uid)))
+        return hits
 
     # Exchanges
 
@@ -281,52 +354,6 @@ class Searching(Reading):
                 exchange = found[match.number]
                 exchange.score = match.score
                 yield exchange
-
-
-def _filters(request: SearchRequest, record: _Context) -> tuple[Filters | None, bool]:
-    """The request in the numbers of the index, None when nothing can match; and whether its place is known."""
-    missing_turn = request.turn is not None and not record.has_turn
-    if request.session is not None and (record.session is None or missing_turn):
-        return None, False
-    projects = None
-    if request.project is not None:
-        projects = tuple(projects_with(record.projects, request.project))
-    if (request.source is not None and record.source is None) or projects == ():
-        return None, True
-    in_turn = record.session is not None and request.turn is not None
-    return Filters(
-        types=tuple(kind.code for kind in request.types),
-        session=None if in_turn else record.session,
-        turn=turn_number(record.session or 0, request.turn or 0) if in_turn else None,
-        projects=projects,
-        source=record.source,
-        since=request.since,
-        until=request.until,
-    ), True
-
-
-def _title_candidates(
-    titles: Iterable[_Title], candidates: Sequence[Candidate], request: SearchRequest, filters: Filters
-) -> Iterator[Candidate]:
-    """The first prompts of sessions that match by their titles alone."""
-    if EventType.USER_INPUT not in request.types:
-        return
-    found = {candidate.session for candidate in candidates if candidate.type in request.types}
-    for title in titles:
-        in_time = (request.since is None or title.ts >= request.since) and (
-            request.until is None or title.ts < request.until
-        )
-        in_project = filters.projects is None or title.project in filters.projects
-        if title.session not in found and in_time and in_project and filters.source in (None, title.source):
-            yield Candidate(
-                id=title.event,
-                score=0.0,
-                type=EventType.USER_INPUT,
-                session=title.session,
-                turn=turn_number(title.session, title.turn),
-                project=title.project or 0,
-                ts=title.ts,
-            )
 
 
 def _has_more(candidates: Iterable[Candidate], types: frozenset[EventType], limit: int) -> bool:

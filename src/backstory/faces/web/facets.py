@@ -59,8 +59,6 @@ class Facet(Struct, frozen=True):
     name: str
     label: str
     options: list[Option]
-    counts_all: bool = False
-    """The counts are of all matches; otherwise of those that the page was made of."""
 
 
 class Chip(Struct, frozen=True):
@@ -88,24 +86,23 @@ def has_failed(hit: Hit) -> bool:
 
 def facets_of_hits(library: Library, filters: Filters, hits: Sequence[Hit], totals: Totals | None) -> list[Facet]:
     """With the counts of all matches where they are known, otherwise of the hits."""
-    agents = Counter(hit.session.source for hit in hits)
-    projects = Counter(hit.session.cwd for hit in hits if hit.session.cwd)
-    types = Counter(hit.event.type for hit in hits)
-    periods: Sequence[int] | None = None
-    if totals is not None:
+    if totals is None:
+        agents = Counter(hit.session.source for hit in hits)
+        projects = Counter(hit.session.cwd for hit in hits if hit.session.cwd)
+        types = Counter(hit.event.type for hit in hits)
+        models = Counter(model for hit in hits if (model := _model(hit)))
+        branches = Counter(hit.session.branch for hit in hits if hit.session.branch)
+        failed = sum(map(has_failed, hits))
+    else:
         agents, projects, types = Counter(totals.sources), Counter(totals.projects), Counter(totals.types)
-        periods = totals.since
-    every = totals is not None
-    models = Counter(model for hit in hits if (model := _model(hit)))
-    branches = Counter(hit.session.branch for hit in hits if hit.session.branch)
-    failed = sum(map(has_failed, hits))
+        models, branches, failed = Counter(totals.models), Counter(totals.branches), totals.failed
     shown = library.egress
     folders = shown(list(projects.most_common(_OPTIONS)))
     return [
-        _facet(filters, "agent", "Agent", agents.most_common(_OPTIONS), every=every),
-        _facet(filters, "project", "Project", folders, _telling(path for path, _ in folders), every=every),
-        _types(filters, types, every=every),
-        _times(filters, periods),
+        _facet(filters, "agent", "Agent", agents.most_common(_OPTIONS)),
+        _facet(filters, "project", "Project", folders, _telling(path for path, _ in folders)),
+        _types(filters, types, every=totals is not None),
+        _times(filters, None if totals is None else totals.since),
         _facet(filters, "model", "Model", shown(list(models.most_common(_OPTIONS)))),
         _facet(filters, "branch", "Branch", shown(list(branches.most_common(_OPTIONS)))),
         Facet("failed", "Tool calls", [_option(filters, "failed", "1", "failed only", failed)]),
@@ -138,14 +135,12 @@ def _facet(
     label: str,
     counts: Iterable[tuple[str, int]],
     shorten: Callable[[str], str] = str,
-    *,
-    every: bool = False,
 ) -> Facet:
     counted: dict[str, int | None] = dict(counts)
     if (chosen := getattr(filters, name)) and chosen not in counted:
         counted = {chosen: None, **counted}
     options = [_option(filters, name, value, shorten(value), count) for value, count in counted.items()]
-    return Facet(name, label, options, every)
+    return Facet(name, label, options)
 
 
 def _option(filters: Filters, name: str, value: str, label: str, count: int | None = None) -> Option:
@@ -156,7 +151,7 @@ def _option(filters: Filters, name: str, value: str, label: str, count: int | No
 def _types(filters: Filters, counts: Counter[EventType], *, every: bool) -> Facet:
     none = 0 if every else None
     options = [_option(filters, "type", str(kind), label, counts.get(kind, none)) for kind, label in KINDS.items()]
-    return Facet("type", "Said by", options, every)
+    return Facet("type", "Said by", options)
 
 
 def period_starts() -> tuple[int, ...]:
@@ -169,7 +164,7 @@ def _times(filters: Filters, counts: Sequence[int] | None = None) -> Facet:
     options = [
         _option(filters, "since", value, label, count) for (value, label), count in zip(_PERIODS, numbers, strict=True)
     ]
-    return Facet("since", "Time", options, counts is not None)
+    return Facet("since", "Time", options)
 
 
 def chips_of(filters: Filters) -> list[Chip]:

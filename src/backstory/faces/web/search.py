@@ -94,8 +94,7 @@ class SearchPage(Struct, frozen=True, kw_only=True):
     """The number of best matches, or without words of the last sessions, that the page is made of. Model, branch and
     failure select among them."""
     counted_best: bool = False
-    """Counts are of what was looked at. Otherwise only those of model, branch and failure are, and all others are of
-    all matches."""
+    """Counts are of what was looked at, otherwise of all matches."""
     more_url: str | None = None
     capsules: list[dict[str, Any]] = []
     recent: list[SessionLine] = []

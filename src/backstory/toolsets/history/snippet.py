@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ...archive.query import Query, tokens
@@ -154,11 +154,12 @@ def _cut(line: str, region: Region, *, more_before: bool, more_after: bool) -> E
 
 def _best_region(text: str, sought: _Sought) -> Region:
     """The shortest stretch with the most distinct terms and phrases; rare ones in this text count a little more."""
-    marks: list[tuple[int, int, int]] = []
-    weights: list[float] = []
-    for weight, regions in _sightings(text, sought):
-        marks += [(start, end, len(weights)) for start, end in regions]
-        weights.append(weight)
+    sightings = _sightings(text, sought)
+    if len(sightings) == 1:
+        ((_, regions),) = sightings
+        return min(regions, key=_length)
+    marks = [(start, end, which) for which, (_, regions) in enumerate(sightings) for start, end in regions]
+    weights = [weight for weight, _ in sightings]
     marks.sort()
     best, best_worth = (0, 0), (0.0, 0)
     inside = [0] * len(weights)
@@ -180,37 +181,52 @@ def _best_region(text: str, sought: _Sought) -> Region:
     return best
 
 
-def _sightings(text: str, sought: _Sought) -> Iterator[tuple[float, list[Region]]]:
+def _length(region: Region) -> int:
+    return region[1] - region[0]
+
+
+def _sightings(text: str, sought: _Sought) -> list[tuple[float, list[Region]]]:
     """The places of each term and each phrase of the query, with its weight."""
-    # The one letter that gets longer in lower case, which would shift all positions after it.
-    lower = text.replace("İ", "i").lower()
+    # The one letter that gets longer in lower case, which would shift all positions after it. A blank at either end
+    # gives every place two neighbours.
+    lower = f" {text.replace('İ', 'i').lower()} "
     terms = sought.terms
+    found: list[tuple[float, list[Region]]] = []
     for phrase in sought.phrases:
-        ends = [(start, _phrase_end(lower, start, phrase)) for start in _occurrences(lower, phrase[0])]
-        regions = [(start, min(end, start + _REGION_CHARS)) for start, end in ends if end is not None]
+        if not all(token in lower for token in phrase):
+            continue
+        ends = [(start, _phrase_end(lower, start + 1, phrase)) for start in _occurrences(lower, phrase[0])]
+        regions = [(start, min(end - 1, start + _REGION_CHARS)) for start, end in ends if end is not None]
         if regions:
             # The parts of a path that is there need not be looked for elsewhere. They count with it.
-            yield 2 * len(phrase), regions
+            found.append((2 * len(phrase), regions))
             terms -= frozenset(phrase)
-    places = {term: starts for term in terms if (starts := _occurrences(lower, term))}
+    places = {term: starts for term in terms if term in lower and (starts := _occurrences(lower, term))}
     # A term that is everywhere does not tell one place from another.
     telling = {term: starts for term, starts in places.items() if len(starts) < _MAX_OCCURRENCES}
     for term, starts in (telling or places).items():
-        yield 1 + 1 / len(starts), [(start, start + len(term)) for start in starts]
+        found.append((1 + 1 / len(starts), [(start, start + len(term)) for start in starts]))
+    return found
 
 
-def _occurrences(lower: str, term: str) -> list[int]:
-    """The places where the term is a word; without any, where it is part of one."""
+def _occurrences(padded: str, term: str) -> list[int]:
+    """The places where the term is a word; without any, where it is part of one. The text has a blank at either end,
+    which does not count in the places."""
     words: list[int] = []
     parts: list[int] = []
-    at = lower.find(term)
-    while at >= 0 and len(words) + len(parts) < _MAX_OCCURRENCES:
-        after = at + len(term)
-        before, behind = lower[at - 1 : at], lower[after : after + 1]
-        # The first test decides nearly always, and saves the calls of the second.
-        alone = not (before.isalnum() or behind.isalnum()) or (_apart(before, term[0]) and _apart(term[-1], behind))
-        (words if alone else parts).append(at)
-        at = lower.find(term, after)
+    size, is_plain = len(term), padded.isascii()
+    at = padded.find(term)
+    left = _MAX_OCCURRENCES
+    while at >= 0 and left:
+        before, behind = padded[at - 1], padded[at + size]
+        if not (before.isalnum() or behind.isalnum()):
+            words.append(at - 1)
+        elif is_plain or not (_apart(before, term[0]) and _apart(term[-1], behind)):
+            parts.append(at - 1)
+        else:
+            words.append(at - 1)
+        at = padded.find(term, at + size)
+        left -= 1
     return words or parts
 
 
