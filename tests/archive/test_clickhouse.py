@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import string
 import uuid
 from collections.abc import Iterator
 from contextlib import closing
@@ -192,6 +193,29 @@ class TestSize:
             write(archive, made)
             assert archive.counts().documents == 120
             assert len(run(server, "SELECT DISTINCT _partition_id FROM event").split()) > 100
+
+
+@pytest.mark.clickhouse
+class TestWords:
+    def test_the_server_splits_texts_of_ascii(self, tmp_path: Path, server: ClickHouseSettings) -> None:
+        """The words are those that the client would have sent, in their order, without long ones."""
+        text = f"Needle/of the_hay-stack.py(9) {string.printable} {'x' * 79} {'y' * 80} getUserName"
+        with closing(opened(tmp_path, server)) as archive:
+            write(archive, batch(session(), talk(text)))
+            words = run(server, "SELECT toString(terms) FROM document WHERE type = 0").strip()
+            expected = ", ".join(f"cityHash64('{word}')" if word else "0" for word in text_tokens(f"find the {text}"))
+            assert words == run(server, f"SELECT arrayMap(term -> toUInt32(term), [{expected}])").strip()
+            assert found(archive, '"needle of the hay stack py 9"')
+            assert found(archive, '"get user name"')
+            assert found(archive, '"getusername get"') == []
+
+    def test_a_phrase_of_words_that_do_not_count_alone(self, tmp_path: Path, server: ClickHouseSettings) -> None:
+        """`what_is` is looked for as it stands: events that have its words apart are no matches."""
+        with closing(opened(tmp_path, server)) as archive:
+            write(archive, batch(session(), talk("the what_is field")), batch(session("codex/b"), talk("is it what then")))
+            texts = found(archive, "what_is")
+            assert texts
+            assert all("what_is" in text for text in texts)
 
 
 @pytest.mark.clickhouse

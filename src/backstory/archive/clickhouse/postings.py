@@ -71,7 +71,7 @@ COUNTS = (
     "SELECT groupArray((indexOf(hashes, term), documents)) FROM (SELECT term, sum(length(numbers)) AS documents "
     "FROM posting WHERE term IN (SELECT arrayJoin(hashes)) GROUP BY term)"
 )
-HASHES = "arrayMap(token -> cityHash64(token), %(tokens)s) AS hashes"
+HASHES = "arrayMap(token -> cityHash64(token), CAST(%(tokens)s AS Array(String))) AS hashes"
 
 
 def posting_terms(name: str, tokens: Iterable[str], values: dict[str, Any]) -> str:
