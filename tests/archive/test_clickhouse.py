@@ -212,7 +212,9 @@ class TestWords:
     def test_a_phrase_of_words_that_do_not_count_alone(self, tmp_path: Path, server: ClickHouseSettings) -> None:
         """`what_is` is looked for as it stands: events that have its words apart are no matches."""
         with closing(opened(tmp_path, server)) as archive:
-            write(archive, batch(session(), talk("the what_is field")), batch(session("codex/b"), talk("is it what then")))
+            write(
+                archive, batch(session(), talk("the what_is field")), batch(session("codex/b"), talk("is it what then"))
+            )
             texts = found(archive, "what_is")
             assert texts
             assert all("what_is" in text for text in texts)
