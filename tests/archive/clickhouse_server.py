@@ -90,6 +90,7 @@ class _Bridge(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
     wbufsize = -1
     connection_to_chdb: Any
+    database: str | None = None
     one_at_a_time = threading.Lock()
 
     def do_GET(self) -> None:
@@ -116,7 +117,9 @@ class _Bridge(BaseHTTPRequestHandler):
 
     def _run(self, query: bytes, database: str | None, output: str) -> bytes:
         run = self.connection_to_chdb.query
-        run(f"USE {database or 'default'}")
+        if database != _Bridge.database:
+            run(f"USE {database or 'default'}")
+            _Bridge.database = database
         insert = _INSERT.match(query)
         if insert is None:
             return bytes(run(query.decode(), output).bytes())

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import string
 import uuid
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -23,8 +25,10 @@ from backstory.archive.base import (
     SessionsRequest,
 )
 from backstory.archive.clickhouse.cluster import statements
-from backstory.archive.clickhouse.documents import event_document
-from backstory.archive.clickhouse.schema import MIGRATIONS, TABLES
+from backstory.archive.clickhouse.documents import event_document, text_tokens
+from backstory.archive.clickhouse.migrations import MIGRATIONS
+from backstory.archive.clickhouse.schema import TABLES
+from backstory.archive.clickhouse.server import Server
 from backstory.archive.glance import last_session
 from backstory.config import ClickHouseSettings
 from backstory.model import EVENT_TYPES, session_id
@@ -50,31 +54,35 @@ def run(settings: ClickHouseSettings, sql: str) -> str:
 
 
 def as_before(settings: ClickHouseSettings, version: int) -> None:
-    """Take the tables of one event back to an older version of the schema."""
+    """Take the tables of a few events back to an older version of the schema."""
     split = "if(lines = '', [], splitByChar('\\n', lines))"
-    numbers = "terms Array(UInt32) DEFAULT arrayMap(token -> toUInt32(cityHash64(token)), {})"
-    columns = "* EXCEPT (number, words, stems, terms)"
+    terms = "terms Array(UInt32) DEFAULT arrayMap(token -> toUInt32(cityHash64(token)), {})"
+    rows = [line.split("\t") for line in run(settings, "SELECT hex(uid), type, body FROM event").splitlines()]
+    columns = "* EXCEPT number" if version < 4 else "*"
     names = [line.split("\t")[0] for line in run(settings, f"DESCRIBE (SELECT {columns} FROM event)").splitlines()]
-    tokens = {
-        bytes.fromhex(uid): event_document(text, EVENT_TYPES[int(kind)])
-        for uid, kind, text in (
-            line.split("\t") for line in run(settings, "SELECT hex(uid), type, body FROM event").splitlines()
-        )
-    }
     run(settings, "CREATE TABLE event_before AS event")
-    run(settings, "ALTER TABLE event_before DROP COLUMN number, DROP COLUMN terms, DROP INDEX version_index")
-    run(settings, f"ALTER TABLE event_before ADD COLUMN tokens Array(String) DEFAULT arrayDistinct({split})")
-    run(settings, f"ALTER TABLE event_before ADD COLUMN {numbers.format(split)}")
-    for uid, document in tokens.items():
+    run(settings, "ALTER TABLE event_before ADD COLUMN words UInt32, ADD COLUMN stems UInt32")
+    run(settings, "ALTER TABLE event_before ADD COLUMN lines String EPHEMERAL")
+    if version < 4:
+        run(settings, "ALTER TABLE event_before DROP COLUMN number, DROP INDEX version_index")
+        run(settings, f"ALTER TABLE event_before ADD COLUMN tokens Array(String) DEFAULT arrayDistinct({split})")
+    run(settings, f"ALTER TABLE event_before ADD COLUMN {terms.format(split)}")
+    for uid, kind, text in rows:
+        words, stems = text_tokens(text), event_document(text, EVENT_TYPES[int(kind)], is_body=True).stems.split()
+        lines = "\n".join(words if version == 4 else [*words, *stems])
         run(
             settings,
-            f"INSERT INTO event_before ({', '.join(names)}, words, stems, lines) SELECT {columns}, "
-            f"{document.word_count}, {document.stem_count}, unhex('{document.lines.encode().hex()}') "
-            f"FROM event WHERE uid = unhex('{uid.hex()}')",
+            f"INSERT INTO event_before ({', '.join(names)}, words, stems, lines) SELECT {columns}, {len(words)}, "
+            f"{len(stems)}, unhex('{lines.encode().hex()}') FROM event WHERE uid = unhex('{uid}')",
         )
     run(settings, "EXCHANGE TABLES event AND event_before")
-    for table in ("event_before", "posting_view", "document_view", "posting", "document", "arrival"):
+    for table in ("event_before", "posting_view", "document_view", "event_view", "place_view", "arrival"):
         run(settings, f"DROP TABLE {table}")
+    if version == 4:
+        run(settings, "ALTER TABLE document DROP COLUMN words, DROP COLUMN stems, DROP COLUMN terms")
+    else:
+        for table in ("posting", "document"):
+            run(settings, f"DROP TABLE {table}")
     if version == 1:
         for table in ("span", "trace", "turn_trace", "place"):
             run(settings, f"DROP TABLE {table}")
@@ -84,6 +92,20 @@ def as_before(settings: ClickHouseSettings, version: int) -> None:
         run(settings, "ALTER TABLE turn DROP INDEX version_index, DROP COLUMN machine")
     run(settings, "DELETE FROM schema_version WHERE true")
     run(settings, f"INSERT INTO schema_version (version) VALUES ({version})")
+
+
+class Cut(Exception):
+    """The process is killed here."""
+
+
+def found_as_before(archive: Archive) -> None:
+    """The events of `talk("needle of deployments")` are found by their words, stems and phrases."""
+    assert len(found(archive, "needle")) == 2
+    for query in ("deployments", "deployment", '"needle of"'):
+        assert found(archive, query)
+    assert found(archive, '"deployments of"') == []
+    uids = tuple(event.uid for event in archive.events(KEY, 1))
+    assert len(archive.events(part=Part(uids=uids))) == 4
 
 
 @pytest.mark.clickhouse
@@ -100,20 +122,51 @@ class TestSchema:
         with closing(opened(tmp_path, server)) as archive:
             assert archive.counts().events == 4
 
-    @pytest.mark.parametrize("version", [1, 3])
+    @pytest.mark.parametrize("version", [1, 3, 4])
     def test_an_older_server_is_migrated(self, tmp_path: Path, server: ClickHouseSettings, version: int) -> None:
         """Rows of an older version are found as before, and what is written next goes beside them."""
         with closing(opened(tmp_path, server)) as archive:
             write(archive, batch(session(), talk("needle of deployments")))
         as_before(server, version)
         with closing(opened(tmp_path, server)) as archive:
+            found_as_before(archive)
             write(archive, batch(session("codex/two"), talk()))
             assert len(found(archive, "needle")) == 4
-            for query in ("deployments", "deployment", '"needle of"'):  # a word, a stem, a phrase
-                assert found(archive, query)
-            assert found(archive, '"deployments of"') == []
-            uids = tuple(event.uid for event in archive.events(KEY, 1))
-            assert len(archive.events(part=Part(uids=uids))) == 4
+
+    @pytest.mark.parametrize("version", [3, 4])
+    def test_a_migration_that_was_cut_goes_on(
+        self, tmp_path: Path, server: ClickHouseSettings, version: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It fails after each of its statements in turn, and the next start takes up from there. Nothing is lost, and
+        nothing is there twice."""
+        with closing(opened(tmp_path, server)) as archive:
+            write(archive, batch(session(), talk("needle of deployments")))
+        as_before(server, version)
+        command, insert = Server.command, Server.insert
+        allowed = left = 0
+
+        def cut(self: Server, *given: Any) -> None:
+            nonlocal left
+            if left == 0:
+                raise Cut
+            left -= 1
+            (command if len(given) < 3 else insert)(self, *given)
+
+        monkeypatch.setattr(Server, "command", cut)
+        monkeypatch.setattr(Server, "insert", cut)
+        while True:
+            allowed += 1
+            left = allowed
+            try:
+                archive = opened(tmp_path, server)
+                break
+            except Cut:
+                continue
+        monkeypatch.undo()
+        with closing(archive):
+            assert allowed > 10
+            found_as_before(archive)
+            assert archive.counts().documents == 4
 
     def test_old_rows_are_deleted_by_setting(self, tmp_path: Path, server: ClickHouseSettings) -> None:
         with closing(opened(tmp_path, msgspec.structs.replace(server, keep_days=30))) as archive:
@@ -140,6 +193,31 @@ class TestSize:
             write(archive, made)
             assert archive.counts().documents == 120
             assert len(run(server, "SELECT DISTINCT _partition_id FROM event").split()) > 100
+
+
+@pytest.mark.clickhouse
+class TestWords:
+    def test_the_server_splits_texts_of_ascii(self, tmp_path: Path, server: ClickHouseSettings) -> None:
+        """The words are those that the client would have sent, in their order, without long ones."""
+        text = f"Needle/of the_hay-stack.py(9) {string.printable} {'x' * 79} {'y' * 80} getUserName"
+        with closing(opened(tmp_path, server)) as archive:
+            write(archive, batch(session(), talk(text)))
+            words = run(server, "SELECT toString(terms) FROM document WHERE type = 0").strip()
+            expected = ", ".join(f"cityHash64('{word}')" if word else "0" for word in text_tokens(f"find the {text}"))
+            assert words == run(server, f"SELECT arrayMap(term -> toUInt32(term), [{expected}])").strip()
+            assert found(archive, '"needle of the hay stack py 9"')
+            assert found(archive, '"get user name"')
+            assert found(archive, '"getusername get"') == []
+
+    def test_a_phrase_of_words_that_do_not_count_alone(self, tmp_path: Path, server: ClickHouseSettings) -> None:
+        """`what_is` is looked for as it stands: events that have its words apart are no matches."""
+        with closing(opened(tmp_path, server)) as archive:
+            write(
+                archive, batch(session(), talk("the what_is field")), batch(session("codex/b"), talk("is it what then"))
+            )
+            texts = found(archive, "what_is")
+            assert texts
+            assert all("what_is" in text for text in texts)
 
 
 @pytest.mark.clickhouse

@@ -23,12 +23,22 @@ class TestTokens:
 
     @given(ASCII)
     def test_stems(self, text: str) -> None:
-        """Each word has one, in its language."""
-        document = event_document(text, EventType.USER_INPUT)
-        stems = [token for token in document.lines.split("\n") if token.startswith(STEM)]
+        """Each word has one, in its language; one that comes again is named once."""
+        document = event_document(text, EventType.USER_INPUT, is_body=True)
+        stems = [stem.removeprefix(STEM) for stem in document.stems.split("\n") if stem]
         languages = [splitter(language).analyze(index_text(text)[0]) for language in STEMMERS]
-        assert [stem.removeprefix(STEM) for stem in stems] in languages
-        assert document.stem_count == len(stems)
+        assert any(list(dict.fromkeys(each)) == stems and len(each) == document.stem_count for each in languages)
+
+    def test_the_beginning_is_stemmed(self) -> None:
+        """Of a long text, as much as in the local engine."""
+        document = event_document("walking " * 99 + "running " + "jumping " * 99, EventType.USER_INPUT, is_body=True)
+        assert (document.stems.split("\n"), document.stem_count) == ([f"{STEM}walk", f"{STEM}run"], 100)
+
+    def test_a_body_of_ascii_is_split_by_the_server(self) -> None:
+        """The parts of camelCase words follow its words behind a gap."""
+        assert event_document("a getName", EventType.TOOL_RESPONSE, is_body=True)[:2] == (True, "\nget\nname")
+        assert event_document("a b", EventType.TOOL_CALL, is_body=False)[:2] == (False, "a\nb")
+        assert event_document("é b", EventType.TOOL_RESPONSE, is_body=True)[:2] == (False, "e\nb")
 
     def test_other_scripts_and_long_words(self) -> None:
         assert text_tokens("Straße getUserName 数据") == [
@@ -42,4 +52,4 @@ class TestTokens:
             "name",
         ]
         assert text_tokens("a " + "b" * 80) == ["a"]
-        assert event_document("anything", EventType.UNKNOWN).lines == ""
+        assert event_document("anything", EventType.UNKNOWN, is_body=True)[:2] == (False, "")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...config import make_private_folder
-from ...model import EVENT_TYPES, EventRef, Ref, SessionRef, TurnRef
+from ...model import EVENT_TYPES, EventRef, EventType, Ref, SessionRef, TurnRef
 from ..base import (
     Archive,
     ArchiveError,
@@ -25,8 +25,8 @@ from ..base import (
 )
 from ..lock import WriterLock, is_held
 from .glances import Glances
+from .migrations import keep, migrate
 from .reading import having, of_types
-from .schema import keep, migrate
 from .search import Searching
 from .server import Server
 from .spans.store import ClickHouseSpans
@@ -195,12 +195,11 @@ class ClickHouseArchive(Searching, Archive):
             {"machine": self._machine},
         )
         assert files is not None
-        self._read_state()
         return Counts(
             sessions=sum(row[1] for row in by_source),
             turns=sum(row[2] for row in by_source),
             events=sum(row[3] for row in by_source),
-            documents=self._statistics.documents,
+            documents=self._number(f"SELECT count() FROM event FINAL WHERE type <> {EventType.UNKNOWN.code}"),
             files=files[0],
             files_with_errors=files[1],
             files_missing=files[2],

@@ -11,8 +11,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
+from .migrations import MIGRATIONS
 from .postings import VIEWS, create_view
-from .schema import MIGRATIONS, TABLES, Table
+from .schema import TABLES, Table
 from .server import quoted
 
 _PATH = "/clickhouse/tables/{{shard}}/{}/{}"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...model import EventType
-from ..phrases import title_phrases
-from ..query import MAX_TOKEN_CHARS, STEMMERS, Query, analyzer, index_text, is_unspaced
+from ..query import MAX_TOKEN_CHARS, STEMMERS, analyzer, index_text, is_unspaced
 from ..stopwords import language_of, language_of_words
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ _SEPARATED = bytes(code if chr(code).isalnum() and code < 128 else 32 for code i
 # The words that decide on the language of a text, about as many as in the local engine.
 _LANGUAGE_WORDS = 64
 _MOST_STEMS = 100_000
+# A prompt or an answer says what it is about in the beginning.
+_STEMMED_CHARS = 800
 # Output of tools is data and code more than language.
 _PROSE = (EventType.USER_INPUT, EventType.ASSISTANT_RESPONSE, EventType.REASONING, EventType.COMPACTION)
 
@@ -58,31 +60,38 @@ def _with_parts(words: list[str], parts: list[str]) -> list[str]:
 
 
 class Document(NamedTuple):
-    """The tokens of a text, one per line: the words in their order, and the stems, marked."""
+    """The tokens that an event is found by, one per line."""
 
-    words: str
+    is_plain: bool
+    """The body is of ASCII, and its words come first: the server splits it, several times faster."""
+    lines: str
+    """The words in their order, or what comes behind those of the body."""
     stems: str
-    word_count: int
+    """Each once, marked: how often a text has a stem does not count."""
     stem_count: int
-
-    @property
-    def lines(self) -> str:
-        return f"{self.words}\n{self.stems}" if self.stems else self.words
+    """With those that come again."""
 
 
-def event_document(text: str, kind: EventType) -> Document:
+_NO_TOKENS = Document(is_plain=False, lines="", stems="", stem_count=0)
+
+
+def event_document(text: str, kind: EventType, *, is_body: bool) -> Document:
+    """`is_body` says that the text is stored as it is."""
     if kind is EventType.UNKNOWN:
-        return Document("", "", 0, 0)
-    words, parts = _words(text)
-    tokens = _with_parts(words, parts)
-    stems = _stems(text, words) if kind in _PROSE else []
-    return Document("\n".join(tokens), "\n".join(stems), len(tokens), len(stems))
+        return _NO_TOKENS
+    stems = _stems(text) if kind in _PROSE else []
+    is_plain = is_body and text.isascii()
+    words, parts = ([], _ascii_words(index_text(text)[1])) if is_plain else _words(text)
+    lines = "\n".join(_with_parts(words, parts))
+    return Document(is_plain, lines, "\n".join(dict.fromkeys(stems)), len(stems))
 
 
-def _stems(text: str, words: list[str]) -> list[str]:
-    """The stems of a text, marked."""
+def _stems(text: str) -> list[str]:
+    """The stems of the beginning of a text, marked, as many as in the local engine."""
     if not text.isascii():
-        return [STEM + stem for stem in splitter(language_of(text)).analyze(index_text(text)[0])]
+        spaced = index_text(text)[0][:_STEMMED_CHARS]
+        return [STEM + stem for stem in splitter(language_of(text)).analyze(spaced)]
+    words = _ascii_words(text[:_STEMMED_CHARS])
     return list(map(_known_stems(language_of_words(words[:_LANGUAGE_WORDS])).__getitem__, words))
 
 
@@ -113,9 +122,9 @@ def title_stems(title: str) -> list[str]:
     return [*stems, *filter(is_unspaced, map("".join, pairwise(stems)))]
 
 
-def title_terms(query: Query) -> list[str]:
-    """The terms of a query among `title_stems`."""
-    phrases = title_phrases(query)
+def title_terms(phrases: Iterable[tuple[str, ...]]) -> list[str]:
+    """Words and pairs of characters as they are among `title_stems`."""
+    phrases = list(phrases)
     pairs = {"".join(phrase) for phrase in phrases if len(phrase) > 1}
     return sorted(pairs.union(*(splitter("en").analyze(phrase[0]) for phrase in phrases if len(phrase) == 1)))
 

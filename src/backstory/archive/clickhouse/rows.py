@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -101,34 +101,25 @@ def text_of(row: EventRow) -> str:
     return render_call(row.tool, row.arguments) if row.type is EventType.TOOL_CALL else row.text
 
 
-class WrittenEvent(NamedTuple):
-    """The values of an event, and those that it is found by."""
-
-    event: Values
-    arrival: Values
-
-
-def event_values(row: EventRow, version: int, number: int, project: str) -> WrittenEvent:
-    """`number` is that of the event among those of its version."""
+def event_values(row: EventRow, version: int, number: int, project: str) -> Values:
+    """The values of an event and those that it is found by. `number` is that of the event among those of its
+    version."""
     body = row.text
     if row.type is EventType.TOOL_CALL:
         body = "" if row.arguments is None else encode(row.arguments)
     facts = ""
     if row.call_id is not None or row.exit_code is not None or row.failed is not None or row.extra:
         facts = encode(_Facts(row.call_id, row.exit_code, row.failed, row.extra))
-    document = event_document(without_marks(text_of(row)), row.type)
-    lengths = (document.word_count, document.stem_count)
-    event = [
+    text = without_marks(text_of(row))
+    document = event_document(text, row.type, is_body=text is body)
+    return [
         row.session, row.turn, row.ordinal, row.uid, row.type.code, row.ts, row.tool, row.model, row.originating_model,
-        row.usage_key, facts, body, version, number, row.session.partition("/")[0], project, document.words, *lengths,
+        row.usage_key, facts, body, version, number, row.session.partition("/")[0], project, *document,
     ]  # fmt: skip
-    shown = [row.session, row.turn, row.ordinal, row.uid, row.type.code, project, row.ts]
-    return WrittenEvent(event, [version, number, *shown, *lengths, document.lines])
 
 
-EVENT_WRITTEN = (*EVENT_COLUMNS, "version", "number", "source", "project", "lines", "words", "stems")
-ARRIVAL_WRITTEN = (
-    "version", "number", "session", "turn", "ordinal", "uid", "type", "project", "ts", "words", "stems", "lines",
+EVENT_WRITTEN = (
+    *EVENT_COLUMNS, "version", "number", "source", "project", "is_plain", "lines", "stem_lines", "stems",
 )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""The tables on a ClickHouse server, and their migrations.
+"""The tables on a ClickHouse server.
 
 Rows that are written again replace those with the same key: `version` decides, at reading by FINAL and for good when
 ClickHouse merges parts. Events are partitioned by month. Their words are in a table of postings, sorted by word, which
@@ -8,13 +8,10 @@ of an event that is gone names nothing.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from typing import NamedTuple
 
-from ..errors import ArchiveError
-from .postings import DOCUMENTS, VIEWS, create_view, postings
-from .server import Server, quoted
+from ..query import MAX_TOKEN_CHARS
+from .postings import VIEWS, create_view
 
 
 class Table(NamedTuple):
@@ -50,20 +47,17 @@ def _month(column: str) -> str:
 _REPLACING = "ReplacingMergeTree(version)"
 _DIGEST = "FixedString(16)"
 # The client sends tokens as the lines of a text, which is much less work for it than an array. `lines` is not stored.
-_SPLIT = "if(lines = '', [], splitByChar('\\n', lines))"
+SPLIT = "if({0} = '', [], splitByChar('\\n', {0}))"
 _TOKEN_INDEX = "INDEX token_index tokens TYPE text(tokenizer = 'array', posting_list_codec = 'bitpacking')"
-_EXCHANGE_TOKENS = f"tokens Array(String) DEFAULT {_SPLIT} CODEC(ZSTD(1))"
-# Of events until version 3.
-_EVENT_TOKENS = f"tokens Array(String) DEFAULT arrayDistinct({_SPLIT}) CODEC(ZSTD(1))"
-# The numbers of the words in their order, for phrases. They are hashes, which no codec makes smaller.
-_NUMBERED = "terms Array(UInt32) DEFAULT arrayMap(token -> toUInt32(cityHash64(token)), {}) CODEC(LZ4)"
-_TERMS = _NUMBERED.format(_SPLIT)
-# For rows from before there were numbers, whose tokens are in their order.
-_TERMS_OF_TOKENS = _NUMBERED.format("tokens")
-_SHOWN = (
-    f"session String, turn UInt32, ordinal UInt32, uid {_DIGEST}, type UInt8, project LowCardinality(String), ts Int64"
-)
-
+EXCHANGE_TOKENS = f"tokens Array(String) DEFAULT {SPLIT.format('lines')} CODEC(ZSTD(1))"
+# As `documents.py` splits texts of ASCII.
+_BODY_WORDS = f"if(is_plain, arrayFilter(word -> length(word) < {MAX_TOKEN_CHARS}, tokens(lower(body))), [])"
+_EVENT_WORDS = f"arrayConcat({_BODY_WORDS}, {SPLIT.format('lines')})"
+_EVENT = f"""
+        session String, turn UInt32, ordinal UInt32, version UInt64, uid {_DIGEST}, type UInt8, ts Int64,
+        source LowCardinality(String), project LowCardinality(String), tool LowCardinality(Nullable(String)),
+        model LowCardinality(Nullable(String)), originating_model LowCardinality(Nullable(String)),
+        usage_key Nullable({_DIGEST}), facts String CODEC(ZSTD(1)), body String CODEC(ZSTD(1))"""
 TABLES = (
     Table(
         "session",
@@ -101,11 +95,7 @@ TABLES = (
     Table(
         "event",
         f"""
-        session String, turn UInt32, ordinal UInt32, version UInt64, uid {_DIGEST}, type UInt8, ts Int64,
-        source LowCardinality(String), project LowCardinality(String), tool LowCardinality(Nullable(String)),
-        model LowCardinality(Nullable(String)), originating_model LowCardinality(Nullable(String)),
-        usage_key Nullable({_DIGEST}), facts String CODEC(ZSTD(1)), body String CODEC(ZSTD(1)),
-        words UInt32, stems UInt32, number UInt32, lines String EPHEMERAL, {_TERMS},
+        {_EVENT}, number UInt32,
         INDEX version_index version TYPE minmax GRANULARITY 1
         """,
         _REPLACING,
@@ -113,7 +103,7 @@ TABLES = (
         "session",
         "ts",
         _month("ts"),
-        # Texts and terms are long: what is read for one event is read for its neighbours, too.
+        # Texts are long: what is read for one event is read for its neighbours, too.
         "index_granularity = 32, min_compress_block_size = 16384",
     ),
     Table(
@@ -127,22 +117,30 @@ TABLES = (
         "version",
         "intDiv(version, 1000000)",
         _month("intDiv(version, 1000000)"),
-        "index_granularity = 512",
+        "index_granularity = 128, min_compress_block_size = 16384",
     ),
     Table(
-        "document",  # what a search shows of events, by the names that postings have for them
-        f"version UInt64, number UInt32, {_SHOWN}",
+        "document",  # what a search needs of events, by the names that postings have for them
+        f"""
+        version UInt64, number UInt32, session String, turn UInt32, ordinal UInt32, uid {_DIGEST}, type UInt8,
+        project LowCardinality(String), ts Int64, words UInt32, stems UInt32, terms Array(UInt32) CODEC(LZ4)
+        """,
         "MergeTree",
         "(version, number)",
         "session",
         "intDiv(version, 1000000)",
         None,
-        "index_granularity = 256, min_compress_block_size = 8192",
+        "index_granularity = 32, min_compress_block_size = 8192",
     ),
-    # Events with their tokens as lines of a text. Nothing is stored here: `VIEWS` make documents and postings of it.
+    # Events with what they are found by. Nothing is stored here: `VIEWS` make rows of four tables of it.
     Table(
         "arrival",
-        f"version UInt64, number UInt32, {_SHOWN}, words UInt32, stems UInt32, lines String",
+        f"""
+        {_EVENT}, number UInt32, is_plain Bool, lines String, stem_lines String, stems UInt32,
+        terms Array(UInt64) DEFAULT arrayMap(word -> if(word = '', 0, cityHash64(word)), {_EVENT_WORDS}),
+        stem_terms Array(UInt64) DEFAULT arrayMap(stem -> cityHash64(stem), {SPLIT.format("stem_lines")}),
+        words UInt32 DEFAULT length(terms) - countEqual(terms, 0)
+        """,
         "Null",
         "",
         "session",
@@ -152,7 +150,7 @@ TABLES = (
         f"uid {_DIGEST}, version UInt64, session String, turn UInt32, ordinal UInt32, ts Int64",
         _REPLACING,
         "uid",
-        "uid",
+        "session",
         "ts",
         None,
         "index_granularity = 1024",
@@ -161,7 +159,7 @@ TABLES = (
         "exchange",
         f"""
         session String, number UInt32, version UInt64, ts Int64, user Nullable({_DIGEST}), user_text Nullable(String),
-        said Array({_DIGEST}), lines String EPHEMERAL, {_EXCHANGE_TOKENS}, {_TOKEN_INDEX}
+        said Array({_DIGEST}), lines String EPHEMERAL, {EXCHANGE_TOKENS}, {_TOKEN_INDEX}
         """,
         _REPLACING,
         "(session, number)",
@@ -254,126 +252,5 @@ TABLES = (
 )
 
 
-_CREATE = (
-    *(table.create(table.name, table.engine) for table in TABLES),
-    *(create_view(f"{name}_view", "arrival", name, query) for name, query in VIEWS.items()),
-)
-_TOKENS_BEFORE = (
-    "SELECT version, number, words, stems, arrayJoin(arrayFlatten(arrayMap(token -> "
-    "arrayWithConstant(greatest(countEqual(terms, toUInt32(cityHash64(token))), 1), token), arrayDistinct(tokens)))) "
-    "AS token FROM event_numbered"
-)
-
-
-def _make_postings(server: Server) -> None:
-    """Number the events of version 3 and make postings of their tokens, in a table that takes the place of the other
-    one at once. A cut leaves nothing that stops the next try."""
-    server.command("DROP TABLE IF EXISTS event_numbered")
-    has_tokens = (
-        "SELECT count() FROM system.columns WHERE database = %(database)s AND table = 'event' AND name = 'tokens'"
-    )
-    if not server.row(has_tokens, {"database": server.database})[0]:
-        return
-    events = next(table for table in TABLES if table.name == "event")
-    server.command(events.create("event_numbered", events.engine))
-    server.command("ALTER TABLE event_numbered ADD COLUMN tokens Array(String)")
-    names = ", ".join((*_COPIED, "tokens"))
-    server.command(
-        f"INSERT INTO event_numbered ({names}, number) SELECT {names}, rowNumberInAllBlocks() + 1 FROM event "
-        "SETTINGS max_partitions_per_insert_block = 0"
-    )
-    for table in VIEWS:
-        server.command(f"TRUNCATE TABLE {table}")
-    server.command(f"INSERT INTO document {DOCUMENTS.format('event_numbered')}")
-    server.command(f"INSERT INTO posting {postings(_TOKENS_BEFORE)} SETTINGS max_partitions_per_insert_block = 0")
-    server.command("ALTER TABLE event_numbered DROP COLUMN tokens SETTINGS mutations_sync = 2")
-    server.command("EXCHANGE TABLES event AND event_numbered")
-    server.command("DROP TABLE event_numbered")
-    found = server.row(_KEPT_DAYS)
-    if found and int(found[0]):
-        _set_age(server, events, int(found[0]))
-
-
-_COPIED = (
-    "session", "turn", "ordinal", "version", "uid", "type", "ts", "source", "project", "tool", "model",
-    "originating_model", "usage_key", "facts", "body", "words", "stems", "terms",
-)  # fmt: skip
-# One entry per version: the steps that take a database from that version to the next. Append only. A new database gets
-# the newest tables at once.
-MIGRATIONS: tuple[tuple[str | Callable[[Server], None], ...], ...] = (
-    _CREATE,
-    (
-        *_CREATE,
-        # The origin of a session that was received for a team.
-        "ALTER TABLE session ADD COLUMN IF NOT EXISTS user Nullable(String)",
-        "ALTER TABLE session ADD COLUMN IF NOT EXISTS machine Nullable(String)",
-        "ALTER TABLE turn ADD COLUMN IF NOT EXISTS machine LowCardinality(String) AFTER version",
-        "ALTER TABLE turn ADD INDEX IF NOT EXISTS version_index version TYPE minmax GRANULARITY 1",
-        f"ALTER TABLE event ADD COLUMN IF NOT EXISTS lines String EPHEMERAL, MODIFY COLUMN IF EXISTS {_EVENT_TOKENS}",
-        f"ALTER TABLE exchange ADD COLUMN IF NOT EXISTS lines String EPHEMERAL, MODIFY COLUMN {_EXCHANGE_TOKENS}",
-        f"ALTER TABLE event ADD COLUMN IF NOT EXISTS {_TERMS_OF_TOKENS}",
-        "ALTER TABLE event MATERIALIZE COLUMN terms SETTINGS mutations_sync = 2",
-        "ALTER TABLE usage ADD INDEX IF NOT EXISTS session_index session TYPE bloom_filter GRANULARITY 1",
-    ),
-    (
-        *_CREATE,
-        f"ALTER TABLE event MODIFY COLUMN {_TERMS}",
-        f"ALTER TABLE event MODIFY COLUMN IF EXISTS {_EVENT_TOKENS}",
-        "ALTER TABLE event DROP INDEX IF EXISTS uid_index",
-        "INSERT INTO place SELECT uid, version, session, turn, ordinal, ts FROM event",
-    ),
-    (*_CREATE, _make_postings),
-)
-VERSIONS = (
-    "CREATE TABLE IF NOT EXISTS schema_version (version UInt32, applied DateTime DEFAULT now()) "
-    "ENGINE = ReplacingMergeTree ORDER BY version"
-)
-
-
-def migrate(server: Server) -> None:
-    """Bring the tables to the version of this code. Raises ArchiveError for a server that is ahead of it."""
-    server.command(VERSIONS)
-    found = server.row("SELECT max(version) FROM schema_version")
-    version = found[0] if found else 0
-    if version > len(MIGRATIONS):
-        raise ArchiveError(
-            f"the ClickHouse database {server.database} has schema version {version}, this Backstory knows "
-            f"{len(MIGRATIONS)}: update Backstory on this machine"
-        )
-    if version < len(MIGRATIONS) and server.cluster is not None:
-        raise ArchiveError(
-            f"the tables of cluster {server.cluster} have schema version {version} instead of {len(MIGRATIONS)}: "
-            "run the statements that `python -m backstory.archive.clickhouse.cluster` prints"
-        )
-    if not version:
-        for statement in _CREATE:
-            server.command(statement)
-        server.insert("schema_version", ("version",), [(each + 1,) for each in range(len(MIGRATIONS))])
-        return
-    for number, steps in enumerate(MIGRATIONS[version:], version + 1):
-        for step in steps:
-            if isinstance(step, str):
-                server.command(step)
-            else:
-                step(server)
-        server.insert("schema_version", ("version",), [(number,)])
-
-
-def keep(server: Server, days: int) -> None:
-    """Let ClickHouse delete what is older than so many days; 0 keeps everything. Changes only what differs."""
-    found = server.row(_KEPT_DAYS)
-    if int(found[0] if found else 0) == days:
-        return
-    for table in TABLES:
-        if table.age is not None:
-            _set_age(server, table, days)
-    row = ("", "keep_days", time.time_ns(), str(days))
-    server.insert("meta", ("machine", "name", "version", "value"), [row])
-
-
-_KEPT_DAYS = "SELECT value FROM meta FINAL WHERE machine = '' AND name = 'keep_days'"
-
-
-def _set_age(server: Server, table: Table, days: int) -> None:
-    ttl = f"MODIFY TTL toDateTime(intDiv({table.age}, 1000)) + INTERVAL {days} DAY" if days else "REMOVE TTL"
-    server.command(f"ALTER TABLE {quoted(table.name)} {ttl} SETTINGS mutations_sync = 0")
+CREATE_TABLES = tuple(table.create(table.name, table.engine) for table in TABLES)
+CREATE_VIEWS = tuple(create_view(f"{name}_view", "arrival", name, query) for name, query in VIEWS.items())

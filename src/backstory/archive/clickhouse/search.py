@@ -2,47 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from ...model import EVENT_TYPES, EventType, event_id
-from .. import ranking
 from ..base import Exchange, ExchangesRequest, Found, Hit, SearchRequest, any_folder
 from ..hits import Project, fill_page, named_projects, project_around, projects_with
-from ..query import Query, parse_query
+from ..query import parse_query
 from ..question import read_hints
-from ..ranking import Candidate, Context, Ranked
-from .documents import splitter, title_terms
-from .question import PLACE_COLUMNS, Place, Question, Statistics
-from .reading import CURRENT_EXCHANGE, EVENT, EXCHANGES_AT_ONCE, SESSION, Reading, row_limit
-from .rows import EXCHANGE_COLUMNS, columns, read_event
-from .server import Server, quoted
+from ..ranking import Candidate, Context, Ranked, rank
+from ..ranking import bound as bound_of
+from .documents import splitter
+from .question import Question, Statistics, Words
+from .reading import CURRENT_EXCHANGE, EVENT, EXCHANGES_AT_ONCE, SESSION, TURN, Reading, row_limit
+from .retrieval import PLACE_COLUMNS, Beginning, Matches, Place, Retrieval, begin, count_events
+from .rows import EXCHANGE_COLUMNS, columns, read_event, read_session, read_turn
+from .server import Server
 
-# The sessions whose titles match best.
-_TITLES = 50
-_UNKNOWN = EventType.UNKNOWN.code
-# For each word: how rare it is, and how often a document has it, which is of the average length or longer.
-_BM25 = (
-    "arraySum((w, n) -> {1} * countEqual({0}, w) * 2.2 "
-    "/ (countEqual({0}, w) + 1.2 * (0.25 + 0.75 * length({0}) / average)), %(words)s, {2}) AS score"
-)
-_OF_ALL = "assumeNotNull(known.1) AS total, assumeNotNull(known.2) AS average"
-# Rows that are deleted or replaced count among those with a word until parts are merged.
-_RARITY = "log1p((greatest(total - toInt64(n), 0) + 0.5) / (n + 0.5))"
-# SQLite's rarity of a word in titles, so that they weigh the same as in the local engine.
-_TITLE_SCORES = (
-    "WITH (SELECT tuple(count(), avg(length(title_stems)), "
-    "sumForEach(arrayMap(w -> toUInt64(has(title_stems, w)), %(words)s))) FROM session FINAL) AS known, "
-    f"{_OF_ALL} "
-    f"SELECT key, {_BM25.format('title_stems', 'greatest(log((total - n + 0.5) / (n + 0.5)), 1e-6)', 'known.3')} "
-    f"FROM session FINAL WHERE hasAny(title_stems, %(words)s) ORDER BY score DESC, key LIMIT {_TITLES}"
-)
+# Statistics are read anew when the number of events has changed by this part.
+_CHANGED = 0.02
 _EXCHANGE_SCORES = (
-    f"WITH (SELECT tuple(count(), avg(length(tokens))) FROM exchange) AS known, {_OF_ALL} "
-    f"SELECT session, number, {_BM25.format('tokens', _RARITY, '%(counts)s')} "
-    "FROM exchange FINAL WHERE "
+    "WITH (SELECT tuple(count(), avg(length(tokens))) FROM exchange) AS known, "
+    "assumeNotNull(known.1) AS total, assumeNotNull(known.2) AS average "
+    # Rows that are deleted or replaced count among those with a word until parts are merged.
+    "SELECT session, number, arraySum((w, n) -> log1p((greatest(total - toInt64(n), 0) + 0.5) / (n + 0.5)) "
+    "* countEqual(tokens, w) * 2.2 / (countEqual(tokens, w) + 1.2 * (0.25 + 0.75 * length(tokens) / average)), "
+    "%(words)s, %(counts)s) AS score FROM exchange FINAL WHERE "
 )
 
 
@@ -59,31 +47,26 @@ class _Numbers:
 class Searching(Reading):
     def __init__(self, server: Server, machine: str) -> None:
         super().__init__(server, machine)
-        # The parts of the tables that these were read from.
-        self._known_events: int | None = None
-        self._known_projects: int | None = None
-        self._statistics = Statistics(0, 0, 0.0, 0.0)
+        self._statistics = Statistics()
         self._projects: list[Project] = []
+        self._known_projects: int | None = None
 
     def search(self, request: SearchRequest) -> Found:
         query = parse_query(request.query, splitter().analyze)
-        known = self._read_state(request)
-        statistics, projects = self._statistics, self._projects
+        words = Words(query)
+        state = begin(self._server, request, words.tokens)
+        projects, statistics = self._read_projects(state, request), self._read_statistics(state, request)
         conditions, parameters = _filters(request, projects)
-        if not known or conditions is None:
-            return Found(query=query, hits=[], more=False, documents=statistics.documents, known=known)
+        if not state.known or conditions is None:
+            return Found(query=query, hits=[], more=False, documents=state.documents, known=state.known)
         now = datetime.now().astimezone()
         hints = read_hints(request.query, now)
-        question = Question(self._server, query, hints, request, statistics)
-        places, is_cut = self._places(question, request, conditions, parameters)
-        titles = self._titles(request, query)
-        found = {place.session for place in places if EVENT_TYPES[place.type] in request.types}
-        prompts = self._first_prompts(titles.keys() - found, request)
-        titles = {key: score for key, score in titles.items() if key in found or key in prompts}
-        if EventType.USER_INPUT in request.types:
-            places += [place for place in prompts.values() if _passes(place, request, parameters)]
+        near = words.corrected(state.counts)
+        counts = state.counts | count_events(self._server, list({*chain(*near.values())}), request.deadline)
+        question = Question(query, hints, words, counts, near, statistics)
+        retrieval = Retrieval(self._server, question, statistics, request, conditions, parameters)
+        matches = _find(retrieval, question, request)
         numbers = _Numbers()
-        by_number = {numbers[place.uid]: place for place in places}
         context = Context(
             now=int(now.timestamp() * 1000),
             is_error=hints.is_error,
@@ -91,142 +74,84 @@ class Searching(Reading):
             projects={numbers[projects[at].path] for at in named_projects(projects, query)},
             here={numbers[projects[at].path] for at in project_around(projects, request.here)},
         )
-        spread = request.session is None
-        ranked = ranking.rank(
-            [_candidate(number, place, numbers) for number, place in by_number.items()],
-            {numbers[key]: score for key, score in titles.items()},
-            frozenset(request.types),
-            context,
-            spread=spread,
-        )
-        bound = ranking.bound(question.bound, max(titles.values(), default=0.0), context)
-        ranked.sort(key=lambda hit: (-hit.score, -hit.candidate.ts, event_id(by_number[hit.candidate.id].uid)))
-        load = partial(self._hits, places=by_number, bound=bound)
-        hits, more = fill_page(ranked, request.limit, _cut, load, fold=spread)
+        ranking = _Ranking(request, context, numbers, matches.titles)
+        ranked = ranking.rank(matches.places)
+        if missing := ranking.missing(ranked):
+            prompts = self._first_prompts(missing, request)
+            ranked = ranking.rank([*matches.places, *(each for each in prompts if _passes(each, request, parameters))])
+        bound = bound_of(question.bound, max(matches.titles.values(), default=0.0), context)
+        load = partial(self._hits, places=ranking.places, bound=bound)
+        hits, more = fill_page(ranked, request.limit, _cut, load, fold=request.session is None)
         if request.explain:
             for hit in hits:
                 hit.matched = question.matched(hit.event.text, hit.session.title)
-        totals = None
-        if request.totals is not None:
-            totals = question.totals(conditions, parameters, {hit.session.key for hit in hits})
+        totals = None if request.totals is None else retrieval.totals({hit.session.key for hit in hits})
         return Found(
             query=query,
             hits=hits,
-            more=more or is_cut,
-            documents=statistics.documents,
+            more=more or matches.is_cut,
+            documents=state.documents,
             terms=question.terms,
             totals=totals,
         )
 
-    def _read_state(self, request: SearchRequest | None = None) -> bool:
-        """Read the statistics and the projects again if the parts of their tables are others than before. Returns
-        whether the session or turn of the request exists."""
-        deadline = request.deadline if request else None
-        given = {"database": self._server.database, "session": "", "turn": 0}
-        exists = "1"
-        if request is not None and request.session is not None:
-            given |= {"session": request.session, "turn": request.turn or 0}
-            exists = "(SELECT count() FROM session WHERE key = %(session)s)"
-            if request.turn is not None:
-                exists = "(SELECT count() FROM turn WHERE session = %(session)s AND ordinal = %(turn)s)"
-        parts = "system.parts"
-        if self._server.cluster is not None:
-            parts = f"clusterAllReplicas({quoted(self._server.cluster)}, system.parts)"
-        events, projects, known = self._server.row(
-            "SELECT sumIf(cityHash64(name), startsWith(table, 'event')), "
-            f"sumIf(cityHash64(table, name), NOT startsWith(table, 'event')), {exists} FROM {parts} "
-            "WHERE active AND database = %(database)s AND match(table, '^(event|project|repository)(_local)?$')",
-            given,
-            deadline,
-        )
-        if projects != self._known_projects:
-            self._projects = self._read_projects(deadline)
-            self._known_projects = projects
-        if events != self._known_events:
-            self._statistics = self._read_statistics(deadline)
-            self._known_events = events
-        return bool(known)
+    def _read_statistics(self, state: Beginning, request: SearchRequest) -> Statistics:
+        """The averages are kept while the number of events is about the same."""
+        known = self._statistics.documents
+        if abs(state.documents - known) > _CHANGED * known:
+            averages = self._server.row("SELECT avg(words), avg(stems) FROM document", deadline=request.deadline)
+            self._statistics = Statistics(state.documents, *averages) if state.documents else Statistics()
+        return self._statistics._replace(documents=state.documents)
 
-    def _read_statistics(self, deadline: float | None) -> Statistics:
-        documents, rows, words, stems = self._server.row(
-            f"SELECT count(), (SELECT count() FROM document WHERE type <> {_UNKNOWN}), avg(words), avg(stems) "
-            f"FROM event FINAL WHERE type <> {_UNKNOWN}",
-            deadline=deadline,
-        )
-        return Statistics(documents, rows, words if documents else 0, stems if documents else 0)
+    def _read_projects(self, state: Beginning, request: SearchRequest) -> list[Project]:
+        """They are kept while the parts of their tables are the same."""
+        if state.projects != self._known_projects:
+            paths, repositories = self._server.row(
+                "SELECT (SELECT groupUniqArray(path) FROM project), "
+                "(SELECT groupArray((path, identity)) FROM repository FINAL)",
+                deadline=request.deadline,
+            )
+            identities: dict[str, str] = dict(repositories)
+            named = enumerate(sorted({*paths, *identities}))
+            self._projects = [Project(number, path, identities.get(path)) for number, path in named]
+            self._known_projects = state.projects
+        return self._projects
 
-    def _read_projects(self, deadline: float | None) -> list[Project]:
-        paths, repositories = self._server.row(
-            "SELECT (SELECT groupUniqArray(path) FROM project), "
-            "(SELECT groupArray((path, identity)) FROM repository FINAL)",
-            deadline=deadline,
-        )
-        identities: dict[str, str] = dict(repositories)
-        projects = enumerate(sorted({*paths, *identities}))
-        return [Project(number, path, identities.get(path)) for number, path in projects]
-
-    def _places(
-        self, question: Question, request: SearchRequest, conditions: Sequence[str], parameters: dict[str, Any]
-    ) -> tuple[list[Place], bool]:
-        """Events of all types, which are evidence, and enough of the types that are returned; and whether there are
-        more of those."""
-        places, is_cut = question.matches(request.limit, conditions, parameters)
-        returned = {kind.code for kind in request.types}
-        if is_cut and len(returned) < len(EVENT_TYPES) and _count(places, returned) <= request.limit:
-            only = f"type IN ({', '.join(map(str, sorted(returned)))})"
-            typed, is_cut = question.matches(request.limit, [*conditions, only], parameters)
-            known = {(place.uid, place.version) for place in places}
-            places += [place for place in typed if (place.uid, place.version) not in known]
-        places = question.weigh_closely(self._current(places))
-        places.sort(key=lambda place: (-place.score, -place.ts, event_id(place.uid)))
-        return places, is_cut and _count(places, returned) > request.limit
-
-    def _current(self, places: list[Place]) -> list[Place]:
-        """Without events as they were before they were replaced, which stay in the table until parts are merged."""
-        if self._statistics.rows == self._statistics.documents:
-            return places
-        rows = self._server.rows_in(
-            "SELECT uid, max(version) FROM place WHERE uid IN ({0}) GROUP BY uid", [p.uid for p in places]
-        )
-        latest = dict(rows)
-        once = {place.uid: place for place in places if place.version == latest.get(place.uid)}
-        return list(once.values())
-
-    def _titles(self, request: SearchRequest, query: Query) -> dict[str, float]:
-        """The scores of the sessions whose titles match."""
-        # A quoted phrase is required, and a title does not have it in the right place; within a session there is one.
-        stems = title_terms(query)
-        if request.session is not None or query.is_quoted or not stems:
-            return {}
-        return dict(self._server.rows(_TITLE_SCORES, {"words": stems}, request.deadline))
-
-    def _first_prompts(self, keys: Collection[str], request: SearchRequest) -> dict[str, Place]:
+    def _first_prompts(self, keys: Collection[str], request: SearchRequest) -> list[Place]:
         """The first prompts of sessions: shown if nothing else of them is found."""
-        if not keys:
-            return {}
         rows = self._server.rows(
-            f"SELECT {', '.join(PLACE_COLUMNS)}, 0 FROM event FINAL WHERE session IN %(keys)s "
+            f"SELECT {', '.join(PLACE_COLUMNS)}, 0. FROM event FINAL WHERE session IN %(keys)s "
             f"AND type = {EventType.USER_INPUT.code} ORDER BY session, turn, ordinal LIMIT 1 BY session",
             {"keys": tuple(keys)},
             request.deadline,
         )
-        return {place.session: place for place in (Place(*row) for row in rows)}
+        return [Place(*row) for row in rows]
 
     # The page
 
-    def _hits(self, ranked: Sequence[Ranked], *, places: dict[int, Place], bound: float) -> list[Hit]:
+    def _hits(self, ranked: Sequence[Ranked], *, places: Mapping[int, Place], bound: float) -> list[Hit]:
+        """In one statement, without a join, which would take longer. An event that was replaced since has another
+        version."""
         chosen = [places[hit.candidate.id] for hit in ranked]
-        # One statement over the three tables would take longer than these two.
-        rows = self._server.rows(
-            f"SELECT {EVENT} FROM event e FINAL WHERE (e.session, e.turn, e.ordinal) IN %(events)s",
-            {"events": tuple((place.session, place.turn, place.ordinal) for place in chosen)},
+        event_rows, turn_rows, session_rows = self._server.row(
+            f"SELECT (SELECT groupArray((e.version, {EVENT})) FROM event e FINAL "
+            "WHERE (e.session, e.turn, e.ordinal) IN %(events)s), "
+            f"(SELECT groupArray(({TURN})) FROM turn t FINAL WHERE (t.session, t.ordinal) IN %(turns)s), "
+            f"(SELECT groupArray(({SESSION})) FROM session s FINAL WHERE s.key IN %(sessions)s)",
+            {
+                "events": tuple({(place.session, place.turn, place.ordinal) for place in chosen}),
+                "turns": tuple({(place.session, place.turn) for place in chosen}),
+                "sessions": tuple({place.session for place in chosen}),
+            },
         )
-        events = {event.uid: event for event in map(read_event, rows)}
-        turns = self._turns_at({(place.session, place.turn) for place in chosen})
+        events = {(event.uid, version): event for version, event in ((v, read_event(row)) for v, *row in event_rows)}
+        turns = {(turn.session, turn.ordinal): turn for turn in map(read_turn, turn_rows)}
+        sessions = {session.key: session for session in map(read_session, session_rows)}
         hits = []
         for hit, place in zip(ranked, chosen, strict=True):
-            if (event := events.get(place.uid)) is not None and (place.session, place.turn) in turns:
-                turn, session = turns[place.session, place.turn]
+            event, session = events.get((place.uid, place.version)), sessions.get(place.session)
+            turn = turns.get((place.session, place.turn))
+            if event is not None and turn is not None and session is not None:
                 score = min(hit.score / bound, 1.0)
                 hits.append(Hit(score=score, event=event, turn=turn, session=session, evidence=hit.evidence))
         return hits
@@ -291,6 +216,69 @@ class Searching(Reading):
                 yield exchange
 
 
+def _find(retrieval: Retrieval, question: Question, request: SearchRequest) -> Matches:
+    """Events of all types, which are evidence, and enough of the types that are returned."""
+    matches = _find_typed(retrieval, request)
+    if _count(matches.places, request.types) <= request.limit and question.widen():
+        matches = _find_typed(retrieval, request)
+    return matches._replace(is_cut=matches.is_cut and _count(matches.places, request.types) > request.limit)
+
+
+def _find_typed(retrieval: Retrieval, request: SearchRequest) -> Matches:
+    places, is_cut, titles = retrieval.matches()
+    if is_cut and len(request.types) < len(EVENT_TYPES) and _count(places, request.types) <= request.limit:
+        typed, is_cut, _ = retrieval.matches(request.types)
+        places = [*{(place.uid, place.version): place for place in (*places, *typed)}.values()]
+    # An event that was replaced has postings of both versions.
+    newest: dict[bytes, Place] = {}
+    for place in places:
+        if place.uid not in newest or newest[place.uid].version < place.version:
+            newest[place.uid] = place
+    return Matches(list(newest.values()), is_cut, titles)
+
+
+class _Ranking:
+    """Puts places in order. Ranking compares numbers, which are given to the names of an answer."""
+
+    def __init__(
+        self, request: SearchRequest, context: Context, numbers: _Numbers, titles: Mapping[str, float]
+    ) -> None:
+        self._request = request
+        self._context = context
+        self._numbers = numbers
+        self._titles = titles
+        self.places: dict[int, Place] = {}
+        self._found: set[str] = set()
+
+    def rank(self, places: Iterable[Place]) -> list[Ranked]:
+        numbers = self._numbers
+        ordered = sorted(places, key=lambda place: place.order)
+        self.places = {numbers[place.uid]: place for place in ordered}
+        self._found = {place.session for place in ordered if EVENT_TYPES[place.type] in self._request.types}
+        ranked = rank(
+            [_candidate(number, place, numbers) for number, place in self.places.items()],
+            {numbers[key]: score for key, score in self._titles.items()},
+            frozenset(self._request.types),
+            self._context,
+            spread=self._request.session is None,
+        )
+        ranked.sort(key=lambda hit: (-hit.score, -hit.candidate.ts, event_id(self.places[hit.candidate.id].uid)))
+        return ranked
+
+    def missing(self, ranked: Sequence[Ranked]) -> set[str]:
+        """The sessions of which only the titles match, and well enough for the page."""
+        if EventType.USER_INPUT not in self._request.types:
+            return set()
+        # Repetitions leave the page, so that more than its length is looked at.
+        enough = 2 * self._request.limit
+        least = ranked[enough].score if len(ranked) > enough else 0.0
+        return {
+            key
+            for key, score in self._titles.items()
+            if key not in self._found and bound_of(0.0, score, self._context) >= least
+        }
+
+
 def _filters(request: SearchRequest, projects: Sequence[Project]) -> tuple[list[str] | None, dict[str, Any]]:
     """The request as conditions on events, None when nothing can match."""
     given: dict[str, Any] = {
@@ -307,7 +295,7 @@ def _filters(request: SearchRequest, projects: Sequence[Project]) -> tuple[list[
     tests = {
         "session": "session = %(session)s",
         "turn": "turn = %(turn)s",
-        "source": "source = %(source)s",
+        "source": "startsWith(session, concat(%(source)s, '/'))",
         "since": "ts >= %(since)s",
         "until": "ts < %(until)s",
         "projects": "project IN %(projects)s",
@@ -342,5 +330,5 @@ def _cut(ranked: list[Ranked], count: int) -> tuple[list[Ranked], list[Ranked]]:
     return ranked[:count], ranked[count:]
 
 
-def _count(places: Iterable[Place], types: set[int]) -> int:
-    return sum(place.type in types for place in places)
+def _count(places: Iterable[Place], types: Collection[EventType]) -> int:
+    return sum(EVENT_TYPES[place.type] in types for place in places)

@@ -18,7 +18,6 @@ from .documents import text_tokens
 from .glances import Glances
 from .reading import BY_UID, SESSION, TURN, Reading
 from .rows import (
-    ARRIVAL_WRITTEN,
     EVENT_WRITTEN,
     EXCHANGE_WRITTEN,
     FILE_WRITTEN,
@@ -42,7 +41,6 @@ _OF_SESSIONS = ("event", "document", "place", "turn", "exchange", "usage")
 _OF_SESSION = "session = %(key)s"
 # Of one call of `flush`; the rest is for the next.
 _PROJECT_SECONDS = 5.0
-_PLACE = ("uid", "version", "session", "turn", "ordinal", "ts")
 _META = ("machine", "name", "version", "value")
 # Folders that no session names any more.
 _UNUSED = (
@@ -99,19 +97,15 @@ class ClickHouseWriter(Reading):
 
     def _insert(self, inserts: Iterable[_Insert]) -> None:
         for table, names, rows in inserts:
-            if table == "event":
+            if table == "arrival":
                 self._server.insert_by_month(table, names, rows, "ts")
             else:
                 self._server.insert(table, names, rows)
 
-    def _event_inserts(self, events: Iterable[tuple[EventRow, int, str]]) -> Iterator[_Insert]:
-        """Of events with their versions and projects. They come last: an event that is found without its place cannot
-        be opened, and one without its words is not found."""
-        written = [event_values(row, version, next(self._numbers), project) for row, version, project in events]
-        at = [EVENT_WRITTEN.index(name) for name in _PLACE]
-        yield _Insert("place", _PLACE, [[values[each] for each in at] for values, _ in written])
-        yield _Insert("arrival", ARRIVAL_WRITTEN, [arrival for _, arrival in written])
-        yield _Insert("event", EVENT_WRITTEN, [values for values, _ in written])
+    def _arrival(self, events: Iterable[tuple[EventRow, int, str]]) -> _Insert:
+        """Of events with their versions and projects. The server makes the rows of four tables of them."""
+        rows = [event_values(row, version, next(self._numbers), project) for row, version, project in events]
+        return _Insert("arrival", EVENT_WRITTEN, rows)
 
     def _inserts(self, batch: Batch, version: int) -> Iterator[_Insert]:
         projects = {row.cwd for row in (*batch.events, *batch.replaced) if row.cwd}
@@ -123,7 +117,7 @@ class ClickHouseWriter(Reading):
         before = self._known_projects([row.uid for row in batch.replaced if not row.cwd])
         events = [(row, version, row.cwd or "") for row in batch.events]
         events += [(row, version + 1, row.cwd or before.get(row.uid, "")) for row in batch.replaced]
-        yield from self._event_inserts(events)
+        yield self._arrival(events)
         yield _Insert("exchange", EXCHANGE_WRITTEN, self._exchange_values(batch, version))
         usage = [[getattr(row, name) for name in USAGE_COLUMNS] for row in batch.usage]
         yield _Insert("usage", USAGE_COLUMNS, usage)
@@ -229,7 +223,7 @@ class ClickHouseWriter(Reading):
             for turn in self.turns(key):
                 events = self.events(key, turn.ordinal)
                 projects = self._known_projects([row.uid for row in events])
-                self._insert(self._event_inserts((row, version, projects.get(row.uid, "")) for row in events))
+                self._insert([self._arrival((row, version, projects.get(row.uid, "")) for row in events)])
         for table in ("posting", "document"):
             self._server.delete(table, "version < %(first)s", {"first": first})
         for (key,) in self._server.rows("SELECT DISTINCT session FROM exchange"):
