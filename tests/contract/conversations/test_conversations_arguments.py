@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from itertools import product
 from typing import Any
 
@@ -125,6 +126,16 @@ class TestTools:
         """Nothing was ever read: nothing is found, at once."""
         assert (world.search("hello"), world.list()) == ([], [])
         assert "Unknown session_id" in refused(world, "read_conversation", ENOUGH["read_conversation"])
+
+    @pytest.mark.parametrize("prepare_home", ["local"], indirect=True)
+    def test_an_index_that_is_gone(self, world: World) -> None:
+        """Nothing is found until a sync has built it again."""
+        world.read(Session("s").prompt("hello"))
+        shutil.rmtree(world.home / "backstory" / "index")
+
+        assert world.search("hello") == []
+        world.library.sync()
+        assert len(world.search("hello")) == 1
 
     @pytest.mark.parametrize("prepare_home", ["local"], indirect=True)
     def test_a_broken_archive(self, world: World) -> None:
