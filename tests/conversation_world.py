@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -80,6 +80,10 @@ class World:
 
     def turns(self, session: Transcript) -> list[Json]:
         """A session just written, as it is read."""
-        self.read(session)
-        turns: list[Json] = self.ask("read_conversation", session_id=session.id, limit=1_000)["turns"]
+        (turns,) = self.turns_of_each([session])
         return turns
+
+    def turns_of_each(self, sessions: Sequence[Transcript]) -> list[list[Json]]:
+        """Sessions just written, as they are read. Many cases cost little more than one."""
+        self.read(*sessions)
+        return [self.ask("read_conversation", session_id=session.id, limit=1_000)["turns"] for session in sessions]

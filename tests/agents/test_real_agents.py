@@ -87,7 +87,7 @@ class Run:
         try:
             return run(self._command(filled), self._environ(), self._shown, self.program.seconds)
         except RuntimeError as error:
-            pytest.skip(f"{self.program.name} {version_of(self.program)} does not run: {error}")
+            pytest.fail(f"{self.program.name} {version_of(self.program)} does not run: {error}")
 
     def resume(self, prompt: str, until: Callable[[], bool]) -> None:
         """Continue the only session by the command that Backstory gives, at a terminal if it can be."""

@@ -26,7 +26,20 @@ MESSAGE = {"role": "user", "content": [{"type": "text", "text": "where do wombat
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Served]:
+    """A server for a test that ends it."""
     with Served(tmp_path) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def shared_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("served")
+
+
+@pytest.fixture(scope="module")
+def shared(shared_home: Path) -> Iterator[Served]:
+    """A server for tests that leave it running."""
+    with Served(shared_home) as server:
         yield server
 
 
@@ -41,9 +54,9 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 class TestStart:
     """It says where it is, and why it cannot be there."""
 
-    def test_says_where_it_is(self, server: Served) -> None:
-        assert server.address == {"url": f"http://127.0.0.1:{server.port}", "host": "127.0.0.1", "port": server.port}
-        assert httpx.get(server.url + "/healthz").json() == {"status": "ok"}
+    def test_says_where_it_is(self, shared: Served) -> None:
+        assert shared.address == {"url": f"http://127.0.0.1:{shared.port}", "host": "127.0.0.1", "port": shared.port}
+        assert httpx.get(shared.url + "/healthz").json() == {"status": "ok"}
 
     def test_a_taken_port(self, capsys: pytest.CaptureFixture[str]) -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -51,8 +64,8 @@ class TestStart:
         assert "is taken" in errors
         assert "--port" in errors
 
-    def test_a_second_server_on_the_same_folder(self, server: Served, tmp_path: Path) -> None:
-        answer = run(tmp_path, "serve", "--port", "0")
+    def test_a_second_server_on_the_same_folder(self, shared: Served, shared_home: Path) -> None:
+        answer = run(shared_home, "serve", "--port", "0")
         assert answer.returncode == 1
         assert "in use by process" in answer.stderr
         assert "Traceback" not in answer.stderr
@@ -65,12 +78,11 @@ class TestStart:
     def test_a_token_that_cannot_be_sent(self, capsys: pytest.CaptureFixture[str], token: str) -> None:
         assert "printable ASCII" in refusal(capsys, "--port", "0", "--token", token)
 
-    def test_a_bad_configuration(self, tmp_path: Path) -> None:
-        (tmp_path / ".backstory").mkdir()
-        (tmp_path / ".backstory" / "config.toml").write_text('[live]\nadapter = {name = "tape"}\n')
-        answer = run(tmp_path, "serve", "--port", "0")
-        assert answer.returncode == 1
-        assert "[live]" in answer.stderr
+    def test_a_bad_configuration(self, capsys: pytest.CaptureFixture[str]) -> None:
+        home = Path.home() / ".backstory"
+        home.mkdir()
+        (home / "config.toml").write_text('[live]\nadapter = {name = "tape"}\n')
+        assert "[live]" in refusal(capsys, "--port", "0")
 
     def test_a_token_from_the_environment(self, tmp_path: Path) -> None:
         with Served(tmp_path, BACKSTORY_TOKEN="a-token") as server:
@@ -169,19 +181,19 @@ class TestMeanwhile:
         assert len(second) == 1
         assert "ended with code -9" in server.stderr
 
-    def test_new_transcripts_are_found(self, server: Served, tmp_path: Path) -> None:
-        Transcript("a session").prompt("How deep does the pangolin dig").answer("Not at all.").write(tmp_path)
+    def test_new_transcripts_are_found(self, shared: Served, shared_home: Path) -> None:
+        Transcript("a session").prompt("How deep does the pangolin dig").answer("Not at all.").write(shared_home)
 
         def found() -> object:
-            return server.tool("search_sessions", {"query": "pangolin"})["data"]["results"]
+            return shared.tool("search_sessions", {"query": "pangolin"})["data"]["results"]
 
         assert "pangolin" in json.dumps(eventually(found))
 
-    def test_live_messages_are_found(self, server: Served) -> None:
-        session_id = server.call("create", {"title": "Digging"})["session_id"]
-        server.call("append", {"session_id": session_id, "message": MESSAGE})
+    def test_live_messages_are_found(self, shared: Served) -> None:
+        session_id = shared.call("create", {"title": "Digging"})["session_id"]
+        shared.call("append", {"session_id": session_id, "message": MESSAGE})
 
         def found() -> object:
-            return server.tool("search_sessions", {"query": "wombats"})["data"]["results"]
+            return shared.tool("search_sessions", {"query": "wombats"})["data"]["results"]
 
         assert "wombats" in json.dumps(eventually(found))

@@ -246,16 +246,14 @@ class TestFilters:
         world.library.sync()
         return world
 
-    @pytest.mark.parametrize(
-        ("part", "count"),
-        [("ACME/demo", 2), ("example.com", 2), ("code/one", 1), ("code/PLAIN", 1), ("/code/", 3), ("code/none", 0)],
-        ids=range(6),  # the name of the test is in the paths
-    )
-    def test_sessions_and_search(self, read: World, part: str, count: int) -> None:
+    def test_sessions_and_search(self, read: World) -> None:
+        """In any case, by a part of the path or of the remote."""
         archive = read.library.archive
-        assert len(archive.sessions(SessionsRequest(project=part))) == count
-        found = archive.search(SearchRequest(query="count words", types=DEFAULT_TYPES, project=part))
-        assert len({hit.session.key for hit in found.hits}) == count
+        parts = {"ACME/demo": 2, "example.com": 2, "code/one": 1, "code/PLAIN": 1, "/code/": 3, "code/none": 0}
+        for part, count in parts.items():
+            assert len(archive.sessions(SessionsRequest(project=part))) == count, part
+            found = archive.search(SearchRequest(query="count words", types=DEFAULT_TYPES, project=part))
+            assert len({hit.session.key for hit in found.hits}) == count, part
 
     def test_usage(self, read: World) -> None:
         archive = read.library.archive

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import json
+import pickle
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -41,8 +41,9 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 def spoilt(record: Any, shift: int) -> Iterator[Any]:
     """The record with each of its values replaced by a hostile one, in turn; and without it."""
+    original = pickle.dumps(record)  # to copy it from there takes a fifth of the time
     for number, path in enumerate(places(record)):
-        spoiled = copy.deepcopy(record)
+        spoiled = pickle.loads(original)
         holder = spoiled
         for key in path[:-1]:
             holder = holder[key]

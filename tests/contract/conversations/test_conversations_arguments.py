@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from itertools import product
 from typing import Any
 
@@ -43,23 +44,26 @@ def refused(world: World, tool: str, arguments: dict[str, Any]) -> str:
 class TestWrong:
     """An answer that says which argument and why; never anything else."""
 
-    @pytest.mark.parametrize("tool", TOOLS)
-    def test_no_number(self, world: World, tool: str) -> None:
+    def test_no_number(self, world: World) -> None:
+        """The error names the argument, and the type that it has."""
         kinds = {"NoneType": "null", "list": "array", "dict": "object"}
-        for name, value in product(NUMBERS[tool], (True, 1.0, 1.5, "1", [1], {}, None)):
+        arguments = [(tool, name) for tool in TOOLS for name in NUMBERS[tool]]
+        for (tool, name), value in product(arguments, (True, 1.0, 1.5, "1", [1], {}, None)):
             kind = kinds.get(type(value).__name__, type(value).__name__)
             error = refused(world, tool, {**ENOUGH[tool], name: value})
             assert error.startswith(f"{name}: expected int, got {kind}")
             assert ("sent as a string" in error) == isinstance(value, str)
 
-    @pytest.mark.parametrize("tool", TOOLS)
-    def test_no_text(self, world: World, tool: str) -> None:
-        for name, value in product(TEXTS[tool], (True, 1, ["a"], {"a": 1})):
+    def test_no_text(self, world: World) -> None:
+        """Likewise where a text is expected."""
+        arguments = [(tool, name) for tool in TOOLS for name in TEXTS[tool]]
+        for (tool, name), value in product(arguments, (True, 1, ["a"], {"a": 1})):
             assert refused(world, tool, {**ENOUGH[tool], name: value}).startswith(f"{name}: expected str")
 
-    @pytest.mark.parametrize("tool", ["search_conversations", "list_conversations", "read_conversation"])
-    def test_limit_too_small(self, world: World, tool: str) -> None:
-        for value in (0, -1, -(10**30)):
+    def test_limit_too_small(self, world: World) -> None:
+        """A page has one entry at least."""
+        limited = [tool for tool in TOOLS if "limit" in NUMBERS[tool]]
+        for tool, value in product(limited, (0, -1, -(10**30))):
             assert refused(world, tool, {**ENOUGH[tool], "limit": value}) == "limit: expected int >= 1"
 
     def test_offset_too_small(self, world: World) -> None:
@@ -67,28 +71,22 @@ class TestWrong:
 
         assert refused(world, "read_conversation", arguments) == "offset: expected int >= 0"
 
-    @pytest.mark.parametrize("query", ["", " ", "\n\t"])
-    def test_empty_query(self, world: World, query: str) -> None:
-        assert refused(world, "search_conversations", {"query": query}) == "query must not be empty"
+    def test_empty_query(self, world: World) -> None:
+        """Blanks are no query."""
+        for query in ("", " ", "\n\t"):
+            assert refused(world, "search_conversations", {"query": query}) == "query must not be empty"
 
-    @pytest.mark.parametrize("tool", TOOLS)
-    def test_unknown_field(self, world: World, tool: str) -> None:
-        for name in ("n", "Limit", "sessionId", "", "\ud800", "a\x1bb"):
+    def test_unknown_field(self, world: World) -> None:
+        """A field that the tool does not have is not passed over."""
+        for tool, name in product(TOOLS, ("n", "Limit", "sessionId", "", "\ud800", "a\x1bb")):
             assert refused(world, tool, {**ENOUGH[tool], name: 1}).startswith("unknown field: ")
 
-    @pytest.mark.parametrize(
-        ("tool", "missing"),
-        [
-            ("search_conversations", "query"),
-            ("read_turn", "session_id"),
-            ("read_turn", "turn_number"),
-            ("read_conversation", "session_id"),
-        ],
-    )
-    def test_missing(self, world: World, tool: str, missing: str) -> None:
-        arguments = {name: value for name, value in ENOUGH[tool].items() if name != missing}
-
-        assert refused(world, tool, arguments) == f"{missing} is required"
+    def test_missing(self, world: World) -> None:
+        """The error names what is required."""
+        for tool in TOOLS:
+            for missing in ENOUGH[tool]:
+                arguments = {name: value for name, value in ENOUGH[tool].items() if name != missing}
+                assert refused(world, tool, arguments) == f"{missing} is required"
 
     def test_null_is_no_filter(self, world: World) -> None:
         world.read(Session("s").prompt("hello"))
@@ -128,6 +126,16 @@ class TestTools:
         """Nothing was ever read: nothing is found, at once."""
         assert (world.search("hello"), world.list()) == ([], [])
         assert "Unknown session_id" in refused(world, "read_conversation", ENOUGH["read_conversation"])
+
+    @pytest.mark.parametrize("prepare_home", ["local"], indirect=True)
+    def test_an_index_that_is_gone(self, world: World) -> None:
+        """Nothing is found until a sync has built it again."""
+        world.read(Session("s").prompt("hello"))
+        shutil.rmtree(world.home / "backstory" / "index")
+
+        assert world.search("hello") == []
+        world.library.sync()
+        assert len(world.search("hello")) == 1
 
     @pytest.mark.parametrize("prepare_home", ["local"], indirect=True)
     def test_a_broken_archive(self, world: World) -> None:

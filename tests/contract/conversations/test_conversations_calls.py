@@ -4,18 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from tests.conversation_world import Session, World, tool_use
 
 TOKEN = "sk-ant-api03-" + "a1B2c3D4" * 5
-
-
-def shown(world: World, tool: str, arguments: Any) -> dict[str, Any]:
-    (turn,) = world.turns(Session("s").prompt("Ask").says(tool_use(tool, arguments)))
-    (call,) = turn["tools_used"]
-    assert isinstance(call, dict)
-    return call
 
 
 class TestSummaries:
@@ -45,8 +36,7 @@ class TestSummaries:
         (turn,) = world.turns(Session("s").prompt("Ask").says(*used))
         assert turn["tools_used"] == [{"tool": tool, **rest} for tool, _, rest in calls]
 
-    @pytest.mark.parametrize("arguments", [{}, None, [], "text", 3], ids=repr)
-    def test_without_arguments(self, world: World, arguments: Any) -> None:
+    def test_without_arguments(self, world: World) -> None:
         """A missing argument is null."""
         expected: list[dict[str, Any]] = [
             {"tool": "Read", "file": None},
@@ -57,9 +47,14 @@ class TestSummaries:
             {"tool": "Task", "type": None, "description": None},
             {"tool": "Other"},
         ]
-        calls = [tool_use(call["tool"], arguments, f"toolu_{number}") for number, call in enumerate(expected)]
-        (turn,) = world.turns(Session("s").prompt("Ask").says(*calls))
-        assert turn["tools_used"] == expected
+        cases: tuple[Any, ...] = ({}, None, [], "text", 3)
+        sessions = []
+        for arguments in cases:
+            calls = [tool_use(call["tool"], arguments, f"toolu_{number}") for number, call in enumerate(expected)]
+            sessions.append(Session(repr(arguments)).prompt("Ask").says(*calls))
+
+        for arguments, (turn,) in zip(cases, world.turns_of_each(sessions), strict=True):
+            assert turn["tools_used"] == expected, arguments
 
     def test_arguments_of_other_types(self, world: World) -> None:
         """They are shown as they were written."""
@@ -88,10 +83,16 @@ class TestSummaries:
 
         assert turn["tools_used"] == [{"tool": "Bash", "command": "make"}] * 3
 
-    @pytest.mark.parametrize("before", [0, 180, 195])
-    def test_secrets_at_the_cut(self, world: World, before: int) -> None:
+    def test_secrets_at_the_cut(self, world: World) -> None:
         """Not even half of one is shown."""
-        call = shown(world, "Bash", {"command": "x" * before + f" curl -H {TOKEN} now"})
+        calls = [
+            tool_use("Bash", {"command": "x" * before + f" curl -H {TOKEN} now"}, f"toolu_{before}")
+            for before in (0, 180, 195)
+        ]
 
-        assert "a1B2" not in call["command"]
-        assert len(call["command"]) <= 200
+        (turn,) = world.turns(Session("s").prompt("Ask").says(*calls))
+
+        assert len(turn["tools_used"]) == len(calls)
+        for call in turn["tools_used"]:
+            assert "a1B2" not in call["command"]
+            assert len(call["command"]) <= 200

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -62,16 +62,18 @@ class TestResults:
         world.library.reindex()
         assert places(world.search("same", limit=4)) == newest_first[:4]
 
-    @pytest.mark.parametrize("length", [1, 280, 299, 300, 301, 5_000])
-    def test_snippet(self, world: World, length: int) -> None:
+    def test_snippet(self, world: World) -> None:
         """The first 300 characters of prompt, answer and tools' names, a line each."""
-        prompt, answer = "word " + "p" * length, "and so on " * 40
-        session = Session("s").prompt(prompt).call("Write", {"file_path": "/a", "content": "x"}, "ok")
-        world.read(session.call("Bash", {"command": "ls"}, "ok").answer(answer))
+        answer = "and so on " * 40
+        prompts = {length: f"word{length} " + "p" * length for length in (1, 280, 299, 300, 301, 5_000)}
+        for prompt in prompts.values():
+            session = Session(prompt).prompt(prompt).call("Write", {"file_path": "/a", "content": "x"}, "ok")
+            session.call("Bash", {"command": "ls"}, "ok").answer(answer).write(world.home)
+        world.library.sync()
 
-        (result,) = world.search("word")
-
-        assert result["snippet"] == f"{prompt}\n{answer}\ntools: Bash Write"[:300]
+        for length, prompt in prompts.items():
+            (result,) = world.search(f'"word{length}"')
+            assert result["snippet"] == f"{prompt}\n{answer}\ntools: Bash Write"[:300]
 
     def test_snippet_of_many_short_answers(self, world: World) -> None:
         session = Session("s").prompt("word")
@@ -89,12 +91,15 @@ class TestResults:
 
         assert world.search("lonely")[0]["snippet"] == "lonely\n\ntools: "
 
-    @pytest.mark.parametrize("before", [0, 250, 290])
-    def test_secrets(self, world: World, before: int) -> None:
+    def test_secrets(self, world: World) -> None:
         """Not even half of one is shown where the snippet ends."""
-        world.read(Session("s").prompt(f"word {'x' * before} {TOKEN} and more"))
+        prompts = [f"word {'x' * before} {TOKEN} and more" for before in (0, 250, 290)]
+        world.read(*(Session(prompt).prompt(prompt) for prompt in prompts))
 
-        assert "a1B2" not in world.search("word")[0]["snippet"]
+        results = world.search("word")
+
+        assert len(results) == len(prompts)
+        assert not any("a1B2" in result["snippet"] for result in results)
 
     def test_hostile_characters(self, world: World) -> None:
         """Characters that act unseen on a reader are not passed on, wherever they stand."""
@@ -203,25 +208,23 @@ class TestFilters:
         world.read(*sessions.values())
         return sessions
 
-    @pytest.mark.parametrize(
-        ("project", "found"),
-        [
-            (None, {"shop", "blog", "-home-dev-sites"}),
-            ("", {"shop", "blog", "-home-dev-sites"}),
-            ("shop", {"shop"}),
-            ("SHO", {"shop"}),
-            ("o", {"shop", "blog", "-home-dev-sites"}),
-            ("home", {"-home-dev-sites"}),
-            ("engine", set()),
-            ("%", set()),
-            ("*", set()),
-        ],
-    )
-    def test_project(self, world: World, sites: Any, project: str | None, found: set[str]) -> None:
-        """A part of the name the project has under the pattern, in any case; no wildcards."""
-        results = world.search("same", pattern="-home-dev-sites*", project=project)
+    PROJECTS: ClassVar[dict[str | None, set[str]]] = {
+        None: {"shop", "blog", "-home-dev-sites"},
+        "": {"shop", "blog", "-home-dev-sites"},
+        "shop": {"shop"},
+        "SHO": {"shop"},
+        "o": {"shop", "blog", "-home-dev-sites"},
+        "home": {"-home-dev-sites"},
+        "engine": set(),
+        "%": set(),
+        "*": set(),
+    }
 
-        assert {result["project"] for result in results} == found
+    def test_project(self, world: World, sites: Any) -> None:
+        """A part of the name the project has under the pattern, in any case; no wildcards."""
+        for project, found in self.PROJECTS.items():
+            results = world.search("same", pattern="-home-dev-sites*", project=project)
+            assert {result["project"] for result in results} == found, project
 
     def test_session(self, world: World, sites: dict[str, Session]) -> None:
         session = sites["/home/dev/sites/blog"]

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import pytest
 
 from tests.conversation_world import Session, World, tool_use
+from tests.transcripts import Transcript
+
+Case = TypeVar("Case")
 
 IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}}
 
 
 def said(turns: list[dict[str, Any]]) -> list[tuple[str, str]]:
     return [(turn["user_text"], turn["assistant_text"]) for turn in turns]
+
+
+def assert_each(
+    world: World,
+    cases: Sequence[Case],
+    write: Callable[[Case], Transcript],
+    expect: Callable[[Case], list[tuple[str, str]]],
+) -> None:
+    """Write a session for each case, read them at once, and compare what was said in each."""
+    for case, turns in zip(cases, world.turns_of_each([write(case) for case in cases]), strict=True):
+        assert said(turns) == expect(case), case
 
 
 class TestExchange:
@@ -84,26 +99,27 @@ class TestExchange:
 class TestFilters:
     """Records that begin no turn, and what of the others counts."""
 
-    @pytest.mark.parametrize(
-        "content",
-        [
-            "<command-name>/clear</command-name>",
-            "<command-name>/model</command-name>\n<command-message>m</command-message>\n<command-args>o</command-args>",
-            "<local-command-stdout>Compacted</local-command-stdout>",
-            "<local-command-stderr>no such model</local-command-stderr>",
-            "<local-command-caveat>Caveat: the messages below were generated</local-command-caveat>",
-            "  <command-name>/cost</command-name>\n<local-command-stdout></local-command-stdout>\n",
-            "<command-message>pdf</command-message>\n<command-name>pdf</command-name>\n<skill-format>true</skill-format>",
-            "   ",
-            "",
-        ],
+    COMMANDS = (
+        "<command-name>/clear</command-name>",
+        "<command-name>/model</command-name>\n<command-message>m</command-message>\n<command-args>o</command-args>",
+        "<local-command-stdout>Compacted</local-command-stdout>",
+        "<local-command-stderr>no such model</local-command-stderr>",
+        "<local-command-caveat>Caveat: the messages below were generated</local-command-caveat>",
+        "  <command-name>/cost</command-name>\n<local-command-stdout></local-command-stdout>\n",
+        "<command-message>pdf</command-message>\n<command-name>pdf</command-name>\n<skill-format>true</skill-format>",
+        "   ",
+        "",
     )
-    def test_commands(self, world: World, content: str) -> None:
+
+    def test_commands(self, world: World) -> None:
         """Slash commands and their output start no turn; what the assistant does about them belongs to the turn
         before."""
-        session = Session("s").prompt("Ask").answer("Yes.").user(content).answer("More.").prompt("Next").answer("Ok.")
 
-        assert said(world.turns(session)) == [("Ask", "Yes.\nMore."), ("Next", "Ok.")]
+        def around(content: str) -> Session:
+            session = Session(f"s{content}").prompt("Ask").answer("Yes.").user(content).answer("More.")
+            return session.prompt("Next").answer("Ok.")
+
+        assert_each(world, self.COMMANDS, around, lambda content: [("Ask", "Yes.\nMore."), ("Next", "Ok.")])
 
     RECORDS = (
         "<bash-input>git pull</bash-input>",
@@ -121,55 +137,63 @@ class TestFilters:
         "Fix it <system-reminder>Plan mode is on.</system-reminder>",
     )
 
-    @pytest.mark.parametrize("fields", [{}, {"origin": {"kind": "task-notification"}}, {"promptSource": "system"}])
-    def test_everything_else(self, world: World, fields: dict[str, Any]) -> None:
+    def test_everything_else(self, world: World) -> None:
         """Every other record with text starts a turn, for any author, and is shown unchanged."""
-        session = Session("s").prompt("Ask").answer("Yes.")
-        for number, content in enumerate(self.RECORDS):
-            session.user(content, **fields).answer(f"Answer {number}.")
+
+        def all_of_them(fields: dict[str, Any]) -> Session:
+            session = Session(f"s{fields}").prompt("Ask").answer("Yes.")
+            for number, content in enumerate(self.RECORDS):
+                session.user(content, **fields).answer(f"Answer {number}.")
+            return session.prompt("Next")
+
         answered = [(content, f"Answer {number}.") for number, content in enumerate(self.RECORDS)]
+        authors: tuple[dict[str, Any], ...] = (
+            {},
+            {"origin": {"kind": "task-notification"}},
+            {"promptSource": "system"},
+        )
+        assert_each(world, authors, all_of_them, lambda fields: [("Ask", "Yes."), *answered, ("Next", "")])
 
-        assert said(world.turns(session.prompt("Next"))) == [("Ask", "Yes."), *answered, ("Next", "")]
-
-    @pytest.mark.parametrize(
-        "content",
-        [
-            "Why does <command-name> appear here?",
-            "<command-name>/review</command-name> and then fix it",
-            "and then fix it <command-name>/review</command-name>",
-            "<div>centre this</div>",
-            "/usr/bin is not in my PATH",
-            "[x] done, [ ] to do",
-        ],
+    PROMPTS = (
+        "Why does <command-name> appear here?",
+        "<command-name>/review</command-name> and then fix it",
+        "and then fix it <command-name>/review</command-name>",
+        "<div>centre this</div>",
+        "/usr/bin is not in my PATH",
+        "[x] done, [ ] to do",
     )
-    def test_prompts_that_look_like_it(self, world: World, content: str) -> None:
+
+    def test_prompts_that_look_like_it(self, world: World) -> None:
         """As soon as there is something outside of the tags it is a prompt, and shown with them."""
-        assert said(world.turns(Session("s").user(content).answer("Yes."))) == [(content, "Yes.")]
+        assert_each(
+            world,
+            self.PROMPTS,
+            lambda content: Session(f"s{content}").user(content).answer("Yes."),
+            lambda content: [(content, "Yes.")],
+        )
 
     def test_meta(self, world: World) -> None:
         session = Session("s").prompt("Ask").user("Injected", isMeta=True).answer("Yes.")
 
         assert said(world.turns(session)) == [("Ask", "Yes.")]
 
-    @pytest.mark.parametrize(
-        "record",
-        [
-            {"type": "progress", "data": {"type": "hook_progress", "text": "noise"}},
-            {"type": "file-history-snapshot", "messageId": "m", "snapshot": {"text": "noise"}},
-            {"type": "custom-title", "customTitle": "noise", "sessionId": "s"},
-            {"type": "queue-operation", "operation": "enqueue", "content": "noise", "sessionId": "s"},
-            {"type": "system", "subtype": "informational", "content": "noise"},
-            {"type": "never-seen-before", "message": {"role": "user", "content": "noise"}},
-        ],
-        ids=lambda record: record["type"],
+    OTHER_RECORDS: tuple[dict[str, Any], ...] = (
+        {"kind": "progress", "data": {"type": "hook_progress", "text": "noise"}},
+        {"kind": "file-history-snapshot", "messageId": "m", "snapshot": {"text": "noise"}},
+        {"kind": "custom-title", "customTitle": "noise", "sessionId": "s"},
+        {"kind": "queue-operation", "operation": "enqueue", "content": "noise", "sessionId": "s"},
+        {"kind": "system", "subtype": "informational", "content": "noise"},
+        {"kind": "never-seen-before", "message": {"role": "user", "content": "noise"}},
     )
-    def test_other_records(self, world: World, record: dict[str, Any]) -> None:
-        session = Session("s").prompt("Ask")
-        session.add(**{"kind": record["type"], **{name: value for name, value in record.items() if name != "type"}})
 
-        turns = world.turns(session.answer("Yes."))
-
-        assert said(turns) == [("Ask", "Yes.")]
+    def test_other_records(self, world: World) -> None:
+        """Records of other kinds are neither shown nor searched."""
+        assert_each(
+            world,
+            self.OTHER_RECORDS,
+            lambda record: Session(record["kind"]).prompt("Ask").add(**record).answer("Yes."),
+            lambda record: [("Ask", "Yes.")],
+        )
         assert world.search("noise") == []
 
     def test_tool_results(self, world: World) -> None:
@@ -185,20 +209,22 @@ class TestFilters:
 
         assert said(world.turns(session)) == [("What is this?\n[image]", "A cat.")]
 
-    @pytest.mark.parametrize(
-        "text",
-        [
-            "[Request interrupted by user for tool use]",
-            "<system-reminder>Plan mode is on.</system-reminder>",
-            "<ide_opened_file>a.py</ide_opened_file>",
-            "<local-command-stdout>ok</local-command-stdout>",
-            " ",
-        ],
+    UNTYPED = (
+        "[Request interrupted by user for tool use]",
+        "<system-reminder>Plan mode is on.</system-reminder>",
+        "<ide_opened_file>a.py</ide_opened_file>",
+        "<local-command-stdout>ok</local-command-stdout>",
+        " ",
     )
-    def test_lists_that_nobody_typed(self, world: World, text: str) -> None:
-        session = Session("s").prompt("Ask").answer("Yes.", None).user([{"type": "text", "text": text}])
 
-        assert said(world.turns(session.answer("More."))) == [("Ask", "Yes.\nMore.")]
+    def test_lists_that_nobody_typed(self, world: World) -> None:
+        """A list of texts that the agent itself wrote begins no turn."""
+
+        def with_list(text: str) -> Session:
+            session = Session(f"s{text}").prompt("Ask").answer("Yes.", None)
+            return session.user([{"type": "text", "text": text}]).answer("More.")
+
+        assert_each(world, self.UNTYPED, with_list, lambda text: [("Ask", "Yes.\nMore.")])
 
     def test_text_beside_a_tool_result(self, world: World) -> None:
         """A prompt that was typed while the tool ran."""
@@ -235,16 +261,19 @@ class TestFilters:
         assert said(world.turns(session.answer("Finished."))) == [("Ask", "Halfway."), ("Summary so far", "Finished.")]
         assert [result["turn_number"] for result in world.search("summary")] == [1]
 
-    @pytest.mark.parametrize("stop", ["stop_sequence", None])
-    @pytest.mark.parametrize("fields", [{}, {"isApiErrorMessage": True}])
-    def test_synthetic_answers(self, world: World, stop: str | None, fields: dict[str, Any]) -> None:
+    def test_synthetic_answers(self, world: World) -> None:
         """Texts of Claude Code in the model's name are answers: API errors, stand-ins."""
-        session = Session("s").prompt("Ask").answer("API Error: 529 overloaded", stop)
-        session.records[-1]["message"]["model"] = "<synthetic>"
-        session.records[-1] |= fields
 
-        assert said(world.turns(session.answer("Now."))) == [("Ask", "API Error: 529 overloaded\nNow.")]
-        assert len(world.search("overloaded")) == 1
+        def with_error(case: tuple[str | None, dict[str, Any]]) -> Session:
+            stop, fields = case
+            session = Session(f"s{case}").prompt("Ask").answer("API Error: 529 overloaded", stop)
+            session.records[-1]["message"]["model"] = "<synthetic>"
+            session.records[-1] |= fields
+            return session.answer("Now.")
+
+        cases = [(stop, fields) for stop in ("stop_sequence", None) for fields in ({}, {"isApiErrorMessage": True})]
+        assert_each(world, cases, with_error, lambda case: [("Ask", "API Error: 529 overloaded\nNow.")])
+        assert len(world.search("overloaded")) == len(cases)
 
     def test_subagents(self, world: World) -> None:
         """Prompts and answers of a subagent are not part of the conversation."""
@@ -428,47 +457,48 @@ class TestQueue:
 
         assert said(world.turns(session.answer("Done."))) == [("Ask", ""), ("Hurry", "Done.")]
 
-    @pytest.mark.parametrize(
-        "content",
-        [
-            "<task-notification><task-id>b7</task-id></task-notification>",
-            "<agent-notification><agent-id>b7</agent-id></agent-notification>",
-            "/mcp",
-        ],
+    UNTYPED = (
+        "<task-notification><task-id>b7</task-id></task-notification>",
+        "<agent-notification><agent-id>b7</agent-id></agent-notification>",
+        "/mcp",
     )
-    def test_what_nobody_typed(self, world: World, content: str) -> None:
-        """Notifications and commands that stand in the queue alone start no turn."""
-        session = Session("s").prompt("Ask").call("Bash", {"command": "sleep 9"}, "")
-        session.add("queue-operation", operation="enqueue", content=content)
-        session.add("queue-operation", operation="remove").answer("Looking.")
-        session.add("attachment", attachment={"type": "queued_command", "prompt": content, "commandMode": "task"})
 
-        assert said(world.turns(session.answer("Done."))) == [("Ask", "Looking.\nDone.")]
+    def test_what_nobody_typed(self, world: World) -> None:
+        """Notifications and commands that stand in the queue alone start no turn."""
+
+        def with_queued(content: str) -> Session:
+            session = Session(f"s{content}").prompt("Ask").call("Bash", {"command": "sleep 9"}, "")
+            session.add("queue-operation", operation="enqueue", content=content)
+            session.add("queue-operation", operation="remove").answer("Looking.")
+            session.add("attachment", attachment={"type": "queued_command", "prompt": content, "commandMode": "task"})
+            return session.answer("Done.")
+
+        assert_each(world, self.UNTYPED, with_queued, lambda content: [("Ask", "Looking.\nDone.")])
 
 
 class TestBroken:
     """Records that nobody should have written."""
 
-    @pytest.mark.parametrize(
-        "record",
-        [
-            {"type": "user"},
-            {"type": "user", "message": None},
-            {"type": "user", "message": "text"},
-            {"type": "user", "message": {"content": None}},
-            {"type": "user", "message": {"content": 7}},
-            {"type": "user", "message": {"content": [None, 3, "text", {"type": "tool_result"}]}},
-            {"type": "assistant", "message": {"content": [None, {"type": "text"}, {"type": "tool_use"}]}},
-            {"type": "assistant", "message": {"content": {"a": 1}}},
-            {"type": ["user"]},
-            {},
-        ],
-        ids=str,
+    RECORDS: tuple[dict[str, Any], ...] = (
+        {"type": "user"},
+        {"type": "user", "message": None},
+        {"type": "user", "message": "text"},
+        {"type": "user", "message": {"content": None}},
+        {"type": "user", "message": {"content": 7}},
+        {"type": "user", "message": {"content": [None, 3, "text", {"type": "tool_result"}]}},
+        {"type": "assistant", "message": {"content": [None, {"type": "text"}, {"type": "tool_use"}]}},
+        {"type": "assistant", "message": {"content": {"a": 1}}},
+        {"type": ["user"]},
+        {},
     )
-    def test_the_rest_is_read(self, world: World, record: dict[str, Any]) -> None:
-        session = Session("s").prompt("Ask").answer("Yes.").bare(**record).prompt("Next").answer("Ok.")
 
-        turns = world.turns(session)
+    def test_the_rest_is_read(self, world: World) -> None:
+        """Such a record costs nothing but itself."""
+        sessions = [
+            Session(str(record)).prompt("Ask").answer("Yes.").bare(**record).prompt("Next").answer("Ok.")
+            for record in self.RECORDS
+        ]
 
-        assert (turns[0]["user_text"], turns[-1]["user_text"]) == ("Ask", "Next")
-        assert turns[-1]["assistant_text"] == "Ok."
+        for record, turns in zip(self.RECORDS, world.turns_of_each(sessions), strict=True):
+            assert (turns[0]["user_text"], turns[-1]["user_text"]) == ("Ask", "Next"), record
+            assert turns[-1]["assistant_text"] == "Ok.", record

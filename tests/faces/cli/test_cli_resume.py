@@ -46,21 +46,13 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
 
 
 class TestChoose:
-    @pytest.mark.parametrize("how", ["words", "id", "handle", "turn", "folder"])
-    def test_by(self, shop: Shop, backstory: Program, how: str) -> None:
+    def test_by(self, shop: Shop, backstory: Program) -> None:
         """Words, an id, a short one, that of a turn, or the folder."""
-        full = session_id(f"claude-code/{shop.session.id}")
-        words = {
-            "words": ["checkout", "total"],
-            "id": [full],
-            "handle": [shop.session.id[:8]],
-            "turn": [f"{shop.session.id[:8]}:2"],
-            "folder": [],
-        }
+        full, short = session_id(f"claude-code/{shop.session.id}"), shop.session.id[:8]
+        for words in (["checkout", "total"], [full], [short], [f"{short}:2"], []):
+            done = backstory("resume", "--print", *words)
 
-        done = backstory("resume", "--print", *words[how])
-
-        assert (done.code, done.out) == (0, f"cd {shop.folder} && claude --resume {shop.session.id}\n")
+            assert (done.code, done.out) == (0, f"cd {shop.folder} && claude --resume {shop.session.id}\n"), words
 
     def test_nothing_fits(self, shop: Shop, backstory: Program, monkeypatch: pytest.MonkeyPatch) -> None:
         """An error that says what to do."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterable
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -35,9 +36,8 @@ def shown(backstory: Program, *arguments: str) -> list[str]:
 class TestWidths:
     """No line is wider than the terminal, unless it is one word: a path or an id can then be copied whole."""
 
-    @pytest.mark.parametrize("columns", [60, 80, 120, 200])
-    def test_every_screen(self, home: Path, backstory: Program, monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
-        monkeypatch.setenv("COLUMNS", str(columns))
+    def test_every_screen(self, home: Path, backstory: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+        """In narrow and wide terminals, with texts of wide characters."""
         folder = "/home/dev/a-project-with-a-rather-long-name/and-a-worktree-below-it/開発"
         transcript = Transcript("wide", folder).prompt(WIDE * 6 + "kangaroo")
         transcript.call("Bash", {"command": f"echo {WIDE * 4}"}, WIDE * 30, failed=True)
@@ -45,7 +45,7 @@ class TestWidths:
         transcript.answer(f"# Kangaroo\n\n{WIDE * 20}\n\n{table}\n```python\nprint('kangaroo')\n```")
         transcript.write(home)
 
-        for arguments in (
+        screens = (
             ["search", "kangaroo"],
             ["sessions", "--since", "9y"],
             ["open", transcript.id],
@@ -59,9 +59,11 @@ class TestWidths:
             ["traces", "show", f"{transcript.id}:1"],
             ["traces", "stats"],
             *(["usage", "--since", "9y", "--by", by] for by in ("day", "project", "session", "tool", "model")),
-        ):
+        )
+        for columns, arguments in product((60, 80, 120, 200), screens):
+            monkeypatch.setenv("COLUMNS", str(columns))
             for line in shown(backstory, *arguments):
-                assert width(line) <= columns or " " not in line.strip(), (arguments, width(line), line)
+                assert width(line) <= columns or " " not in line.strip(), (columns, arguments, width(line), line)
 
     def test_columns_line_up(self, home: Path, backstory: Program, monkeypatch: pytest.MonkeyPatch) -> None:
         """Amounts stand under their titles, also behind names of wide characters."""

@@ -7,7 +7,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import uvicorn
@@ -87,18 +87,64 @@ class Watched:
 
     def __init__(self, page: Any, *own: str) -> None:
         self.seen: list[str] = []
-        page.on("dialog", lambda dialog: (self.seen.append(f"dialog {dialog.message}"), dialog.dismiss()))
-        page.on("pageerror", lambda error: self.seen.append(f"error {error}"))
-        page.on("console", lambda message: self._console(message))
-        page.on("request", lambda request: self._request(request.url, own))
+        self._page, self._own = page, own
+        self._listeners = {
+            "dialog": self._dialog,
+            "pageerror": lambda error: self.seen.append(f"error {error}"),
+            "console": self._console,
+            "request": self._request,
+        }
+        for event, listener in self._listeners.items():
+            page.on(event, listener)
+
+    def end(self) -> None:
+        for event, listener in self._listeners.items():
+            self._page.remove_listener(event, listener)
+
+    def _dialog(self, dialog: Any) -> None:
+        self.seen.append(f"dialog {dialog.message}")
+        dialog.dismiss()
 
     def _console(self, message: Any) -> None:
         if message.type in ("error", "warning"):
             self.seen.append(f"{message.type} {message.text}")
 
-    def _request(self, url: str, own: tuple[str, ...]) -> None:
-        if not url.startswith(own):
-            self.seen.append(f"request {url}")
+    def _request(self, request: Any) -> None:
+        if not request.url.startswith(self._own):
+            self.seen.append(f"request {request.url}")
+
+
+class Pages:
+    """Pages of a browser, each in a context of its own. A page that a test has finished with serves the next test that
+    wants the same window: to start a process for each takes longer than most tests."""
+
+    _LOOKS: ClassVar = {"color_scheme": "light", "reduced_motion": "no-preference"}
+
+    def __init__(self, browser: Any) -> None:
+        self._browser = browser
+        self._free: dict[int, Any] = {}
+
+    def take(self, width: int, **options: Any) -> Any:
+        """A page without cookies, storage and history of its own; options beyond looks are for a new one alone."""
+        size = {"width": width, "height": 900}
+        page = self._free.pop(width, None) if options.keys() <= self._LOOKS.keys() else None
+        if page is None:
+            context = self._browser.new_context(viewport=size, **options)
+            context.set_default_timeout(60_000)
+            return context.new_page()
+        page.set_viewport_size(size)
+        page.emulate_media(**{**self._LOOKS, **options})
+        return page
+
+    def give_back(self, page: Any, width: int, **options: Any) -> None:
+        if page.is_closed() or width in self._free or not options.keys() <= self._LOOKS.keys():
+            page.context.close()
+            return
+        page.unroute_all()
+        page.evaluate("localStorage.clear(), sessionStorage.clear()")
+        page.goto("about:blank")
+        page.context.clear_cookies()
+        self._free[width] = page
 
 
 def wait_until(page: Any, expression: str, arg: Any = None) -> None:
@@ -110,27 +156,32 @@ def wait_until(page: Any, expression: str, arg: Any = None) -> None:
         page.wait_for_timeout(20)
 
 
+@pytest.fixture(scope="package")
+def pages(browser: Any) -> Pages:
+    return Pages(browser)
+
+
 @pytest.fixture
-def open_page(browser: Any, site: WebServer) -> Iterator[Callable[..., Any]]:
-    """Opens a path of the site in a context of its own: `open_page("/traces", width=360, color_scheme="dark")`.
+def open_page(pages: Pages, site: WebServer) -> Iterator[Callable[..., Any]]:
+    """Opens a path of the site as if it were the first visit: `open_page("/traces", width=360, color_scheme="dark")`.
 
     Fails at the end if a page opened a dialog, reported an error or asked another server.
     """
-    contexts, watched = [], []
+    opened, watched = [], []
 
     def open_path(path: str, *, width: int = 1280, base: str | None = None, quiet: bool = True, **options: Any) -> Any:
-        context = browser.new_context(viewport={"width": width, "height": 900}, **options)
-        context.set_default_timeout(60_000)
-        contexts.append(context)
-        page = context.new_page()
+        page = pages.take(width, **options)
+        opened.append((page, width, options))
         if quiet:
             watched.append(Watched(page, base or site.url))
         page.goto((base or site.url) + path)
         return page
 
     yield open_path
-    for context in contexts:
-        context.close()
+    for each in watched:
+        each.end()
+    for page, width, options in opened:
+        pages.give_back(page, width, **options)
     assert [seen for each in watched for seen in each.seen] == []
 
 
