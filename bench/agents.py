@@ -22,7 +22,7 @@ from random import Random
 from typing import Any
 
 from backstory.ingest.lines import BrokenLine, decode_line, lines
-from backstory.ingest.scan import existing_roots, walk
+from backstory.ingest.walk import existing_roots, walk
 from backstory.sources import load_sources
 from backstory.sources.base import Item, Source, Transcript
 from tests.ingest.opencode_writer import SCHEMA
