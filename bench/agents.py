@@ -254,11 +254,11 @@ def measure_reading(folder: Path, source: str, megabytes: float) -> str:
     """A line of the table. The time of starting is left out."""
     (folder / "home").mkdir(parents=True)
     idle = sync(folder)["processor"]
-    _, size = write_home(source, folder / "home", size=int(megabytes * 1e6))
+    files, size = write_home(source, folder / "home", size=int(megabytes * 1e6))
     done = sync(folder)
     spent, events = done["processor"] - idle, max(done["events"], 1)
     alone = min(measure_parsing(folder / "home", source) for _ in range(2))
-    amounts = (f"{size / 1e6:.1f}", f"{events:,.0f}", f"{size / events:,.0f}")
+    amounts = (f"{files:,}", f"{size / 1e6:.1f}", f"{events:,.0f}", f"{size / events:,.0f}")
     speeds = (f"{size / 1e6 / spent:.1f}", f"{spent / events * 1e6:.0f}", f"{alone / events * 1e6:.0f}")
     return f"| {' | '.join((source, *amounts, *speeds))} |"
 
@@ -292,8 +292,8 @@ def main() -> None:
     parser.add_argument("--megabytes", type=float, default=8)
     parser.add_argument("--files", type=int, default=1_000)
     asked = parser.parse_args()
-    print("| agent | MB | events | bytes per event | MB per s of processor time | µs per event | of it the source |")
-    print("|---|---|---|---|---|---|---|")
+    print("| agent | files | MB | events | bytes per event | MB per s of processor time | µs per event | its source |")
+    print("|---|---|---|---|---|---|---|---|")
     for source in asked.source:
         with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR")) as folder:
             print(measure_reading(Path(folder), source, asked.megabytes), flush=True)

@@ -95,6 +95,8 @@ class Ingest:
         self.forget_requested()
         state = self._writer.sync_state()
         state.started_at, state.finished_at, state.files_done = _now_ms(), None, 0
+        # A new archive gets the projects with the sessions.
+        state.has_projects = state.has_projects or not self._writer.sessions(SessionsRequest(empty=True, limit=1))
         changes, folders = self._look()
         state.files_total = len(changes)
         if changes:
