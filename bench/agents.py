@@ -22,10 +22,13 @@ from random import Random
 from typing import Any
 
 from backstory.ingest.lines import BrokenLine, decode_line, lines
-from backstory.ingest.scan import existing_roots, walk
+from backstory.ingest.walk import existing_roots, walk
+from backstory.library import Library
 from backstory.sources import load_sources
 from backstory.sources.base import Item, Source, Transcript
 from tests.ingest.opencode_writer import SCHEMA
+from tests.sources.store_files import AGENTS as STORE_AGENTS
+from tests.sources.store_files import STORES, paths, put
 
 from .homes import write_small_sessions
 from .ingest import sync
@@ -48,6 +51,10 @@ with Library(Path(sys.argv[1]), agents_home=Path(sys.argv[2]), environ={}) as li
     print((sum(os.times()[:4]) - before) * 1000, (time.perf_counter() - began) * 1000)
 """
 _DAY_MS = 1_767_225_600_000
+_NAMED_OTHERWISE = ("letta-code", "qoder")
+# These are read where a setting names a folder, or from imported files; OpenCode has a database of its own here.
+_NEED_MORE = ("aider", "chatgpt", "claude-ai", "opencode", "opencode-tree")
+_SNAPSHOT = "af600ef730e32377e867d97936ae0bf1a7f722fb"
 
 
 class Sample:
@@ -109,17 +116,25 @@ def _grown(value: Any, texts: Iterator[str]) -> Any:
             return value
 
 
-def _texts(seed: str) -> Iterator[str]:
+def _texts(seed: str, mean: int = _TEXT_BYTES) -> Iterator[str]:
     made, random = Texts(seed), Random(seed)
     source = "\n".join((made.prose(20_000), made.code(20_000)))
     while True:
-        size = max(20, min(int(random.expovariate(1 / _TEXT_BYTES)), 8 * _TEXT_BYTES))
+        size = max(20, min(int(random.expovariate(1 / mean)), 8 * mean))
         start = random.randrange(len(source) - size)
         yield source[start : start + size]
 
 
-def write_opencode(path: Path, size: int, texts: Iterator[str]) -> int:
-    """A database with sessions of some 30 parts, which have so many bytes together."""
+class _PartTexts:
+    """Texts of OpenCode's parts, as long on average as those of real transcripts."""
+
+    def __init__(self, seed: str) -> None:
+        self.said, self.thoughts = _texts(seed, 300), _texts(seed, 480)
+        self.commands, self.outputs = _texts(seed, 600), _texts(seed, 2_400)
+
+
+def write_opencode(path: Path, size: int, texts: _PartTexts) -> int:
+    """A database with sessions of some 70 parts, which have so many bytes together."""
     path.parent.mkdir(parents=True)
     written, session = 0, 0
     with closing(sqlite3.connect(path)) as database, database:
@@ -153,20 +168,30 @@ def _message(number: int, now: int) -> dict[str, Any]:
     return {"role": "assistant", "modelID": "m", "providerID": "p", "tokens": counts, "finish": finish, "time": times}
 
 
-def _parts(number: int, now: int, texts: Iterator[str]) -> list[dict[str, Any]]:
-    said = {"type": "text", "text": next(texts)}
-    if number % 8 in (0, 7):
+def _parts(number: int, now: int, texts: _PartTexts) -> list[dict[str, Any]]:
+    """The parts of a message, in the order in which OpenCode writes them."""
+    said = {"type": "text", "text": next(texts.said)}
+    if number % 8 == 0:
         return [said]
-    state = {"status": "completed", "input": {"command": next(texts)[:120]}, "output": next(texts)}
-    state |= {"metadata": {"exit": 0}, "time": {"start": now, "end": now + 300}}
-    return [said, {"type": "tool", "tool": "bash", "callID": f"call_{now}", "state": state}]
+    times = {"start": now, "end": now + 300}
+    parts: list[dict[str, Any]] = [{"type": "step-start", "snapshot": _SNAPSHOT}]
+    parts += [{"type": "reasoning", "text": next(texts.thoughts), "time": times}, said]
+    if number % 8 < 7:
+        command, output = next(texts.commands), next(texts.outputs)
+        state: dict[str, Any] = {"status": "completed", "input": {"command": command}, "output": output, "time": times}
+        # The output of a command is there twice.
+        state |= {"metadata": {"output": output, "exit": 0, "truncated": False}, "title": command[:80]}
+        parts.append({"type": "tool", "tool": "bash", "callID": f"call_{now}", "state": state})
+    about = _message(number, now)
+    finish: dict[str, Any] = {"type": "step-finish", "reason": about["finish"], "snapshot": _SNAPSHOT}
+    return [*parts, finish | {"tokens": about["tokens"], "cost": 0}]
 
 
 def write_home(source: str, home: Path, *, size: int = 0, files: int = 0) -> tuple[int, int]:
     """A home of one agent with at least so many bytes or files; the files and bytes in it."""
     texts = _texts(source)
     if source == "opencode":
-        return 1, write_opencode(home / ".local/share/opencode/opencode.db", max(size, 1), texts)
+        return 1, write_opencode(home / ".local/share/opencode/opencode.db", max(size, 1), _PartTexts(source))
     if source == "claude-code":
         sessions = files or max(1, size // (_SMALL_EVENTS * 2 * _TEXT_BYTES))
         small = write_small_sessions(home, sessions=sessions, events=_SMALL_EVENTS, event_bytes=_TEXT_BYTES)
@@ -182,7 +207,7 @@ def write_home(source: str, home: Path, *, size: int = 0, files: int = 0) -> tup
 def sources() -> list[str]:
     """The agents with a sample that can be multiplied; Letta Code and Qoder name sessions by other means than ids."""
     samples = sorted(path.name for path in SAMPLES.iterdir() if (path / "home").is_dir())
-    return ["claude-code", "opencode", *(name for name in samples if name not in ("letta-code", "qoder"))]
+    return ["claude-code", "opencode", *(name for name in samples if name not in _NAMED_OTHERWISE)]
 
 
 def measure_parsing(home: Path, name: str) -> float:
@@ -229,26 +254,35 @@ def measure_reading(folder: Path, source: str, megabytes: float) -> str:
     """A line of the table. The time of starting is left out."""
     (folder / "home").mkdir(parents=True)
     idle = sync(folder)["processor"]
-    _, size = write_home(source, folder / "home", size=int(megabytes * 1e6))
+    files, size = write_home(source, folder / "home", size=int(megabytes * 1e6))
     done = sync(folder)
     spent, events = done["processor"] - idle, max(done["events"], 1)
     alone = min(measure_parsing(folder / "home", source) for _ in range(2))
-    cells = (source, f"{size / 1e6:.1f}", f"{events:,.0f}", f"{size / 1e6 / spent:.1f}", f"{spent / events * 1e6:.0f}")
-    return f"| {' | '.join(cells)} | {alone / events * 1e6:.0f} |"
+    amounts = (f"{files:,}", f"{size / 1e6:.1f}", f"{events:,.0f}", f"{size / events:,.0f}")
+    speeds = (f"{size / 1e6 / spent:.1f}", f"{spent / events * 1e6:.0f}", f"{alone / events * 1e6:.0f}")
+    return f"| {' | '.join((source, *amounts, *speeds))} |"
 
 
 def measure_unchanged(folder: Path, files: int) -> str:
-    """A sentence: a home with every agent that there is a sample of."""
-    total = 0
+    """A sentence: a home with every agent that there is a sample of, and the made-up homes of those with stores."""
+    home = folder / "home"
+    once = [*(SAMPLES / name / "home" for name in _NAMED_OTHERWISE)]
+    once += [STORES / agent for agent in STORE_AGENTS if agent not in _NEED_MORE]
+    for made_up in once:
+        for path in paths(made_up):
+            put(made_up, path, home)
+    total = sum(path.is_file() for path in home.rglob("*"))
     names = sources()
     for number, source in enumerate(names):
         share = (files - total) // (len(names) - number)
-        total += write_home(source, folder / "home", files=share)[0]
+        total += write_home(source, home, files=share)[0]
     sync(folder)
+    with Library(folder / "backstory", agents_home=home, environ={}) as library:
+        agents = len(library.archive.counts().by_source)
     command = [sys.executable, "-c", _UNCHANGED, str(folder / "backstory"), str(folder / "home")]
     runs = [subprocess.run(command, capture_output=True, text=True, check=True).stdout.split() for _ in range(5)]
     spent, took = (min(float(run[position]) for run in runs) for position in (0, 1))
-    counted = f"{total:,} files of {len(names)} agents"
+    counted = f"{total:,} files of {agents} agents"
     return f"Nothing new in {counted}: {spent:.0f} ms of processor time, {took:.0f} ms by the clock"
 
 
@@ -258,8 +292,8 @@ def main() -> None:
     parser.add_argument("--megabytes", type=float, default=8)
     parser.add_argument("--files", type=int, default=1_000)
     asked = parser.parse_args()
-    print("| agent | MB | events | MB per s of processor time | µs per event | of it the source |")
-    print("|---|---|---|---|---|---|")
+    print("| agent | files | MB | events | bytes per event | MB per s of processor time | µs per event | its source |")
+    print("|---|---|---|---|---|---|---|---|")
     for source in asked.source:
         with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR")) as folder:
             print(measure_reading(Path(folder), source, asked.megabytes), flush=True)

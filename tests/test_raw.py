@@ -190,6 +190,34 @@ class TestLibrary:
 
             assert b"".join(library.raw.read(path)) == path.read_bytes()
 
+    def test_what_was_read_in_between(self, tmp_path: Path) -> None:
+        """The setting may be off for a while, after everything was kept."""
+        Transcript("a").prompt("One").answer("Two.").write(tmp_path)
+        with self.open(tmp_path) as library:
+            library.sync()
+        path = Transcript("b").prompt("Three").answer("Four.").write(tmp_path)
+        with self.open(tmp_path, BACKSTORY_KEEP_RAW="false") as library:
+            library.sync()
+        with self.open(tmp_path) as library:
+            library.sync()
+
+            assert b"".join(library.raw.read(path)) == path.read_bytes()
+
+    def test_what_could_not_be_kept(self, tmp_path: Path) -> None:
+        """The next sync tries again."""
+        paths = [Transcript(name).prompt("One").answer("Two.").write(tmp_path) for name in "ab"]
+        with self.open(tmp_path) as library:
+            library.sync()
+            paths.append(Transcript("c").prompt("Three").answer("Four.").write(tmp_path))
+            with sqlite3.connect(tmp_path / ".backstory/raw.db") as database:
+                database.execute("CREATE TRIGGER full BEFORE INSERT ON body BEGIN SELECT RAISE(FAIL, 'full'); END")
+            library.sync()
+            assert library.raw.paths() == set(map(str, paths[:2]))
+            database.execute("DROP TRIGGER full")
+        with self.open(tmp_path) as library:
+            library.sync()
+            assert library.raw.paths() == set(map(str, paths))
+
     def test_a_folder_that_was_read_before(self, tmp_path: Path) -> None:
         """All its files are kept, once."""
         folder = tmp_path / ".openhands" / "conversations" / "4f1c"

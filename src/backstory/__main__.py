@@ -18,7 +18,10 @@ def main() -> None:
         answer_hook(sys.argv[2:])
     from .faces.cli.app import run
 
-    sys.exit(run(sys.argv[1:]))
+    code = run(sys.argv[1:])
+    # Nor is it looked for among all that is left when the interpreter ends, which takes as long as reading it did.
+    gc.freeze()
+    sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .config import HUB_FILE, ConfigError, Settings, home_folder, load_settings, make_private_folder, user_home
 
@@ -106,7 +106,7 @@ class Keeper:
 
     def roots(self, source: Source) -> list[Path]:
         """The folders and files that a source's transcripts are read from: those that exist."""
-        from .ingest.scan import existing_roots
+        from .ingest.walk import existing_roots
 
         return existing_roots(source, self.agents_home, self._own_environ, self._extra_roots.get(source.name, ()))
 
@@ -125,7 +125,6 @@ class Keeper:
     @contextmanager
     def _ingest(self) -> Iterator[Ingest]:
         from .archive.errors import ArchiveError
-        from .egress import egress
         from .ingest.pipeline import Ingest
 
         if self._is_hub:
@@ -135,18 +134,29 @@ class Keeper:
         writer = self.archive.writer()
         try:
             writer.recover()
+            if not self._keeps_raw:
+                self._keeping.pause()
             yield Ingest(
                 writer,
                 self.sources,
                 home=self.agents_home,
                 environ=self._own_environ,
                 extra_roots=self._extra_roots,
-                redact=egress if self.settings.redact == "ingest" else None,
+                redact=self._redact,
                 keep=self._keeping if self._keeps_raw else None,
             )
             self._note_checkouts()
         finally:
             writer.close()
+
+    @property
+    def _redact(self) -> Callable[[Any], Any] | None:
+        """Removes secrets from what is read, if the settings say so."""
+        if self.settings.redact != "ingest":
+            return None
+        from .egress import egress
+
+        return egress
 
     @property
     def _is_hub(self) -> bool:

@@ -12,6 +12,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -148,6 +149,20 @@ class RawStore:
         with self._lock:
             return {os.fsdecode(path) for (path,) in self._database.execute("SELECT path FROM file")}
 
+    @property
+    def is_complete(self) -> bool:
+        """True if every transcript that was read is kept. Whoever reads one and does not keep it sets this to false."""
+        if not self._path.exists():
+            return False
+        with self._lock:
+            return bool(self._database.execute("PRAGMA user_version").fetchone()[0])
+
+    @is_complete.setter
+    def is_complete(self, value: bool) -> None:
+        if self._path.exists() and value != self.is_complete:
+            with self._lock:
+                self._database.execute(f"PRAGMA user_version = {int(value)}")
+
     def read(self, path: Path) -> Iterator[bytes]:
         """The bytes of a file that is kept, piece by piece."""
         self.flush()
@@ -193,6 +208,8 @@ class Keeping:
         self._store = store
         self._home = home
         self._troubles: set[str] = set()
+        # Something was read and not kept since `keep_rest`.
+        self._failed = False
 
     def keep(self, path: Path, source: str, session: str, *, from_start: bool) -> None:
         """Keep a file or a folder, from the next `flush` on."""
@@ -212,16 +229,27 @@ class Keeping:
         except (OSError, sqlite3.Error) as error:
             self._complain("some transcripts", error)
 
+    def pause(self) -> None:
+        """Note that transcripts are read and not kept."""
+        with suppress(OSError, sqlite3.Error):
+            self._store.is_complete = False
+
     def _complain(self, place: str, error: OSError | sqlite3.Error) -> None:
+        if not self._failed:
+            self._failed = True
+            self.pause()
         reason = str(getattr(error, "strerror", None) or error)
         if reason not in self._troubles:  # on a full disk, for one, it holds for all files
             self._troubles.add(reason)
             _log.warning("the raw records of %s are not kept, nor those of others: %s", place, reason)
 
     def keep_rest(self, files: Iterable[tuple[str, str, str]]) -> None:
-        """Keep the transcripts among these that were read before raw records were kept: path, source and session of
-        each."""
+        """Keep the transcripts among these that were read and not kept, by an earlier version for one: path, source and
+        session of each."""
         try:
+            if self._store.is_complete and not self._failed:
+                return
+            self._failed = False
             kept = self._store.paths()
             for name, source, session in files:
                 if name in kept:
@@ -230,8 +258,11 @@ class Keeping:
                 if path.is_file() or (path.is_dir() and not self._store.files(source, [session])):
                     self.keep(path, source, session, from_start=True)
         except sqlite3.Error as error:
-            _log.warning("raw records cannot be kept in %s: %s", self._home / "raw.db", error)
+            self._complain(str(self._home / "raw.db"), error)
         self.flush()
+        if not self._failed:
+            with suppress(OSError, sqlite3.Error):
+                self._store.is_complete = True
 
 
 def _digest(data: bytes) -> bytes:

@@ -60,6 +60,8 @@ _PROGRESS_STEPS = 20_000
 # The size at which the log goes into the database, and that for a while in which much is written: pages that change
 # again and again are written there less often.
 CHECKPOINT_PAGES, BULK_CHECKPOINT_PAGES = 4_000, 16_000
+# The memory of a writer stays small.
+WRITER_MAPPED_BYTES = 1 << 25
 
 _PRAGMAS: Pragmas = {
     "cache_size": -32_768,
@@ -68,7 +70,7 @@ _PRAGMAS: Pragmas = {
 }
 _WRITER_PRAGMAS: Pragmas = {
     **_PRAGMAS,
-    "mmap_size": 1 << 25,  # the memory of a writer stays small
+    "mmap_size": WRITER_MAPPED_BYTES,
     # In WAL mode NORMAL loses nothing when a process dies; a power cut may undo the last commits.
     "synchronous": "NORMAL",
     "wal_autocheckpoint": CHECKPOINT_PAGES,

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from backstory.ingest.lines import BrokenLine, decode_line
-from backstory.ingest.scan import existing_roots, walk
 from backstory.ingest.unknown import parts_of
+from backstory.ingest.walk import existing_roots, walk
 from backstory.sources import load_sources
 from backstory.sources.base import Source
 

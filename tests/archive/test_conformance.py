@@ -750,6 +750,14 @@ class TestFilesAndState:
         assert found(after="/t/ab") == []
         assert [row.state for row in engine.files(FilesRequest(states=False))] == [None, None, None]
 
+    def test_stamps(self, engine: Archive) -> None:
+        """The properties that show a change, of the files that are there."""
+        seen = FileRow(path="/t/a", source="codex", session="", inode=1, size=2, mtime_ns=3)
+        read = msgspec.structs.replace(seen, session="s", offset=2, prefix=b"p", state={"a": 1}, errors=1)
+        gone = FileRow(path="/t/b", source="codex", session="s", missing=True)
+        write(engine, Batch(files=[read, gone]))
+        assert list(engine.files(FilesRequest(stamps=True))) == [seen]
+
     def test_folders(self, engine: Archive) -> None:
         """They are replaced as a whole, and stay as they are in a batch without any."""
         rows = [FolderRow("/t/a", "codex", 1), FolderRow("/t/a", "pi", 1), FolderRow("/t/b", "pi", 2)]

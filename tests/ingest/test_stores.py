@@ -17,7 +17,8 @@ import pytest
 from backstory.archive.base import EventRow, FileRow, SearchRequest
 from backstory.ingest.progress import SyncReport
 from backstory.ingest.reading import Reading
-from backstory.ingest.scan import Changed, changed_files, named
+from backstory.ingest.scan import Changed, changed_files
+from backstory.ingest.walk import named
 from backstory.library import Library
 from backstory.model import DEFAULT_TYPES, EventType, session_id
 from backstory.sources import load_sources, opencode

@@ -6,8 +6,6 @@ A database is written as the SQL that builds it, in `<name>.sql`; `golden.txt` i
 from __future__ import annotations
 
 import json
-import shutil
-import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,10 +13,7 @@ from backstory.archive.base import EventRow, SessionsRequest
 from backstory.library import Library
 from backstory.model import rfc3339
 from tests.archive_world import usage_of
-
-STORES = Path(__file__).parent / "stores"
-AGENTS = sorted(path.name for path in STORES.iterdir())
-GOLDEN = "golden.txt"
+from tests.sources.store_files import GOLDEN, STORES, paths, put
 
 
 def golden(agent: str) -> str:
@@ -42,21 +37,11 @@ class Home:
 
     def paths(self) -> list[Path]:
         """The files of the made-up home, relative to it."""
-        files = [path for path in self.made_up.rglob("*") if path.is_file() and path.name != GOLDEN]
-        return sorted(path.relative_to(self.made_up) for path in files)
+        return paths(self.made_up)
 
     def write(self, path: Path) -> None:
         """Put a file where the agent has it."""
-        target = self.folder / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if path.suffix == ".sql":
-            with sqlite3.connect(target.with_suffix("")) as database:
-                database.executescript((self.made_up / path).read_text("utf-8"))
-            database.close()
-        elif path.name == "projects.json":  # Crush names its projects by their whole paths
-            target.write_text((self.made_up / path).read_text("utf-8").replace("HOME", str(self.folder)))
-        else:
-            shutil.copy(self.made_up / path, target)
+        put(self.made_up, path, self.folder)
 
     def show(self) -> str:
         """Everything the archive holds, for reading and comparing."""

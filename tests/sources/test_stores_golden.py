@@ -10,7 +10,8 @@ import os
 from pathlib import Path
 
 import pytest
-from made_up_homes import AGENTS, GOLDEN, STORES, Home, golden
+from made_up_homes import Home, golden
+from store_files import AGENTS, GOLDEN, STORES
 
 pytestmark = pytest.mark.usefixtures("utc")
 

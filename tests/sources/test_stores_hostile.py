@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_up_homes import AGENTS, Home
+from made_up_homes import Home
+from store_files import AGENTS
 
 from backstory.ingest.reading import Reading
 

@@ -17,7 +17,8 @@ from msgspec import Struct
 from .. import __version__
 from ..archive.base import Counts, FileRow, SearchRequest, SyncState
 from ..archive.errors import explain
-from ..ingest.scan import UNREADABLE, stored_path, walk
+from ..ingest.scan import UNREADABLE
+from ..ingest.walk import stored_path, walk
 from ..library import Library
 from ..model import DEFAULT_TYPES
 from ..setup.retention import claude_days

@@ -19,7 +19,8 @@ from msgspec import Struct
 
 from ..archive.base import FileRow, SessionRow
 from ..sources.base import Event, Item, Source, Transcript, Usage
-from .scan import HEAD_BYTES, Changed, open_transcript, stored_path
+from .scan import HEAD_BYTES, Changed, open_transcript
+from .walk import stored_path
 
 _STANDING = "standing"
 Order = tuple[tuple[int, str], str]
@@ -95,7 +96,8 @@ class Families:
         """The transcripts that this sync has read from their start."""
 
     def open(self) -> None:
-        """To be called before the first transcript is read: all that was read until then is committed."""
+        """To be called before transcripts are read: all that was read until then is committed."""
+        self.read_whole.clear()
         if self._load is not None:
             load, self._load = self._load, None
             for row in load():

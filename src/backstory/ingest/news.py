@@ -16,7 +16,8 @@ from pathlib import Path
 
 from ..archive.base import Archive, FileRow, FilesRequest
 from ..sources.base import Source
-from .scan import existing_roots, is_as_read, look_again, store_of, stored_path, walk
+from .scan import store_of
+from .walk import existing_roots, is_as_read, look_again, stored_path, walk
 
 RECENT_FILES = 1_000
 OLDER_FILES = 1_000

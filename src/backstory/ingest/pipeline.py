@@ -9,34 +9,22 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from pathlib import Path
 from typing import Any, Protocol
 
-import msgspec
-
 from ..archive.base import Batch, FileRow, FilesRequest, FolderRow, SessionsRequest, SyncState, Writer
 from ..model import session_mark
 from ..sources.base import About, Event, Item, Source, Transcript
 from .families import Families, Watch, settled
+from .known import KnownFiles
 from .progress import Pass, SyncProgress, SyncReport
 from .projects import Projects
 from .reading import Reading
-from .scan import (
-    Changed,
-    Listed,
-    Seen,
-    changed_files,
-    existing_roots,
-    family_order,
-    named,
-    nothing_to_read,
-    store_of,
-    stored_path,
-    walk,
-)
+from .scan import Changed, Listed, changed_files, family_order, nothing_to_read, store_of
 from .turns import Added, Assembly
+from .walk import Survey, existing_roots, named, stored_path, walk
 
 _EVENTS_PER_COMMIT = 4_000
 _CHARS_PER_COMMIT = 16 << 20
 _FILES_PER_COMMIT = 1_000
-_WITHOUT_STATES = FilesRequest(states=False)
+_STAMPS = FilesRequest(stamps=True)
 # Reading sessions again may show that others were read too early as well.
 _MAX_ROUNDS = 8
 
@@ -71,9 +59,8 @@ class Ingest:
         self._extra_roots = extra_roots or {}
         self._redact = redact
         self._keep = keep
-        # Without their states, which take most of the memory: `_with_state` reads the few that are needed.
-        self._known: dict[str, FileRow] = {}
-        self._families = self._read_known()
+        self._known = KnownFiles(writer)
+        self._families = Families(sources, self._known, writer.files)
         # The sessions that were read too early, with the size of the transcript that showed it, by its path.
         self._again: dict[str, tuple[int, set[str]]] = {}
         self._assembly = Assembly(writer)
@@ -98,20 +85,8 @@ class Ingest:
         """Forget the sessions that any process has requested to be forgotten."""
         if self._writer.sync_state().forgetting:
             self._writer.recover()
-            self._families = self._read_known()
-
-    def _read_known(self) -> Families:
-        self._known = {row.path: row for row in self._writer.files(_WITHOUT_STATES)}
-        return Families(self._sources, self._known, self._writer.files)
-
-    def _with_states(self, rows: Sequence[FileRow]) -> list[FileRow]:
-        """Rows of `_known` as they are to be written."""
-        paths = [row.path for row in rows if row.state is not None]
-        states = {row.path: row.state for row in self._writer.files(FilesRequest(paths=paths))} if paths else {}
-        return [msgspec.structs.replace(row, state=states.get(row.path)) for row in rows]
-
-    def _with_state(self, row: FileRow) -> FileRow:
-        return self._with_states([row])[0]
+            self._known = KnownFiles(self._writer)
+            self._families = Families(self._sources, self._known, self._writer.files)
 
     def sync(
         self, *, progress: Callable[[SyncProgress], None] | None = None, deadline: float | None = None
@@ -120,18 +95,9 @@ class Ingest:
         self.forget_requested()
         state = self._writer.sync_state()
         state.started_at, state.finished_at, state.files_done = _now_ms(), None, 0
-        changes: list[Changed] = []
-        present: set[str] = set()
-        folders: list[FolderRow] = []
-        for source in self._sources:
-            roots = self._roots(source)
-            if not roots:  # it is not even imported
-                continue
-            outdated = set(source.outdated(self._read_of(source)))
-            for root in roots:
-                found = _noting(walk(source, root, known=self._known, folders=folders), present)
-                changes += self._changes(source, found, outdated)
-        self._mark_missing(present)
+        # A new archive gets the projects with the sessions.
+        state.has_projects = state.has_projects or not self._writer.sessions(SessionsRequest(empty=True, limit=1))
+        changes, folders = self._look()
         state.files_total = len(changes)
         if changes:
             self._writer.write(Batch(sync=state))
@@ -142,10 +108,26 @@ class Ingest:
                 state.has_projects = True
             state.files_done, state.finished_at = state.files_total, _now_ms()
             state.first_finished_at = state.first_finished_at or state.finished_at
-            folders.sort(key=lambda row: (row.path, row.source))
             changed = folders != [*self._writer.sync_state(folders=True).folders]
             self._writer.write(Batch(sync=state, folders=folders if changed else None))
         return report
+
+    def _look(self) -> tuple[list[Changed], list[FolderRow]]:
+        """The transcripts to read, and the folders that were searched, in order."""
+        names = {source.name for source in self._sources}
+        survey = Survey({row.path: row for row in self._writer.files(_STAMPS) if row.source in names})
+        changes: list[Changed] = []
+        for source in self._sources:
+            roots = self._roots(source)
+            if not roots:  # it is not even imported
+                continue
+            outdated = set(source.outdated(self._read_of(source)))
+            survey.look_at(outdated)
+            for root in roots:
+                changes += self._changes(source, list(walk(source, root, survey=survey)), outdated)
+        self._mark_missing(survey)
+        survey.folders.sort(key=lambda row: (row.path, row.source))
+        return changes, survey.folders
 
     def sync_paths(self, paths: Iterable[Path]) -> SyncReport:
         """Read what is new in these files, and in these folders; other paths among them are ignored."""
@@ -169,7 +151,7 @@ class Ingest:
         for change in changed_files(source, found, self._known, outdated):
             if isinstance(change, FileRow):
                 self._unreadable += change.size < 0
-                self._note(self._with_state(change))
+                self._note(self._known.with_state(change))
             elif isinstance(change, Listed):
                 self._listed[change.row.path] = change
             elif self._is_forgotten(change.transcript):
@@ -183,19 +165,21 @@ class Ingest:
         names = (name for name in (transcript.session, transcript.parent) if name)
         return bool(self._writer.forgotten([session_mark(f"{transcript.source}/{name}") for name in names]))
 
-    def _mark_missing(self, present: set[str]) -> None:
+    def _mark_missing(self, survey: Survey) -> None:
         """Files that are gone: what was read of them stays. Sources that were not looked for are left alone."""
-        names = {source.name for source in self._sources}
+        before, present = survey.read.keys(), survey.present
         for listed in self._listed.values():
             present |= listed.sessions
         changed = []
-        for path, row in self._known.items():
-            if (store := store_of(path)) in present and store not in self._listed:
+        for path in before ^ present:
+            store, is_missing = store_of(path), path not in present
+            if is_missing and store in present and store not in self._listed:
                 continue  # the store has not changed
-            if row.source in names and row.missing == (path in present):
-                row.missing = path not in present
+            row = self._known.get(path)
+            if row is not None and row.missing != is_missing:
+                row.missing = is_missing
                 changed.append(row)
-        self._files += self._with_states(changed)
+        self._files += self._known.with_states(changed)
 
     def _read(
         self,
@@ -206,7 +190,6 @@ class Ingest:
     ) -> SyncReport:
         run = Pass(changes, progress, deadline, state)
         run.report.errors, self._unreadable = self._unreadable, 0
-        self._families.read_whole.clear()
         if changes:
             self._families.open()
         with self._writer.bulk(run.bytes_total):
@@ -242,11 +225,11 @@ class Ingest:
         rows = [row for key in keys for row in self._families.files(key)]
         self._writer.write(Batch(removed=[each for key in keys for each in (key, *self._described_by(key))]))
         for row in rows:
-            del self._known[row.path]
+            self._known.drop(row)
             self._families.drop(row)
         for path, (size, _) in self._again.items():
             if path in self._known:
-                self._note(settled(self._with_state(self._known[path]), size))
+                self._note(settled(self._known.with_state(self._known[path]), size))
         self._again.clear()
         changes: list[Changed] = []
         for source in self._sources:
@@ -258,7 +241,7 @@ class Ingest:
         """Past the deadline the rows of the files keep what is left to do; else nothing is."""
         if self._again and not run.is_over:
             for path, (size, _) in self._again.items():
-                self._note(settled(self._with_state(self._known[path]), size))
+                self._note(settled(self._known.with_state(self._known[path]), size))
             self._commit(run)
         self._again.clear()
         if not run.report.skipped:
@@ -282,7 +265,7 @@ class Ingest:
         """False if the time was up before its end: it is read on from there."""
         run.start(change)
         if change.before is not None:
-            change.before = self._with_state(change.before)
+            change.before = self._known.with_state(change.before)
         reading = Reading(change, lambda session: self._assembly.turn_keys(f"{change.source.name}/{session}"))
         watch = Watch(self._families, self._assembly, change)
         for number, items in enumerate(reading.steps()):
@@ -329,7 +312,7 @@ class Ingest:
         return self._assembly.event_count >= _EVENTS_PER_COMMIT or self._assembly.text_chars >= _CHARS_PER_COMMIT
 
     def _note(self, row: FileRow) -> None:
-        self._known[row.path] = msgspec.structs.replace(row, state=None if row.state is None else {})
+        self._known.note(row)
         self._families.note(row)
         self._files.append(row)
 
@@ -351,12 +334,6 @@ class Ingest:
         if time.monotonic() > run.next_flush:
             self._writer.flush(wait=False)
             run.flushed()
-
-
-def _noting(found: Iterable[Seen], present: set[str]) -> Iterator[Seen]:
-    for seen in found:
-        present.add(seen.stored)
-        yield seen
 
 
 def _now_ms() -> int:

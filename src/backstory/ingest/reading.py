@@ -13,8 +13,9 @@ from ..model import digest
 from ..sources.base import About, Event, Item, Lookup, Parser, Stored, Usage
 from .families import Standing
 from .lines import MAX_LINE_BYTES, BrokenLine, decode_line, lines
-from .scan import Changed, in_utf8, open_transcript, stored_path
+from .scan import Changed, in_utf8, open_transcript
 from .unknown import Kinds
+from .walk import stored_path
 
 _ITEMS_PER_STEP = 1_000
 # Rows may be committed a moment after the time that they bear.

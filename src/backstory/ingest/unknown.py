@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 import msgspec
@@ -168,6 +167,8 @@ def _shape(value: Any, name: str, depth: int) -> Any:
 
 @cache
 def _known_fields() -> dict[str, dict[str, frozenset[str]]]:
+    from importlib.resources import files  # it imports much, and a sync with nothing new does not need it
+
     stored = files("backstory.sources").joinpath("known_fields.json").read_bytes()
     return msgspec.json.decode(stored, type=dict[str, dict[str, frozenset[str]]])
 

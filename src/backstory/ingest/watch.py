@@ -9,7 +9,7 @@ from pathlib import Path
 
 from .pipeline import Ingest
 from .progress import SyncReport
-from .scan import database_stamp
+from .walk import database_stamp
 
 # Changes are gathered until it has been quiet for a step, but not for longer than the debounce time.
 _STEP_MS = 50

@@ -61,6 +61,7 @@ EXCHANGES_AT_ONCE = 100
 _RANGES_AT_ONCE = 100
 # Exchanges beyond the count were made by an older version (`SessionRow.provisional`).
 CURRENT_EXCHANGE = "(s.exchange_count = 0 OR x.number < s.exchange_count)"
+_STAMPS = "SELECT path, source, inode, size, mtime_ns FROM file FINAL WHERE machine = %(machine)s AND NOT missing"
 _IN_FOLDERS = "s.source = %(source)s AND s.folder IS NOT NULL AND s.parent IS NULL AND s.last_at > 0"
 
 
@@ -276,6 +277,12 @@ class Reading:
     # Files, what was forgotten, and the state
 
     def files(self, request: FilesRequest = ALL_FILES) -> Iterator[FileRow]:
+        if request.stamps:
+            stamps = self._server.rows(_STAMPS, {"machine": self._machine})
+            return (
+                FileRow(path=path, source=source, session="", inode=inode, size=size, mtime_ns=mtime_ns)
+                for path, source, inode, size, mtime_ns in stamps
+            )
         bare = "if(f.state IS NULL, NULL, '{}')"  # an empty object
         names = [bare if name == "state" and not request.states else f"f.{name}" for name in FILE_COLUMNS]
         select = f"SELECT {', '.join(names)} FROM file f FINAL WHERE f.machine = %(machine)s"

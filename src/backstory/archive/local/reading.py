@@ -48,6 +48,7 @@ from .rows import (
     read_exchange,
     read_file,
     read_session,
+    read_stamp,
     read_turn,
     read_usage,
     split,
@@ -65,6 +66,7 @@ _ordinal = attrgetter("ordinal")
 
 # The condition of the index `session_folder`.
 _IN_FOLDERS = "source = :source AND folder IS NOT NULL AND parent IS NULL AND last_at > 0"
+_STAMPS = "SELECT path, source, inode, size, mtime_ns FROM file WHERE NOT missing"
 _LATEST = f"SELECT last_at, id FROM session WHERE {_IN_FOLDERS}"
 _LATEST_FIRST = "ORDER BY last_at DESC, id DESC"
 # From one folder straight to the next in the index: there are many more sessions than folders.
@@ -271,6 +273,9 @@ class Reading:
     # Files, and what was forgotten
 
     def files(self, request: FilesRequest = ALL_FILES) -> Iterator[FileRow]:
+        if request.stamps:
+            yield from map(read_stamp, self._db.execute(_STAMPS))
+            return
         bare = "iif(state IS NULL, NULL, x'7b7d')"  # an empty object
         names = ", ".join(bare if name == "state" and not request.states else name for name in FILE_COLUMNS)
         if request.paths is not None:

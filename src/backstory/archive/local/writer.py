@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from ...sqlite import BULK_CHECKPOINT_PAGES, CHECKPOINT_PAGES, rewrite, transaction
+from ...sqlite import BULK_CHECKPOINT_PAGES, CHECKPOINT_PAGES, WRITER_MAPPED_BYTES, rewrite, transaction
 from ..base import ArchiveError, Batch, EventRow, SessionRow, SyncState
 from ..lock import WriterLock
 from .bodies import Bodies, train_dictionary
@@ -225,6 +225,8 @@ class LocalWriter(Reading):
             self._session_ids = dict(self._db.execute("SELECT key, id FROM session"))
             self._has_all_ids = True
             self._db.execute(f"PRAGMA wal_autocheckpoint={BULK_CHECKPOINT_PAGES}")
+            # Only the beginning of the file would be mapped, which is memory for nothing when the file is large.
+            self._db.execute("PRAGMA mmap_size=0")
         try:
             yield
         finally:
@@ -265,6 +267,7 @@ class LocalWriter(Reading):
             self._follower.close()
             self._follower = None
             self._db.execute(f"PRAGMA wal_autocheckpoint={CHECKPOINT_PAGES}")
+            self._db.execute(f"PRAGMA mmap_size={WRITER_MAPPED_BYTES}")
             self._feed = self._open_feed(self._db)
 
     def recover(self, *, reindex: bool = False) -> None:

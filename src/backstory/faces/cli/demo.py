@@ -30,7 +30,7 @@ def main() -> int:
 
 
 def _has_sessions() -> bool:
-    from ...ingest.scan import existing_roots, walk
+    from ...ingest.walk import existing_roots, walk
     from ...sources import load_sources
 
     home = Path.home()

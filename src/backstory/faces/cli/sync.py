@@ -39,6 +39,7 @@ def sync(as_json: bool) -> int:
     import msgspec
 
     from ... import open_archive
+    from ...archive.base import SessionsRequest
 
     library = open_archive()
     library.give_way()
@@ -49,7 +50,7 @@ def sync(as_json: bool) -> int:
     if report is None:
         click.echo("Up to date: another Backstory process (mcp, watch or serve) reads new transcripts as they come.")
         return 0
-    if not library.archive.counts().sessions:
+    if not report.sessions and not library.archive.sessions(SessionsRequest(limit=1)):
         click.echo(where_agents_are(library))
         return 0
     click.echo(

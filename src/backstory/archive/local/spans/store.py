@@ -94,6 +94,7 @@ class LocalSpans:
         database = open_database(self._path, writable=True)
         # Turns come in the order in which they are read, and are written at the end of every table.
         database.execute("PRAGMA cache_size=-8192")
+        database.execute("PRAGMA mmap_size=0")
         return LocalTurnWriter(database, session_number, reached)
 
     def forget(self, session: int, key: str, *, remember: bool) -> None:
