@@ -133,7 +133,7 @@ class _PartTexts:
         self.commands, self.outputs = _texts(seed, 600), _texts(seed, 2_400)
 
 
-def write_opencode(path: Path, size: int, texts: _PartTexts) -> int:
+def _write_opencode(path: Path, size: int, texts: _PartTexts) -> int:
     """A database with sessions of some 70 parts, which have so many bytes together."""
     path.parent.mkdir(parents=True)
     written, session = 0, 0
@@ -191,7 +191,7 @@ def write_home(source: str, home: Path, *, size: int = 0, files: int = 0) -> tup
     """A home of one agent with at least so many bytes or files; the files and bytes in it."""
     texts = _texts(source)
     if source == "opencode":
-        return 1, write_opencode(home / ".local/share/opencode/opencode.db", max(size, 1), _PartTexts(source))
+        return 1, _write_opencode(home / ".local/share/opencode/opencode.db", max(size, 1), _PartTexts(source))
     if source == "claude-code":
         sessions = files or max(1, size // (_SMALL_EVENTS * 2 * _TEXT_BYTES))
         small = write_small_sessions(home, sessions=sessions, events=_SMALL_EVENTS, event_bytes=_TEXT_BYTES)

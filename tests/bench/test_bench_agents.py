@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import count, repeat
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 from backstory.library import Library
-from bench.agents import SAMPLES, Sample, sources, write_opencode
+from bench.agents import SAMPLES, Sample, sources, write_home
 
 
 def events_in(folder: Path, source: str) -> int:
@@ -20,7 +20,6 @@ def events_in(folder: Path, source: str) -> int:
 @pytest.mark.parametrize("source", ["pi", "gptme", "kimi-cli"])
 class TestCopies:
     def test_each_adds_as_much(self, source: str, tmp_path: Path) -> None:
-        sample = Sample(SAMPLES / source / "home")
         """But for short texts without an id, which are the same."""
         sample, texts = Sample(SAMPLES / source / "home"), (f"some words more, {number}" for number in count())
         sample.copy(tmp_path / "home", 1, texts)
@@ -31,10 +30,11 @@ class TestCopies:
 
 class TestOpenCode:
     def test_every_part_is_read(self, tmp_path: Path) -> None:
-        path = tmp_path / "home/.local/share/opencode/opencode.db"
-        assert write_opencode(path, 1_000, repeat("some words")) >= 1_000
-        # Of 16 messages, four have a text, the others also a call with its result.
-        assert events_in(tmp_path, "opencode") == 4 + 12 * 3
+        """Of 16 messages two are prompts, two a thought and an answer, the others also have a call with its result."""
+        files, size = write_home("opencode", tmp_path / "home", size=1_000)
+        assert files == 1
+        assert size >= 1_000
+        assert events_in(tmp_path, "opencode") == 2 + 2 * 2 + 12 * 4
 
     def test_every_agent_is_measured_once(self) -> None:
         assert len(set(sources())) == len(sources()) > 15
