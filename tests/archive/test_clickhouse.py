@@ -90,6 +90,7 @@ def as_before(settings: ClickHouseSettings, version: int) -> None:
             run(settings, f"ALTER TABLE {table} MODIFY COLUMN tokens REMOVE DEFAULT")
             run(settings, f"ALTER TABLE {table} DROP COLUMN IF EXISTS terms, DROP COLUMN lines")
         run(settings, "ALTER TABLE turn DROP INDEX version_index, DROP COLUMN machine")
+        run(settings, "ALTER TABLE session DROP COLUMN user, DROP COLUMN machine")
     run(settings, "DELETE FROM schema_version WHERE true")
     run(settings, f"INSERT INTO schema_version (version) VALUES ({version})")
 

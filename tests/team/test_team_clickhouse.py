@@ -155,18 +155,6 @@ class TestDirect:
             alice.push()
 
 
-class TestMigration:
-    def test_from_the_first_version(self, server: str, url: str, tmp_path: Path) -> None:
-        """A database from before sessions had members gets the columns."""
-        opened(tmp_path / "home", url).close()
-        name = url.rpartition("/")[2]
-        for column in ("user", "machine"):
-            clickhouse_server.command(server, f"ALTER TABLE {name}.session DROP COLUMN {column}")
-        clickhouse_server.command(server, f"ALTER TABLE {name}.schema_version DELETE WHERE version > 1")
-        with closing(opened(tmp_path / "home", url)) as archive:
-            assert archive.sessions(SessionsRequest()) == []
-
-
 class TestBackup:
     def test_restore(self, server: str, url: str, tmp_path: Path) -> None:
         """ClickHouse's own statements put everything back, also what is searched."""
