@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 _SECONDS = 5.0
 _HITS = 60
-# Model, branch and failure are no fields of the index: they select among so many of the best matches.
+# Model, branch and failure narrow no search: they select among so many of the best matches.
 _SELECTED_HITS = 400
 _GROUPS = 20
 _MAX_GROUPS = 100
