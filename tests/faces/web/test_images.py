@@ -132,6 +132,21 @@ class TestImages:
         assert "cannot be shown" in page.locator(".user .picture").inner_text()
         wait_until(page, "document.querySelector('.user .pictures img').naturalWidth === 40")
 
+    def test_an_image_that_failed_before_the_script_was_loaded(
+        self, pictured: WebServer, open_page: Callable[..., Any]
+    ) -> None:
+        page = open_page("/doctor", base=pictured.url, quiet=False)
+        held: list[Any] = []
+        page.route("**/session.js*", lambda route: held.append(route))
+        page.goto(f"{pictured.url}/s/{CLAUDE_CODE}", wait_until="commit")
+        failed = (
+            "[...document.querySelectorAll('.user .pictures img')].some((one) => one.complete && !one.naturalWidth)"
+        )
+        wait_until(page, failed)
+        wait_until(page, "document.readyState !== 'loading'")
+        held[0].continue_()
+        page.locator(".user .picture").wait_for()
+
     def test_without_a_transcript_there_is_a_note(self, tmp_path: Path) -> None:
         path = claude_code().write(tmp_path)
         with Library(tmp_path / ".backstory", agents_home=tmp_path, environ={"BACKSTORY_KEEP_RAW": "false"}) as library:

@@ -120,12 +120,20 @@ document.addEventListener("click", (event) => {
 });
 
 // An image whose record is gone, or that is damaged, says so in its place.
-turns.addEventListener("error", (event) => {
-  if (!event.target.matches(".pictures img")) return;
+
+function noteMissing(image) {
   const note = Object.assign(document.createElement("span"), { className: "picture" });
-  note.textContent = `${event.target.alt}: the transcript does not have it any more, or it cannot be shown`;
-  event.target.closest("a").replaceWith(note);
+  note.textContent = `${image.alt}: the transcript does not have it any more, or it cannot be shown`;
+  image.closest("a").replaceWith(note);
+}
+
+turns.addEventListener("error", (event) => {
+  if (event.target.matches(".pictures img")) noteMissing(event.target);
 }, true);
+// Some may have failed before this script was loaded.
+for (const image of turns.querySelectorAll(".pictures img")) {
+  if (image.complete && !image.naturalWidth) noteMissing(image);
+}
 
 // Subagents. Their turns have no ids on this page: it has turns of the same numbers.
 
