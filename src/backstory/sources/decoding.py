@@ -99,7 +99,7 @@ def read_or_none(path: Path, limit: int = MAX_DOCUMENT_BYTES) -> Any:
 
 
 def decompress(data: bytes, limit: int = MAX_DOCUMENT_BYTES) -> bytes:
-    """What is compressed by zstd, up to `limit` bytes of it."""
+    """Decompress a zstd document, up to `limit` bytes of it."""
     import zstandard
 
     with zstandard.ZstdDecompressor(max_window_size=1 << 28).stream_reader(data) as stream:

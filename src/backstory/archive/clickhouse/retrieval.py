@@ -4,7 +4,7 @@ because a statement costs milliseconds before it reads anything."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ...model import EVENT_TYPES, EventType, event_id
@@ -148,7 +148,7 @@ class Retrieval:
         count = enough * (_WITH_QUOTED if self._question.quoted else 1) + _SPARE
         conditions = list(self._conditions)
         if types:
-            conditions.append(f"type IN ({', '.join(str(kind.code) for kind in types)})")
+            conditions.append(_of(types))
         if not conditions and not self._question.demanded:
             values = {}
             found = self._select(self._best(count, values), values)
@@ -273,10 +273,9 @@ class Retrieval:
         )
 
     def _branches(self, tests: str, values: Mapping[str, Any]) -> dict[str, int]:
-        types = ", ".join(str(kind.code) for kind in self._request.types)
         rows = self._server.rows(
             "SELECT s.branch, sum(e.found) FROM (SELECT session, count() AS found "
-            f"FROM event FINAL WHERE {tests} AND type IN ({types}) GROUP BY session) AS e "
+            f"FROM event FINAL WHERE {tests} AND {_of(self._request.types)} GROUP BY session) AS e "
             "JOIN (SELECT key, branch FROM session FINAL WHERE branch <> '') AS s ON s.key = e.session "
             "GROUP BY s.branch",
             values,
@@ -287,9 +286,8 @@ class Retrieval:
     def _counts_within(self, keys: Collection[str], tests: str, values: Mapping[str, Any]) -> dict[str, int]:
         if not keys:
             return {}
-        types = ", ".join(str(kind.code) for kind in self._request.types)
         rows = self._server.rows(
-            f"SELECT session, count() FROM event FINAL WHERE {tests} AND type IN ({types}) "
+            f"SELECT session, count() FROM event FINAL WHERE {tests} AND {_of(self._request.types)} "
             "AND session IN %(counted)s GROUP BY session",
             {**values, "counted": tuple(keys)},
             self._request.deadline,
@@ -317,6 +315,10 @@ class Retrieval:
 
     def _quoted_tests(self, values: dict[str, Any]) -> list[str]:
         return [phrase_test(f"q{number}", phrase, values) for number, phrase in enumerate(self._question.quoted)]
+
+
+def _of(types: Iterable[EventType]) -> str:
+    return f"type IN ({', '.join(str(kind.code) for kind in types)})"
 
 
 class _Selected(NamedTuple):
