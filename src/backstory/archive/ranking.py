@@ -10,6 +10,7 @@ stems .68, turn and title .68 (and 2 points more among the first ten). `make eva
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
@@ -248,6 +249,12 @@ def reach_of_title(score: float, context: Context, weights: Weights | None = Non
     """The highest score of a session of which nothing but the title matches."""
     weights = weights or WEIGHTS
     return weights.title * score * _highest_factor(context, weights)
+
+
+def title_rarity(titles: int, having: int) -> float:
+    """The score of a word in a title, by the number of titles and of those that have it. Titles are short, so it does
+    not matter how often a title has a word, and how long it is (`make eval`)."""
+    return math.log1p((max(titles - having, 0) + 0.5) / (having + 0.5))
 
 
 def _highest_factor(context: Context, weights: Weights) -> float:

@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 
 _K1 = 1.2  # tantivy's BM25
 # The events that are weighed: deeper ones change the first page of one question in a hundred.
-_CANDIDATES = 300
+_CANDIDATES = 200
 # Ties at the end of a page are resolved by looking so many times further, up to this many documents with one score.
 _TIED = 8
 _MAX_TIED = 1_000_000
 # Neighbouring words are looked for in so many of the best candidates: a phrase among common words costs as much as all
 # the rest of a question, and keeps tantivy from skipping documents.
-_WEIGHED_CLOSELY = 60
-_MOST_WEIGHED_CLOSELY = 300
-_MOST_NEIGHBOURED = 2_000
+_WEIGHED_CLOSELY = 40
+_MOST_WEIGHED_CLOSELY = 200
+_MOST_NEIGHBOURED = 1_000
 # A phrase that no more documents can have is found sooner than the turns of the candidates.
 _FEW = 500
 # Four pairs, the rarest, are worth as much as all of them (`make eval`).
@@ -105,6 +105,7 @@ class Question:
         self._weights = ranking.WEIGHTS
         self._fields = FORMER_FIELDS[:1] if self.has_places else FORMER_FIELDS
         self._vocabulary = Vocabulary(schema, snapshot, has_stems=self.has_places)
+        self._rarities: dict[tuple[str, ...], float] = {}
         # Parts of paths and identifiers are looked for as they are.
         self._words = {phrase[0] for clause in query.clauses for phrase in clause.alternatives if len(phrase) == 1}
         self.terms = [self._term(token) for token in dict.fromkeys(_tokens(query.clauses))]
@@ -187,20 +188,17 @@ class Question:
             for turn in {candidate.turn for candidate in best}
         ]
         within = tantivy.Query.const_score_query(tantivy.Query.boolean_query(turns), 0.0)
-        scores = dict.fromkeys((candidate.id for candidate in best), 0.0)
+        parts = []
         for phrase, weight in closely.items():
-            query = self._boosted(self._phrase("text", phrase), weight)
+            part = self._boosted(self._phrase("text", phrase), weight)
             if min(self._vocabulary.documents("text", token) for token in phrase) > _FEW:
-                query = tantivy.Query.boolean_query([(tantivy.Occur.Must, within), (tantivy.Occur.Must, query)])
-            hits = self._hits(query, _MOST_NEIGHBOURED)
-            (ids,) = self.columns(hits, "id")
-            for id, (score, _) in zip(ids, hits, strict=True):
-                if id in scores:
-                    scores[id] += score
-        return [
-            replace(candidate, score=candidate.score + scores[candidate.id]) if scores.get(candidate.id) else candidate
-            for candidate in candidates
-        ]
+                part = tantivy.Query.boolean_query([(tantivy.Occur.Must, within), (tantivy.Occur.Must, part)])
+            parts.append((tantivy.Occur.Should, part))
+        hits = self._hits(tantivy.Query.boolean_query(parts), _MOST_NEIGHBOURED)
+        (ids,) = self.columns(hits, "id")
+        scores = {id: score for id, (score, _) in zip(ids, hits, strict=True)}
+        scores = {one.id: one.score + scores[one.id] for one in best if one.id in scores}
+        return [replace(one, score=scores[one.id]) if one.id in scores else one for one in candidates]
 
     def _closely(self) -> dict[tuple[str, ...], float]:
         """The rarest of the common words, and of the pairs of neighbours."""
@@ -341,8 +339,14 @@ class Question:
         except TimeoutError:
             raise DeadlineExceeded("the search took too long") from None
 
-    def _idf(self, phrase: Sequence[str]) -> float:
+    def _idf(self, phrase: tuple[str, ...]) -> float:
         """The rarity of a phrase, with that of its stem."""
+        rarity = self._rarities.get(phrase)
+        if rarity is None:
+            rarity = self._rarities[phrase] = self._compute_idf(phrase)
+        return rarity
+
+    def _compute_idf(self, phrase: tuple[str, ...]) -> float:
         rarity = max(sum(self._vocabulary.rarity(field, token) for token in phrase) for field in self._fields)
         if len(phrase) == 1 and phrase[0] in self._words:
             rarity += self._weights.stem * sum(
