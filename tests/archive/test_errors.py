@@ -39,7 +39,10 @@ def library(home: Path) -> Iterator[Library]:
 def damage_index(home: Path, suffix: str) -> None:
     folder = home / ".backstory" / "index" / "events"
     for path in (folder / (folder / "current").read_text()).glob(f"*{suffix}"):
-        path.write_bytes(path.read_bytes()[:-9])
+        # A new file in its place: threads of tantivy may have the old one mapped, and would end the process.
+        damaged = path.with_name("damaged")
+        damaged.write_bytes(path.read_bytes()[:-9])
+        damaged.replace(path)
 
 
 def message(library: Library) -> str:

@@ -88,6 +88,7 @@ class Index:
         self._lock = threading.Lock()
         self._seen: tuple[_Place, int, int] | None = None
         self._index: tantivy.Index | None = None
+        self._searcher: tantivy.Searcher | None = None
         self._links: TemporaryDirectory[str] | None = None
         self._pointer: tuple[tuple[int, int], _Place] | None = None
 
@@ -102,7 +103,8 @@ class Index:
         return self._kind.version if self._seen is None else self._seen[0].version
 
     def searcher(self) -> tantivy.Searcher | None:
-        """A snapshot with every commit up to now; None before the first one that can be read."""
+        """A snapshot with every commit up to now, the same one until the next commit; None before the first that can be
+        read."""
         with self._lock:
             place = self._current()
             while True:
@@ -127,9 +129,9 @@ class Index:
                 if self._index is None or self._links is not None or self._seen is None or self._seen[0] != place:
                     self._index = self._open(place.folder)
                 self._index.reload()
+                self._searcher = self._index.searcher()
             self._seen = seen
-        assert self._index is not None
-        return self._index.searcher()
+        return self._searcher
 
     def _open(self, folder: Path) -> tantivy.Index:
         self._links = None

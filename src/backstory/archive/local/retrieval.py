@@ -48,8 +48,8 @@ _TITLE_WORDS = 8
 
 # Matches are counted, at about 0.2 microseconds each, if the words have at most so many documents together.
 _MOST_COUNTED = 200_000
-# Lists of so many documents in all are gone through in less than these seconds, and without a thread to wait for.
-_SHORT = 10_000_000
+# Words that so many documents have in all are looked for in less than these seconds, and without a thread to wait for.
+_SHORT = 5_000_000
 _SHORT_SECONDS = 2.0
 
 
@@ -85,7 +85,7 @@ class Question:
     def __init__(
         self,
         schema: tantivy.Schema,
-        snapshot: tantivy.Searcher,
+        vocabulary: Vocabulary,
         query: Query,
         hints: Hints,
         filters: Filters,
@@ -94,7 +94,8 @@ class Question:
         version: int,
     ) -> None:
         self._schema = schema
-        self._snapshot = snapshot
+        self._vocabulary = vocabulary
+        self._snapshot = vocabulary.snapshot
         self._query = query
         self._quoted = dict.fromkeys(clause.alternatives[0] for clause in query.clauses if clause.quoted)
         self._filters = filters
@@ -104,7 +105,6 @@ class Question:
         self._has_counts = version >= COUNTED_SINCE
         self._weights = ranking.WEIGHTS
         self._fields = FORMER_FIELDS[:1] if self.has_places else FORMER_FIELDS
-        self._vocabulary = Vocabulary(schema, snapshot, has_stems=self.has_places)
         self._rarities: dict[tuple[str, ...], float] = {}
         # Parts of paths and identifiers are looked for as they are.
         self._words = {phrase[0] for clause in query.clauses for phrase in clause.alternatives if len(phrase) == 1}
@@ -330,7 +330,7 @@ class Question:
         if self._deadline is None:
             return ask()
         seconds = self._deadline - time.monotonic()
-        if seconds > _SHORT_SECONDS and self._vocabulary.total < _SHORT:
+        if seconds > _SHORT_SECONDS and sum(term.documents for term in self.terms) < _SHORT:
             return ask()
         try:
             if seconds <= 0:

@@ -10,7 +10,7 @@ from functools import partial
 from heapq import nsmallest
 from itertools import islice, pairwise
 from operator import attrgetter
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -23,7 +23,7 @@ from ..query import parse_query
 from ..question import read_hints
 from ..ranking import Candidate, Context, Ranked
 from .counting import Numbered, count_matches
-from .documents import turn_number
+from .documents import ONE_FIELD_SINCE, turn_number
 from .exchanges import RankedExchange, rank_exchanges
 from .index import Index, explained
 from .reading import EVENT, EXCHANGES_AT_ONCE, SESSION, TURN, Reading
@@ -39,6 +39,10 @@ from .rows import (
     read_turn,
     split,
 )
+from .vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    import tantivy
 
 # The sessions whose titles match best. A word that more titles have than this says too little about any of them.
 _TITLES = 50
@@ -94,6 +98,7 @@ class Searching(Reading):
         self._readers = readers
         self._events = events
         self._exchanges = exchanges
+        self._vocabulary: Vocabulary | None = None
 
     def search(self, request: SearchRequest) -> Found:
         query = parse_query(request.query, self._events.analyzer.analyze)
@@ -107,7 +112,7 @@ class Searching(Reading):
             hints = read_hints(request.query, now)
             question = Question(
                 self._events.schema,
-                snapshot,
+                self._words_of(snapshot),
                 query,
                 hints,
                 filters or Filters(types=()),
@@ -136,6 +141,13 @@ class Searching(Reading):
         return Found(
             query=query, hits=hits, more=more or is_cut, documents=documents, terms=question.terms, totals=totals
         )
+
+    def _words_of(self, snapshot: tantivy.Searcher) -> Vocabulary:
+        vocabulary = self._vocabulary
+        if vocabulary is None or vocabulary.snapshot is not snapshot:
+            has_stems = self._events.version >= ONE_FIELD_SINCE
+            vocabulary = self._vocabulary = Vocabulary(self._events.schema, snapshot, has_stems=has_stems)
+        return vocabulary
 
     def _totals(
         self, db: sqlite3.Connection, request: SearchRequest, question: Question, names: _Names, hits: Sequence[Hit]

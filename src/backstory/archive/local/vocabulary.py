@@ -16,44 +16,45 @@ if TYPE_CHECKING:
 
 # A word belongs to one language or two; the others that have its stem have it by chance.
 _STEM_LANGUAGES = 2
+# Words whose numbers of documents are kept in memory, with their stems: some megabytes.
+_REMEMBERED = 20_000
 
 
 class Vocabulary:
-    """The words of one snapshot, as far as a question asks for them: several times each, for score, rarity and
-    corrections."""
+    """The words of one snapshot. Questions share it, because words come again: in one question for score, rarity and
+    corrections, and in the next one while somebody types."""
 
     def __init__(self, schema: tantivy.Schema, snapshot: tantivy.Searcher, *, has_stems: bool) -> None:
         self._schema = schema
-        self._snapshot = snapshot
+        self.snapshot = snapshot
         self._has_stems = has_stems
         self._counted: dict[tuple[str, str], int] = {}
         self._stemmed: dict[str, list[tuple[str, str]]] = {}
-
-    @property
-    def total(self) -> int:
-        """The documents of all words that were asked for, added up."""
-        return sum(self._counted.values())
 
     def documents(self, field: str, token: str) -> int:
         """The number of documents that have a word."""
         count = self._counted.get((field, token))
         if count is None:
-            count = self._counted[field, token] = self._snapshot.doc_freq(field, token)
+            if len(self._counted) >= _REMEMBERED:
+                self._counted.clear()
+                self._stemmed.clear()
+            count = self._counted[field, token] = self.snapshot.doc_freq(field, token)
         return count
 
     def rarity(self, field: str, token: str) -> float:
-        total, having = self._snapshot.num_docs, self.documents(field, token)
+        total, having = self.snapshot.num_docs, self.documents(field, token)
         return math.log1p((max(total - having, 0) + 0.5) / (having + 0.5))
 
     def stems(self, token: str) -> list[tuple[str, str]]:
         """(field, stem) of a word in the languages that have the stem."""
         if not self._has_stems or token.isdigit():
             return []
-        if token not in self._stemmed:
+        stems = self._stemmed.get(token)
+        if stems is None:
             known = [(count, *one) for one in _stems_of(token) if (count := self.documents(*one))]
             known.sort(key=itemgetter(0), reverse=True)
-            self._stemmed[token] = [(field, stem) for _, field, stem in known[:_STEM_LANGUAGES]]
-        return self._stemmed[token]
+            stems = self._stemmed[token] = [(field, stem) for _, field, stem in known[:_STEM_LANGUAGES]]
+        return stems
 
     def corrections(self, word: str) -> tuple[str, ...]:
         """The commonest words of the index that are one edit away from a word it does not have."""
@@ -62,9 +63,9 @@ class Vocabulary:
         if not is_corrected(word) or self.stems(word):
             return ()
         similar = tantivy.Query.fuzzy_term_query(self._schema, "text", word, distance=1, transposition_cost_one=True)
-        if not self._snapshot.search(similar, 1, count=False).hits:  # mostly, and then there are hundreds of edits
+        if not self.snapshot.search(similar, 1, count=False).hits:  # mostly, and then there are hundreds of edits
             return ()
-        return best_corrections({near: self._snapshot.doc_freq("text", near) for near in edits(word)})
+        return best_corrections({near: self.snapshot.doc_freq("text", near) for near in edits(word)})
 
 
 @lru_cache(maxsize=4_096)  # people ask for the same things again
