@@ -245,8 +245,16 @@ class Keeper:
             extra_roots=self._extra_roots,
         )
 
-    def watch(self, stop: threading.Event, on_change: Callable[[SyncReport], None] | None = None) -> None:
-        """Keep the archive live until stopped. While another process does it, wait for its turn to end."""
+    def watch(
+        self,
+        stop: threading.Event,
+        on_change: Callable[[SyncReport], None] | None = None,
+        *,
+        rest: float = 0.0,
+    ) -> None:
+        """Keep the archive live until stopped. While another process does it, wait for its turn to end.
+
+        Where nothing is new at the start, reading begins after `rest` seconds: it would compete with first requests."""
         from .archive.base import ArchiveBusy
         from .archive.errors import explain
 
@@ -257,6 +265,7 @@ class Keeper:
                 # Mostly nothing is new, or another process has read it: that is seen before the writer is imported.
                 if not caught_up.is_set() and not self._has_news():
                     caught_up.set()
+                    stop.wait(rest)
                 from .ingest.watch import watch
 
                 with self._ingest() as ingest, self._sharing():

@@ -409,7 +409,7 @@ from backstory import open_archive
 from backstory.faces.mcp import serve_stdio
 from backstory.library import Library
 
-def watch(self, stop):
+def watch(self, stop, **_):
     print("stray", flush=True)
     os.system("echo stray; cat")
 
@@ -457,7 +457,7 @@ from backstory import open_archive
 from backstory.faces.mcp import serve_stdio
 from backstory.library import Library
 
-def watch(self, stop):
+def watch(self, stop, **_):
     signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
     stop.wait()
 

@@ -60,7 +60,8 @@ PARALLEL_CALLS = 4
 _DRAIN_SECONDS = 10.0
 _STOP_SECONDS = 2.0
 _SIGNAL_SECONDS = 0.5
-# Reading begins when the first request is answered, or after this long: both would compete for the processor.
+# The look for new transcripts begins when the first request is answered, or after this long, and reading as long after
+# that where nothing is new: both would compete for the processor.
 _HEAD_START_SECONDS = 0.5
 # The first call of a tool that answers from transcripts waits so long for those that were written just before.
 _NEWS_SECONDS = 0.5
@@ -393,7 +394,7 @@ def _claim(descriptor: int, elsewhere: int, mode: Literal["rb", "wb"]) -> Binary
 def _watch(library: Library, answered: threading.Event, stop: threading.Event) -> None:
     answered.wait(_HEAD_START_SECONDS)
     try:
-        library.watch(stop)
+        library.watch(stop, rest=_HEAD_START_SECONDS)
     except Exception:
         # The server still answers from what is indexed; `doctor` shows what is missing.
         log.exception("watching transcripts stopped")
