@@ -17,7 +17,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -26,12 +26,13 @@ from backstory.library import Library
 from bench import ingest, searching, startup
 from bench.archives import write_events
 from bench.corpus import events, queries
-from bench.homes import write_small_sessions
+from bench.homes import mixed_questions, write_small_sessions
 from bench.plot import Line, draw
 from bench.report import percentile
 
 _SIZES = (10_000, 100_000)
 _QUERIES = 350
+_MIXED = 150
 # A question takes FTS5 seconds at a million events.
 _PEER_QUERIES = 70
 _WARM_UP = 50
@@ -67,26 +68,32 @@ def measure(folder: Path, size: int, *, peers: bool, bm25s: bool) -> Values:
         archive = open_engine("local", home)
         values["write and index, s"] = write_events(archive, events(size))
         archive.close()
-    values |= _search(home)
+    asked = [question.text for question in queries(_QUERIES)]
+    values |= _search(home, "search", asked) | _open(home, asked)
     if peers:
         values |= _peers(folder, size, bm25s=bm25s)
     return values | _small_sessions(folder / f"small-{size}", size)
 
 
-def _search(home: Path) -> Values:
-    questions = [{"query": question.text} for question in queries(_QUERIES)]
+def _search(home: Path, name: str, asked: Sequence[str]) -> Values:
+    questions = [{"query": question} for question in asked]
     with Library(home, environ={}) as library:
         searching.timed(library, "search_sessions", questions[:_WARM_UP])
         latencies = searching.timed(library, "search_sessions", questions)
-        found = [hit["id"] for q in questions[:50] for hit in library.search(q["query"])["data"]["results"][:3]]
-        opened = searching.timed(library, "open", [{"id": id} for id in found])
         handler = library.tool("search_sessions").handler
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             started = time.perf_counter()
             list(pool.map(handler, questions))
             rate = len(questions) / (time.perf_counter() - started)
-    shares = {f"search P{round(share * 100)}": percentile(latencies, share) for share in (0.5, 0.95, 0.99)}
-    return {**shares, f"{_AT_ONCE} searches at once, per s": rate, "open(event) P95": percentile(opened, 0.95)}
+    shares = {f"{name} P{round(share * 100)}": percentile(latencies, share) for share in (0.5, 0.95, 0.99)}
+    return {**shares, f"{name}, {_AT_ONCE} at once, per s": rate}
+
+
+def _open(home: Path, asked: Sequence[str]) -> Values:
+    with Library(home, environ={}) as library:
+        found = [hit["id"] for question in asked[:50] for hit in library.search(question)["data"]["results"][:3]]
+        opened = searching.timed(library, "open", [{"id": id} for id in found])
+    return {"open(event) P95": percentile(opened, 0.95)}
 
 
 def _peers(folder: Path, size: int, *, bm25s: bool) -> Values:
@@ -115,7 +122,9 @@ def _small_sessions(folder: Path, size: int) -> Values:
         again = (time.perf_counter() - started) * 1000
     environ = {**os.environ, "HOME": str(folder / "home"), "BACKSTORY_HOME": str(folder / "backstory")}
     cold = [startup.command(environ, "search", "schema", "migration", "failed") for _ in range(_COLD_RUNS)]
+    mixed = mixed_questions(folder / "home", _MIXED)
     return {
+        **_search(folder / "backstory", "search in small sessions", mixed),
         "first sync of small sessions, s": first["seconds"],
         "first sync, peak MB of both processes": first["peak"],
         "sync, nothing new": again,

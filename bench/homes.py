@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 import argparse
+import json
 import re
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
@@ -15,7 +17,7 @@ from typing import NamedTuple
 from .texts import Texts
 from .transcripts import Session, transcript
 
-__all__ = ["SmallHome", "write_small_sessions"]
+__all__ = ["SmallHome", "mixed_questions", "write_small_sessions"]
 
 _FIRST_DAY_MS = 1_767_225_600_000  # 2026-01-01
 _DAYS = 180
@@ -23,6 +25,9 @@ _PROJECTS = 40
 _EVENTS_PER_TURN = 8
 _CALL_CHARS = 120
 _SESSIONS, _EVENTS, _BYTES = 2_000, 32, 1_000
+_ASKED_ABOUT = 200
+_WORD = re.compile(r"[A-Za-z]{3,}")
+_PATH = re.compile(r"(?:[\w.-]+/){2,}[\w.-]+\.\w+")
 
 
 class SmallHome(NamedTuple):
@@ -59,6 +64,35 @@ def write_small_sessions(
             small.write_events(events, event_bytes, source, random)
     written = sum(counts[name] for name in ("prompts", "answers", "tool_calls", "tool_results"))
     return SmallHome(sessions, written, counts["bytes"])
+
+
+def mixed_questions(folder: Path, count: int, *, seed: int = 0) -> list[str]:
+    """Questions from the texts of a home: two words, six words in a row, eight words and a path, in turn."""
+    random = Random(f"mixed {seed}")
+    files = sorted(folder.rglob("*.jsonl"))
+    texts = [text for path in random.sample(files, min(_ASKED_ABOUT, len(files))) for text in _texts_of(path)]
+    words = [found for text in texts if len(found := _WORD.findall(text)) > 8]
+    paths = [path for text in texts for path in _PATH.findall(text)]
+
+    def in_a_row() -> list[str]:
+        some = random.choice(words)
+        start = random.randrange(len(some) - 6)
+        return some[start : start + 6]
+
+    kinds = (
+        lambda: random.sample(random.choice(words), 2),
+        in_a_row,
+        lambda: random.sample(random.choice(words), 8),
+        lambda: [random.choice(paths)],
+    )
+    return [" ".join(kinds[number % len(kinds)]()) for number in range(count)]
+
+
+def _texts_of(path: Path) -> Iterator[str]:
+    for line in path.read_text("utf-8").splitlines():
+        content = json.loads(line).get("message", {}).get("content", "")
+        blocks = [{"text": content}] if isinstance(content, str) else content
+        yield from (text for block in blocks if isinstance(text := block.get("text") or block.get("content"), str))
 
 
 class _SmallSession(Session):

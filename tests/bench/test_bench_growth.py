@@ -9,7 +9,7 @@ import pytest
 
 from backstory.library import Library
 from bench.growth import exponent, plot, table, write_table
-from bench.homes import write_small_sessions
+from bench.homes import mixed_questions, write_small_sessions
 
 
 class TestExponent:
@@ -64,3 +64,6 @@ class TestSmallSessions:
             report = library.sync()
             assert (report.files, report.events, report.errors) == (7, home.events, 0)
             assert library.archive.counts().sessions == 7
+            questions = mixed_questions(tmp_path / "home", 8)
+            assert [len(question.split()) for question in questions] == [2, 6, 8, 1] * 2
+            assert all(library.search(question)["data"]["results"] for question in questions)
