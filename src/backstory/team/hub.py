@@ -14,8 +14,8 @@ import msgspec
 
 from ..archive.errors import DeadlineExceeded
 from ..interpreter import waiting
+from . import TeamError, Unreachable
 from .parcel import Parcel, Receipt
-from .shared import TeamError, Unreachable
 from .wire import (
     BASE,
     MEDIA_TYPE,

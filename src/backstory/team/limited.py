@@ -40,7 +40,7 @@ from ..archive.spans import (
     Window,
 )
 from ..model import Ref, event_id, session_id
-from .shared import SharedArchive, TeamError, refuse_writing
+from . import SharedArchive, TeamError, refuse_writing
 from .sharing import Projects
 
 _PAGE = 200

@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 from ..archive.base import Archive, SessionsRequest
 from ..archive.errors import explain
 from ..config import HUB_FILE
+from . import TeamError
 from .intake import Intake
-from .shared import TeamError
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")

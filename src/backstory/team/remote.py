@@ -38,9 +38,8 @@ from ..archive.spans import (
     Window,
 )
 from ..model import Ref, SessionRef, TurnRef
-from . import wire
+from . import SharedArchive, refuse_writing, wire
 from .hub import HubClient
-from .shared import SharedArchive, refuse_writing
 
 # A pattern of folders is a function and cannot be sent: so many matches are looked at on this side.
 _SEARCHED_EXCHANGES = 500

@@ -48,8 +48,8 @@ from ..archive.spans import (
     Window,
 )
 from ..model import Ref, session_id
+from . import TeamError, Unreachable
 from .limited import by_day, by_score
-from .shared import TeamError, Unreachable
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
