@@ -18,10 +18,9 @@ from ..archive.base import Archive, Batch, SessionsRequest
 from ..config import ConfigError, Settings
 from . import TeamError
 from .courier import Courier, PushLock, Report, Server, keep_pushing
-from .hub import HubClient
 from .intake import DirectServer, open_database
 from .outbox import Outbox, outbox_path
-from .remote import RemoteArchive
+from .remote import HubClient, RemoteArchive
 from .sharing import Sharing
 
 _PATIENCE_SECONDS = 30.0

@@ -49,7 +49,7 @@ from ..archive.spans import (
 )
 from ..model import Ref, session_id
 from . import TeamError, Unreachable
-from .limited import by_day, by_score
+from .access import by_day, by_score
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -23,10 +23,9 @@ from starlette.routing import Route
 from ... import __version__
 from ...archive.errors import ArchiveError, DeadlineExceeded, explain
 from ...team import TeamError, wire
+from ...team.access import LimitedArchive, Right, Token, Tokens
 from ...team.intake import Receiver, hub_identity
-from ...team.limited import LimitedArchive
 from ...team.parcel import Parcel, Receipt
-from ...team.tokens import Right, Token, Tokens
 from .bodies import HANDLERS, error_response, json_response, read_body
 
 if TYPE_CHECKING:
