@@ -19,7 +19,7 @@ from .sync import read_everything
 if TYPE_CHECKING:
     from ...library import Library
     from ...setup.files import Outcome
-    from ...setup.service import Service
+    from ...setup.server import Service
     from ...setup.wiring import FoundAgent, Wiring
 
 _SENTENCE = "Search Backstory for what we did last in this project, and tell me where we left off."
@@ -317,7 +317,7 @@ def service() -> None:
 @json_option
 def install(port: int | None, as_json: bool) -> None:
     """Start the server now, and at every login."""
-    from ...setup.service import ServiceError
+    from ...setup.server import ServiceError
 
     found = _service()
     try:
@@ -357,7 +357,7 @@ def uninstall(as_json: bool) -> None:
 
 
 def _service() -> Service:
-    from ...setup.service import Service, ServiceError
+    from ...setup.server import Service, ServiceError
 
     try:
         return Service()
