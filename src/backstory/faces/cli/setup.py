@@ -284,7 +284,7 @@ def _show_outcomes(outcomes: list[Outcome]) -> None:
 
 
 def _show_end(library: Library, found: list[FoundAgent], sample: dict[str, Any] | None) -> None:
-    from ...setup.retention import retentions
+    from ...setup.agents import retentions
 
     console = stdout_console()
     for kept in retentions(library.agents_home):
