@@ -209,7 +209,7 @@ def _explain(error: Exception) -> str:
     """Describe an error in one line."""
     from ...archive.errors import explain
     from ...config import ConfigError
-    from ..handles import AmbiguousHandle
+    from ..words import AmbiguousHandle
 
     if isinstance(error, click.ClickException):
         return error.format_message()

@@ -13,8 +13,7 @@ import click
 
 from ...model import EventType, parse_time
 from ...toolcalls import main_argument, without_preamble
-from ..handles import find_id, handle, unknown
-from ..words import duration, home_path, plural, resume_command
+from ..words import duration, find_id, handle, home_path, plural, resume_command, unknown
 from .options import json_option, team_option
 from .output import (
     Part,

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..handles import find_id, unknown
-from ..words import home_path, plural
+from ..words import find_id, home_path, plural, unknown
 from .options import json_option
 from .output import headline, hint, print_json, put_facts, since, stdout_console, tell, warn
 from .sync import up_to_date

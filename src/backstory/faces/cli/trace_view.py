@@ -9,8 +9,7 @@ from msgspec import Struct
 
 from ...toolcalls import main_argument
 from ...toolsets.traces.outline import SpanTree, end_of
-from ..handles import handle
-from ..words import duration, fit
+from ..words import duration, fit, handle
 from .output import (
     Column,
     Console,

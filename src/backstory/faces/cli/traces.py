@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..handles import find_id
-from ..words import duration, home_path, parse_moment
+from ..words import duration, find_id, home_path, parse_moment
 from .options import json_option, project_option, since_option, source_option, team_option, until_option
 from .output import Column, count, dollars, exit_code, hint, print_json, show_table
 from .sync import up_to_date

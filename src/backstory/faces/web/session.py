@@ -142,7 +142,7 @@ def _find_session(library: Library, request: Request) -> Response | None:
 
 
 def _by_handle(library: Library, text: str) -> str:
-    from ..handles import AmbiguousHandle, find_id
+    from ..words import AmbiguousHandle, find_id
 
     try:
         found = find_id(library.archive, text)
