@@ -29,9 +29,9 @@ from ...model import (
     turn_id,
 )
 from ...toolsets.history.views import Views
+from ..export import MEDIA_TYPES, Format, export
 from ..words import resume_command
 from .conversation import HEAD_CHARS, ON_PAGE, PART_EVENTS, Conversation, Place, ShownTurn
-from .export import MEDIA_TYPES, Format, export
 from .lines import KINDS, Related, SessionLine, read_related, session_lines, session_url
 from .search import marker
 from .site import Site
