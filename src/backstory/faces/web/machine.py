@@ -13,8 +13,7 @@ from ...archive.base import SyncState
 from ...config import Settings
 from ...model import rfc3339
 from ..diagnosis import NOT_ALL_READ, Diagnosis, Problem, diagnose
-from .kept import Kept
-from .site import Nav, Site
+from .site import Kept, Nav, Site
 
 if TYPE_CHECKING:
     from ...library import Library

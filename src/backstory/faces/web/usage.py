@@ -21,9 +21,8 @@ from ...toolsets.traces.usage import ToolUse
 from ..words import home_path
 from . import figures
 from .figures import Amount, DayAmount, add_by_day, add_up, grouped
-from .kept import Dated, Kept
 from .rendering import money, short_number
-from .site import Nav, Site
+from .site import Dated, Kept, Nav, Site
 
 if TYPE_CHECKING:
     from ...library import Library
