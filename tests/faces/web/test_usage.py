@@ -10,7 +10,7 @@ import pytest
 from starlette.exceptions import HTTPException
 
 from backstory.archive.spans import Origin, SpanRow
-from backstory.faces.web import figures
+from backstory.faces.web import figures as charts
 from backstory.faces.web.usage import Usage, read_usage
 from backstory.library import Library
 
@@ -110,37 +110,37 @@ class TestUsage:
 
 class TestCharts:
     def test_bars_fill_the_box_up_to_a_round_value(self) -> None:
-        bars = [figures.Bar(name=str(value), parts={"cost": value}, title="") for value in (0.0, 30.0, 80.0)]
-        chart = figures.bar_chart(bars)
+        bars = [charts.Bar(name=str(value), parts={"cost": value}, title="") for value in (0.0, 30.0, 80.0)]
+        chart = charts.bar_chart(bars)
         assert chart.top == 100
         assert [shape.height for shape in chart.shapes if shape.kind == "cost"] == [30, 80]
-        assert all(0 <= shape.x <= figures.WIDTH and shape.y >= 0 for shape in chart.shapes)
+        assert all(0 <= shape.x <= charts.WIDTH and shape.y >= 0 for shape in chart.shapes)
 
     def test_parts_are_stacked_from_the_ground(self) -> None:
-        chart = figures.bar_chart([figures.Bar(name="x", parts={"a": 4.0, "b": 6.0}, title="both")])
+        chart = charts.bar_chart([charts.Bar(name="x", parts={"a": 4.0, "b": 6.0}, title="both")])
         lower, upper, hover = chart.shapes
         assert (lower.y + lower.height, upper.y + upper.height, upper.y) == (100, lower.y, 0)
         assert hover.title == "both"
 
     @pytest.mark.parametrize(("largest", "top"), [(0, 1), (0.03, 0.05), (1, 1), (1.1, 2), (99, 100), (2.4, 2.5)])
     def test_the_top_is_round(self, largest: float, top: float) -> None:
-        assert figures.nice_top(largest) == pytest.approx(top)
+        assert charts.nice_top(largest) == pytest.approx(top)
 
     def test_a_calendar_has_a_cell_for_every_day_in_the_row_of_its_weekday(self) -> None:
         first, last = date(2026, 9, 3), date(2026, 9, 14)
-        chart = figures.calendar({last: 1.0}, first, last, {last: "busy"})
+        chart = charts.calendar({last: 1.0}, first, last, {last: "busy"})
         assert len(chart.shapes) == 12
         assert (chart.shapes[-1].title, chart.shapes[-1].kind) == ("busy", "level-4")
         assert chart.shapes[0].y > chart.shapes[-1].y  # Thursday, Monday
 
     def test_few_names_stand_below_many_bars_each_below_its_own(self) -> None:
-        chart = figures.bar_chart([figures.Bar(name=str(n), parts={"cost": 1.0}, title="") for n in range(90)])
+        chart = charts.bar_chart([charts.Bar(name=str(n), parts={"cost": 1.0}, title="") for n in range(90)])
         assert [name.text for name in chart.names] == ["0", "13", "26", "39", "52", "65", "78"]
         bars = [shape for shape in chart.shapes if shape.kind == "cost"]
         for name in chart.names:
             bar = bars[int(name.text)]
-            assert name.x == pytest.approx((bar.x + bar.width / 2) / figures.WIDTH * 100, abs=0.1)
-        assert figures.bar_chart([]).names == []
+            assert name.x == pytest.approx((bar.x + bar.width / 2) / charts.WIDTH * 100, abs=0.1)
+        assert charts.bar_chart([]).names == []
 
 
 class TestUsagePage:

@@ -12,8 +12,7 @@ from starlette.exceptions import HTTPException
 from ...toolsets.capsules.answers import Item, Summary, Version
 from ...toolsets.capsules.capsule import secret_warnings
 from ...toolsets.capsules.sections import PURPOSES, missing_sections
-from .diffs import Diff, compare
-from .rendering import capsule_url
+from .rendering import Diff, capsule_url, compare
 
 if TYPE_CHECKING:
     from ...library import Library

@@ -13,8 +13,8 @@ from ...archive.base import EventRow, OpenedSession, Part, SessionRow, SessionsR
 from ...model import EventType, event_id, rfc3339, session_id, turn_id
 from ...toolcalls import main_argument, without_preamble
 from ...toolsets.history.views import Views
-from .diffs import Diff, find_diffs
 from .lines import SessionLine, session_lines
+from .rendering import Diff, find_diffs
 
 if TYPE_CHECKING:
     from ...library import Library

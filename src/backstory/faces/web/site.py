@@ -349,6 +349,9 @@ def _digest(contents: Iterable[bytes]) -> str:
     return digest.hexdigest()
 
 
+# Answers that take long to make, kept for a while; pages show their age
+
+
 class Dated(Struct, Generic[T], frozen=True):
     """An answer, and the time it was made at in milliseconds."""
 
