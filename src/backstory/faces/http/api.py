@@ -24,7 +24,7 @@ from ...toolsets.base import Reply, received
 from ...toolsets.live import Event, Live, LiveError
 from ..mcp import PARALLEL_CALLS
 from ..offer import describe_tools
-from .bodies import error_response, json_response, read_json
+from . import error_response, json_response, read_json
 
 if TYPE_CHECKING:
     from ...library import Library

@@ -26,7 +26,7 @@ from ...team import TeamError, wire
 from ...team.access import LimitedArchive, Right, Token, Tokens
 from ...team.intake import Receiver, hub_identity
 from ...team.parcel import Parcel, Receipt
-from .bodies import HANDLERS, error_response, json_response, read_body
+from . import HANDLERS, error_response, json_response, read_body
 
 if TYPE_CHECKING:
     from pathlib import Path

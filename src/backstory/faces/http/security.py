@@ -18,7 +18,7 @@ from starlette.requests import HTTPConnection
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .bodies import error_response
+from . import error_response
 
 TOKEN_SUBPROTOCOL = "backstory.token."
 """A browser cannot set headers on a WebSocket; it can offer this subprotocol with the token behind the last dot."""

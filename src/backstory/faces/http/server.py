@@ -28,8 +28,8 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 from ...toolsets.live import Live
 from ..web.pages import access_routes, page_routes
 from ..web.site import Site
+from . import HANDLERS
 from .api import api_routes, session_routes
-from .bodies import HANDLERS
 from .iii import MAX_FRAME_BYTES, Engine, iii_socket
 from .mcp import McpEndpoint
 from .otlp import otlp_routes

@@ -26,7 +26,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from ...archive.errors import DeadlineExceeded, explain
-from ..http.bodies import json_response, read_body
+from ..http import json_response, read_body
 from ..http.security import opens_page
 from ..mcp import PARALLEL_CALLS
 from .rendering import make_environment
