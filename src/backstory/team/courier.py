@@ -17,10 +17,9 @@ from ..archive.errors import ArchiveError, explain
 from ..archive.journal import Journal, Mark
 from ..archive.lock import WriterLock
 from ..config import make_private_folder
-from . import parcel as parcels
+from . import sharing as parcels
 from .outbox import EVERYTHING, Outbox
-from .parcel import FORMAT, Known, Packing, Parcel, Piece, Receipt, Rewritten, fingerprint, seal
-from .sharing import Sharing
+from .sharing import FORMAT, Known, Packing, Parcel, Piece, Receipt, Rewritten, Sharing, fingerprint, seal
 
 _log = logging.getLogger(__name__)
 

@@ -35,8 +35,7 @@ from ..archive.errors import explain
 from ..config import HUB_FILE, ClickHouseSettings
 from ..model import session_mark
 from . import TeamError
-from .parcel import Parcel, Receipt, Refusal
-from .sharing import Projects
+from .sharing import Parcel, Projects, Receipt, Refusal
 
 _FORGOTTEN = "it was taken back from the team, and is not accepted again"
 _CONFLICT = "the server has other rows of it: all of them are needed"

@@ -46,7 +46,7 @@ from ..archive.spans import (
 from ..interpreter import waiting
 from ..model import Ref, SessionRef, TurnRef
 from . import SharedArchive, TeamError, Unreachable, refuse_writing, wire
-from .parcel import Parcel, Receipt
+from .sharing import Parcel, Receipt
 from .wire import BASE, MEDIA_TYPE, METHODS, PROTOCOL, VERSION_HEADER, Hello, compress, decompress, encode
 
 T = TypeVar("T")

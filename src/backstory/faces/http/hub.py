@@ -25,7 +25,7 @@ from ...archive.errors import ArchiveError, DeadlineExceeded, explain
 from ...team import TeamError, wire
 from ...team.access import LimitedArchive, Right, Token, Tokens
 from ...team.intake import Receiver, hub_identity
-from ...team.parcel import Parcel, Receipt
+from ...team.sharing import Parcel, Receipt
 from . import HANDLERS, error_response, json_response, read_body
 
 if TYPE_CHECKING:
