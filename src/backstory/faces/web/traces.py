@@ -16,10 +16,9 @@ from starlette.routing import Route
 
 from ...model import rfc3339, session_id
 from ...toolcalls import main_argument
-from ...toolsets.traces.filters import SPAN_FIELDS, TRACE_FIELDS
-from ...toolsets.traces.outline import Outline, OutlineRow, read_outline, span_number
+from ...toolsets.traces.reports import Outline, OutlineRow, read_outline, span_number
 from ...toolsets.traces.service import span_view
-from ...toolsets.traces.types import Span
+from ...toolsets.traces.types import SPAN_FIELDS, TRACE_FIELDS, Span
 from ..words import parse_moment
 from .lines import session_url
 from .rendering import money, short_number, took

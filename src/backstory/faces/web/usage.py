@@ -17,7 +17,7 @@ from starlette.routing import Route
 from ...archive.base import SessionsRequest
 from ...archive.spans import UsageTotal, Window
 from ...model import rfc3339, session_id
-from ...toolsets.traces.usage import ToolUse
+from ...toolsets.traces.reports import ToolUse
 from ..words import home_path
 from . import figures
 from .figures import Amount, DayAmount, add_by_day, add_up, grouped
