@@ -22,7 +22,7 @@ from backstory.config import ConfigError
 from backstory.faces.http.api import session_routes
 from backstory.faces.http.iii import Engine, frames, iii_socket
 from backstory.toolsets.live import Event, Live, LiveError, journal, types, wire_client
-from backstory.toolsets.live.settings import is_own_url
+from backstory.toolsets.live.types import is_own_url
 from tests.live_world import World, assistant, custom, result, text, user, without
 
 NewWorld = Callable[..., World]
