@@ -4,9 +4,11 @@ how many days it deletes transcripts.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
+import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -23,6 +25,20 @@ _CONFIG = "${XDG_CONFIG_HOME:-~/.config}"
 _CONTINUE = "${CONTINUE_GLOBAL_DIR:-~/.continue}"
 _MAC = "~/Library/Application Support"
 _APPS = ("Code", "Code - Insiders", "VSCodium", "Cursor", "Windsurf")
+
+_VERSION_SECONDS = 5
+_VERSION = re.compile(r"\d+\.\d+[\w.+-]*")
+# An agent that is only asked for its version, or to add a server, has no reason to use the network.
+QUIET = {
+    "DO_NOT_TRACK": "1",
+    "DISABLE_TELEMETRY": "1",
+    "DISABLE_AUTOUPDATER": "1",
+    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+    "OPENCODE_DISABLE_AUTOUPDATE": "1",
+    "COPILOT_AUTO_UPDATE": "false",
+    "CLINE_NO_AUTO_UPDATE": "1",
+    "NO_UPDATE_NOTIFIER": "1",
+}
 
 Shape = Literal["plain", "stdio", "opencode", "copilot", "zed", "goose", "cline"]
 _DAY = 86_400
@@ -117,6 +133,33 @@ def environment_in(entry: Any) -> dict[str, str]:
         if isinstance(found := entry.get(key), dict):
             return {name: value for name, value in found.items() if isinstance(value, str)}
     return {}
+
+
+def version_of(program: str | None) -> str | None:
+    """The version that a program prints, or that of its npm package if it takes too long."""
+    if program is None:
+        return None
+    try:
+        done = subprocess.run(
+            [program, "--version"],
+            env={**os.environ, **QUIET},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_VERSION_SECONDS,
+            check=False,
+        )
+        if number := _VERSION.search(done.stdout):
+            return number[0]
+    except (OSError, subprocess.TimeoutExpired):
+        pass
+    for folder in Path(program).resolve().parents[:3]:
+        try:
+            return str(json.loads((folder / "package.json").read_bytes())["version"])
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return None
 
 
 def _vscode(apps: Sequence[str], file: str, sign: str = "") -> Iterator[Place]:

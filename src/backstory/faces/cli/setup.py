@@ -102,7 +102,7 @@ def _chosen(names: str | None) -> list[str] | None:
 
 def _todo(found: list[FoundAgent], *, hooks: bool, skill: bool, instructions: bool) -> list[str]:
     """The files that may be written, each with the reason, for the question."""
-    from ...setup.additions import HOOK_FILES, INSTRUCTIONS, SKILL_FOLDERS
+    from ...setup.wiring import HOOK_FILES, INSTRUCTIONS, SKILL_FOLDERS
 
     todo = []
     for one in found:
@@ -145,7 +145,7 @@ def _confirm(todo: list[str], as_json: bool) -> None:
 
 
 def _apply(wiring: Wiring, found: list[FoundAgent], *, hooks: bool, skill: bool, instructions: bool) -> list[Outcome]:
-    from ...setup.additions import HOOK_FILES, INSTRUCTIONS, SKILL_FOLDERS, Additions
+    from ...setup.wiring import HOOK_FILES, INSTRUCTIONS, SKILL_FOLDERS, Additions
 
     outcomes = [wiring.wire(one, target) for one in found for target in one.targets]
     additions = Additions(wiring.journal, home=wiring.home)
