@@ -39,7 +39,7 @@ def export(library: Library, id: str, format: Format) -> Iterator[str]:
 
 def _html(library: Library, opened: OpenedSession) -> Iterator[str]:
     from .web.conversation import IN_FILE, Conversation
-    from .web.lines import session_lines
+    from .web.lists import session_lines
     from .web.rendering import make_environment
 
     (session,) = session_lines(library, [opened.session])
@@ -54,7 +54,7 @@ def _html(library: Library, opened: OpenedSession) -> Iterator[str]:
 
 def _json_lines(library: Library, opened: OpenedSession) -> Iterator[str]:
     """The session on the first line, then its events in order."""
-    from .web.lines import session_lines
+    from .web.lists import session_lines
 
     (session,) = session_lines(library, [opened.session])
     yield _line({"kind": "session", **msgspec.to_builtins(session)})

@@ -32,7 +32,7 @@ from ...toolsets.history.views import Views
 from ..export import MEDIA_TYPES, Format, export
 from ..words import resume_command
 from .conversation import HEAD_CHARS, ON_PAGE, PART_EVENTS, Conversation, Place, ShownTurn
-from .lines import KINDS, Related, SessionLine, read_related, session_lines, session_url
+from .lists import KINDS, Related, SessionLine, read_related, session_lines, session_url
 from .search import marker
 from .site import Site
 

@@ -20,7 +20,7 @@ from ...toolsets.traces.reports import Outline, OutlineRow, read_outline, span_n
 from ...toolsets.traces.service import span_view
 from ...toolsets.traces.types import SPAN_FIELDS, TRACE_FIELDS, Span
 from ..words import parse_moment
-from .lines import session_url
+from .lists import session_url
 from .rendering import money, short_number, took
 from .site import Nav, Site
 
