@@ -16,11 +16,13 @@ from typing import Any
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from ....toolsets.live import Live
-from .calls import Calls, Peer, PeerGone
-from .frames import (
+from .calls import Calls, Triggers
+from .peers import (
     BadFrame,
     InvocationResult,
     InvokeFunction,
+    Peer,
+    PeerGone,
     Ping,
     Pong,
     Reattach,
@@ -37,7 +39,6 @@ from .frames import (
     read_frame,
     write_frame,
 )
-from .triggers import Triggers
 
 OWN_NAME = "backstory"
 logger = logging.getLogger(__name__)
