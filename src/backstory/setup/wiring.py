@@ -21,9 +21,9 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from ..sources.agents import expand_root
+from . import json_text
 from .agents import QUIET, WIRABLE, Wirable, command_in, environment_in, version_of
 from .documents import Refused, drop_entry, read_entry, set_entry
-from .documents import json as json_text
 from .files import Entry, Journal, Outcome, check_writable, read_bytes, read_text, replace_file
 from .server import Probe, own_command, probe
 
