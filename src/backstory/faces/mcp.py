@@ -62,7 +62,7 @@ _STOP_SECONDS = 2.0
 _SIGNAL_SECONDS = 0.5
 # Reading begins when the first request is answered, or after this long: both would compete for the processor.
 _HEAD_START_SECONDS = 0.5
-# The first call of a tool that answers from transcripts waits so long for those that were written just before.
+# The time that the first call of a tool waits for transcripts that were written just before.
 _NEWS_SECONDS = 0.5
 _OF_TRANSCRIPTS = ("history", "conversations", "traces")
 

@@ -25,7 +25,7 @@ _PASSING = (
     (("pipx", "run"), ((".cache", "pipx"), ("Caches", "pipx"), ("pipx", "Cache"))),
 )
 _SCRIPTS = ("backstory", "backstory.exe")
-# An agent waits at least so long for a server.
+# The shortest time that an agent waits for a server.
 _PROBE_SECONDS = 30.0
 _PROTOCOL = "2025-06-18"
 _TOOL = "search_sessions"

@@ -42,7 +42,7 @@ _CONFLICT = "the server has other rows of it: all of them are needed"
 _ALL = Projects(("*",))
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
-# Events can be found so long after they were written at the latest; at once when nothing else is to be written.
+# The longest time until events that were written can be found; it is shorter when nothing else is to be written.
 _FLUSH_SECONDS = 2.0
 _IDLE_SECONDS = 0.2
 _HOUSEKEEPING_SECONDS = 5.0

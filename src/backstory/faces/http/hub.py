@@ -130,7 +130,7 @@ class Hub:
     # Endpoints
 
     async def _health(self, request: Request) -> Response:
-        """A sign of life of the hub and its database, without a token."""
+        """The health of the hub and its database, without a token."""
         try:
             await run_sync(self._archive.sync_state, limiter=self._limiter)
         except Exception as error:

@@ -26,7 +26,7 @@ TOKEN_SUBPROTOCOL = "backstory.token."
 _COOKIE = "backstory_token"
 TOKEN_PATH = "/token"
 """The form that asks for the token is sent here."""
-# Without a token: a sign of life, and the page that asks for it, with its stylesheet.
+# Without a token: the health check, and the page that asks for it, with its stylesheet.
 _OPEN_PATHS = frozenset({"/healthz", TOKEN_PATH})
 _OPEN_FOLDER = "/static/"
 _HEADERS = {

@@ -37,7 +37,7 @@ _IMAGE_MARK = "[image]"
 _CHANGES_FOLDER = re.compile(r"^cd (?:'[^']*'|\"[^\"]*\"|\S+) && (?=\S)")
 # The marks are a text, which may have any number of them.
 _MOST_IMAGES = 20
-# A text is cut here, between words, before it passes the border, and again to the limit for its kind afterwards.
+# A text is cut here, between words, before it passes egress, and again to the limit for its kind afterwards.
 _READ_CHARS = 400_000
 
 # A part has so many events, or texts of so many characters, and ends where no tool call waits for its output.
@@ -113,7 +113,7 @@ class Item(Struct, frozen=True, kw_only=True):
 
 
 class _Shown(Struct, frozen=True):
-    """The texts of an event, past the border."""
+    """The texts of an event, after egress."""
 
     row: EventRow
     text: str

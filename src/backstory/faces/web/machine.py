@@ -52,7 +52,7 @@ class MachinePage(Struct, kw_only=True):
 
     @property
     def problems(self) -> list[Problem]:
-        """Without the one that the server mends while the page is looked at: it reads everything by itself."""
+        """Without the one that the server fixes meanwhile: it reads everything by itself."""
         found = self.diagnosis.problems if self.diagnosis else []
         return [problem for problem in found if not (problem == NOT_ALL_READ and self.sync and self.sync.running)]
 

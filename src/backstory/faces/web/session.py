@@ -172,7 +172,7 @@ def _whole_text(library: Library, id: str) -> Response:
 
 
 def _image(library: Library, event: str, number: int) -> Response:
-    """An image as its transcript has it. The border is for texts: an image leaves as it is, or not at all."""
+    """An image as its transcript has it. Egress is for texts: an image leaves as it is, or not at all."""
     try:
         found = library.image(event, number)
     except InvalidId:

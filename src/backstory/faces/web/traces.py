@@ -337,7 +337,7 @@ def read_trace(library: Library, id: str, query: QueryParams) -> TracePage:
 
 
 def _rows(library: Library, outline: Outline) -> list[OutlineRow]:
-    """The rows of an outline. Only names and models are texts of others; each different one passes the border once."""
+    """The rows of an outline. Only names and models are texts of others; each different one passes egress once."""
     texts = list({text for row in outline.rows for text in (row.name, row.model) if text is not None})
     clean: dict[str | None, str | None] = dict(zip(texts, library.egress(texts), strict=True))
     changed = {text for text in texts if clean[text] != text}
