@@ -278,7 +278,7 @@ class PushLock:
 def keep_pushing(
     open_courier: Callable[[], AbstractContextManager[Courier]], home: Path, stop: threading.Event, pause: float
 ) -> None:
-    """Push whenever the archive has news, until stopped. One that does not answer is asked at growing intervals."""
+    """Push whenever the archive has news, until stopped. A silent server is asked at growing intervals."""
     said = ""
     wait = 0.0
     while not stop.wait(wait):
