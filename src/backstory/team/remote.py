@@ -147,27 +147,17 @@ class HubClient:
     ) -> http.client.HTTPResponse:
         """One request. A connection that the hub has closed meanwhile is opened again: all requests may be repeated."""
         known: http.client.HTTPConnection | None = getattr(self._local, "connection", None)
-        if known is not None and known.sock is not None:
-            try:
-                return self._exchange(known, method, path, body, headers, seconds)
-            except (http.client.RemoteDisconnected, ConnectionError):
-                self._drop()
-        connection = self._local.connection = self._connect()
-        self._connections.add(connection)
-        return self._exchange(connection, method, path, body, headers, seconds)
-
-    def _exchange(
-        self,
-        connection: http.client.HTTPConnection,
-        method: str,
-        path: str,
-        body: bytes | None,
-        headers: dict[str, str],
-        seconds: float,
-    ) -> http.client.HTTPResponse:
-        connection.sock.settimeout(seconds)
-        connection.request(method, self._path + path, body, headers)
-        return connection.getresponse()
+        is_open = known is not None and known.sock is not None
+        connection = known if known is not None and is_open else self._connect()
+        try:
+            connection.sock.settimeout(seconds)
+            connection.request(method, self._path + path, body, headers)
+            return connection.getresponse()
+        except (http.client.RemoteDisconnected, ConnectionError):
+            if not is_open:
+                raise
+            self._drop()
+            return self._send(method, path, body, headers, seconds)
 
     def _drop(self) -> None:
         """Close the connection of this thread."""
@@ -178,6 +168,7 @@ class HubClient:
         self._local.connection = None
 
     def _connect(self) -> http.client.HTTPConnection:
+        """A new connection of this thread."""
         if self._secure:
             connection: http.client.HTTPConnection = http.client.HTTPSConnection(
                 self._host, self._port, timeout=_CONNECT_SECONDS, context=ssl.create_default_context()
@@ -186,6 +177,8 @@ class HubClient:
             connection = http.client.HTTPConnection(self._host, self._port, timeout=_CONNECT_SECONDS)
         connection.connect()
         connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._local.connection = connection
+        self._connections.add(connection)
         return connection
 
     def _check(self, response: http.client.HTTPResponse, content: bytes) -> None:
