@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from ..words import find_id, home_path, megabytes, plural, resume_command, unknown
-from .options import json_option
+from .app import json_option
 from .output import hint, print_json, tell
 from .sync import Progress, up_to_date
 

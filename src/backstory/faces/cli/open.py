@@ -14,7 +14,7 @@ import click
 from ...model import EventType, parse_time
 from ...toolcalls import main_argument, without_preamble
 from ..words import duration, find_id, handle, home_path, plural, resume_command, unknown
-from .options import json_option, team_option
+from .app import json_option, team_option
 from .output import (
     Part,
     exit_code,

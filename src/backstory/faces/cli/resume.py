@@ -16,8 +16,8 @@ import click
 from msgspec import Struct
 
 from ..words import find_id, home_path
+from .app import json_option
 from .deletion import restore_purged
-from .options import json_option
 from .output import print_json, tell
 from .sync import up_to_date
 

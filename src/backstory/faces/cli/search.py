@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..words import find_id, handle, home_path, plural, resume_command, unknown
-from .options import json_option, project_option, since_option, source_option, team_option, until_option
+from .app import json_option, project_option, since_option, source_option, team_option, until_option
 from .output import (
     Console,
     exit_code,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import json_option
+from .app import json_option
 from .output import print_json, tell
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..words import home_path, plural
-from .options import json_option
+from .app import json_option
 from .output import facts, hint, print_json, put, put_facts, stdout_console, tell
 from .sync import read_everything
 

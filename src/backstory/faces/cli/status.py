@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..words import home_path, plural
-from .options import json_option
+from .app import json_option
 from .output import facts, hint, print_json, put, since, stdout_console, warn
 from .sync import where_agents_are
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..words import find_id, home_path, plural, unknown
-from .options import json_option
+from .app import json_option
 from .output import headline, hint, print_json, put_facts, since, stdout_console, tell, warn
 from .sync import up_to_date
 

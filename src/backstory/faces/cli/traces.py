@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..words import duration, find_id, home_path, parse_moment
-from .options import json_option, project_option, since_option, source_option, team_option, until_option
+from .app import json_option, project_option, since_option, source_option, team_option, until_option
 from .output import Column, count, dollars, exit_code, hint, print_json, show_table
 from .sync import up_to_date
 
