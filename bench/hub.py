@@ -21,10 +21,9 @@ from typing import NamedTuple
 
 from backstory.archive.base import SearchRequest
 from backstory.model import DEFAULT_TYPES
-from backstory.team.hub import HubClient
-from backstory.team.parcel import MOST_EVENTS, Parcel
-from backstory.team.remote import RemoteArchive
-from backstory.team.tokens import Tokens
+from backstory.team.access import Tokens
+from backstory.team.remote import HubClient, RemoteArchive
+from backstory.team.sharing import MOST_EVENTS, Parcel
 from bench.archives import SESSION_EVENTS, batches
 from bench.corpus import events, queries
 from bench.report import percentile

@@ -19,8 +19,7 @@ from backstory.archive.base import Archive, ExchangesRequest, Part, SessionsRequ
 from backstory.faces.http.hub import Hub
 from backstory.library import Library, Scope
 from backstory.team.intake import Intake
-from backstory.team.parcel import Parcel, Receipt
-from backstory.team.sharing import Projects
+from backstory.team.sharing import Parcel, Projects, Receipt
 from tests.archive_world import PROJECTION
 from tests.transcripts import Transcript, write_all
 

@@ -1,4 +1,4 @@
-"""Settings: where Backstory lives and how it behaves, from `config.toml` and `BACKSTORY_*` variables."""
+"""Settings: the home folder of Backstory and its behaviour, from `config.toml` and `BACKSTORY_*` variables."""
 
 from __future__ import annotations
 

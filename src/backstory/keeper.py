@@ -361,7 +361,7 @@ class Keeper:
         key = family[0].key
         source, _, native = key.partition("/")
         if source == _LIVE:
-            from .toolsets.live.access import Portal
+            from .toolsets.live.tools import Portal
 
             portal = Portal(self.home, self._own_environ)
             portal.call("session::delete", {"session_id": native})

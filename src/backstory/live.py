@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from .config import home_folder
 from .toolsets.live import Event, Live, LiveError
-from .toolsets.live.access import open_live
+from .toolsets.live.tools import open_live
 
 if TYPE_CHECKING:
     from .toolsets.live.agents_sdk import AgentSession

@@ -27,7 +27,7 @@ from backstory.faces.cli.app import run as run_program
 from backstory.faces.http.server import create_app
 from backstory.library import TOOLSETS, Library
 from backstory.toolsets.base import Tool
-from backstory.toolsets.live.access import Portal
+from backstory.toolsets.live.tools import Portal
 from tests.capsule_world import capsule_text
 from tests.e2e.served import Served, eventually, run
 from tests.faces.direct import direct

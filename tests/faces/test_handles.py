@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from backstory.archive.base import Archive, SessionRow, SessionsRequest
-from backstory.faces.handles import AmbiguousHandle, find_id, handle
+from backstory.faces.words import AmbiguousHandle, find_id, handle
 from backstory.model import event_id, session_id, turn_id
 
 RANDOM = "claude-code/6f0c1a2b-1111-4222-8333-444455556666"

@@ -18,7 +18,7 @@ from backstory.library import Library
 from backstory.model import DEFAULT_TYPES
 from backstory.repository import find_repository, remote_identity
 from backstory.sources.fields import remote_address
-from backstory.toolsets.traces.usage import folders_of, usage_report
+from backstory.toolsets.traces.reports import folders_of, usage_report
 from tests.sources.codex_rollout import SESSION, Rollout
 from tests.transcripts import Transcript
 

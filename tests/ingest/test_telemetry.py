@@ -16,7 +16,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from backstory.archive import open_engine
 from backstory.config import Settings
 from backstory.ingest.telemetry import Receiver
-from backstory.sources.otel.conventions import METADATA, SLOTS
+from backstory.sources.otel.attributes import METADATA, SLOTS
 from backstory.sources.otel.otlp import Encoding
 from tests.examples import examples
 from tests.traces_world import START, Call, caller

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backstory.setup import json_text
 from backstory.setup.documents import Format, Refused, drop_entry, read_entry, set_entry
-from backstory.setup.documents import json as json_text
 
 ENTRY = {"command": "/opt/backstory/bin/backstory", "args": ["mcp"]}
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from backstory.setup.retention import retentions
+from backstory.setup.agents import retentions
 
 DAY = 86_400
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from backstory.setup.service import Service, ServiceError
+from backstory.setup.server import Service, ServiceError
 
 COMMAND = ("/opt/back story/backstory",)
 

@@ -13,9 +13,8 @@ import pytest
 from backstory.archive.base import Archive, ArchiveError, Part, SearchRequest, SessionsRequest, any_folder
 from backstory.archive.spans import TraceQuery, Window
 from backstory.model import EVENT_TYPES, SEARCHABLE_TYPES, EventRef, SessionRef, TurnRef, session_id
-from backstory.team.hub import HubClient
-from backstory.team.limited import LimitedArchive
-from backstory.team.remote import RemoteArchive
+from backstory.team.access import LimitedArchive
+from backstory.team.remote import HubClient, RemoteArchive
 from backstory.team.sharing import Projects
 from tests.team_world import Laptop, ServedHub, project, serving, stored
 from tests.transcripts import Transcript

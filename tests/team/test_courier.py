@@ -16,12 +16,11 @@ from backstory.archive.base import Batch, SearchRequest, SessionsRequest
 from backstory.config import TeamSettings
 from backstory.library import Library
 from backstory.model import SEARCHABLE_TYPES
-from backstory.team import parcel
+from backstory.team import sharing as parcel
 from backstory.team.courier import Courier
 from backstory.team.intake import Intake
 from backstory.team.outbox import Outbox
-from backstory.team.parcel import TEXTS
-from backstory.team.sharing import Sharing
+from backstory.team.sharing import TEXTS, Sharing
 from tests.archive_world import PROJECTION
 from tests.team_world import SECRET, Cut, CutServer, Laptop, only, project, stored
 from tests.transcripts import Transcript

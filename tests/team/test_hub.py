@@ -16,10 +16,9 @@ import pytest
 from backstory.archive.base import ArchiveError, SessionsRequest
 from backstory.faces.http.hub import Hub
 from backstory.library import Library
-from backstory.team import hub as hub_client
-from backstory.team import wire
-from backstory.team.hub import HubClient
-from backstory.team.shared import TeamError, Unreachable
+from backstory.team import TeamError, Unreachable, wire
+from backstory.team import remote as hub_client
+from backstory.team.remote import HubClient
 from tests.team_world import Laptop, ServedHub, project, serving, stored
 
 SHOP, SITE = "/home/dev/shop", "/home/dev/site"

@@ -21,7 +21,7 @@ import pytest
 from backstory.archive import open_engine
 from backstory.archive.base import Archive
 from backstory.config import ClickHouseSettings
-from backstory.team.tokens import Tokens
+from backstory.team.access import Tokens
 from tests.archive import clickhouse_server
 from tests.archive_world import PROJECTION
 from tests.e2e.served import PROGRAM, environment, run

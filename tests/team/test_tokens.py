@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from backstory.team.tokens import Tokens
+from backstory.team.access import Tokens
 
 
 class TestTokens:

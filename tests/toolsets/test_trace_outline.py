@@ -7,7 +7,7 @@ import pytest
 from backstory.archive import open_engine
 from backstory.archive.base import Archive
 from backstory.archive.spans import SpanRow
-from backstory.toolsets.traces.outline import OutlineRow, read_outline, span_number
+from backstory.toolsets.traces.reports import OutlineRow, read_outline, span_number
 from tests.traces_world import START, fill, trace_id
 
 

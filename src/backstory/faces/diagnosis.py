@@ -21,7 +21,7 @@ from ..ingest.scan import UNREADABLE
 from ..ingest.walk import stored_path, walk
 from ..library import Library
 from ..model import DEFAULT_TYPES
-from ..setup.retention import claude_days
+from ..setup.agents import claude_days
 from ..sources import OWN_SOURCES, title_of
 from ..sources.base import Source
 from ..sqlite import is_damage

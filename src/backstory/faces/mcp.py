@@ -63,7 +63,7 @@ _SIGNAL_SECONDS = 0.5
 # The look for new transcripts begins when the first request is answered, or after this long, and reading as long after
 # that where nothing is new: both would compete for the processor.
 _HEAD_START_SECONDS = 0.5
-# The first call of a tool that answers from transcripts waits so long for those that were written just before.
+# The time that the first call of a tool waits for transcripts that were written just before.
 _NEWS_SECONDS = 0.5
 _OF_TRANSCRIPTS = ("history", "conversations", "traces")
 

@@ -1,8 +1,15 @@
-"""The agents that can be given the MCP server: where each is found, and where its configuration has the servers."""
+"""The agents that can be given the MCP server: where each is found, where its configuration has the servers, and after
+how many days it deletes transcripts.
+"""
 
 from __future__ import annotations
 
+import json
+import os
+import re
 import shutil
+import subprocess
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -10,7 +17,8 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from ..sources.agents import expand_root
-from .documents import Format
+from .documents import Format, Refused, read_entry
+from .files import read_text
 
 SERVER = "backstory"
 _CONFIG = "${XDG_CONFIG_HOME:-~/.config}"
@@ -18,7 +26,24 @@ _CONTINUE = "${CONTINUE_GLOBAL_DIR:-~/.continue}"
 _MAC = "~/Library/Application Support"
 _APPS = ("Code", "Code - Insiders", "VSCodium", "Cursor", "Windsurf")
 
+_VERSION_SECONDS = 5
+_VERSION = re.compile(r"\d+\.\d+[\w.+-]*")
+# An agent that is only asked for its version, or to add a server, has no reason to use the network.
+QUIET = {
+    "DO_NOT_TRACK": "1",
+    "DISABLE_TELEMETRY": "1",
+    "DISABLE_AUTOUPDATER": "1",
+    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+    "OPENCODE_DISABLE_AUTOUPDATE": "1",
+    "COPILOT_AUTO_UPDATE": "false",
+    "CLINE_NO_AUTO_UPDATE": "1",
+    "NO_UPDATE_NOTIFIER": "1",
+}
+
 Shape = Literal["plain", "stdio", "opencode", "copilot", "zed", "goose", "cline"]
+_DAY = 86_400
+_SOON_DAYS = 7
+_DAYS_OF = {"h": 1 / 24, "d": 1.0, "w": 7.0, "m": 30.0}
 
 
 class Place(Struct, frozen=True):
@@ -108,6 +133,33 @@ def environment_in(entry: Any) -> dict[str, str]:
         if isinstance(found := entry.get(key), dict):
             return {name: value for name, value in found.items() if isinstance(value, str)}
     return {}
+
+
+def version_of(program: str | None) -> str | None:
+    """The version that a program prints, or that of its npm package if it takes too long."""
+    if program is None:
+        return None
+    try:
+        done = subprocess.run(
+            [program, "--version"],
+            env={**os.environ, **QUIET},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_VERSION_SECONDS,
+            check=False,
+        )
+        if number := _VERSION.search(done.stdout):
+            return number[0]
+    except (OSError, subprocess.TimeoutExpired):
+        pass
+    for folder in Path(program).resolve().parents[:3]:
+        try:
+            return str(json.loads((folder / "package.json").read_bytes())["version"])
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return None
 
 
 def _vscode(apps: Sequence[str], file: str, sign: str = "") -> Iterator[Place]:
@@ -261,3 +313,65 @@ WIRABLE: tuple[Wirable, ...] = (
         ),
     ),
 )
+
+
+class Retention(Struct, frozen=True, kw_only=True):
+    """The transcripts of an agent that deletes them."""
+
+    agent: str
+    title: str
+    days: float
+    setting: str
+    """The setting that changes it, with its file."""
+    files: int
+    soon: int
+    """Transcripts that it deletes within a week, or when it starts next."""
+
+
+def retentions(home: Path | None = None, environ: Mapping[str, str] = os.environ) -> list[Retention]:
+    """The agents here that delete transcripts."""
+    home = home or Path.home()
+    claude = expand_root("${CLAUDE_CONFIG_DIR:-~/.claude}", home, environ)[0]
+    gemini = expand_root("${GEMINI_CLI_HOME:-~}/.gemini", home, environ)[0]
+    found = []
+    for agent, title, folder, pattern, days, setting in (
+        ("claude-code", "Claude Code", claude, "projects/*/*.jsonl", claude_days(claude), "cleanupPeriodDays"),
+        ("gemini-cli", "Gemini CLI", gemini, "tmp/*/chats/session-*", _gemini_days(gemini), "general.sessionRetention"),
+    ):
+        times = [path.stat().st_mtime for path in folder.glob(pattern)]
+        if days is None or not times:
+            continue
+        limit = time.time() + (_SOON_DAYS - days) * _DAY
+        found.append(
+            Retention(
+                agent=agent,
+                title=title,
+                days=days,
+                setting=f"{setting} in {folder / 'settings.json'}",
+                files=len(times),
+                soon=sum(changed < limit for changed in times),
+            )
+        )
+    return found
+
+
+def claude_days(folder: Path) -> float:
+    """The days after which Claude Code deletes the transcripts below its folder."""
+    days = _setting(folder, "cleanupPeriodDays")
+    return float(days) if isinstance(days, int | float) and not isinstance(days, bool) else 30.0
+
+
+def _gemini_days(folder: Path) -> float | None:
+    """It deletes sessions only where it is set to."""
+    if _setting(folder, "general", "sessionRetention", "enabled") is not True:
+        return None
+    age = re.fullmatch(r"(\d+)([hdwm])", str(_setting(folder, "general", "sessionRetention", "maxAge")))
+    return int(age[1]) * _DAYS_OF[age[2]] if age else None
+
+
+def _setting(folder: Path, *path: str) -> object:
+    try:
+        value: object = read_entry(read_text(folder / "settings.json"), "json", path)
+        return value
+    except Refused:
+        return None

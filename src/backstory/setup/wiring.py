@@ -1,41 +1,61 @@
-"""Registering the MCP server with agents, and taking it back."""
+"""Wiring: the MCP server, hooks, the skill and instructions in the files of agents, and taking them back.
+
+A hook reminds of earlier work when a session starts, and offers a capsule before the context is compacted. Claude Code
+and Codex have the same format: per event a list of groups, each with a list of commands. The skill and the instructions
+say when to search, how to open, and how to leave a capsule.
+"""
 
 from __future__ import annotations
 
-import json
 import os
 import re
+import shlex
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 from msgspec import Struct
 
-from .additions import drop_block, drop_hook
-from .agents import WIRABLE, Wirable, command_in, environment_in
+from ..sources.agents import expand_root
+from . import json_text
+from .agents import QUIET, WIRABLE, Wirable, command_in, environment_in, version_of
 from .documents import Refused, drop_entry, read_entry, set_entry
 from .files import Entry, Journal, Outcome, check_writable, read_bytes, read_text, replace_file
 from .server import Probe, own_command, probe
 
-_VERSION_SECONDS = 5
 _ADD_SECONDS = 60
-_VERSION = re.compile(r"\d+\.\d+[\w.+-]*")
-# An agent that is only asked for its version, or to add a server, has no reason to use the network.
-_QUIET = {
-    "DO_NOT_TRACK": "1",
-    "DISABLE_TELEMETRY": "1",
-    "DISABLE_AUTOUPDATER": "1",
-    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-    "OPENCODE_DISABLE_AUTOUPDATE": "1",
-    "COPILOT_AUTO_UPDATE": "false",
-    "CLINE_NO_AUTO_UPDATE": "1",
-    "NO_UPDATE_NOTIFIER": "1",
-}
 
 State = Literal["wired", "not wired", "outdated", "refused"]
+# The file with the hooks of each agent that has them.
+HOOK_FILES = {
+    "claude-code": "${CLAUDE_CONFIG_DIR:-~/.claude}/settings.json",
+    "codex": "${CODEX_HOME:-~/.codex}/hooks.json",
+}
+_COMMANDS = {"SessionStart": "session-start", "PreCompact": "pre-compact"}
+# Codex runs the hook before a compaction, too, but gives nothing of it to the model.
+EVENTS = {"claude-code": ("SessionStart", "PreCompact"), "codex": ("SessionStart",)}
+_ITEM = "hook"
+# Seconds after which the agent ends the command; it ends itself long before.
+_TIMEOUT = 5
+# The folders where agents look for skills.
+SKILL_FOLDERS = {
+    "claude-code": "${CLAUDE_CONFIG_DIR:-~/.claude}/skills",
+    "codex": "${CODEX_HOME:-~/.codex}/skills",
+    "gemini-cli": "${GEMINI_CLI_HOME:-~}/.gemini/skills",
+    "qwen-code": "${QWEN_HOME:-~/.qwen}/skills",
+    "opencode": "${XDG_CONFIG_HOME:-~/.config}/opencode/skills",
+    "copilot-cli": "${COPILOT_HOME:-~/.copilot}/skills",
+    "kimi-cli": "${KIMI_CODE_HOME:-~/.kimi-code}/skills",
+}
+# The files with instructions for every session of an agent.
+INSTRUCTIONS = {"codex": "${CODEX_HOME:-~/.codex}/AGENTS.md"}
+_TEXTS = Path(__file__).with_name("texts")
+_BLOCK = "instructions"
+_BEGIN, _END = "<!-- backstory: begin -->", "<!-- backstory: end -->"
 
 
 class Target(Struct):
@@ -60,8 +80,8 @@ class FoundAgent(Struct):
         return all(target.state == "wired" for target in self.targets)
 
 
-class Wiring:
-    """The agents below a home. `command` is what starts Backstory; by default this installation."""
+class _AgentFiles:
+    """The files of the agents below a home. `command` is what starts Backstory; by default this installation."""
 
     def __init__(
         self,
@@ -72,10 +92,23 @@ class Wiring:
         command: Sequence[str] | None = None,
     ) -> None:
         self.journal = journal
-        self.server = (*(command or own_command()), "mcp")
         self.home = home or Path.home()
         self._environ = environ
-        self._probes: dict[tuple[tuple[str, ...], tuple[tuple[str, str], ...]], Probe] = {}
+        self._command = command or own_command()
+
+
+class Wiring(_AgentFiles):
+    """The agents below a home, and the MCP server in their files."""
+
+    @property
+    def server(self) -> tuple[str, ...]:
+        """The command of the MCP server."""
+        return (*self._command, "mcp")
+
+    @cached_property
+    def _probes(self) -> dict[tuple[tuple[str, ...], tuple[tuple[str, str], ...]], Probe]:
+        """The tests of servers that were made, by command and environment."""
+        return {}
 
     def find(self, *, versions: bool = True) -> list[FoundAgent]:
         """The agents that are here. `versions`: their programs are asked for their version."""
@@ -86,7 +119,7 @@ class Wiring:
                 found.append(FoundAgent(agent, agent.installed(), None, [self._look(agent, file) for file in files]))
         if versions:
             with ThreadPoolExecutor() as pool:
-                for one, version in zip(found, pool.map(_version, found), strict=True):
+                for one, version in zip(found, pool.map(lambda one: version_of(one.program), found), strict=True):
                     one.version = version
         return found
 
@@ -193,7 +226,7 @@ class Wiring:
             subprocess.run(
                 argv,
                 cwd=self.home,
-                env={**self._environ, **_QUIET},
+                env={**self._environ, **QUIET},
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 timeout=_ADD_SECONDS,
@@ -242,28 +275,100 @@ def _comments(text: str) -> set[str]:
     return {line.strip().rstrip(",") for line in text.splitlines() if re.search(r"(^|\s)(#|//|/\*)", line)}
 
 
-def _version(found: FoundAgent) -> str | None:
-    """The version that a program prints, or that of its npm package if it takes too long."""
-    if found.program is None:
-        return None
-    try:
-        done = subprocess.run(
-            [found.program, "--version"],
-            env={**os.environ, **_QUIET},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_VERSION_SECONDS,
-            check=False,
-        )
-        if number := _VERSION.search(done.stdout):
-            return number[0]
-    except (OSError, subprocess.TimeoutExpired):
-        pass
-    for folder in Path(found.program).resolve().parents[:3]:
+# Hooks, the skill, and instructions
+
+
+class Additions(_AgentFiles):
+    """The additions to the agents below a home: hooks, the skill, and instructions."""
+
+    def add_hooks(self, agent: str) -> Outcome:
+        """Add the hooks to the file of an agent; those of other programs stay."""
+        file = self._path(HOOK_FILES[agent])
         try:
-            return str(json.loads((folder / "package.json").read_bytes())["version"])
-        except (OSError, ValueError, KeyError, TypeError):
-            continue
-    return None
+            text = read_text(file)
+            for event in EVENTS[agent]:
+                text = _with_hook(text, event, shlex.join([*self._command, "hook", _COMMANDS[event]]))
+        except (Refused, ValueError) as refused:
+            return Outcome(agent=agent, file=str(file), action="refused", reason=str(refused))
+        return self._write(file, text, *(Entry(agent, "json", ("hooks", event), _ITEM) for event in EVENTS[agent]))
+
+    def add_skill(self, agent: str) -> Outcome:
+        """Write the skill into an agent's folder of skills."""
+        return self._write(self._path(SKILL_FOLDERS[agent]) / "backstory" / "SKILL.md", skill_text(), Entry(agent))
+
+    def add_instructions(self, agent: str) -> Outcome:
+        """Add the instructions to an agent's file of instructions, as a block between two marks."""
+        file = self._path(INSTRUCTIONS[agent])
+        try:
+            text = drop_block(read_text(file))
+        except Refused as refused:
+            return Outcome(agent=agent, file=str(file), action="refused", reason=str(refused))
+        gap = "\n" if text else ""
+        ending = "" if not text or text.endswith("\n") else "\n"
+        block = f"{text}{ending}{gap}{_BEGIN}\n{instructions_text()}{_END}\n"
+        return self._write(file, block, Entry(agent, item=_BLOCK))
+
+    def _path(self, root: str) -> Path:
+        return expand_root(root, self.home, self._environ)[0]
+
+    def _write(self, file: Path, text: str, *entries: Entry) -> Outcome:
+        outcome = Outcome(agent=entries[0].agent, file=str(file), action="unchanged")
+        try:
+            before = read_text(file)
+            if before != text:
+                check_writable(file)
+                self.journal.write(file, text, *entries)
+                outcome.action = "updated" if before and entries[0].item is None else "added"
+        except Refused as refused:
+            outcome.action, outcome.reason = "refused", str(refused)
+        return outcome
+
+
+def skill_text() -> str:
+    return (_TEXTS / "SKILL.md").read_text("utf-8")
+
+
+def instructions_text() -> str:
+    return (_TEXTS / "AGENTS.md").read_text("utf-8")
+
+
+def drop_block(text: str) -> str:
+    """A text without Backstory's block, and without the blank line before it."""
+    return re.sub(rf"\n?{re.escape(_BEGIN)}\n.*?{re.escape(_END)}\n?", "", text, count=1, flags=re.DOTALL)
+
+
+def drop_hook(text: str, path: Sequence[str]) -> str:
+    """A text without Backstory's hooks for an event; a list that is empty then is dropped, too."""
+    text = json_text.drop_items(text, path, _is_own)
+    return json_text.drop(text, path) if read_entry(text, "json", path) == [] else text
+
+
+def _with_hook(text: str, event: str, command: str) -> str:
+    path = ("hooks", event)
+    groups = read_entry(text, "json", path)
+    if groups is not None and not isinstance(groups, list):
+        raise Refused(f"hooks.{event} is not a list")
+    if any(_commands(group) == [command] for group in groups or ()):
+        return text
+    item = {"hooks": [{"type": "command", "command": command, "timeout": _TIMEOUT}]}
+    return json_text.append(json_text.drop_items(text, path, _is_own), path, item)
+
+
+def _is_own(group: Any) -> bool:
+    """True if a group has nothing but a hook of Backstory."""
+    commands = _commands(group)
+    return len(commands) == 1 and _is_hook(commands[0])
+
+
+def _is_hook(command: str) -> bool:
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        return False
+    own = words[-1:] and words[-1] in _COMMANDS.values() and words[-2:-1] == ["hook"]
+    return bool(own) and any(Path(word).stem == "backstory" for word in words[:-2])
+
+
+def _commands(group: Any) -> list[str]:
+    hooks = group.get("hooks") if isinstance(group, dict) else None
+    return [str(hook.get("command")) for hook in hooks or () if isinstance(hook, dict)]

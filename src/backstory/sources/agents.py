@@ -145,7 +145,7 @@ AGENTS: tuple[Agent, ...] = (
     Agent(
         "gemini-cli",
         "Gemini CLI",
-        "gemini_cli:GeminiCli",
+        "gemini:GeminiCli",
         "${GEMINI_CLI_HOME:-~}/.gemini/tmp",
         resume="gemini --resume {}",
     ),
@@ -185,7 +185,7 @@ AGENTS: tuple[Agent, ...] = (
     Agent(
         "qwen-code",
         "Qwen Code",
-        "qwen_code:QwenCode",
+        "gemini:QwenCode",
         "${QWEN_RUNTIME_DIR}/projects",
         "${QWEN_HOME:-~/.qwen}/projects",
         resume="qwen --resume {}",
@@ -212,7 +212,7 @@ AGENTS: tuple[Agent, ...] = (
     Agent(
         "goose",
         "Goose",
-        "goose:Goose",
+        "message_tables:Goose",
         "${GOOSE_PATH_ROOT}/data/sessions",
         f"{_DATA}/goose/sessions",
         "${APPDATA}/Block/goose/data/sessions",
@@ -222,7 +222,7 @@ AGENTS: tuple[Agent, ...] = (
     Agent(
         "factory-droid",
         "Factory Droid",
-        "factory_droid:FactoryDroid",
+        "message_logs:FactoryDroid",
         "~/.factory/sessions",
         resume="droid --resume {}",
     ),
@@ -263,7 +263,7 @@ AGENTS: tuple[Agent, ...] = (
     Agent(
         "hermes",
         "Hermes",
-        "hermes:Hermes",
+        "message_tables:Hermes",
         "${HERMES_HOME:-~/.hermes}/state.db",
         "${HERMES_HOME:-~/.hermes}/profiles/*/state.db",
         resume="hermes --resume {}",
@@ -290,7 +290,7 @@ AGENTS: tuple[Agent, ...] = (
     Agent(
         "kiro-ide",
         "Kiro IDE",
-        "kiro_ide:KiroIde",
+        "kiro:KiroIde",
         *(
             f"{base}/Kiro/User/globalStorage/kiro.kiroagent/workspace-sessions"
             for base in (_CONFIG, _MAC, "${APPDATA}")
@@ -338,9 +338,9 @@ AGENTS: tuple[Agent, ...] = (
         "${LETTA_LOCAL_BACKEND_DIR:-~/.letta/lc-local-backend}/conversations",
         resume="letta --conversation {}",
     ),
-    Agent("iflow", "iFlow CLI", "iflow:IFlow", "~/.iflow/projects", resume="iflow --resume {}"),
-    Agent("qoder", "Qoder", "iflow:Qoder", "~/.qoder/projects", resume="qodercli --resume {}"),
-    Agent("tabnine", "Tabnine", "gemini_cli:Tabnine", "~/.tabnine/agent/tmp"),
+    Agent("iflow", "iFlow CLI", "message_logs:IFlow", "~/.iflow/projects", resume="iflow --resume {}"),
+    Agent("qoder", "Qoder", "message_logs:Qoder", "~/.qoder/projects", resume="qodercli --resume {}"),
+    Agent("tabnine", "Tabnine", "gemini:Tabnine", "~/.tabnine/agent/tmp"),
     Agent("claude-ai", "Claude.ai", "exports:ClaudeAi", "${BACKSTORY_HOME:-~/.backstory}/imports/claude-ai"),
     Agent("chatgpt", "ChatGPT", "exports:ChatGpt", "${BACKSTORY_HOME:-~/.backstory}/imports/chatgpt"),
     Agent("live", "Live sessions", "live:Live", asks="live:roots_of"),

@@ -17,10 +17,9 @@ from ..archive.errors import ArchiveError, explain
 from ..archive.journal import Journal, Mark
 from ..archive.lock import WriterLock
 from ..config import make_private_folder
-from . import parcel as parcels
+from . import sharing as parcels
 from .outbox import EVERYTHING, Outbox
-from .parcel import FORMAT, Known, Packing, Parcel, Piece, Receipt, Rewritten, fingerprint, seal
-from .sharing import Sharing
+from .sharing import FORMAT, Known, Packing, Parcel, Piece, Receipt, Rewritten, Sharing, fingerprint, seal
 
 _log = logging.getLogger(__name__)
 
@@ -279,7 +278,7 @@ class PushLock:
 def keep_pushing(
     open_courier: Callable[[], AbstractContextManager[Courier]], home: Path, stop: threading.Event, pause: float
 ) -> None:
-    """Push whenever the archive has news, until stopped. A server that does not answer is asked ever more rarely."""
+    """Push whenever the archive has news, until stopped. A silent server is asked at growing intervals."""
     said = ""
     wait = 0.0
     while not stop.wait(wait):

@@ -16,12 +16,11 @@ from msgspec import Struct
 from ..archive import open_journal
 from ..archive.base import Archive, Batch, SessionsRequest
 from ..config import ConfigError, Settings
+from . import TeamError
 from .courier import Courier, PushLock, Report, Server, keep_pushing
-from .hub import HubClient
 from .intake import DirectServer, open_database
 from .outbox import Outbox, outbox_path
-from .remote import RemoteArchive
-from .shared import TeamError
+from .remote import HubClient, RemoteArchive
 from .sharing import Sharing
 
 _PATIENCE_SECONDS = 30.0

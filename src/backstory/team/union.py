@@ -48,13 +48,13 @@ from ..archive.spans import (
     Window,
 )
 from ..model import Ref, session_id
-from .limited import by_day, by_score
-from .shared import TeamError, Unreachable
+from . import TeamError, Unreachable
+from .access import by_day, by_score
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
 R = TypeVar("R")
-# A team that does not answer is not asked for so long: each question would wait for it. A refusal comes at once.
+# The time for which a team that does not answer is not asked again: each question would wait. A refusal comes at once.
 _REST_SECONDS = 30.0
 # The attributes of rows that fields of the contract sort by, where their names differ.
 _TRACE_FIELDS = {

@@ -263,7 +263,7 @@ class TestAtomic:
 
     def test_a_failure_leaves_the_old_file(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         """The old file stays as it was, and the temporary file is removed."""
-        import backstory.toolsets.capsules.paths as paths
+        import backstory.toolsets.capsules.files as paths
 
         world.store("a")
         path = world.exports / "x.jsonl"

@@ -45,8 +45,7 @@ def archive(home: Path, prepare_home: PrepareHome, scope: str) -> Iterator[Archi
 
 def _shared(served: Path, home: Path, stack: ExitStack) -> Archive:
     """The world in the archive of a team, which the settings in the home name."""
-    from backstory.team.hub import HubClient
-    from backstory.team.remote import RemoteArchive
+    from backstory.team.remote import HubClient, RemoteArchive
     from tests.team_world import serving
 
     kept = write_world(served)

@@ -11,10 +11,10 @@ import uvicorn
 
 from backstory.config import Settings
 from backstory.egress import egress
-from backstory.faces.http.iii import MAX_FRAME_BYTES
 from backstory.faces.http.server import create_app
 from backstory.toolsets.base import Reply, Tool, Toolset
 from backstory.toolsets.live import Deliver, Event, Function, LiveError, TriggerType
+from backstory.toolsets.live.types import MAX_FRAME_BYTES
 
 SCHEMA: dict[str, Any] = {"type": "object"}
 

@@ -12,7 +12,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
-from backstory.faces.http.iii import triggers
+from backstory.faces.http.iii import calls as triggers
 
 from .conftest import Running
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from backstory.faces.web.kept import Kept
+from backstory.faces.web.site import Kept
 
 
 class Clock:

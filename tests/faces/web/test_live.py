@@ -11,7 +11,7 @@ import pytest
 from backstory.faces.web.live import ACTIVE_SECONDS, read_live
 from backstory.library import Library
 from backstory.model import session_id
-from backstory.toolsets.live.access import Portal
+from backstory.toolsets.live.tools import Portal
 from tests.e2e.served import eventually
 from tests.transcripts import Transcript
 

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from backstory.archive.base import Batch, SyncState
-from backstory.faces.web.kept import Kept
 from backstory.faces.web.machine import read_machine
+from backstory.faces.web.site import Kept
 from backstory.library import Library
 from tests.transcripts import Transcript
 

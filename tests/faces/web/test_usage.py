@@ -10,7 +10,7 @@ import pytest
 from starlette.exceptions import HTTPException
 
 from backstory.archive.spans import Origin, SpanRow
-from backstory.faces.web import charts
+from backstory.faces.web import figures as charts
 from backstory.faces.web.usage import Usage, read_usage
 from backstory.library import Library
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import backstory.toolsets.capsules.records as formats
+import backstory.toolsets.capsules.files as formats
 from tests.capsule_world import GOOD, HEADER, World, handler_call, record
 
 json_values = st.recursive(

@@ -19,10 +19,11 @@ from starlette.applications import Starlette
 from starlette.routing import WebSocketRoute
 
 from backstory.config import ConfigError
-from backstory.faces.http.iii import Engine, frames, iii_socket
-from backstory.faces.http.sessions import session_routes
+from backstory.faces.http.api import session_routes
+from backstory.faces.http.iii import Engine, iii_socket
+from backstory.faces.http.iii import peers as frames
 from backstory.toolsets.live import Event, Live, LiveError, journal, types, wire_client
-from backstory.toolsets.live.settings import is_own_url
+from backstory.toolsets.live.types import is_own_url
 from tests.live_world import World, assistant, custom, result, text, user, without
 
 NewWorld = Callable[..., World]

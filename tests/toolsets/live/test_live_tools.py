@@ -11,9 +11,8 @@ import pytest
 
 from backstory.config import Settings
 from backstory.toolsets.base import Toolset
-from backstory.toolsets.live import access
-from backstory.toolsets.live.access import Portal
-from backstory.toolsets.live.tools import toolset
+from backstory.toolsets.live import tools as access
+from backstory.toolsets.live.tools import Portal, toolset
 from tests.live_world import World, user
 
 NAMES = ["session_list", "session_get", "session_messages", "session_get_message", "session_append"]

@@ -11,13 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from backstory.toolsets.live import Live, access, runtime
-from backstory.toolsets.live.access import Portal
+from backstory.toolsets.live import Live, runtime
+from backstory.toolsets.live import tools as access
+from backstory.toolsets.live.tools import Portal
 
 BUSY = """
 import sys, threading
 from pathlib import Path
-from backstory.toolsets.live.access import Portal
+from backstory.toolsets.live.tools import Portal
 
 portal = Portal(Path(sys.argv[1]), {})
 

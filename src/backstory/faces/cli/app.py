@@ -1,4 +1,4 @@
-"""The program: its commands, its help, and one line on stderr for every error."""
+"""The program: its commands, its help, the options that commands share, and one line on stderr for every error."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import json_option
+from ..words import parse_moment
 from .output import print_error, print_json, use_color
 
 if TYPE_CHECKING:
@@ -42,8 +42,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "capsule": ("capsule:capsule", "Store, fetch and search handoff notes."),
     "live": ("serve:live", "Serve live sessions at an iii engine."),
     "doctor": ("doctor:doctor", "Show what is found, indexed, broken or about to be purged, and how to fix it."),
-    "sources": ("sources:sources", "Show every agent that can be read, and what was found of it."),
-    "import": ("sources:import_", "Import a data export of Claude.ai or ChatGPT."),
+    "sources": ("status:sources", "Show every agent that can be read, and what was found of it."),
+    "import": ("status:import_", "Import a data export of Claude.ai or ChatGPT."),
     "restore": ("deletion:restore", "Write a session that its agent has deleted back into the agent's folder."),
     "team": ("team:team", "Share sessions with a team, and take them back."),
     "forget": ("deletion:forget", "Delete a session everywhere, for good."),
@@ -57,6 +57,40 @@ _SECTIONS: dict[str, tuple[str, ...]] = {
     "Run in the background": ("ui", "serve", "service", "watch", "live"),
     "Look after it": (),
 }
+
+
+class Moment(click.ParamType[int]):
+    """A point in time as people write it, converted to milliseconds since the epoch."""
+
+    name = "time"
+
+    def __init__(self, *, end: bool = False) -> None:
+        self.end = end
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        moment = parse_moment(value, end=self.end)
+        if moment is None:
+            self.fail(f"{value!r} is not a time: use 3d, 2h, yesterday, 2026-01-31 or RFC 3339", param, ctx)
+        return moment
+
+
+def _inherit(ctx: click.Context, param: click.Parameter, value: bool) -> bool:
+    """`backstory --json COMMAND` is `backstory COMMAND --json`."""
+    return value or bool(ctx.find_root().params.get("as_json"))
+
+
+json_option = click.option("--json", "as_json", is_flag=True, callback=_inherit, help="Print one JSON document.")
+since_option = click.option(
+    "--since", type=Moment(), metavar="TIME", help="Not before: 3d, 2h, yesterday, a date, or RFC 3339."
+)
+until_option = click.option(
+    "--until", type=Moment(end=True), metavar="TIME", help="Not after; a date includes that day."
+)
+project_option = click.option("--project", metavar="TEXT", help="Only projects whose path or repository contains this.")
+source_option = click.option("--source", metavar="NAME", help="Only this agent: claude-code, codex, ...")
+team_option = click.option("--team", is_flag=True, help="Ask the archive of your team, not that of this machine.")
 
 
 class Program(click.Group):
@@ -209,7 +243,7 @@ def _explain(error: Exception) -> str:
     """Describe an error in one line."""
     from ...archive.errors import explain
     from ...config import ConfigError
-    from ..handles import AmbiguousHandle
+    from ..words import AmbiguousHandle
 
     if isinstance(error, click.ClickException):
         return error.format_message()

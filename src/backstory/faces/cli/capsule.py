@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from .options import json_option
+from .app import json_option
 
 if TYPE_CHECKING:
     from ...library import Library

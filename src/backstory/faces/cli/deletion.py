@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from ..handles import find_id, unknown
-from ..words import home_path, megabytes, plural, resume_command
-from .options import json_option
+from ..words import find_id, home_path, megabytes, plural, resume_command, unknown
+from .app import json_option
 from .output import hint, print_json, tell
 from .sync import Progress, up_to_date
 

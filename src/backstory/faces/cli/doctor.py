@@ -24,7 +24,7 @@ from ...library import Library
 from ...model import rfc3339
 from ..diagnosis import Agent, Diagnosis, Problem, diagnose
 from ..words import home_path, megabytes, plural
-from .options import json_option
+from .app import json_option
 from .output import Console, facts, print_json, put, put_facts, since, stdout_console
 
 # Broken transcripts that are listed one by one.

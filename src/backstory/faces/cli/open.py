@@ -13,9 +13,8 @@ import click
 
 from ...model import EventType, parse_time
 from ...toolcalls import main_argument, without_preamble
-from ..handles import find_id, handle, unknown
-from ..words import duration, home_path, plural, resume_command
-from .options import json_option, team_option
+from ..words import duration, find_id, handle, home_path, plural, resume_command, unknown
+from .app import json_option, team_option
 from .output import (
     Part,
     exit_code,
@@ -39,7 +38,7 @@ from .sync import up_to_date
 if TYPE_CHECKING:
     from ...library import Library
     from ...toolsets.history.types import ReadEvent
-    from ..web.export import Format
+    from ..export import Format
 
 _LISTED = 6
 # Lines of each kind of text that are shown without --full.
@@ -68,7 +67,7 @@ def open_(id_: str, full: bool, as_markdown: bool, team: bool, as_json: bool) ->
     elif "error" in answer and answer["error"]["code"] == "invalid_id":
         raise click.ClickException(unknown(id_))
     elif "error" not in answer and as_markdown:
-        from ..markdown import to_markdown
+        from ..export import to_markdown
 
         click.echo(to_markdown(library, answer, full=full), nl=False)
     elif "error" not in answer:
@@ -266,7 +265,7 @@ def export(id_: str, format_: Format | None, output: str | None, as_json: bool) 
     Secrets are redacted. The HTML page needs no scripts and loads nothing. ID is as for open.
     """
     from ...model import InvalidId
-    from ..web.export import export as pieces_of
+    from ..export import export as pieces_of
 
     format_ = format_ or "html"
     library = up_to_date(as_json=as_json)

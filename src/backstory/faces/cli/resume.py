@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec import Struct
 
-from ..handles import find_id
-from ..words import home_path
+from ..words import find_id, home_path
+from .app import json_option
 from .deletion import restore_purged
-from .options import json_option
 from .output import print_json, tell
 from .sync import up_to_date
 

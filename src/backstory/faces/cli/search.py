@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..handles import find_id, handle, unknown
-from ..words import home_path, plural, resume_command
-from .options import json_option, project_option, since_option, source_option, team_option, until_option
+from ..words import find_id, handle, home_path, plural, resume_command, unknown
+from .app import json_option, project_option, since_option, source_option, team_option, until_option
 from .output import (
     Console,
     exit_code,

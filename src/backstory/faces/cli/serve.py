@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import json_option
+from .app import json_option
 from .output import print_json, tell
 
 if TYPE_CHECKING:
@@ -314,7 +314,7 @@ async def _work(home: Path, url: str, token: str | None, config: Path | None, as
 async def _start(engine: Worker, home: Path, seed: dict[str, Any] | None) -> bool:
     """Connect and open the sessions. True if the settings come from the engine."""
     from ...config import load_settings
-    from ...toolsets.live.settings import default_table, parse_settings
+    from ...toolsets.live.types import default_table, parse_settings
 
     if seed is None:
         seed = {**default_table(home), **load_settings(home).live}

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..words import home_path, plural
-from .options import json_option
+from .app import json_option
 from .output import facts, hint, print_json, put, put_facts, stdout_console, tell
 from .sync import read_everything
 
 if TYPE_CHECKING:
     from ...library import Library
     from ...setup.files import Outcome
-    from ...setup.service import Service
+    from ...setup.server import Service
     from ...setup.wiring import FoundAgent, Wiring
 
 _SENTENCE = "Search Backstory for what we did last in this project, and tell me where we left off."
@@ -102,7 +102,7 @@ def _chosen(names: str | None) -> list[str] | None:
 
 def _todo(found: list[FoundAgent], *, hooks: bool, skill: bool, instructions: bool) -> list[str]:
     """The files that may be written, each with the reason, for the question."""
-    from ...setup.additions import HOOK_FILES, INSTRUCTIONS, SKILL_FOLDERS
+    from ...setup.wiring import HOOK_FILES, INSTRUCTIONS, SKILL_FOLDERS
 
     todo = []
     for one in found:
@@ -145,7 +145,7 @@ def _confirm(todo: list[str], as_json: bool) -> None:
 
 
 def _apply(wiring: Wiring, found: list[FoundAgent], *, hooks: bool, skill: bool, instructions: bool) -> list[Outcome]:
-    from ...setup.additions import HOOK_FILES, INSTRUCTIONS, SKILL_FOLDERS, Additions
+    from ...setup.wiring import HOOK_FILES, INSTRUCTIONS, SKILL_FOLDERS, Additions
 
     outcomes = [wiring.wire(one, target) for one in found for target in one.targets]
     additions = Additions(wiring.journal, home=wiring.home)
@@ -284,7 +284,7 @@ def _show_outcomes(outcomes: list[Outcome]) -> None:
 
 
 def _show_end(library: Library, found: list[FoundAgent], sample: dict[str, Any] | None) -> None:
-    from ...setup.retention import retentions
+    from ...setup.agents import retentions
 
     console = stdout_console()
     for kept in retentions(library.agents_home):
@@ -317,7 +317,7 @@ def service() -> None:
 @json_option
 def install(port: int | None, as_json: bool) -> None:
     """Start the server now, and at every login."""
-    from ...setup.service import ServiceError
+    from ...setup.server import ServiceError
 
     found = _service()
     try:
@@ -357,7 +357,7 @@ def uninstall(as_json: bool) -> None:
 
 
 def _service() -> Service:
-    from ...setup.service import Service, ServiceError
+    from ...setup.server import Service, ServiceError
 
     try:
         return Service()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..words import duration, home_path, megabytes, plural
-from .options import json_option
+from .app import json_option
 from .output import hint, print_json, tell, warn
 
 if TYPE_CHECKING:

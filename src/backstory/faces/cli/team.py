@@ -7,17 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..handles import find_id, unknown
-from ..words import home_path, plural
-from .options import json_option
+from ..words import find_id, home_path, plural, unknown
+from .app import json_option
 from .output import headline, hint, print_json, put_facts, since, stdout_console, tell, warn
 from .sync import up_to_date
 
 if TYPE_CHECKING:
     from ...archive.base import Batch
     from ...library import Library
+    from ...team.access import Token
     from ...team.member import SharedSession, Status
-    from ...team.tokens import Token
 
 _RIGHTS = ("read", "write")
 # The states of sessions, by the question that each answers.
@@ -201,7 +200,7 @@ def token() -> None:
 @json_option
 def create(member: str, read_only: bool, write_only: bool, projects: tuple[str, ...], as_json: bool) -> None:
     """Make a token for MEMBER, and print it. It is shown this once: only its digest is kept."""
-    from ...team.tokens import RIGHTS, Tokens
+    from ...team.access import RIGHTS, Tokens
 
     if read_only and write_only:
         raise click.UsageError("--read-only and --write-only exclude one another")
@@ -229,7 +228,7 @@ def _shown(token: Token) -> dict[str, Any]:
 @json_option
 def list_(as_json: bool) -> None:
     """List the tokens of this hub."""
-    from ...team.tokens import Tokens
+    from ...team.access import Tokens
 
     found = [_shown(each) for each in Tokens(_hub_home()).list()]
     if as_json:
@@ -248,7 +247,7 @@ def list_(as_json: bool) -> None:
 @json_option
 def revoke(id_: str, as_json: bool) -> None:
     """Revoke a token at once. ID is as in the list."""
-    from ...team.tokens import Tokens
+    from ...team.access import Tokens
 
     found = Tokens(_hub_home()).revoke(id_)
     if found is None:

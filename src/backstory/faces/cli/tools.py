@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import json_option
+from .app import json_option
 from .output import Console, exit_code, hint, print_json, put, stdout_console
 
 if TYPE_CHECKING:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from ...toolcalls import main_argument
-from ...toolsets.traces.outline import SpanTree, end_of
-from ..handles import handle
-from ..words import duration, fit
+from ...toolsets.traces.reports import SpanTree, end_of
+from ..words import duration, fit, handle
 from .output import (
     Column,
     Console,

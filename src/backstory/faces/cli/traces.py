@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..handles import find_id
-from ..words import duration, home_path, parse_moment
-from .options import json_option, project_option, since_option, source_option, team_option, until_option
+from ..words import duration, find_id, home_path, parse_moment
+from .app import json_option, project_option, since_option, source_option, team_option, until_option
 from .output import Column, count, dollars, exit_code, hint, print_json, show_table
 from .sync import up_to_date
 
 if TYPE_CHECKING:
     from ...library import Library
-    from ...toolsets.traces.usage import Report
+    from ...toolsets.traces.reports import Report
 
 
 _EXPRESSION = re.compile(r"\s*([A-Za-z][\w.:/-]*?)\s*(!=|>=|<=|==|=|>|<|~)\s*(.*?)\s*", re.DOTALL)
@@ -163,7 +162,7 @@ def stats(by: Any, since: int | None, until: int | None, project: str | None, so
     For each: count, error rate, median and 95th percentile of the time, tokens and cost.
     """
     from ...archive.spans import Window
-    from ...toolsets.traces.usage import folders_of
+    from ...toolsets.traces.reports import folders_of
 
     library = up_to_date(as_json=as_json)
     folders = folders_of(library.archive, project)
@@ -256,7 +255,7 @@ def usage(
     first call on, the unit of some subscriptions. With --by tool, a model call counts for the tools it called.
     """
     from ...archive.spans import Window
-    from ...toolsets.traces.usage import folders_of, usage_report
+    from ...toolsets.traces.reports import folders_of, usage_report
 
     if since is None and until is None:
         since = int(time.time() * 1000) - _USAGE_WINDOW_MS

@@ -22,13 +22,11 @@ from starlette.routing import Route
 
 from ... import __version__
 from ...archive.errors import ArchiveError, DeadlineExceeded, explain
-from ...team import wire
-from ...team.limited import LimitedArchive
-from ...team.parcel import Parcel, Receipt
-from ...team.receiver import Receiver, hub_identity
-from ...team.shared import TeamError
-from ...team.tokens import Right, Token, Tokens
-from .bodies import HANDLERS, error_response, json_response, read_body
+from ...team import TeamError, wire
+from ...team.access import LimitedArchive, Right, Token, Tokens
+from ...team.intake import Receiver, hub_identity
+from ...team.sharing import Parcel, Receipt
+from . import HANDLERS, error_response, json_response, read_body
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -132,7 +130,7 @@ class Hub:
     # Endpoints
 
     async def _health(self, request: Request) -> Response:
-        """A sign of life of the hub and its database, without a token."""
+        """The health of the hub and its database, without a token."""
         try:
             await run_sync(self._archive.sync_state, limiter=self._limiter)
         except Exception as error:

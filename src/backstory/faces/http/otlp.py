@@ -19,7 +19,7 @@ from ...archive.base import ArchiveError
 from ...ingest.telemetry import Receiver, Taken
 from ...sources.otel.otlp import Encoding, empty_reply, partial_reply
 from ...sources.otel.records import Undecodable
-from .bodies import MAX_BODY_BYTES, read_body
+from . import MAX_BODY_BYTES, read_body
 
 if TYPE_CHECKING:
     from ...library import Library

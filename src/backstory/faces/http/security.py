@@ -18,7 +18,7 @@ from starlette.requests import HTTPConnection
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .bodies import error_response
+from . import error_response
 
 TOKEN_SUBPROTOCOL = "backstory.token."
 """A browser cannot set headers on a WebSocket; it can offer this subprotocol with the token behind the last dot."""
@@ -26,7 +26,7 @@ TOKEN_SUBPROTOCOL = "backstory.token."
 _COOKIE = "backstory_token"
 TOKEN_PATH = "/token"
 """The form that asks for the token is sent here."""
-# Without a token: a sign of life, and the page that asks for it, with its stylesheet.
+# Without a token: the health check, and the page that asks for it, with its stylesheet.
 _OPEN_PATHS = frozenset({"/healthz", TOKEN_PATH})
 _OPEN_FOLDER = "/static/"
 _HEADERS = {

@@ -26,15 +26,15 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 
 from ...toolsets.live import Live
+from ...toolsets.live.types import MAX_FRAME_BYTES
 from ..web.pages import access_routes, page_routes
 from ..web.site import Site
-from .api import api_routes
-from .bodies import HANDLERS
-from .iii import MAX_FRAME_BYTES, Engine, iii_socket
+from . import HANDLERS
+from .api import api_routes, session_routes
+from .iii import Engine, iii_socket
 from .mcp import McpEndpoint
 from .otlp import otlp_routes
 from .security import Access, Guard, is_loopback
-from .sessions import session_routes
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette

@@ -12,8 +12,7 @@ from starlette.exceptions import HTTPException
 from ...toolsets.capsules.answers import Item, Summary, Version
 from ...toolsets.capsules.capsule import secret_warnings
 from ...toolsets.capsules.sections import PURPOSES, missing_sections
-from .diffs import Diff, compare
-from .rendering import capsule_url
+from .rendering import Diff, capsule_url, compare
 
 if TYPE_CHECKING:
     from ...library import Library
@@ -114,7 +113,7 @@ def call(library: Library, tool: str, arguments: dict[str, Any]) -> dict[str, An
 
 
 def find(library: Library, path: str) -> dict[str, Any]:
-    """The capsule of an address, also a deleted one. Names may have slashes; those that the border changes, and
+    """The capsule of an address, also a deleted one. Names may have slashes; those that egress changes, and
     capsules without a name, are found by what is shown of them."""
     parts = path.split("/")
     for cut in range(1, len(parts)):

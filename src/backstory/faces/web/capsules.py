@@ -161,7 +161,7 @@ class _Pages:
         try:
             return Changed(write())
         except Refused as refused:
-            # The check is of the text as it was typed, with what the border hides.
+            # The check is of the text as it was typed, with what egress redacts.
             page = self._form(address, fields)
             page.fields, page.error = self._library.egress(fields), refused.message
             return Answer(page, refused.status)

@@ -13,8 +13,8 @@ from ...archive.base import EventRow, OpenedSession, Part, SessionRow, SessionsR
 from ...model import EventType, event_id, rfc3339, session_id, turn_id
 from ...toolcalls import main_argument, without_preamble
 from ...toolsets.history.views import Views
-from .diffs import Diff, find_diffs
-from .lines import SessionLine, session_lines
+from .lists import SessionLine, session_lines
+from .rendering import Diff, find_diffs
 
 if TYPE_CHECKING:
     from ...library import Library
@@ -37,7 +37,7 @@ _IMAGE_MARK = "[image]"
 _CHANGES_FOLDER = re.compile(r"^cd (?:'[^']*'|\"[^\"]*\"|\S+) && (?=\S)")
 # The marks are a text, which may have any number of them.
 _MOST_IMAGES = 20
-# A text is cut here, between words, before it passes the border, and again to the limit for its kind afterwards.
+# A text is cut here, between words, before it passes egress, and again to the limit for its kind afterwards.
 _READ_CHARS = 400_000
 
 # A part has so many events, or texts of so many characters, and ends where no tool call waits for its output.
@@ -113,7 +113,7 @@ class Item(Struct, frozen=True, kw_only=True):
 
 
 class _Shown(Struct, frozen=True):
-    """The texts of an event, past the border."""
+    """The texts of an event, after egress."""
 
     row: EventRow
     text: str

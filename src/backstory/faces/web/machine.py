@@ -13,8 +13,7 @@ from ...archive.base import SyncState
 from ...config import Settings
 from ...model import rfc3339
 from ..diagnosis import NOT_ALL_READ, Diagnosis, Problem, diagnose
-from .kept import Kept
-from .site import Nav, Site
+from .site import Kept, Nav, Site
 
 if TYPE_CHECKING:
     from ...library import Library
@@ -53,7 +52,7 @@ class MachinePage(Struct, kw_only=True):
 
     @property
     def problems(self) -> list[Problem]:
-        """Without the one that the server mends while the page is looked at: it reads everything by itself."""
+        """Without the one that the server fixes meanwhile: it reads everything by itself."""
         found = self.diagnosis.problems if self.diagnosis else []
         return [problem for problem in found if not (problem == NOT_ALL_READ and self.sync and self.sync.running)]
 

@@ -18,10 +18,12 @@ from ...model import DEFAULT_TYPES, SEARCHABLE_TYPES, EventType, rfc3339
 from ...toolsets.history.rules import MAX_QUERY_CHARS
 from ...toolsets.history.views import Views
 from ..words import home_path, parse_moment
-from .facets import (
+from .lists import (
+    KINDS,
     Chip,
     Facet,
     Filters,
+    SessionLine,
     chips_of,
     facets_of_hits,
     facets_of_sessions,
@@ -29,8 +31,9 @@ from .facets import (
     has_failed,
     is_selected,
     period_starts,
+    session_lines,
+    session_url,
 )
-from .lines import KINDS, SessionLine, session_lines, session_url
 from .site import Nav, Site
 
 if TYPE_CHECKING:

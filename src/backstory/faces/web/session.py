@@ -29,10 +29,10 @@ from ...model import (
     turn_id,
 )
 from ...toolsets.history.views import Views
+from ..export import MEDIA_TYPES, Format, export
 from ..words import resume_command
 from .conversation import HEAD_CHARS, ON_PAGE, PART_EVENTS, Conversation, Place, ShownTurn
-from .export import MEDIA_TYPES, Format, export
-from .lines import KINDS, Related, SessionLine, read_related, session_lines, session_url
+from .lists import KINDS, Related, SessionLine, read_related, session_lines, session_url
 from .search import marker
 from .site import Site
 
@@ -142,7 +142,7 @@ def _find_session(library: Library, request: Request) -> Response | None:
 
 
 def _by_handle(library: Library, text: str) -> str:
-    from ..handles import AmbiguousHandle, find_id
+    from ..words import AmbiguousHandle, find_id
 
     try:
         found = find_id(library.archive, text)
@@ -172,7 +172,7 @@ def _whole_text(library: Library, id: str) -> Response:
 
 
 def _image(library: Library, event: str, number: int) -> Response:
-    """An image as its transcript has it. The border is for texts: an image leaves as it is, or not at all."""
+    """An image as its transcript has it. Egress is for texts: an image leaves as it is, or not at all."""
     try:
         found = library.image(event, number)
     except InvalidId:

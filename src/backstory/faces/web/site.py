@@ -10,9 +10,11 @@ import hashlib
 import hmac
 import logging
 import secrets
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+import threading
+import time
+from collections.abc import AsyncGenerator, Callable, Hashable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib.parse import parse_qsl, urlencode
 
 import anyio
@@ -24,7 +26,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from ...archive.errors import DeadlineExceeded, explain
-from ..http.bodies import json_response, read_body
+from ..http import json_response, read_body
 from ..http.security import opens_page
 from ..mcp import PARALLEL_CALLS
 from .rendering import make_environment
@@ -60,6 +62,9 @@ _PAGE_HEADERS = {
 _COMPRESSED_BYTES = 1024
 _GZIP_LEVEL = 4
 _HEADINGS = {403: "Refused", 404: "Not found", 413: "Too large", 500: "Something broke", 503: "Not available"}
+_MOST_KEPT = 16
+
+T = TypeVar("T")
 
 
 class Nav(Struct, frozen=True):
@@ -342,3 +347,42 @@ def _digest(contents: Iterable[bytes]) -> str:
     for content in contents:
         digest.update(content)
     return digest.hexdigest()
+
+
+# Answers that take long to make, kept for a while; pages show their age
+
+
+class Dated(Struct, Generic[T], frozen=True):
+    """An answer, and the time it was made at in milliseconds."""
+
+    value: T
+    made_at: int
+
+
+class Kept(Generic[T]):
+    """The last answers by their keys. One thread at a time makes one; others wait for it instead of making it too."""
+
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.time) -> None:
+        self._seconds = seconds
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._answers: dict[Hashable, Dated[T]] = {}
+
+    def find(self, key: Hashable) -> Dated[T] | None:
+        """The answer that is kept, if it is not too old."""
+        found = self._answers.get(key)
+        return found if found is not None and self._clock() - found.made_at / 1000 < self._seconds else None
+
+    def get(self, key: Hashable, make: Callable[[], T], *, anew: bool = False) -> Dated[T]:
+        """The answer that is kept, or else a new one; with `anew` always a new one."""
+        asked_at = self._clock() * 1000
+        with self._lock:
+            found = self.find(key)
+            if found is not None and (not anew or found.made_at >= asked_at):
+                return found
+            answer = Dated(make(), int(self._clock() * 1000))
+            self._answers.pop(key, None)
+            self._answers[key] = answer
+            while len(self._answers) > _MOST_KEPT:
+                del self._answers[next(iter(self._answers))]
+            return answer

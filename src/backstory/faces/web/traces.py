@@ -16,12 +16,11 @@ from starlette.routing import Route
 
 from ...model import rfc3339, session_id
 from ...toolcalls import main_argument
-from ...toolsets.traces.filters import SPAN_FIELDS, TRACE_FIELDS
-from ...toolsets.traces.outline import Outline, OutlineRow, read_outline, span_number
+from ...toolsets.traces.reports import Outline, OutlineRow, read_outline, span_number
 from ...toolsets.traces.service import span_view
-from ...toolsets.traces.types import Span
+from ...toolsets.traces.types import SPAN_FIELDS, TRACE_FIELDS, Span
 from ..words import parse_moment
-from .lines import session_url
+from .lists import session_url
 from .rendering import money, short_number, took
 from .site import Nav, Site
 
@@ -338,7 +337,7 @@ def read_trace(library: Library, id: str, query: QueryParams) -> TracePage:
 
 
 def _rows(library: Library, outline: Outline) -> list[OutlineRow]:
-    """The rows of an outline. Only names and models are texts of others; each different one passes the border once."""
+    """The rows of an outline. Only names and models are texts of others; each different one passes egress once."""
     texts = list({text for row in outline.rows for text in (row.name, row.model) if text is not None})
     clean: dict[str | None, str | None] = dict(zip(texts, library.egress(texts), strict=True))
     changed = {text for text in texts if clean[text] != text}

@@ -17,13 +17,12 @@ from starlette.routing import Route
 from ...archive.base import SessionsRequest
 from ...archive.spans import UsageTotal, Window
 from ...model import rfc3339, session_id
-from ...toolsets.traces.usage import ToolUse
+from ...toolsets.traces.reports import ToolUse
 from ..words import home_path
-from . import charts
-from .amounts import Amount, DayAmount, add_by_day, add_up, grouped
-from .kept import Dated, Kept
+from . import figures
+from .figures import Amount, DayAmount, add_by_day, add_up, grouped
 from .rendering import money, short_number
-from .site import Nav, Site
+from .site import Dated, Kept, Nav, Site
 
 if TYPE_CHECKING:
     from ...library import Library
@@ -94,10 +93,10 @@ class Usage(Tools, kw_only=True):
     # Charts, which the JSON twin does not have.
 
     @property
-    def cost_chart(self) -> charts.Bars:
-        return charts.bar_chart(
+    def cost_chart(self) -> figures.Bars:
+        return figures.bar_chart(
             [
-                charts.Bar(
+                figures.Bar(
                     name=bucket.name,
                     parts={"cost": bucket.amount.cost or 0.0},
                     before=bucket.before,
@@ -109,10 +108,10 @@ class Usage(Tools, kw_only=True):
         )
 
     @property
-    def token_chart(self) -> charts.Bars:
-        return charts.bar_chart(
+    def token_chart(self) -> figures.Bars:
+        return figures.bar_chart(
             [
-                charts.Bar(
+                figures.Bar(
                     name=bucket.name,
                     parts={
                         "cached": float(bucket.amount.cache_read_tokens),
@@ -126,10 +125,10 @@ class Usage(Tools, kw_only=True):
         )
 
     @property
-    def day_chart(self) -> charts.Grid:
+    def day_chart(self) -> figures.Grid:
         last = date.fromisoformat(self.until)
         amounts = {date.fromisoformat(day): amount for day, amount in self.days.items()}
-        return charts.calendar(
+        return figures.calendar(
             {day: float(amount.tokens) for day, amount in amounts.items()},
             last - timedelta(days=_CALENDAR_DAYS - 1),
             last,
@@ -140,12 +139,12 @@ class Usage(Tools, kw_only=True):
         )
 
     @property
-    def hour_chart(self) -> charts.Grid:
+    def hour_chart(self) -> figures.Grid:
         titles = [
-            [f"{charts.WEEKDAYS[row]} {hour:02}:00: {calls:,} model calls" for hour, calls in enumerate(hours)]
+            [f"{figures.WEEKDAYS[row]} {hour:02}:00: {calls:,} model calls" for hour, calls in enumerate(hours)]
             for row, hours in enumerate(self.hours)
         ]
-        return charts.week_hours([[float(calls) for calls in hours] for hours in self.hours], titles)
+        return figures.week_hours([[float(calls) for calls in hours] for hours in self.hours], titles)
 
 
 class Period(Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Export and import: capsules to a file and back, atomically both ways.
+"""Export and import: capsules to a file and back, atomically both ways; from the database of Moss, too.
 
 An import merges records into the store; its mode decides what happens to a record that collides with a capsule.
 """
@@ -6,20 +6,33 @@ An import merges records into the store; its mode decides what happens to a reco
 from __future__ import annotations
 
 import re
+import shutil
+import sqlite3
+import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import overload
 
+import msgspec
 from msgspec.structs import replace
 
 from ...config import CapsuleSettings
 from .answers import CapsuleError, Exported, Imported, ImportProblem
 from .capsule import MAX_FIELD_CHARS, Capsule, normalise, workspace_or_default
-from .paths import AllowedFolders, checked_path, open_for_reading, replacing
-from .records import Entry, read_export, read_moss_database, to_capsule, write_export
+from .files import (
+    AllowedFolders,
+    Entry,
+    checked_path,
+    open_for_reading,
+    read_export,
+    record_of,
+    replacing,
+    to_capsule,
+    write_export,
+)
 from .requests import ExportInput, ImportInput, choice, unless_blank
 from .rows import Filters, Writer
 from .sections import check_text, missing_sections
@@ -34,6 +47,19 @@ _SHOWN_CHARS = 600
 _RECORD_CODES = {"INVALID_REQUEST": "INVALID_RECORD"}
 _MAX_STEM_BYTES = 150
 _NOT_IN_FILE_NAMES = re.compile(r"[^\w.-]+|\.\.+")
+# The columns of Moss' database. Its second schema version has the optional ones.
+_REQUIRED = (
+    "id",
+    "workspace_raw",
+    "name_raw",
+    "title",
+    "capsule_text",
+    "source",
+    "created_at",
+    "updated_at",
+    "deleted_at",
+)
+_OPTIONAL = ("run_id", "phase", "role")
 
 
 def export_capsules(store: Store, settings: CapsuleSettings, given: ExportInput) -> Exported:
@@ -110,6 +136,52 @@ def _new_file(folder: Path, workspace: str | None, exported_at: int) -> Path:
     stem = f"{name or 'workspace'}-{time.strftime('%Y%m%dT%H%M%S', time.localtime(exported_at))}"
     candidates = (folder / f"{stem}{suffix}.jsonl" for suffix in ("", *(f"-{n}" for n in range(1, 10_000))))
     return next(path for path in candidates if not path.exists())
+
+
+# Moss' database
+
+
+def read_moss_database(path: Path) -> Generator[Entry, None, None]:
+    """The capsules of a Moss database, numbered from 1 in the order of their creation.
+
+    Moss may be running. Its files are copied first, the write-ahead log included, because opening a database in place
+    creates and changes files beside it.
+    """
+    with tempfile.TemporaryDirectory(prefix="backstory-moss-") as folder:
+        copy = Path(folder) / "moss.db"
+        _copy(path, copy)
+        log = path.with_name(f"{path.name}-wal")
+        if log.is_file():
+            _copy(log, copy.with_name("moss.db-wal"))
+        connection = sqlite3.connect(copy)
+        try:
+            yield from _records(connection)
+        except sqlite3.Error:
+            raise CapsuleError.invalid("path", f"{path} is not a Moss database, or is damaged") from None
+        finally:
+            connection.close()
+
+
+def _records(connection: sqlite3.Connection) -> Iterator[Entry]:
+    present = {row[1] for row in connection.execute("PRAGMA table_info(capsules)")}
+    if missing := [column for column in (*_REQUIRED, "tags_json") if column not in present]:
+        raise sqlite3.DatabaseError(f"no such columns: {missing}")
+    columns = [*_REQUIRED, *(column for column in _OPTIONAL if column in present)]
+    query = f"SELECT {', '.join(columns)}, tags_json FROM capsules ORDER BY created_at, id"
+    for number, row in enumerate(connection.execute(query), start=1):
+        *values, tags = row
+        content = dict(zip(columns, values, strict=True))
+        try:
+            content["tags"] = msgspec.json.decode(tags) if tags else None
+        except (msgspec.DecodeError, TypeError):
+            yield number, ImportProblem(number, "INVALID_RECORD", "tags_json is not JSON", str(content["id"]))
+            continue
+        yield number, record_of(number, content)
+
+
+def _copy(source: Path, target: Path) -> None:
+    with open_for_reading(source) as original, target.open("wb") as copy:
+        shutil.copyfileobj(original, copy)
 
 
 # Merging

@@ -42,9 +42,8 @@ from .requests import (
     unless_blank,
 )
 from .rows import Filters
-from .search import search
 from .sections import bundle_json, bundle_markdown, check_text, extend_section, missing_sections, open_fence
-from .store import Store
+from .store import Store, search
 
 _MAX_QUERY_CHARS = 1000
 _DAY_US = 86_400 * SECOND

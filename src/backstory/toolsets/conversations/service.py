@@ -1,13 +1,14 @@
-"""The rules of the conversations contract, over the archive that everything else uses."""
+"""The shapes and the rules of the conversations contract, over the archive that everything else uses."""
 
 from __future__ import annotations
 
 import fnmatch
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta, Struct
 
 from ...archive.base import (
     Archive,
@@ -21,19 +22,9 @@ from ...archive.base import (
 )
 from ...egress import Mode, egress
 from ...model import EventType, rfc3339
-from .types import (
-    Conversation,
-    ConversationPage,
-    ConversationPart,
-    ListArguments,
-    ReadArguments,
-    SearchArguments,
-    SearchResult,
-    SearchResults,
-    Turn,
-    TurnArguments,
-)
 
+Project = Annotated[str | None, Meta(description="Only projects whose name contains this, in any case")]
+SessionId = Annotated[str, Meta(description="Session UUID")]
 _SOURCE = "claude-code"
 _WILDCARD = re.compile(r"[*?\[]")
 # Tool -> the fields of its summary, and the arguments they are taken from. Other tools have their name alone.
@@ -53,6 +44,82 @@ _SUMMARY_CHARS = 200
 _FIRST_EVENTS = 16
 # How far a secret may reach beyond the place where a text is cut.
 _SECRET_CHARS = 16_384
+
+
+class SearchArguments(Struct, frozen=True, forbid_unknown_fields=True):
+    query: Annotated[str, Meta(description='Search keywords (e.g. "watchdog reindex debounce")')]
+    limit: Annotated[int, Meta(ge=1, description="Max results to return")] = 10
+    session_id: Annotated[str | None, Meta(description="Only turns of this session")] = None
+    project: Project = None
+
+
+class ListArguments(Struct, frozen=True, forbid_unknown_fields=True):
+    project: Project = None
+    limit: Annotated[int, Meta(ge=1, description="Max sessions to return")] = 50
+
+
+class TurnArguments(Struct, frozen=True, forbid_unknown_fields=True):
+    session_id: SessionId
+    turn_number: Annotated[int, Meta(description="0-indexed turn number")]
+
+
+class ReadArguments(Struct, frozen=True, forbid_unknown_fields=True):
+    session_id: SessionId
+    offset: Annotated[int, Meta(ge=0, description="Turn offset to start from")] = 0
+    limit: Annotated[int, Meta(ge=1, description="Number of turns to return")] = 10
+
+
+class SearchResult(Struct, frozen=True):
+    session_id: str
+    project: str
+    turn_number: int
+    score: float
+    snippet: str
+    timestamp: str
+
+
+class SearchResults(Struct, frozen=True):
+    results: list[SearchResult]
+
+
+class Conversation(Struct, frozen=True):
+    session_id: str
+    project: str
+    summary: str
+    slug: str | None
+    first_timestamp: str
+    last_timestamp: str
+    turn_count: int
+    cwd: str | None
+    git_branch: str | None
+
+
+class ConversationPage(Struct, frozen=True):
+    conversations: list[Conversation]
+
+
+class Turn(Struct, frozen=True):
+    session_id: str
+    turn_number: int
+    timestamp: str
+    user_text: str
+    assistant_text: str
+    tools_used: list[dict[str, Any]]
+
+
+class ConversationPart(Struct, frozen=True):
+    session_id: str
+    project: str
+    cwd: str | None
+    git_branch: str | None
+    total_turns: int
+    offset: int
+    limit: int
+    turns: list[Turn]
+
+
+class Problem(Struct, frozen=True):
+    error: str
 
 
 class Refused(ValueError):

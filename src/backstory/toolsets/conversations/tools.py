@@ -20,13 +20,15 @@ from ..base import (
     input_schema,
     output_schema,
 )
-from .service import Conversations, Projects, Refused
-from .types import (
+from .service import (
     ConversationPage,
     ConversationPart,
+    Conversations,
     ListArguments,
     Problem,
+    Projects,
     ReadArguments,
+    Refused,
     SearchArguments,
     SearchResults,
     Turn,

@@ -22,9 +22,8 @@ from .journal import Change, now
 from .records import ROLES, EntryLine, Place
 from .recovery import Folder, open_folder
 from .service import Service, check_id, encode
-from .settings import FsSettings, LiveSettings
 from .store import FsStore
-from .types import CustomEntry, LiveError, SessionMeta, check_sizes, page_of, size_of
+from .types import CustomEntry, FsSettings, LiveError, LiveSettings, SessionMeta, check_sizes, page_of, size_of
 from .upkeep import Deletions, Forget
 
 Publish = Callable[[int, Callable[[], list[Event]]], None]

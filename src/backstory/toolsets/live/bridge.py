@@ -23,8 +23,7 @@ from .events import DELETED, FEED, Event, event
 from .feed import Json, Metas
 from .functions import STORE_PREFIX
 from .service import encode, new_entry_id
-from .settings import BridgeSettings, LiveSettings
-from .types import Code, LiveError
+from .types import BridgeSettings, Code, LiveError, LiveSettings
 from .wire_client import RemoteError, WireClient
 
 _log = logging.getLogger("backstory.live")

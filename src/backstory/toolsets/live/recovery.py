@@ -23,7 +23,7 @@ from .index import Index, Session
 from .journal import Change, Journal, now
 from .records import Scan, chain, scan
 from .repair import Additions, Held, additions, finish, held_by, read_file
-from .settings import FsSettings
+from .types import FsSettings
 
 _log = logging.getLogger("backstory.live")
 _COMMIT_EVERY = 10_000

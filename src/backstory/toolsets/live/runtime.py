@@ -21,8 +21,7 @@ from .bridge import BridgeAdapter
 from .events import FEED, PUBLIC_TYPES, Deliver, Event, Filter, TriggerType, parse_filter, trigger_types
 from .feed import Feed, Metas, Snapshot, Subscription, state_events
 from .functions import REQUESTS, Function, functions
-from .settings import BridgeSettings, LiveSettings, is_own_url, parse_settings
-from .types import LiveError
+from .types import BridgeSettings, LiveError, LiveSettings, is_own_url, parse_settings
 from .upkeep import Forget
 
 _log = logging.getLogger("backstory.live")

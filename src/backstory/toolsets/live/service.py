@@ -19,9 +19,19 @@ from .functions import decode_list_cursor, decode_page_cursor, encode_list_curso
 from .index import Run, Session
 from .journal import Change, now
 from .records import CUSTOM_ENTRY, ROLES, EntryLine, Place
-from .settings import LiveSettings
 from .store import FsStore
-from .types import LARGEST, CustomEntry, Entry, LiveError, MessageEntry, SessionMeta, check_sizes, page_of, size_of
+from .types import (
+    LARGEST,
+    CustomEntry,
+    Entry,
+    LiveError,
+    LiveSettings,
+    MessageEntry,
+    SessionMeta,
+    check_sizes,
+    page_of,
+    size_of,
+)
 
 _decode = msgspec.json.Decoder().decode
 # Deeper nesting may exhaust the stack of a reader.

@@ -24,8 +24,7 @@ from .journal import Cause, Change, now
 from .records import Branch, EntryLine, Place, chain_data
 from .recovery import Folder
 from .repair import read_file
-from .settings import FsSettings
-from .types import LiveError, SessionMeta
+from .types import FsSettings, LiveError, SessionMeta
 from .upkeep import GroupSync, Upkeep
 
 _log = logging.getLogger("backstory.live")

@@ -20,7 +20,7 @@ from queue import SimpleQueue
 from .files import Files
 from .index import Index
 from .journal import Change, Journal
-from .settings import FsSettings
+from .types import FsSettings
 
 _log = logging.getLogger("backstory.live")
 _EVERY_SECONDS = 0.5

@@ -14,7 +14,6 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from ...archive.base import Archive
 from ...archive.spans import Condition, Found, Position, SpanRow, Spans, TraceQuery, TraceRow
 from ...model import digest, event_id, rfc3339, session_id
-from .filters import check_sort, span_condition, trace_condition
 from .types import (
     GetTrace,
     ListTraces,
@@ -29,6 +28,9 @@ from .types import (
     TraceItem,
     TraceList,
     TracePage,
+    check_sort,
+    span_condition,
+    trace_condition,
 )
 
 _MAX_LIMIT = 200

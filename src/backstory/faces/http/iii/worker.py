@@ -23,7 +23,7 @@ from iii.trigger import TriggerConfig, TriggerHandler  # type: ignore[import-unt
 
 from ....config import ConfigError
 from ....toolsets.live import Live, LiveError
-from ....toolsets.live.settings import configuration_schema
+from ....toolsets.live.types import configuration_schema
 
 WORKER_NAME = "backstory"
 _ON_CHANGE = "session::on-config-change"

@@ -1,12 +1,17 @@
-"""A session or a turn as a Markdown document, for people to keep and share."""
+"""A session as one file: HTML that needs nothing else, Markdown, or JSON Lines. All of it has passed egress."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
-from ..model import EVENT_TYPES, EventType
+import msgspec
+
+from ..archive.base import OpenedSession
+from ..model import EVENT_TYPES, EventType, SessionRef, parse_id, turn_id
 from ..toolcalls import main_argument
 
 if TYPE_CHECKING:
@@ -16,6 +21,53 @@ if TYPE_CHECKING:
 _SPOKEN = (EventType.USER_INPUT, EventType.ASSISTANT_RESPONSE, EventType.TOOL_CALL)
 _HEADINGS = {EventType.USER_INPUT: "You", EventType.ASSISTANT_RESPONSE: "Agent", EventType.REASONING: "Reasoning"}
 _FENCES = re.compile(r"`{3,}")
+Format = Literal["html", "md", "jsonl"]
+MEDIA_TYPES: dict[Format, str] = {"html": "text/html", "md": "text/markdown", "jsonl": "application/x-ndjson"}
+_STYLESHEET = Path(__file__).parent / "web" / "static" / "backstory.css"
+
+
+def export(library: Library, id: str, format: Format) -> Iterator[str]:
+    """The file in pieces. Raises LookupError for an id that is not that of a session in the archive."""
+    ref = parse_id(id)
+    opened = library.archive.open(ref) if isinstance(ref, SessionRef) else None
+    if opened is None:
+        raise LookupError(f"no session {id} is in the archive")
+    if format == "md":
+        return iter([to_markdown(library, library.open(id), full=True)])
+    return _html(library, opened) if format == "html" else _json_lines(library, opened)
+
+
+def _html(library: Library, opened: OpenedSession) -> Iterator[str]:
+    from .web.conversation import IN_FILE, Conversation
+    from .web.lists import session_lines
+    from .web.rendering import make_environment
+
+    (session,) = session_lines(library, [opened.session])
+    template = make_environment(asset=str).get_template("export.html")
+    return template.generate(
+        session=session,
+        turns=Conversation(library, opened, IN_FILE).whole(),
+        stylesheet=_STYLESHEET.read_text("utf-8"),
+        version=version("backstory"),
+    )
+
+
+def _json_lines(library: Library, opened: OpenedSession) -> Iterator[str]:
+    """The session on the first line, then its events in order."""
+    from .web.lists import session_lines
+
+    (session,) = session_lines(library, [opened.session])
+    yield _line({"kind": "session", **msgspec.to_builtins(session)})
+    for turn in opened.turns:
+        for event in library.read_turn(turn_id(turn.session, turn.ordinal)):
+            yield _line({"kind": "event", **msgspec.to_builtins(event)})
+
+
+def _line(value: Any) -> str:
+    return msgspec.json.encode(value).decode() + "\n"
+
+
+# Markdown
 
 
 def to_markdown(library: Library, opened: dict[str, Any], *, full: bool) -> str:

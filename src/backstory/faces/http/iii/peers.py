@@ -1,11 +1,17 @@
-"""The frames of the iii WebSocket protocol: JSON objects with a lower-case `type`.
+"""The clients of the iii WebSocket protocol, and the frames they exchange: JSON objects with a lower-case `type`.
 
 Payloads, configs and schemas that are only forwarded stay raw JSON, so nothing of them is lost or changed.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import secrets
+from collections import deque
+from collections.abc import Callable
 from typing import Any, get_args
+from uuid import uuid4
 
 import msgspec
 from msgspec import Raw, Struct
@@ -14,6 +20,12 @@ from ....toolsets.live.types import MAX_FRAME_BYTES
 from ...jsonrpc import top_of
 
 NULL = Raw(b"null")
+logger = logging.getLogger(__name__)
+
+OUTBOX_BYTES = 16 * 1024 * 1024
+# The store's log keeps events, too: a subscriber that does not read costs this much, not a whole outbox.
+EVENT_BYTES = 1024 * 1024
+CALLS_AT_ONCE = 64
 
 
 class RegisterFunction(Struct, tag="registerfunction", tag_field="type"):
@@ -191,3 +203,107 @@ def given(raw: Raw) -> Raw | None:
 
 def error_body(code: str, message: str) -> dict[str, str]:
     return {"code": code, "message": message}
+
+
+# Clients
+
+
+class Binding:
+    def __init__(self, peer: Peer, frame: RegisterTrigger) -> None:
+        self.peer = peer
+        self.frame = frame
+        self.provider: Peer | None = None
+        self.hosted_id = ""
+        """The id the provider knows it by."""
+        self.answered = False
+        self.unbind: Callable[[], None] | None = None
+        """Ends the binding, if this process provides the type."""
+
+
+class PeerGone(Exception):
+    """The client disconnected before the frame could be sent."""
+
+
+class Outbox:
+    """Frames that wait to be sent, bounded by size. One frame always fits into an empty outbox."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._frames: deque[str] = deque()
+        self._size = 0
+        self._closed = False
+        self._changed = asyncio.Event()
+
+    def offer(self, text: str, limit: int | None = None) -> bool:
+        """Take the frame if there is room for it now. `limit` is a smaller bound than that of the outbox."""
+        if self._closed or (self._frames and self._size + len(text) > (limit or self._limit)):
+            return False
+        self._frames.append(text)
+        self._size += len(text)
+        self._wake()
+        return True
+
+    async def put(self, text: str, limit: int | None = None) -> None:
+        """Take the frame as soon as there is room for it."""
+        while not self.offer(text, limit):
+            if self._closed:
+                raise PeerGone
+            await self._changed.wait()
+
+    async def get(self) -> str:
+        while not self._frames:
+            if self._closed:
+                raise PeerGone
+            await self._changed.wait()
+        text = self._frames.popleft()
+        self._size -= len(text)
+        self._wake()
+        return text
+
+    def close(self) -> None:
+        self._closed = True
+        self._frames.clear()
+        self._wake()
+
+    def _wake(self) -> None:
+        """Let all waiting tasks check again."""
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+
+class Peer:
+    def __init__(self, outbox_bytes: int = OUTBOX_BYTES) -> None:
+        self.id = str(uuid4())
+        self.token = secrets.token_urlsafe(24)
+        self.about: dict[str, Any] = {}
+        self.outbox = Outbox(outbox_bytes)
+        self.closing: asyncio.Future[tuple[int, str]] = asyncio.get_running_loop().create_future()
+        self.functions: dict[str, RegisterFunction] = {}
+        self.asked: dict[str, None] = {}
+        """Its unanswered calls to other clients, oldest first."""
+        self.bindings: dict[str, Binding] = {}
+        """Its own bindings, by the id it gave them."""
+        self.hosted: dict[str, Binding] = {}
+        """Bindings of other clients to the trigger types it provides, by the id given to it."""
+        self.slots = asyncio.Semaphore(CALLS_AT_ONCE)
+        self._warned: set[str] = set()
+
+    @property
+    def name(self) -> str:
+        name = self.about.get("name")
+        return name if isinstance(name, str) and name else self.id
+
+    def push(self, text: str) -> None:
+        """Send a frame that must not be lost, without waiting. A client whose outbox is full is disconnected."""
+        if not self.outbox.offer(text):
+            self.close(1013, "too slow: too much is waiting to be read")
+
+    def close(self, code: int, reason: str) -> None:
+        if not self.closing.done():
+            self.closing.set_result((code, reason))
+
+    def warn_once(self, about: str, message: str) -> None:
+        """Log a warning about this client once."""
+        if about not in self._warned and len(self._warned) < 100:
+            self._warned.add(about)
+            logger.warning("iii client %s: %s", self.name[:80], message)
