@@ -212,7 +212,7 @@ AGENTS: tuple[Agent, ...] = (
     Agent(
         "goose",
         "Goose",
-        "message_tables:Goose",
+        "goose:Goose",
         "${GOOSE_PATH_ROOT}/data/sessions",
         f"{_DATA}/goose/sessions",
         "${APPDATA}/Block/goose/data/sessions",
@@ -222,7 +222,7 @@ AGENTS: tuple[Agent, ...] = (
     Agent(
         "factory-droid",
         "Factory Droid",
-        "message_logs:FactoryDroid",
+        "factory_droid:FactoryDroid",
         "~/.factory/sessions",
         resume="droid --resume {}",
     ),
@@ -263,7 +263,7 @@ AGENTS: tuple[Agent, ...] = (
     Agent(
         "hermes",
         "Hermes",
-        "message_tables:Hermes",
+        "hermes:Hermes",
         "${HERMES_HOME:-~/.hermes}/state.db",
         "${HERMES_HOME:-~/.hermes}/profiles/*/state.db",
         resume="hermes --resume {}",
@@ -338,8 +338,8 @@ AGENTS: tuple[Agent, ...] = (
         "${LETTA_LOCAL_BACKEND_DIR:-~/.letta/lc-local-backend}/conversations",
         resume="letta --conversation {}",
     ),
-    Agent("iflow", "iFlow CLI", "message_logs:IFlow", "~/.iflow/projects", resume="iflow --resume {}"),
-    Agent("qoder", "Qoder", "message_logs:Qoder", "~/.qoder/projects", resume="qodercli --resume {}"),
+    Agent("iflow", "iFlow CLI", "iflow:IFlow", "~/.iflow/projects", resume="iflow --resume {}"),
+    Agent("qoder", "Qoder", "iflow:Qoder", "~/.qoder/projects", resume="qodercli --resume {}"),
     Agent("tabnine", "Tabnine", "gemini:Tabnine", "~/.tabnine/agent/tmp"),
     Agent("claude-ai", "Claude.ai", "exports:ClaudeAi", "${BACKSTORY_HOME:-~/.backstory}/imports/claude-ai"),
     Agent("chatgpt", "ChatGPT", "exports:ChatGpt", "${BACKSTORY_HOME:-~/.backstory}/imports/chatgpt"),
