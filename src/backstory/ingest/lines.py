@@ -69,10 +69,11 @@ def decode_line(line: bytes) -> list[Any]:
     try:
         return [decode_fast(line)]
     except UNDECODABLE:
-        return _decode_leniently(line)
+        return decode_leniently(line)
 
 
-def _decode_leniently(line: bytes) -> list[Any]:
+def decode_leniently(line: bytes) -> list[Any]:
+    """As `decode_line`, for a line that is known not to be one JSON value."""
     # NUL bytes are what a file system leaves behind after a crash.
     text = line.replace(b"\0", b"").decode("utf-8-sig", "replace").strip()
     records: list[Any] = []

@@ -21,6 +21,7 @@ from ..model import EventType
 from ..sources.base import Event, Item
 
 _STATE = "unknown"
+_UNKNOWN = EventType.UNKNOWN
 _MOST_KINDS = 20
 _SAMPLE_CHARS = 800
 _HEAD_CHARS = 4_000
@@ -66,6 +67,7 @@ class Kinds:
     """The unknown kinds and fields of one transcript."""
 
     def __init__(self, source: str) -> None:
+        self._source = source
         self._known = _known_fields().get(source, {})
         self._kinds: dict[str, Kind] = {}
         self._records = 0
@@ -80,19 +82,26 @@ class Kinds:
         """Count what is unknown of a record, given its items."""
         self._records = number = self._records + 1
         for item in items:
-            if isinstance(item, Event) and item.type is EventType.UNKNOWN:
+            if type(item) is Event and item.type is _UNKNOWN:
                 found = _KIND.search(item.text, 0, _HEAD_CHARS)
                 name = found[1] or found[2] if found else "without a type"
                 self._add(name, item.text)
         if (number <= _FIRST_RECORDS or number % _EVERY_RECORD == 0) and type(record) is dict:
-            self._count_fields(record)
+            outline = (self._source, *_outline(record, _DEEPEST_PART))
+            if outline not in _PLAIN:
+                self._count_fields(record, outline)
 
-    def _count_fields(self, record: dict[str, Any]) -> None:
+    def _count_fields(self, record: dict[str, Any], outline: tuple[Any, ...]) -> None:
+        is_plain, width = True, 0
         for kind, part in parts_of(record):
+            width += len(part)
             fields = self._known.get(kind)
             if fields is not None and not part.keys() <= fields:
+                is_plain = False
                 for name in sorted(part.keys() - fields):
                     self._add(f"{kind}.{name}", {name: part[name]}, is_field=True)
+        if is_plain and width <= _WIDEST_OUTLINE and len(_PLAIN) < _MOST_OUTLINES:
+            _PLAIN.add(outline)
 
     def _add(self, name: str, value: Any, *, is_field: bool = False) -> None:
         name = f"{'.' if is_field else ''}{_ODD.sub('?', name)[:120]}"
@@ -104,6 +113,27 @@ class Kinds:
     def keep(self, state: dict[str, Any]) -> dict[str, Any]:
         """The state with the counts in it, if there are any."""
         return {**state, _STATE: msgspec.to_builtins(self._kinds)} if self._kinds else state
+
+
+# The outlines of records without unknown fields. Records have few, and most of the fields are known.
+_PLAIN: set[tuple[Any, ...]] = set()
+_MOST_OUTLINES, _WIDEST_OUTLINE = 4_096, 200
+
+
+def _outline(part: dict[str, Any], depth: int) -> tuple[Any, ...]:
+    """The names of the fields of `parts_of` a record, and its kinds: all that a check for unknown fields looks at."""
+    names = tuple(part)
+    outline = (_kind_of(part), names)
+    if depth:
+        for name in _INNER.intersection(names):
+            value = part[name]
+            if type(value) is dict:
+                outline += (name, *_outline(value, depth - 1 if name in _PARTS else 0))
+    else:
+        for name, value in part.items():
+            if type(value) is dict:
+                outline += (name, tuple(value))
+    return outline
 
 
 def parts_of(record: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
