@@ -123,7 +123,7 @@ _MOST_OUTLINES, _WIDEST_OUTLINE = 4_096, 200
 def _outline(part: dict[str, Any], depth: int) -> tuple[Any, ...]:
     """The names of the fields of `parts_of` a record, and its kinds: all that a check for unknown fields looks at."""
     names = tuple(part)
-    outline = (_kind_of(part), names)
+    outline: tuple[Any, ...] = (_kind_of(part), names)
     if depth:
         for name in _INNER.intersection(names):
             value = part[name]

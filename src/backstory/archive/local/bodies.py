@@ -17,6 +17,9 @@ _SAMPLE_CHARS = 1_024
 _MIN_SAMPLES = 400
 
 
+Pack = Callable[[str], "str | bytes | None"]
+
+
 class Bodies:
     """Packs and unpacks texts. zstd frames name the dictionary they need, so texts from before it stay readable."""
 
@@ -38,11 +41,20 @@ class Bodies:
         self._local = threading.local()
 
     def pack(self, text: str) -> str | bytes | None:
-        if not text:
-            return None
-        if len(text) < _PLAIN_BELOW:
-            return text
-        return self._compressor.compress(text.encode())
+        return self.packer()(text)
+
+    def packer(self) -> Pack:
+        """Packs many texts, as long as no other dictionary is learned. For one thread."""
+        compress = self._compressor.compress
+
+        def pack(text: str) -> str | bytes | None:
+            if not text:
+                return None
+            if len(text) < _PLAIN_BELOW:
+                return text
+            return compress(text.encode())
+
+        return pack
 
     def unpack(self, body: str | bytes | None) -> str:
         if body is None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from ...sqlite import BULK_CHECKPOINT_PAGES, CHECKPOINT_PAGES, WRITER_MAPPED_BYTES, rewrite, transaction
-from ..base import ArchiveError, Batch, EventRow, SessionRow, SyncState
+from ..base import EVERYTHING, ArchiveError, Batch, EventRow, Part, SessionRow, SyncState
 from ..lock import WriterLock
 from .bodies import Bodies, train_dictionary
 from .database import Followed, highest, mark, newest_change, progress_of, stored_dictionary
@@ -19,6 +19,7 @@ from .feed import Feed
 from .follower import Follower
 from .forgetting import clean, delete_requested, delete_sessions, requested, withdraw
 from .index import Index
+from .presence import Presence
 from .reading import Reading
 from .rows import (
     INSERT_EVENT,
@@ -77,6 +78,8 @@ class LocalWriter(Reading):
         # True if those are all sessions of the record, so that others are known to be new without a look.
         self._has_all_ids = False
         self._numbers: dict[tuple[str, str], int] = {}
+        # The events of the record, if it had none when much was about to be written.
+        self._presence: Presence | None = None
         self._next_event = 1 + highest(connection, "event")
         self._highest_session = highest(connection, "session")
         self._change = newest_change(connection)
@@ -99,6 +102,14 @@ class LocalWriter(Reading):
 
     def session(self, key: str) -> SessionRow | None:
         return super().session(key) if self._session_id(key) else None
+
+    def events(self, key: str | None = None, turn: int | None = None, part: Part = EVERYTHING) -> list[EventRow]:
+        if part.uids is not None and self._presence is not None:
+            uids = self._presence.among(part.uids)
+            if not uids:
+                return []
+            part = msgspec.structs.replace(part, uids=tuple(uids))
+        return super().events(key, turn, part)
 
     def turn_keys(self, key: str) -> frozenset[str]:
         return super().turn_keys(key) if self._session_id(key) or self._has_forgotten else frozenset()
@@ -191,11 +202,16 @@ class LocalWriter(Reading):
         self._reset(self._next_event)
 
     def _numbered(self, events: Sequence[EventRow]) -> list[Values]:
-        values = []
+        values, pack = [], self._bodies.packer()
+        session, number = "", 0
         for row in events:
+            if row.session != session:
+                session, number = row.session, self._session_id(row.session)
             project = self._number("project", "path", row.cwd) if row.cwd else None
-            values.append(event_values(self._next_event, self._session_id(row.session), project, row, self._bodies))
+            values.append(event_values(self._next_event, number, project, row, pack))
             self._next_event += 1
+        if self._presence is not None:
+            self._presence.add([row.uid for row in events])
         return values
 
     def _write_exchanges(self, batch: Batch) -> None:
@@ -224,6 +240,8 @@ class LocalWriter(Reading):
             self._follower = follower
             self._session_ids = dict(self._db.execute("SELECT key, id FROM session"))
             self._has_all_ids = True
+            if not self._scalar("SELECT EXISTS (SELECT 1 FROM event)"):
+                self._presence = Presence()
             self._db.execute(f"PRAGMA wal_autocheckpoint={BULK_CHECKPOINT_PAGES}")
             # Only the beginning of the file would be mapped, which is memory for nothing when the file is large.
             self._db.execute("PRAGMA mmap_size=0")
@@ -265,7 +283,7 @@ class LocalWriter(Reading):
     def _end_follower(self) -> None:
         if self._follower is not None:
             self._follower.close()
-            self._follower = None
+            self._follower = self._presence = None
             self._db.execute(f"PRAGMA wal_autocheckpoint={CHECKPOINT_PAGES}")
             self._db.execute(f"PRAGMA mmap_size={WRITER_MAPPED_BYTES}")
             self._feed = self._open_feed(self._db)
