@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from ...sqlite import BULK_CHECKPOINT_PAGES, CHECKPOINT_PAGES, WRITER_MAPPED_BYTES, rewrite, transaction
+from ...sqlite import CHECKPOINT_PAGES, WRITER_MAPPED_BYTES, BulkLog, rewrite, transaction
 from ..base import EVERYTHING, ArchiveError, Batch, EventRow, Part, SessionRow, SyncState
 from ..lock import WriterLock
 from .bodies import Bodies, train_dictionary
@@ -88,6 +88,7 @@ class LocalWriter(Reading):
         self._feed = feed(connection)
         self._projection = projection
         self._follower: Follower | None = None
+        self._log: BulkLog | None = None
 
     # Reading: rows as the writer's connection has them
 
@@ -137,6 +138,8 @@ class LocalWriter(Reading):
         except BaseException:
             self._reset(first_event)
             raise
+        if self._log is not None:
+            self._log.bound()
         if self._follower is not None:
             self._follower.follow()
 
@@ -242,7 +245,7 @@ class LocalWriter(Reading):
             self._has_all_ids = True
             if not self._scalar("SELECT EXISTS (SELECT 1 FROM event)"):
                 self._presence = Presence()
-            self._db.execute(f"PRAGMA wal_autocheckpoint={BULK_CHECKPOINT_PAGES}")
+            self._log = BulkLog(self._db, self._home / "archive.db")
             # Only the beginning of the file would be mapped, which is memory for nothing when the file is large.
             self._db.execute("PRAGMA mmap_size=0")
         try:
@@ -283,7 +286,7 @@ class LocalWriter(Reading):
     def _end_follower(self) -> None:
         if self._follower is not None:
             self._follower.close()
-            self._follower = self._presence = None
+            self._follower = self._presence = self._log = None
             self._db.execute(f"PRAGMA wal_autocheckpoint={CHECKPOINT_PAGES}")
             self._db.execute(f"PRAGMA mmap_size={WRITER_MAPPED_BYTES}")
             self._feed = self._open_feed(self._db)
