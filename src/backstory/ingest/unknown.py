@@ -116,8 +116,8 @@ class Kinds:
         return {**state, _STATE: msgspec.to_builtins(self._kinds)} if self._kinds else state
 
 
-# How often the records with these fields had none that was unknown, in the order of the fields, by source. After some of
-# them, only every 16th is looked at.
+# The number of records without an unknown field, by source and the fields of the record. After some of them only every
+# 16th is looked at.
 _PLAIN: dict[tuple[str, ...], int] = {}
 _MOST_PLAIN, _WIDEST_PLAIN = 4_096, 100
 

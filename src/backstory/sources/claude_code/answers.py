@@ -16,6 +16,8 @@ from .content import has_only_tags
 from .state import Call, Entry, State, Thread
 from .usage import read_usage
 
+# In Python 3.11 `EventType.NAME` takes ten times as long as a name of the module.
+_ANSWER, _CALL, _RESPONSE = EventType.ASSISTANT_RESPONSE, EventType.TOOL_CALL, EventType.TOOL_RESPONSE
 AGENT_TOOLS = {"Task", "Agent"}
 # Tools whose answer is a person's.
 QUESTIONS = {"AskUserQuestion", "ExitPlanMode"}
@@ -78,7 +80,7 @@ def _read_message(entry: Entry, blocks: list[Any], message: dict[str, Any], key:
         elif reason in _FINAL:
             events[-1].ends_turn = thread.ended = True
         elif reason is None and thread.answered and not _has_stop_reasons(thread.version):
-            events[-1].may_end_turn = all(event.type is not EventType.TOOL_CALL for event in events)
+            events[-1].may_end_turn = all(event.type is not _CALL for event in events)
     elif reason in _FINAL:  # nothing readable in it: a thinking block that only has a signature
         entry.end_turn()
 
@@ -86,7 +88,7 @@ def _read_message(entry: Entry, blocks: list[Any], message: dict[str, Any], key:
 def _follow(thread: Thread, event: Event) -> None:
     thread.ended = thread.prompted = thread.compacted = False
     thread.model = event.model or thread.model
-    thread.answered = event.type is EventType.ASSISTANT_RESPONSE
+    thread.answered = event.type is _ANSWER
     if thread.answered and thread.child:
         thread.said = digest(event.text.strip()).hex()
 
@@ -124,7 +126,7 @@ def _read_block(entry: Entry, part: str, block: Any, model: str | None, state: S
         call = entry.thread.calls.pop(call_id, None) if call_id else None
         return entry.add(
             part,
-            EventType.TOOL_RESPONSE,
+            _RESPONSE,
             readable(block.get("content")),
             tool=call.tool if call else None,
             call_id=call_id,
@@ -141,7 +143,7 @@ def _read_block(entry: Entry, part: str, block: Any, model: str | None, state: S
 
 def _plain_block(kind: str, block: dict[str, Any]) -> tuple[EventType, str]:
     if kind == "text":
-        return EventType.ASSISTANT_RESPONSE, readable(block.get("text"))
+        return _ANSWER, readable(block.get("text"))
     if kind == "thinking":
         return EventType.REASONING, readable(block.get("thinking"))
     if kind == "redacted_thinking":
@@ -152,7 +154,7 @@ def _plain_block(kind: str, block: dict[str, Any]) -> tuple[EventType, str]:
     if kind == "compaction":
         return EventType.COMPACTION, readable(block.get("content"))
     if kind in _MEDIA:
-        return EventType.ASSISTANT_RESPONSE, readable(block)
+        return _ANSWER, readable(block)
     return EventType.UNKNOWN, raw_text(block)
 
 
@@ -164,7 +166,7 @@ def _read_call(entry: Entry, part: str, block: dict[str, Any], model: str | None
         return None
     event = entry.add(
         part,
-        EventType.TOOL_CALL,
+        _CALL,
         "",
         tool=tool,
         call_id=call_id,
@@ -211,7 +213,7 @@ def _is_new(entry: Entry, kind: str, content: str) -> bool:
 _COMMAND_TAGS = ("command-", "local-command-", "skill-format")
 _INJECTED_TAGS = (*_COMMAND_TAGS, "ide_", "system-reminder", "user-prompt-submit-hook")
 _INTERRUPTS = ("[Request interrupted by user]", "[Request interrupted by user for tool use]")
-_SAID = (EventType.ASSISTANT_RESPONSE, EventType.TOOL_CALL)
+_SAID = (_ANSWER, _CALL)
 
 
 # Exchanges. Where history asks what a person typed, an exchange begins with every user record that has text: also with
@@ -224,7 +226,7 @@ def mark_user(entry: Entry, message: dict[str, Any], items: Iterable[Item]) -> N
     text = _text(entry.record, message.get("content"))
     if text is None:
         return
-    spoken = (event for event in _own(entry, items) if event.type is not EventType.TOOL_RESPONSE)
+    spoken = (event for event in _own(entry, items) if event.type is not _RESPONSE)
     begin_exchange(next(spoken, None) or entry.add("exchange", EventType.SYSTEM, text), text)
 
 

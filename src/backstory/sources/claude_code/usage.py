@@ -10,7 +10,6 @@ from ...model import Digest, digest
 from ..base import Usage
 from ..fields import text_of
 
-
 _key = Digest("claude-code")
 
 
