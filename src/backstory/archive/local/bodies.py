@@ -62,10 +62,10 @@ class Bodies:
         if isinstance(body, str):
             return body
         try:
-            return self._decompressor.decompress(body).decode()
+            return self._decompress(body).decode()
         except zstandard.ZstdError:
             self._use(self._stored_dictionary())  # the writer has trained one since this reader looked
-            return self._decompressor.decompress(body).decode()
+            return self._decompress(body).decode()
 
     @property
     def _compressor(self) -> zstandard.ZstdCompressor:
@@ -74,12 +74,12 @@ class Bodies:
             compressor = self._local.compressor = zstandard.ZstdCompressor(level=_LEVEL, dict_data=self._dictionary)
         return compressor
 
-    @property
-    def _decompressor(self) -> zstandard.ZstdDecompressor:
-        decompressor: zstandard.ZstdDecompressor | None = getattr(self._local, "decompressor", None)
-        if decompressor is None:
-            decompressor = self._local.decompressor = zstandard.ZstdDecompressor(dict_data=self._dictionary)
-        return decompressor
+    def _decompress(self, body: bytes) -> bytes:
+        try:
+            decompress: Callable[[bytes], bytes] = self._local.decompress
+        except AttributeError:
+            decompress = self._local.decompress = zstandard.ZstdDecompressor(dict_data=self._dictionary).decompress
+        return decompress(body)
 
 
 def _dictionary(data: bytes | None) -> zstandard.ZstdCompressionDict | None:
