@@ -20,7 +20,6 @@ from weakref import WeakSet
 
 __all__ = [
     "FULL_DISK",
-    "BulkLog",
     "Readers",
     "TimeoutExceeded",
     "Unusable",
@@ -60,8 +59,6 @@ _CHUNKS = (8, 64, 400, 2_000)
 _PROGRESS_STEPS = 20_000
 # The size at which the log goes into the database.
 CHECKPOINT_PAGES = 4_000
-_BULK_LOG_BYTES = 64 << 20
-_BULK_BUSY_MS = 1_000
 # The memory of a writer stays small.
 WRITER_MAPPED_BYTES = 1 << 25
 
@@ -262,37 +259,6 @@ def time_limit(connection: sqlite3.Connection, deadline: float | None) -> Iterat
         raise
     finally:
         connection.set_progress_handler(None, 0)
-
-
-class BulkLog:
-    """The log of a database into which much is written, while another process reads it all the time.
-
-    The log is larger than usual: pages that change again and again go into the database less often. And it begins anew
-    only when no process reads it. The usual checkpoint does not wait for that: the log would grow, with a checkpoint
-    after each commit, and every page be looked for in all of it.
-    """
-
-    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
-        self._db = connection
-        self._path = f"{path}-wal"
-        self._limit = _BULK_LOG_BYTES
-        connection.execute("PRAGMA wal_autocheckpoint=0")
-
-    def bound(self) -> None:
-        """To be called after each commit: move the log into the database if it is too large."""
-        size = os.stat(self._path).st_size  # noqa: PTH116
-        if size < self._limit:
-            return
-        (patience,) = self._db.execute("PRAGMA busy_timeout").fetchone()
-        self._db.execute(f"PRAGMA busy_timeout={_BULK_BUSY_MS}")
-        try:
-            (is_busy, *_) = self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-        except sqlite3.OperationalError:  # what is wrong with the disk shows with the next commit
-            is_busy = True
-        finally:
-            self._db.execute(f"PRAGMA busy_timeout={patience}")
-        # A process that reads for longer is not waited for again after each commit.
-        self._limit = _BULK_LOG_BYTES + (size if is_busy else 0)
 
 
 # Reading

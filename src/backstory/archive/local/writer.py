@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 
 import msgspec
 
-from ...sqlite import CHECKPOINT_PAGES, WRITER_MAPPED_BYTES, BulkLog, rewrite, transaction
+from ...sqlite import CHECKPOINT_PAGES, WRITER_MAPPED_BYTES, rewrite, transaction
 from ..base import EVERYTHING, ArchiveError, Batch, EventRow, Part, SessionRow, SyncState
 from ..lock import WriterLock
 from .bodies import Bodies, train_dictionary
+from .bulk import BulkLog, Presence, rare_collections
 from .database import Followed, highest, mark, newest_change, progress_of, stored_dictionary
 from .feed import Feed
 from .follower import Follower
 from .forgetting import clean, delete_requested, delete_sessions, requested, withdraw
 from .index import Index
-from .presence import Presence
 from .reading import Reading
 from .rows import (
     INSERT_EVENT,
@@ -43,9 +42,6 @@ _log = logging.getLogger(__name__)
 
 # From this size on a second process is worth its start.
 _BULK_BYTES = 16 << 20
-# While much is read, hardly anything is garbage in a cycle, and what waits for a commit is looked through again and
-# again: with the usual thresholds that takes a tenth of the time.
-_BULK_GARBAGE = (100_000, 20, 100)
 
 
 _DELETE_EXCHANGES = "DELETE FROM exchange WHERE session = ? AND number >= ?"
@@ -252,13 +248,10 @@ class LocalWriter(Reading):
             self._log = BulkLog(self._db, self._home / "archive.db")
             # Only the beginning of the file would be mapped, which is memory for nothing when the file is large.
             self._db.execute("PRAGMA mmap_size=0")
-        thresholds = gc.get_threshold()
-        if self._follower is not None:
-            gc.set_threshold(*_BULK_GARBAGE)
         try:
-            yield
+            with nullcontext() if self._follower is None else rare_collections():
+                yield
         finally:
-            gc.set_threshold(*thresholds)
             self._end_follower()
 
     def flush(self, *, wait: bool = True) -> None:
