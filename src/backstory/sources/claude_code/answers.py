@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from ...model import EventType, digest
-from ..base import About, Event, Item
+from ..base import About, Event, Item, Usage
 from ..content import blocks_of, raw_text, readable
 from ..fields import text_of
 from ..parsing import remember
@@ -60,8 +60,8 @@ def _read_message(entry: Entry, blocks: list[Any], message: dict[str, Any], key:
     thread = entry.thread
     if thread.message != (name := key.hex()):
         thread.message, thread.blocks, thread.usage, thread.counted = name, [], [], []
-    _add_usage(entry, message, key, state)
-    model = text_of(message, "model")
+    usage = _add_usage(entry, message, key, state)
+    model = usage.model if usage else text_of(message, "model")
     aborted = entry.record.get("isAbortedMidStream") is True
     events = []
     for number, block in enumerate(blocks):
@@ -71,7 +71,7 @@ def _read_message(entry: Entry, blocks: list[Any], message: dict[str, Any], key:
             if aborted:
                 event.extra = {"interrupted": True}
             events.append(event)
-    reason = text_of(message, "stop_reason")
+    reason = usage.stop_reason if usage else text_of(message, "stop_reason")
     state.end_turns |= reason == "end_turn"
     if events:
         _follow(thread, events[-1])
@@ -100,17 +100,18 @@ def _has_stop_reasons(version: str | None) -> bool:
     return len(parts) == 3 and all(map(str.isdecimal, parts)) and tuple(map(int, parts)) >= _STOP_REASONS_SINCE
 
 
-def _add_usage(entry: Entry, message: dict[str, Any], key: bytes, state: State) -> None:
+def _add_usage(entry: Entry, message: dict[str, Any], key: bytes, state: State) -> Usage | None:
     """Tokens are repeated in every record of a message, and may grow: yielded when they have changed."""
     usage = read_usage(message, entry.record, key)
     if usage is None:
-        return
+        return None
     counts = [usage.input_tokens, usage.output_tokens, usage.reasoning_tokens, int(usage.stop_reason is not None)]
     if counts != entry.thread.usage:
         entry.thread.usage = counts
         usage.session, usage.ts = entry.thread.session, entry.ts
         entry.items.append(usage)
         entry.thread.counted = state.costs.add_call(usage, entry.thread.counted)
+    return usage
 
 
 def _read_block(entry: Entry, part: str, block: Any, model: str | None, state: State) -> Event | None:

@@ -234,5 +234,7 @@ def _facts(
 def _waited_for_permission(record: dict[str, Any], timed: bool) -> bool:
     """A person decided, and it is known which part of the time was theirs: all of it where the tool did not run."""
     permission = record.get("permissionDecision")
+    if permission is None:
+        return False
     by_person = (text_of(permission, "source") or "").startswith("user")
     return by_person and (timed or text_of(permission, "decision") == "reject")
