@@ -2,7 +2,8 @@
 demand. They show that an agent has changed its format.
 
 An unknown record is an event of the type `unknown`. Fields are compared with those that the agents' records had when
-the sources were checked (`sources/known_fields.json`), in a sample of the records: the first ones, then every 16th.
+the sources were checked (`sources/known_fields.json`), in a sample of the records: the first ones, then every 16th, of
+a transcript as of all records of a version that have the same fields.
 """
 
 from __future__ import annotations
@@ -87,9 +88,13 @@ class Kinds:
                 name = found[1] or found[2] if found else "without a type"
                 self._add(name, item.text)
         if (number <= _FIRST_RECORDS or number % _EVERY_RECORD == 0) and type(record) is dict:
-            names = (self._source, *record)
-            if _PLAIN.get(names, 0) < _FIRST_RECORDS or number % _EVERY_RECORD == 0:
+            version = record.get("version")
+            names = (self._source, version if type(version) is str else "", *record)
+            plain = _PLAIN.get(names, 0)
+            if plain < _FIRST_RECORDS or plain % _EVERY_RECORD == 0:
                 self._count_fields(record, names)
+            else:
+                _PLAIN[names] = plain + 1
 
     def _count_fields(self, record: dict[str, Any], names: tuple[str, ...]) -> None:
         is_plain = True
@@ -116,8 +121,8 @@ class Kinds:
         return {**state, _STATE: msgspec.to_builtins(self._kinds)} if self._kinds else state
 
 
-# The number of records without an unknown field, by source and the fields of the record. After some of them only every
-# 16th is looked at.
+# The number of records so far that have the same fields and no unknown ones, by source and version. After the first of
+# them only every 16th is looked at.
 _PLAIN: dict[tuple[str, ...], int] = {}
 _MOST_PLAIN, _WIDEST_PLAIN = 4_096, 100
 
