@@ -19,6 +19,7 @@ __all__ = [
     "FILE_SUFFIX",
     "SEARCHABLE_TYPES",
     "UID_BYTES",
+    "Digest",
     "EventRef",
     "EventType",
     "InvalidId",
@@ -107,12 +108,34 @@ _MAX_ID_CHARS = 4096
 
 def digest(*parts: str) -> bytes:
     """A 16-byte digest of the parts; each is framed by its length, so ("ab", "c") and ("a", "bc") differ."""
-    text = "".join([f"{len(part)}:{part}" for part in parts])
-    if not text.isascii():  # the length is that of the bytes
-        coded = [part.encode("utf-8", "surrogatepass") for part in parts]
-        framed = b"".join([b"%d:%b" % (len(data), data) for data in coded])
-        return hashlib.blake2b(framed, digest_size=UID_BYTES).digest()
-    return hashlib.blake2b(text.encode(), digest_size=UID_BYTES).digest()
+    return hashlib.blake2b(_framed(parts), digest_size=UID_BYTES).digest()
+
+
+class Digest:
+    """Digests whose first parts are the same: `Digest(a)(b)` is `digest(a, b)`, at half the price."""
+
+    __slots__ = ("_begun",)
+
+    def __init__(self, *first: str) -> None:
+        self._begun = hashlib.blake2b(_framed(first), digest_size=UID_BYTES)
+
+    def __call__(self, *parts: str) -> bytes:
+        hasher = self._begun.copy()
+        hasher.update(_framed(parts))
+        return hasher.digest()
+
+
+def _framed(parts: tuple[str, ...]) -> bytes:
+    if len(parts) == 2:  # what nearly all calls have, and three times as fast as a list
+        one, other = parts
+        text = f"{len(one)}:{one}{len(other)}:{other}"
+    else:
+        text = "".join([f"{len(part)}:{part}" for part in parts])
+    if text.isascii():
+        return text.encode()
+    # The length is that of the bytes.
+    coded = [part.encode("utf-8", "surrogatepass") for part in parts]
+    return b"".join([b"%d:%b" % (len(data), data) for data in coded])
 
 
 _URL_SAFE = bytes.maketrans(b"+/", b"-_")

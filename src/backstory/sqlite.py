@@ -57,9 +57,8 @@ _BUSY_POLL_SECONDS = 0.02
 # Statements for many keys have one of these numbers of parameters, so that few different ones are prepared.
 _CHUNKS = (8, 64, 400, 2_000)
 _PROGRESS_STEPS = 20_000
-# The size at which the log goes into the database, and that for a while in which much is written: pages that change
-# again and again are written there less often.
-CHECKPOINT_PAGES, BULK_CHECKPOINT_PAGES = 4_000, 16_000
+# The size at which the log goes into the database.
+CHECKPOINT_PAGES = 4_000
 # The memory of a writer stays small.
 WRITER_MAPPED_BYTES = 1 << 25
 

@@ -21,11 +21,12 @@ from backstory.archive.base import (
     EventRow,
     ExchangeRow,
     ExchangesRequest,
+    Part,
     SearchRequest,
     SessionRow,
     TurnRow,
 )
-from backstory.archive.local import feed, index
+from backstory.archive.local import bulk, feed, index
 from backstory.archive.local.documents import EventDocument, ExchangeDocument
 from backstory.model import DEFAULT_TYPES, EventType, digest, turn_id
 from tests.archive_world import PROJECTION
@@ -322,3 +323,39 @@ def interrupt_after(count: int, entry: Callable[[Any], Any]) -> Callable[[Any], 
         return entry(document)
 
     return interrupted
+
+
+class TestMeans:
+    """What a writer does otherwise while much is written changes nothing of what it finds and keeps."""
+
+    def test_known_events_are_known(self, tmp_path: Path) -> None:
+        """Also those of commits before, in an archive that was empty."""
+        with closing(open_engine("local", tmp_path, PROJECTION)) as archive, closing(archive.writer()) as writer:
+            writer.recover()
+            with writer.bulk(MUCH):
+                for turn in (1, 2):
+                    writer.write(batch(turn))
+                uids = tuple(row.uid for turn in (1, 2, 3) for row in batch(turn).events)
+                known = {row.uid for row in writer.events(part=Part(uids=uids, texts=False))}
+                assert known == set(uids[:4])
+                assert writer.events(part=Part(uids=uids[4:])) == []
+
+    def test_the_log_begins_anew(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """While another process reads the record, and after one has read for longer."""
+        monkeypatch.setattr(bulk, "_LOG_BYTES", 1)
+        monkeypatch.setattr(bulk, "_BUSY_MS", 1)
+        log = tmp_path / "archive.db-wal"
+        with closing(open_engine("local", tmp_path, PROJECTION)) as archive, closing(archive.writer()) as writer:
+            writer.recover()
+            with writer.bulk(MUCH):
+                with closing(sqlite3.connect(tmp_path / "archive.db")) as reader:
+                    reader.execute("BEGIN")
+                    reader.execute("SELECT count(*) FROM event").fetchone()
+                    writer.write(batch(1))
+                    held = log.stat().st_size
+                    assert held > 1
+                monkeypatch.setattr(bulk, "_BUSY_MS", 10_000)
+                writer.write(batch(2))
+                writer.flush()
+                assert log.stat().st_size < held
+            assert len(writer.turns(KEY)) == 2

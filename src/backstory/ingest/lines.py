@@ -31,8 +31,10 @@ def lines(stream: BinaryIO, offset: int) -> Iterator[tuple[int, bytes]]:
     parts: list[bytes] = []
     held = 0
     while chunk := stream.read(_CHUNK_BYTES):
-        *whole, rest = chunk.split(b"\n")
-        for line in whole:
+        start = 0
+        # Several times as fast as `split`, which looks at byte after byte.
+        while (end := chunk.find(b"\n", start)) >= 0:
+            line, start = chunk[start:end], end + 1
             if parts:
                 offset += held + len(line) + 1
                 line = b"".join(parts)[:MAX_LINE_BYTES] + line if held <= MAX_LINE_BYTES else parts[0]
@@ -40,7 +42,7 @@ def lines(stream: BinaryIO, offset: int) -> Iterator[tuple[int, bytes]]:
             else:
                 offset += len(line) + 1
             yield offset, line
-        if rest:
+        if rest := chunk[start:]:
             held += len(rest)
             if held <= MAX_LINE_BYTES or not parts:
                 parts.append(rest)
@@ -69,10 +71,11 @@ def decode_line(line: bytes) -> list[Any]:
     try:
         return [decode_fast(line)]
     except UNDECODABLE:
-        return _decode_leniently(line)
+        return decode_leniently(line)
 
 
-def _decode_leniently(line: bytes) -> list[Any]:
+def decode_leniently(line: bytes) -> list[Any]:
+    """As `decode_line`, for a line that is known not to be one JSON value."""
     # NUL bytes are what a file system leaves behind after a crash.
     text = line.replace(b"\0", b"").decode("utf-8-sig", "replace").strip()
     records: list[Any] = []

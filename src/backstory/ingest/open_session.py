@@ -63,8 +63,11 @@ class OpenSession(Struct):
 
     def cover(self, ts: int) -> None:
         """The transcript of the session has something of this time."""
-        self.row.first_at = min(self.row.first_at or ts, ts)
-        self.row.last_at = max(self.row.last_at, ts)
+        row = self.row
+        if not row.first_at or ts < row.first_at:
+            row.first_at = ts
+        if ts > row.last_at:
+            row.last_at = ts
 
     def settle(self) -> None:
         """A session is completed when its latest turn is."""

@@ -11,8 +11,9 @@ import msgspec
 from ..archive.base import FileRow
 from ..model import digest
 from ..sources.base import About, Event, Item, Lookup, Parser, Stored, Usage
+from ..sources.decoding import UNDECODABLE, decode_fast
 from .families import Standing
-from .lines import MAX_LINE_BYTES, BrokenLine, decode_line, lines
+from .lines import MAX_LINE_BYTES, BrokenLine, decode_leniently, lines
 from .scan import Changed, in_utf8, open_transcript
 from .unknown import Kinds
 from .walk import stored_path
@@ -126,8 +127,11 @@ class Reading:
                 if offset - row.offset > len(line) + 1:  # what is inside of it must not be taken for records
                     self._problem(f"a line is too long: more than {MAX_LINE_BYTES >> 20} MB")
                 elif not skips(line):
-                    for record in self._decode(line):
-                        step += self._parse(parser, record)
+                    try:
+                        step += self._parse(parser, decode_fast(line))
+                    except UNDECODABLE:
+                        for record in self._decode(line):
+                            step += self._parse(parser, record)
                 row.offset = offset
                 if len(step) >= _ITEMS_PER_STEP or offset == self.known_until:
                     yield step
@@ -170,15 +174,18 @@ class Reading:
         return frozenset(kept[start : start + _MARK_CHARS] for start in range(0, len(kept), _MARK_CHARS))
 
     def _decode(self, line: bytes) -> list[Any]:
+        """The records of a line that is not one JSON value."""
         try:
-            return decode_line(line)
+            return decode_leniently(line)
         except BrokenLine as broken:
             self._problem(f"a line is not JSON: {broken}")
             return broken.records
 
     def _parse(self, parser: Parser, record: Any) -> Iterable[Item]:
         try:
-            items = list(parser.parse(record))
+            items = parser.parse(record)
+            if type(items) is not list:
+                items = list(items)
             self._unknown.count(record, items)
             return items
         except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:

@@ -10,9 +10,12 @@ from ..archive.base import EventRow, Mode, SessionRow, TurnRow, UsageRow
 from ..model import EventType
 from ..sources.base import About, Event, Transcript, Usage
 
-_ACTIVITY = frozenset((EventType.ASSISTANT_RESPONSE, EventType.REASONING, EventType.TOOL_CALL, EventType.TOOL_RESPONSE))
+# In Python 3.11 `EventType.NAME` takes ten times as long as a name of the module, and some are asked for every event.
+_INPUT, _ANSWER, _CALL = EventType.USER_INPUT, EventType.ASSISTANT_RESPONSE, EventType.TOOL_CALL
+_ACTIVITY = frozenset((_ANSWER, EventType.REASONING, _CALL, EventType.TOOL_RESPONSE))
 _FIELDS = EventRow.__struct_fields__
 _TITLE_CHARS = 120
+# No model call has more tokens than this; a transcript may say anything.
 _MOST_TOKENS = 1 << 40
 _TOKENS = tuple(name for name in UsageRow.__struct_fields__ if name.endswith("_tokens"))
 _tokens = attrgetter(*_TOKENS)
@@ -44,7 +47,7 @@ def event_row(event: Event, session: SessionRow, turn: int, ordinal: int, ts: in
         model=event.model,
         originating_model=event.originating_model,
         arguments=event.arguments,
-        exit_code=_exit_code(event.exit_code),
+        exit_code=None if event.exit_code is None else _exit_code(event.exit_code),
         failed=event.failed,
         cwd=event.cwd or session.last_cwd,
         usage_key=event.usage_key,
@@ -54,7 +57,7 @@ def event_row(event: Event, session: SessionRow, turn: int, ordinal: int, ts: in
 
 def differs(before: EventRow, after: EventRow) -> bool:
     """True if an event reads otherwise now. The text of a tool call follows from its tool and arguments."""
-    derived = before.type is after.type is EventType.TOOL_CALL
+    derived = before.type is after.type is _CALL
     ignored = {"cwd", "text"} if derived else {"cwd", "arguments"}
     return any(getattr(before, name) != getattr(after, name) for name in _FIELDS if name not in ignored)
 
@@ -63,9 +66,9 @@ def revise(turn: TurnRow, events: Sequence[EventRow], event: Event) -> None:
     """Bring a turn up to date after one of its events was replaced; `events` are all of them, as they are now."""
     turn.started_at, turn.updated_at = min(row.ts for row in events), max(row.ts for row in events)
     turn.types = tuple(dict.fromkeys(row.type for row in events))
-    turn.tools = tuple(dict.fromkeys(row.tool for row in events if row.type is EventType.TOOL_CALL and row.tool))
-    turn.prompt = next((row.uid for row in events if row.type is EventType.USER_INPUT), None)
-    answers = [row.uid for row in events if row.type is EventType.ASSISTANT_RESPONSE]
+    turn.tools = tuple(dict.fromkeys(row.tool for row in events if row.type is _CALL and row.tool))
+    turn.prompt = next((row.uid for row in events if row.type is _INPUT), None)
+    answers = [row.uid for row in events if row.type is _ANSWER]
     turn.last_answer = answers[-1] if answers else None
     active = [row.uid for row in events if row.type in _ACTIVITY or row.uid == event.uid]
     turn.started_work = any(row.type in _ACTIVITY for row in events)
@@ -87,19 +90,21 @@ def revise(turn: TurnRow, events: Sequence[EventRow], event: Event) -> None:
 
 def follow(turn: TurnRow, event: Event) -> None:
     """Bring a turn up to date after an event was added to it."""
-    if event.type not in turn.types:
-        turn.types = (*turn.types, event.type)
-    if event.type is EventType.TOOL_CALL and event.tool and event.tool not in turn.tools:
+    kind = event.type
+    if kind not in turn.types:
+        turn.types = (*turn.types, kind)
+    if kind is _CALL and event.tool and event.tool not in turn.tools:
         turn.tools = (*turn.tools, event.tool)
-    if event.type is EventType.USER_INPUT and turn.prompt is None:
+    if kind is _INPUT and turn.prompt is None:
         turn.prompt = event.uid
-    turn.turn_key = turn.turn_key or event.turn_key
-    if event.type in _ACTIVITY and not event.late:
+    if not turn.turn_key:
+        turn.turn_key = event.turn_key
+    if kind in _ACTIVITY and not event.late:
         # The agent goes on: the turn had not ended.
         turn.started_work = True
         turn.terminal = turn.terminal_type = None
         turn.candidate = event.uid if event.may_end_turn else None
-        if event.type is EventType.ASSISTANT_RESPONSE:
+        if kind is _ANSWER:
             turn.last_answer = event.uid
     if event.ends_turn:
         _end_with(turn, event)
@@ -116,8 +121,8 @@ def close(turn: TurnRow, terminal: bytes, kind: EventType) -> None:
     turn.terminal, turn.terminal_type = terminal, kind
 
 
-def _exit_code(code: int | None) -> int | None:
-    return code if code is not None and -(1 << 31) <= code < 1 << 32 else None
+def _exit_code(code: int) -> int | None:
+    return code if -(1 << 31) <= code < 1 << 32 else None
 
 
 # Sessions and model calls
@@ -151,11 +156,34 @@ def one_line(text: str) -> str:
     return line if len(line) <= _TITLE_CHARS else line[: _TITLE_CHARS - 1].rstrip() + "…"
 
 
+def usage_row(usage: Usage, session: str, turn: int, ts: int) -> UsageRow:
+    """The row of a model call of which nothing is known yet."""
+    row = UsageRow(
+        key=usage.key,
+        session=session,
+        turn=turn,
+        ts=ts,
+        model=usage.model or None,
+        input_tokens=usage.input_tokens,
+        output_tokens=usage.output_tokens,
+        cache_read_tokens=usage.cache_read_tokens,
+        cache_write_5m_tokens=usage.cache_write_5m_tokens,
+        cache_write_1h_tokens=usage.cache_write_1h_tokens,
+        reasoning_tokens=usage.reasoning_tokens,
+        cost=usage.cost,
+        stop_reason=usage.stop_reason or None,
+        request=usage.request or None,
+    )
+    for name, tokens in zip(_TOKENS, _tokens(row), strict=True):
+        if not 0 <= tokens < _MOST_TOKENS:
+            setattr(row, name, 0)
+    return row
+
+
 def add_tokens(row: UsageRow, usage: Usage) -> None:
     """Add the tokens of a record to its model call. Several records of a message have its tokens so far: the larger
     numbers hold."""
     for name, before, tokens in zip(_TOKENS, _tokens(row), _tokens(usage), strict=True):
-        # No model call has more tokens than this; a transcript may say anything.
         if before < tokens < _MOST_TOKENS:
             setattr(row, name, tokens)
     row.model = usage.model or row.model

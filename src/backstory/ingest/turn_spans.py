@@ -13,7 +13,10 @@ from ..archive.spans import EventRange, SpanRow, SpanType, Status
 from ..model import EventType, TurnRef, call_by_tokens
 from ..prices import Tokens, price
 
-_OF_MODEL = frozenset((EventType.ASSISTANT_RESPONSE, EventType.REASONING, EventType.TOOL_CALL))
+# In Python 3.11 `EventType.NAME` takes ten times as long as a name of the module.
+_CALL, _RESPONSE = EventType.TOOL_CALL, EventType.TOOL_RESPONSE
+_COMPACTION, _RUNTIME = EventType.COMPACTION, EventType.RUNTIME
+_OF_MODEL = frozenset((EventType.ASSISTANT_RESPONSE, EventType.REASONING, _CALL))
 # The response of a call is looked for in this many turns before and after that of the call.
 _NEAR_TURNS = 8
 
@@ -102,28 +105,25 @@ class _Reader:
             self.turn.start = self.turn.end = self.before = min(times)
 
     def read(self, event: EventOutline) -> None:
+        kind, ts = event.type, event.ts
         interrupted = event.extra.get("interrupted", False)
-        if event.type in _OF_MODEL:
+        works = kind in _OF_MODEL
+        if works:
             generation = self._generation(event)
-            if event.type is EventType.TOOL_CALL:
+            if kind is _CALL:
                 self._call(event, generation.id)
             self.interrupt, self.interrupted = None, interrupted is True
         else:
             self.generations.pop(None, None)
-            if event.type is EventType.TOOL_RESPONSE:
+            if kind is _RESPONSE:
                 self._response(event)
-            elif event.type is EventType.COMPACTION:
-                self._add(_id(event.uid), "compaction", "EVENT", event.ts, event.ts, first=event.ordinal)
-            elif event.type is EventType.RUNTIME:
+            elif kind is _COMPACTION:
+                self._add(_id(event.uid), "compaction", "EVENT", ts, ts, first=event.ordinal)
+            elif kind is _RUNTIME:
                 self._marker(event)
-        if (
-            event.type in _OF_MODEL
-            or event.type is EventType.TOOL_RESPONSE
-            or interrupted
-            or event.uid == self.terminal
-        ):
-            self.turn.end = max(self.turn.end, event.ts)
-        self.before = event.ts
+        if ts > self.turn.end and (works or kind is _RESPONSE or interrupted or event.uid == self.terminal):
+            self.turn.end = ts
+        self.before = ts
 
     @property
     def missing(self) -> list[str]:
@@ -132,7 +132,7 @@ class _Reader:
 
     def join(self, others: list[EventOutline]) -> None:
         """A call has the response in its own turn, else the first one in another."""
-        responses = [event for event in others if event.type is EventType.TOOL_RESPONSE]
+        responses = [event for event in others if event.type is _RESPONSE]
         for call, span in list(self.open_calls.items()):
             response = next((event for event in responses if event.call_id == call), None)
             if response is not None:
@@ -141,7 +141,7 @@ class _Reader:
                 self.turn.related.add(response.turn)
                 del self.open_calls[call]
         for call, response in list(self.early.items()):
-            calls = (event for event in others if event.type is EventType.TOOL_CALL and event.call_id == call)
+            calls = (event for event in others if event.type is _CALL and event.call_id == call)
             home = next((event.turn for event in calls), None)
             rivals = [e for e in responses if e.call_id == call and (e.turn == home or e.turn < response.turn)]
             if home is not None and not rivals:

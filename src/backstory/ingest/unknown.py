@@ -2,7 +2,8 @@
 demand. They show that an agent has changed its format.
 
 An unknown record is an event of the type `unknown`. Fields are compared with those that the agents' records had when
-the sources were checked (`sources/known_fields.json`), in a sample of the records: the first ones, then every 16th.
+the sources were checked (`sources/known_fields.json`), in a sample of the records: the first ones, then every 16th, of
+a transcript as of all records of a version that have the same fields.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from ..model import EventType
 from ..sources.base import Event, Item
 
 _STATE = "unknown"
+_UNKNOWN = EventType.UNKNOWN
 _MOST_KINDS = 20
 _SAMPLE_CHARS = 800
 _HEAD_CHARS = 4_000
@@ -66,6 +68,7 @@ class Kinds:
     """The unknown kinds and fields of one transcript."""
 
     def __init__(self, source: str) -> None:
+        self._source = source
         self._known = _known_fields().get(source, {})
         self._kinds: dict[str, Kind] = {}
         self._records = 0
@@ -80,19 +83,31 @@ class Kinds:
         """Count what is unknown of a record, given its items."""
         self._records = number = self._records + 1
         for item in items:
-            if isinstance(item, Event) and item.type is EventType.UNKNOWN:
+            if type(item) is Event and item.type is _UNKNOWN:
                 found = _KIND.search(item.text, 0, _HEAD_CHARS)
                 name = found[1] or found[2] if found else "without a type"
                 self._add(name, item.text)
         if (number <= _FIRST_RECORDS or number % _EVERY_RECORD == 0) and type(record) is dict:
-            self._count_fields(record)
+            version = record.get("version")
+            names = (self._source, version if type(version) is str else "", *record)
+            plain = _PLAIN.get(names, 0)
+            if plain < _FIRST_RECORDS or plain % _EVERY_RECORD == 0:
+                self._count_fields(record, names)
+            else:
+                _PLAIN[names] = plain + 1
 
-    def _count_fields(self, record: dict[str, Any]) -> None:
+    def _count_fields(self, record: dict[str, Any], names: tuple[str, ...]) -> None:
+        is_plain = True
         for kind, part in parts_of(record):
             fields = self._known.get(kind)
             if fields is not None and not part.keys() <= fields:
+                is_plain = False
                 for name in sorted(part.keys() - fields):
                     self._add(f"{kind}.{name}", {name: part[name]}, is_field=True)
+        if not is_plain:
+            _PLAIN.pop(names, None)
+        elif names in _PLAIN or (len(_PLAIN) < _MOST_PLAIN and len(names) <= _WIDEST_PLAIN):
+            _PLAIN[names] = _PLAIN.get(names, 0) + 1
 
     def _add(self, name: str, value: Any, *, is_field: bool = False) -> None:
         name = f"{'.' if is_field else ''}{_ODD.sub('?', name)[:120]}"
@@ -104,6 +119,12 @@ class Kinds:
     def keep(self, state: dict[str, Any]) -> dict[str, Any]:
         """The state with the counts in it, if there are any."""
         return {**state, _STATE: msgspec.to_builtins(self._kinds)} if self._kinds else state
+
+
+# The number of records so far that have the same fields and no unknown ones, by source and version. After the first of
+# them only every 16th is looked at.
+_PLAIN: dict[tuple[str, ...], int] = {}
+_MOST_PLAIN, _WIDEST_PLAIN = 4_096, 100
 
 
 def parts_of(record: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:

@@ -19,8 +19,7 @@ def text_of(payload: Any, key: str, *others: str) -> str | None:
     """The first of the fields that is a non-empty string."""
     if not isinstance(payload, dict):
         return None
-    value = payload.get(key)
-    if isinstance(value, str) and value:
+    if (value := payload.get(key)) and isinstance(value, str):
         return value
     for key in others:
         value = payload.get(key)

@@ -17,6 +17,9 @@ _SAMPLE_CHARS = 1_024
 _MIN_SAMPLES = 400
 
 
+Pack = Callable[[str], "str | bytes | None"]
+
+
 class Bodies:
     """Packs and unpacks texts. zstd frames name the dictionary they need, so texts from before it stay readable."""
 
@@ -38,11 +41,20 @@ class Bodies:
         self._local = threading.local()
 
     def pack(self, text: str) -> str | bytes | None:
-        if not text:
-            return None
-        if len(text) < _PLAIN_BELOW:
-            return text
-        return self._compressor.compress(text.encode())
+        return self.packer()(text)
+
+    def packer(self) -> Pack:
+        """Packs many texts, as long as no other dictionary is learned. For one thread."""
+        compress = self._compressor.compress
+
+        def pack(text: str) -> str | bytes | None:
+            if not text:
+                return None
+            if len(text) < _PLAIN_BELOW:
+                return text
+            return compress(text.encode())
+
+        return pack
 
     def unpack(self, body: str | bytes | None) -> str:
         if body is None:
@@ -50,10 +62,10 @@ class Bodies:
         if isinstance(body, str):
             return body
         try:
-            return self._decompressor.decompress(body).decode()
+            return self._decompress(body).decode()
         except zstandard.ZstdError:
             self._use(self._stored_dictionary())  # the writer has trained one since this reader looked
-            return self._decompressor.decompress(body).decode()
+            return self._decompress(body).decode()
 
     @property
     def _compressor(self) -> zstandard.ZstdCompressor:
@@ -62,12 +74,12 @@ class Bodies:
             compressor = self._local.compressor = zstandard.ZstdCompressor(level=_LEVEL, dict_data=self._dictionary)
         return compressor
 
-    @property
-    def _decompressor(self) -> zstandard.ZstdDecompressor:
-        decompressor: zstandard.ZstdDecompressor | None = getattr(self._local, "decompressor", None)
-        if decompressor is None:
-            decompressor = self._local.decompressor = zstandard.ZstdDecompressor(dict_data=self._dictionary)
-        return decompressor
+    def _decompress(self, body: bytes) -> bytes:
+        try:
+            decompress: Callable[[bytes], bytes] = self._local.decompress
+        except AttributeError:
+            decompress = self._local.decompress = zstandard.ZstdDecompressor(dict_data=self._dictionary).decompress
+        return decompress(body)
 
 
 def _dictionary(data: bytes | None) -> zstandard.ZstdCompressionDict | None:

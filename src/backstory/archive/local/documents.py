@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -48,9 +49,7 @@ class EventDocument(Struct, frozen=True):
     failed: bool
 
     def entry(self) -> tantivy.Document:
-        import tantivy
-
-        entry = tantivy.Document()
+        entry = _document()()
         entry.add_unsigned("id", self.id)
         spaced = _add_text(entry, self.text)
         if self.type in _PROSE:
@@ -79,9 +78,7 @@ class ExchangeDocument(Struct, frozen=True):
     ts: int
 
     def entry(self) -> tantivy.Document:
-        import tantivy
-
-        entry = tantivy.Document()
+        entry = _document()()
         entry.add_unsigned("exchange", turn_number(self.session, self.number))
         entry.add_unsigned("change", self.change)
         _add_text(entry, self.text)
@@ -89,6 +86,13 @@ class ExchangeDocument(Struct, frozen=True):
         entry.add_unsigned("folder", self.folder)
         entry.add_integer("ts", self.ts)
         return entry
+
+
+@cache  # an import that has been done before still takes longer than a field
+def _document() -> type[tantivy.Document]:
+    import tantivy
+
+    return tantivy.Document
 
 
 def _add_text(entry: tantivy.Document, text: str) -> str:

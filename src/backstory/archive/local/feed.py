@@ -17,7 +17,7 @@ from ...sqlite import select_in, snapshot
 from ...toolcalls import render_call
 from ..base import ArchiveError
 from .bodies import Bodies
-from .database import newest_change, stored_dictionary
+from .database import highest, newest_change, stored_dictionary
 from .documents import EventDocument, ExchangeDocument, turn_number
 from .index import Index, IndexWriter
 from .rows import has_failed, split_uids
@@ -80,6 +80,8 @@ class Feed:
         self._bodies = Bodies(lambda: stored_dictionary(record))
         self._fed_event: int | None = None
         self._fed_change = 0
+        # Exchanges of sessions with higher numbers are not in the index.
+        self._fed_session = 0
         self._deleted_stale = 0
         self._uncommitted = self._uncommitted_exchanges = False
         # Opened when first needed: a sync that finds nothing new should not pay for them.
@@ -157,6 +159,7 @@ class Feed:
         self._fed_event = min(indexed, committed)
         newest_change = self._newest_change()
         self._fed_change = self._exchanges.highest("change", newest_change)
+        self._fed_session = self._newest_session()
         if self._fed_change > newest_change:  # likewise; what these exchanges were before is not in the index
             self._rebuild_exchanges()
 
@@ -217,16 +220,19 @@ class Feed:
         """Exchanges grow: each takes the place of what was known of it. A commit on the way is at the end of a change,
         because `_locate` finds by the highest change what is missing."""
         with snapshot(self._record):
+            newest = self._newest_session()
             rows = self._record.execute(_SELECT_EXCHANGES.format("change >"), (after,))
             count, change = 0, after
             for page in _pages(_Exchange(*row) for row in rows):
                 if writer.is_full and page[0].change > change:
                     writer.commit()
                 change = page[-1].change
-                if after:
-                    writer.delete("exchange", [turn_number(one.session, one.number) for one in page])
+                known = [turn_number(one.session, one.number) for one in page if one.session <= self._fed_session]
+                if after and known:  # every part of the index is searched for them
+                    writer.delete("exchange", known)
                 self._add_exchanges(writer, page)
                 count += len(page)
+        self._fed_session = newest
         return count
 
     def _feed_again(self, session: int) -> None:
@@ -234,6 +240,7 @@ class Feed:
         self._open_exchanges().delete("session", [session])
         self._uncommitted_exchanges = True
         if self._fed_change:  # else all of them are about to be fed
+            self._fed_session = max(self._fed_session, session)
             with snapshot(self._record):
                 rows = self._record.execute(_SELECT_EXCHANGES.format("session ="), (session,)).fetchall()
                 self._add_exchanges(self._open_exchanges(), [_Exchange(*row) for row in rows])
@@ -258,6 +265,9 @@ class Feed:
 
     def _newest_change(self) -> int:
         return newest_change(self._record)
+
+    def _newest_session(self) -> int:
+        return highest(self._record, "session")
 
     def _open_events(self) -> IndexWriter:
         if self._event_writer is None:

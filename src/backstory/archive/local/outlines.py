@@ -125,9 +125,10 @@ class LocalRecord:
         sessions = map(read_session, db.execute(_STEP_SESSIONS, changed))
         step.sessions = {session.key: session for session in sessions}
         step.parents = {key for (key,) in db.execute(_STEP_PARENTS, changed)}
+        outline, events = self._outline, step.events
         for number, *values in db.execute(_STEP_EVENTS, changed):
-            event = self._outline(*values)
-            step.events[_Place(number, event.turn)].append(event)
+            event = outline(*values)
+            events[number, event.turn].append(event)  # type: ignore[index] # a place, without making one
         for number, key, *values in db.execute(_STEP_USAGE, changed):
             usage = read_usage(key, values)
             step.usage[_Place(number, usage.turn)].append(usage)
@@ -213,7 +214,7 @@ class LocalRecord:
             ordinal=ordinal,
             type=EVENT_TYPES[type],
             ts=ts,
-            text=self._bodies.unpack(body),
+            text="" if body is None else self._bodies.unpack(body),
             tool=tool,
             model=model,
             usage_key=usage,

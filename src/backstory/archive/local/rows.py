@@ -12,9 +12,11 @@ import msgspec
 from ...model import EVENT_TYPES, UID_BYTES, EventType, session_id
 from ...toolcalls import render_call
 from ..base import EventRow, ExchangeRow, FileRow, SessionRow, TurnRow, UsageRow
-from .bodies import Bodies
+from .bodies import Bodies, Pack
 
 Values = tuple[Any, ...]
+_CALL = EventType.TOOL_CALL
+_CODES = {kind: kind.code for kind in EVENT_TYPES}
 
 SESSION_COLUMNS = (
     "key", "source", "title", "title_rank", "summary", "slug", "folder", "cwd", "last_cwd", "project", "branch",
@@ -168,11 +170,11 @@ def _read_types(codes: str) -> tuple[EventType, ...]:
     return tuple(EVENT_TYPES[int(code)] for code in codes)
 
 
-def event_values(id: int, session: int, project: int | None, row: EventRow, bodies: Bodies) -> Values:
-    if row.type is EventType.TOOL_CALL:
-        body = None if row.arguments is None else bodies.pack(_encode(row.arguments).decode())
+def event_values(id: int, session: int, project: int | None, row: EventRow, pack: Pack) -> Values:
+    if row.type is _CALL:
+        body = None if row.arguments is None else pack(_encode(row.arguments).decode())
     else:
-        body = bodies.pack(row.text)
+        body = pack(row.text)
     facts = None
     if row.call_id is not None or row.exit_code is not None or row.failed is not None or row.extra:
         facts = _encode(_Facts(row.call_id, row.exit_code, row.failed, row.extra)).decode()
@@ -183,7 +185,7 @@ def event_values(id: int, session: int, project: int | None, row: EventRow, bodi
         row.uid,
         row.turn,
         row.ordinal,
-        row.type.code,
+        _CODES[row.type],
         row.ts,
         row.tool,
         row.model,
@@ -199,7 +201,7 @@ def read_event(session: str, values: Sequence[Any], bodies: Bodies) -> EventRow:
     facts = _decode_facts(stored.facts) if stored.facts else _NO_FACTS
     kind = EVENT_TYPES[stored.type]
     text, arguments = bodies.unpack(stored.body), None
-    if kind is EventType.TOOL_CALL:
+    if kind is _CALL:
         arguments = _decode(text) if text else None
         text = render_call(stored.tool, arguments)
     return EventRow(

@@ -5,15 +5,16 @@ from __future__ import annotations
 import logging
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 
 import msgspec
 
-from ...sqlite import BULK_CHECKPOINT_PAGES, CHECKPOINT_PAGES, WRITER_MAPPED_BYTES, rewrite, transaction
-from ..base import ArchiveError, Batch, EventRow, SessionRow, SyncState
+from ...sqlite import CHECKPOINT_PAGES, WRITER_MAPPED_BYTES, rewrite, transaction
+from ..base import EVERYTHING, ArchiveError, Batch, EventRow, Part, SessionRow, SyncState
 from ..lock import WriterLock
 from .bodies import Bodies, train_dictionary
+from .bulk import BulkLog, Presence, rare_collections
 from .database import Followed, highest, mark, newest_change, progress_of, stored_dictionary
 from .feed import Feed
 from .follower import Follower
@@ -77,6 +78,8 @@ class LocalWriter(Reading):
         # True if those are all sessions of the record, so that others are known to be new without a look.
         self._has_all_ids = False
         self._numbers: dict[tuple[str, str], int] = {}
+        # The events of the record, if it had none when much was about to be written.
+        self._presence: Presence | None = None
         self._next_event = 1 + highest(connection, "event")
         self._highest_session = highest(connection, "session")
         self._change = newest_change(connection)
@@ -85,6 +88,7 @@ class LocalWriter(Reading):
         self._feed = feed(connection)
         self._projection = projection
         self._follower: Follower | None = None
+        self._log: BulkLog | None = None
 
     # Reading: rows as the writer's connection has them
 
@@ -99,6 +103,14 @@ class LocalWriter(Reading):
 
     def session(self, key: str) -> SessionRow | None:
         return super().session(key) if self._session_id(key) else None
+
+    def events(self, key: str | None = None, turn: int | None = None, part: Part = EVERYTHING) -> list[EventRow]:
+        if part.uids is not None and self._presence is not None:
+            uids = self._presence.among(part.uids)
+            if not uids:
+                return []
+            part = msgspec.structs.replace(part, uids=tuple(uids))
+        return super().events(key, turn, part)
 
     def turn_keys(self, key: str) -> frozenset[str]:
         return super().turn_keys(key) if self._session_id(key) or self._has_forgotten else frozenset()
@@ -126,6 +138,8 @@ class LocalWriter(Reading):
         except BaseException:
             self._reset(first_event)
             raise
+        if self._log is not None:
+            self._log.bound()
         if self._follower is not None:
             self._follower.follow()
 
@@ -191,11 +205,16 @@ class LocalWriter(Reading):
         self._reset(self._next_event)
 
     def _numbered(self, events: Sequence[EventRow]) -> list[Values]:
-        values = []
+        values, pack = [], self._bodies.packer()
+        session, number = "", 0
         for row in events:
+            if row.session != session:
+                session, number = row.session, self._session_id(row.session)
             project = self._number("project", "path", row.cwd) if row.cwd else None
-            values.append(event_values(self._next_event, self._session_id(row.session), project, row, self._bodies))
+            values.append(event_values(self._next_event, number, project, row, pack))
             self._next_event += 1
+        if self._presence is not None:
+            self._presence.add([row.uid for row in events])
         return values
 
     def _write_exchanges(self, batch: Batch) -> None:
@@ -224,11 +243,14 @@ class LocalWriter(Reading):
             self._follower = follower
             self._session_ids = dict(self._db.execute("SELECT key, id FROM session"))
             self._has_all_ids = True
-            self._db.execute(f"PRAGMA wal_autocheckpoint={BULK_CHECKPOINT_PAGES}")
+            if not self._scalar("SELECT EXISTS (SELECT 1 FROM event)"):
+                self._presence = Presence()
+            self._log = BulkLog(self._db, self._home / "archive.db")
             # Only the beginning of the file would be mapped, which is memory for nothing when the file is large.
             self._db.execute("PRAGMA mmap_size=0")
         try:
-            yield
+            with nullcontext() if self._follower is None else rare_collections():
+                yield
         finally:
             self._end_follower()
 
@@ -265,7 +287,7 @@ class LocalWriter(Reading):
     def _end_follower(self) -> None:
         if self._follower is not None:
             self._follower.close()
-            self._follower = None
+            self._follower = self._presence = self._log = None
             self._db.execute(f"PRAGMA wal_autocheckpoint={CHECKPOINT_PAGES}")
             self._db.execute(f"PRAGMA mmap_size={WRITER_MAPPED_BYTES}")
             self._feed = self._open_feed(self._db)

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from ...model import EventType, digest
-from ..base import About, Event, Item
+from ..base import About, Event, Item, Usage
 from ..content import blocks_of, raw_text, readable
 from ..fields import text_of
 from ..parsing import remember
@@ -16,6 +16,8 @@ from .content import has_only_tags
 from .state import Call, Entry, State, Thread
 from .usage import read_usage
 
+# In Python 3.11 `EventType.NAME` takes ten times as long as a name of the module.
+_ANSWER, _CALL, _RESPONSE = EventType.ASSISTANT_RESPONSE, EventType.TOOL_CALL, EventType.TOOL_RESPONSE
 AGENT_TOOLS = {"Task", "Agent"}
 # Tools whose answer is a person's.
 QUESTIONS = {"AskUserQuestion", "ExitPlanMode"}
@@ -58,8 +60,8 @@ def _read_message(entry: Entry, blocks: list[Any], message: dict[str, Any], key:
     thread = entry.thread
     if thread.message != (name := key.hex()):
         thread.message, thread.blocks, thread.usage, thread.counted = name, [], [], []
-    _add_usage(entry, message, key, state)
-    model = text_of(message, "model")
+    usage = _add_usage(entry, message, key, state)
+    model = usage.model if usage else text_of(message, "model")
     aborted = entry.record.get("isAbortedMidStream") is True
     events = []
     for number, block in enumerate(blocks):
@@ -69,7 +71,7 @@ def _read_message(entry: Entry, blocks: list[Any], message: dict[str, Any], key:
             if aborted:
                 event.extra = {"interrupted": True}
             events.append(event)
-    reason = text_of(message, "stop_reason")
+    reason = usage.stop_reason if usage else text_of(message, "stop_reason")
     state.end_turns |= reason == "end_turn"
     if events:
         _follow(thread, events[-1])
@@ -78,7 +80,7 @@ def _read_message(entry: Entry, blocks: list[Any], message: dict[str, Any], key:
         elif reason in _FINAL:
             events[-1].ends_turn = thread.ended = True
         elif reason is None and thread.answered and not _has_stop_reasons(thread.version):
-            events[-1].may_end_turn = all(event.type is not EventType.TOOL_CALL for event in events)
+            events[-1].may_end_turn = all(event.type is not _CALL for event in events)
     elif reason in _FINAL:  # nothing readable in it: a thinking block that only has a signature
         entry.end_turn()
 
@@ -86,7 +88,7 @@ def _read_message(entry: Entry, blocks: list[Any], message: dict[str, Any], key:
 def _follow(thread: Thread, event: Event) -> None:
     thread.ended = thread.prompted = thread.compacted = False
     thread.model = event.model or thread.model
-    thread.answered = event.type is EventType.ASSISTANT_RESPONSE
+    thread.answered = event.type is _ANSWER
     if thread.answered and thread.child:
         thread.said = digest(event.text.strip()).hex()
 
@@ -98,17 +100,18 @@ def _has_stop_reasons(version: str | None) -> bool:
     return len(parts) == 3 and all(map(str.isdecimal, parts)) and tuple(map(int, parts)) >= _STOP_REASONS_SINCE
 
 
-def _add_usage(entry: Entry, message: dict[str, Any], key: bytes, state: State) -> None:
+def _add_usage(entry: Entry, message: dict[str, Any], key: bytes, state: State) -> Usage | None:
     """Tokens are repeated in every record of a message, and may grow: yielded when they have changed."""
     usage = read_usage(message, entry.record, key)
     if usage is None:
-        return
+        return None
     counts = [usage.input_tokens, usage.output_tokens, usage.reasoning_tokens, int(usage.stop_reason is not None)]
     if counts != entry.thread.usage:
         entry.thread.usage = counts
         usage.session, usage.ts = entry.thread.session, entry.ts
         entry.items.append(usage)
         entry.thread.counted = state.costs.add_call(usage, entry.thread.counted)
+    return usage
 
 
 def _read_block(entry: Entry, part: str, block: Any, model: str | None, state: State) -> Event | None:
@@ -124,7 +127,7 @@ def _read_block(entry: Entry, part: str, block: Any, model: str | None, state: S
         call = entry.thread.calls.pop(call_id, None) if call_id else None
         return entry.add(
             part,
-            EventType.TOOL_RESPONSE,
+            _RESPONSE,
             readable(block.get("content")),
             tool=call.tool if call else None,
             call_id=call_id,
@@ -141,7 +144,7 @@ def _read_block(entry: Entry, part: str, block: Any, model: str | None, state: S
 
 def _plain_block(kind: str, block: dict[str, Any]) -> tuple[EventType, str]:
     if kind == "text":
-        return EventType.ASSISTANT_RESPONSE, readable(block.get("text"))
+        return _ANSWER, readable(block.get("text"))
     if kind == "thinking":
         return EventType.REASONING, readable(block.get("thinking"))
     if kind == "redacted_thinking":
@@ -152,7 +155,7 @@ def _plain_block(kind: str, block: dict[str, Any]) -> tuple[EventType, str]:
     if kind == "compaction":
         return EventType.COMPACTION, readable(block.get("content"))
     if kind in _MEDIA:
-        return EventType.ASSISTANT_RESPONSE, readable(block)
+        return _ANSWER, readable(block)
     return EventType.UNKNOWN, raw_text(block)
 
 
@@ -164,7 +167,7 @@ def _read_call(entry: Entry, part: str, block: dict[str, Any], model: str | None
         return None
     event = entry.add(
         part,
-        EventType.TOOL_CALL,
+        _CALL,
         "",
         tool=tool,
         call_id=call_id,
@@ -211,7 +214,7 @@ def _is_new(entry: Entry, kind: str, content: str) -> bool:
 _COMMAND_TAGS = ("command-", "local-command-", "skill-format")
 _INJECTED_TAGS = (*_COMMAND_TAGS, "ide_", "system-reminder", "user-prompt-submit-hook")
 _INTERRUPTS = ("[Request interrupted by user]", "[Request interrupted by user for tool use]")
-_SAID = (EventType.ASSISTANT_RESPONSE, EventType.TOOL_CALL)
+_SAID = (_ANSWER, _CALL)
 
 
 # Exchanges. Where history asks what a person typed, an exchange begins with every user record that has text: also with
@@ -224,7 +227,7 @@ def mark_user(entry: Entry, message: dict[str, Any], items: Iterable[Item]) -> N
     text = _text(entry.record, message.get("content"))
     if text is None:
         return
-    spoken = (event for event in _own(entry, items) if event.type is not EventType.TOOL_RESPONSE)
+    spoken = (event for event in _own(entry, items) if event.type is not _RESPONSE)
     begin_exchange(next(spoken, None) or entry.add("exchange", EventType.SYSTEM, text), text)
 
 

@@ -15,6 +15,7 @@ from ..content import readable
 
 MAX_SPILLED_BYTES = 8 << 20
 _SPILLED = re.compile(r"Full output saved to: ([^\r\n<]{1,4096})")
+_NOTICE = "Full output saved to: "
 _SPILL_SCAN_CHARS = 5_000  # the notice is at the beginning
 _EXIT_CODE = re.compile(r"(?:Error: )?Exit code (\d{1,5})\b")
 _EXIT_CODE_FIELDS = ("exitCode", "exit_code")
@@ -26,7 +27,9 @@ def response_text(block: dict[str, Any], result: Any, folder: Path | None) -> st
     text = readable(block.get("content"))
     details = result if isinstance(result, dict) else {}
     path = details.get("persistedOutputPath")
-    notice = None if isinstance(path, str) else _SPILLED.search(text, 0, _SPILL_SCAN_CHARS)
+    # The plain search is twenty times as fast, and nearly all texts have no notice.
+    has_notice = not isinstance(path, str) and text.find(_NOTICE, 0, _SPILL_SCAN_CHARS) >= 0
+    notice = _SPILLED.search(text, 0, _SPILL_SCAN_CHARS) if has_notice else None
     if isinstance(path, str) or notice:
         spilled = _spilled(folder, path if isinstance(path, str) else notice[1].strip())  # type: ignore[index]
         return spilled or _longer(text, _streams(details))

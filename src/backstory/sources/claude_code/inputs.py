@@ -24,6 +24,7 @@ from .content import (
 )
 from .state import Call, Entry, State, Thread, Waiting
 
+_INPUT, _RESPONSE = EventType.USER_INPUT, EventType.TOOL_RESPONSE
 # Who speaks, where the record says (`promptSource`, `turnOrigin`, `origin.kind`). Other values are left open.
 _PEOPLE = {"human", "queued", "sdk", "typed"}
 MACHINES = {"coordinator", "peer", "scheduled", "task-notification", "task_notification"}
@@ -155,7 +156,7 @@ def add_prompt(entry: Entry, text: str, *, queued: bool, images: int = 0) -> Eve
         extra["queued"] = True
     if images:
         extra["images"] = images
-    event = entry.add("prompt", EventType.USER_INPUT, text, starts_turn=True, extra=extra or None)
+    event = entry.add("prompt", _INPUT, text, starts_turn=True, extra=extra or None)
     thread = entry.thread
     thread.started, thread.prompted, thread.answered, thread.ended = True, True, False, False
     thread.early = {}
@@ -171,7 +172,7 @@ def _add_response(entry: Entry, part: str, block: dict[str, Any], children: Chil
     child = _child_of(call, call_id, result, children)
     event = entry.add(
         part,
-        EventType.TOOL_RESPONSE,
+        _RESPONSE,
         text,
         tool=call.tool if call else None,
         call_id=call_id,
@@ -233,5 +234,7 @@ def _facts(
 def _waited_for_permission(record: dict[str, Any], timed: bool) -> bool:
     """A person decided, and it is known which part of the time was theirs: all of it where the tool did not run."""
     permission = record.get("permissionDecision")
+    if permission is None:
+        return False
     by_person = (text_of(permission, "source") or "").startswith("user")
     return by_person and (timed or text_of(permission, "decision") == "reject")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -50,34 +50,23 @@ class ClaudeCodeParser:
             self._folder = path.with_name(parent)  # before 2.0.60 or so subagents lay beside their session
         self._children = Children(self._state, transcript.session, parent or transcript.session, self._folder, projects)
         self._displaced = displaced_records(self._folder, projects) if parent is None else {}
-        self._handlers = {
-            "cost-state": self._read_costs,
-            "queue-operation": self._read_queue,
-            "summary": self._read_summary,
-            "pr-link": self._read_link,
-            "frame-link": self._read_link,
-            "worktree-state": self._read_place,
-            "relocated": self._read_place,
-            **dict.fromkeys(TITLES, self._read_title),
-        }
 
     def parse(self, record: Any) -> Iterable[Item]:
         if type(record) is not dict:
             raise ValueError(f"not a JSON object but {type(record).__name__}")
-        kind = text_of(record, "type") or ""
+        kind = record.get("type")
         if kind == "progress":  # half of all records: ticks of hooks and commands, whose outcome stands elsewhere
             data = record.get("data")
             if type(data) is dict and data.get("type") == "agent_progress":
                 return self._read_nested(record, data)
             return self._recover(record) if self._displaced else ()
-        if kind in SKIPPED_RECORDS:
-            return ()
-        if handler := self._handlers.get(kind):
-            return handler(record)
-        items: list[Item] = []
-        if self._displaced:
-            items += self._recover(record)
-        self._read(record, items)
+        if kind != "assistant" and kind != "user" and isinstance(kind, str):
+            if kind in SKIPPED_RECORDS:
+                return ()
+            if handler := _HANDLERS.get(kind):
+                return handler(self, record)
+        items = self._recover(record) if self._displaced else []
+        self._converse(record, self._thread_of(record, items), items)
         return items
 
     def finish(self) -> Iterable[Item]:
@@ -106,9 +95,6 @@ class ClaudeCodeParser:
                 self._converse(lost, self._state.main, items)
         return items
 
-    def _read(self, record: dict[str, Any], items: list[Item]) -> None:
-        self._converse(record, self._thread_of(record, items), items)
-
     def _thread_of(self, record: dict[str, Any], items: list[Item]) -> Thread:
         state = self._state
         if record.get("isSidechain") is not True:
@@ -122,25 +108,26 @@ class ClaudeCodeParser:
 
     def _converse(self, record: dict[str, Any], thread: Thread, items: list[Item]) -> None:
         self._add_about(record, thread, items)
+        state = self._state
         entry = Entry(record, thread, self._identity(record, thread), items)
         kind, message = record.get("type"), record.get("message")
         if kind == "user" and isinstance(message, dict):
             before = len(items)
-            read_input(entry, message, self._state, self._children, self._folder)
+            read_input(entry, message, state, self._children, self._folder)
             if self._has_exchanges(thread):
                 mark_user(entry, message, items[before:])
-            if self._state.waiting and self._state.waiting.begun:
-                items[before:before] = add_waiting(self._state)
-            if self._state.queue.absorbed and thread is self._state.main and _starts_turn(items[before:]):
+            if state.waiting and state.waiting.begun:
+                items[before:before] = add_waiting(state)
+            if state.queue.absorbed and thread is state.main and _starts_turn(items[before:]):
                 items[before:before] = self._absorbed()
         elif kind == "assistant" and isinstance(message, dict):
             key = usage_key(message, record, entry.identity)
             # Between two records of one message the agent got nothing new.
-            if thread is self._state.main and thread.message != key.hex():
+            if (state.queue.absorbed or state.waiting) and thread is state.main and thread.message != key.hex():
                 items += self._absorbed()
                 self._begin_answer(record, message, items)
             before = len(items)
-            read_answer(entry, message, key, self._state)
+            read_answer(entry, message, key, state)
             if self._has_exchanges(thread):
                 mark_answers(entry, message, items[before:])
         elif kind == "system":
@@ -354,6 +341,18 @@ class ClaudeCodeParser:
         items: list[Item] = []
         self._add_about(moved, self._state.main, items)
         return items
+
+
+_HANDLERS: dict[str, Callable[[ClaudeCodeParser, dict[str, Any]], Iterable[Item]]] = {
+    "cost-state": ClaudeCodeParser._read_costs,
+    "queue-operation": ClaudeCodeParser._read_queue,
+    "summary": ClaudeCodeParser._read_summary,
+    "pr-link": ClaudeCodeParser._read_link,
+    "frame-link": ClaudeCodeParser._read_link,
+    "worktree-state": ClaudeCodeParser._read_place,
+    "relocated": ClaudeCodeParser._read_place,
+    **dict.fromkeys(TITLES, ClaudeCodeParser._read_title),
+}
 
 
 def _starts_turn(items: Iterable[Item]) -> bool:

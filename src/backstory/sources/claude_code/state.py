@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from ...model import EventType, digest, parse_time
+from ...model import Digest, EventType, digest, parse_time
 from ..base import Event, Item, TurnEnd
 from ..content import raw_text, readable
 from .content import is_notification
@@ -217,6 +217,9 @@ class State(Struct, omit_defaults=True):
     instant: str = ""
 
 
+_uid = Digest("claude-code")
+
+
 class Entry:
     """One record being read: its thread, its time and the items it gives."""
 
@@ -233,7 +236,7 @@ class Entry:
     def add(self, part: str, kind: EventType, text: str, **more: Any) -> Event:
         """An event for a part of the record; the part's name makes it unique and does not depend on other parts."""
         event = Event(
-            uid=digest("claude-code", self.identity, part),
+            uid=_uid(self.identity, part),
             type=kind,
             text=text,
             ts=self.ts,

@@ -6,39 +6,43 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from ...model import digest
+from ...model import Digest, digest
 from ..base import Usage
 from ..fields import text_of
+
+_key = Digest("claude-code")
 
 
 def usage_key(message: dict[str, Any], record: dict[str, Any], identity: str) -> bytes:
     """The model call: all records of one API message share it, copies in forks too."""
     if message_id := text_of(message, "id"):
-        return digest("claude-code", message_id, text_of(record, "requestId") or "")
-    return digest("claude-code", "message", identity)
+        return _key(message_id, text_of(record, "requestId") or "")
+    return _key("message", identity)
 
 
 def read_usage(message: dict[str, Any], record: dict[str, Any], key: bytes) -> Usage | None:
     usage = message.get("usage")
     if not isinstance(usage, dict):
         return None
-    read = count(usage, "cache_read_input_tokens")
-    created = count(usage, "cache_creation_input_tokens")
-    by_age = usage.get("cache_creation")
-    one_hour = count(by_age, "ephemeral_1h_input_tokens")
-    # The split by age is newer than the total, and what it leaves open was written for the default of five minutes.
-    five_minutes = max(created - one_hour, count(by_age, "ephemeral_5m_input_tokens"))
-    details = usage.get("output_tokens_details")
+    read = _number(usage.get("cache_read_input_tokens"))
+    created = _number(usage.get("cache_creation_input_tokens"))
+    one_hour, five_minutes, reasoning = 0, created, 0
+    if by_age := usage.get("cache_creation"):
+        # The split by age is newer than the total, and what it leaves open was written for the default of five minutes.
+        one_hour = count(by_age, "ephemeral_1h_input_tokens")
+        five_minutes = max(created - one_hour, count(by_age, "ephemeral_5m_input_tokens"))
+    if details := usage.get("output_tokens_details"):
+        reasoning = count(details, "thinking_tokens") or count(details, "reasoning_tokens")
     cost = record.get("costUSD")
     return Usage(
         key=key,
         model=text_of(message, "model"),
-        input_tokens=count(usage, "input_tokens") + read + one_hour + five_minutes,
-        output_tokens=count(usage, "output_tokens"),
+        input_tokens=_number(usage.get("input_tokens")) + read + one_hour + five_minutes,
+        output_tokens=_number(usage.get("output_tokens")),
         cache_read_tokens=read,
         cache_write_5m_tokens=five_minutes,
         cache_write_1h_tokens=one_hour,
-        reasoning_tokens=count(details, "thinking_tokens") or count(details, "reasoning_tokens"),
+        reasoning_tokens=reasoning,
         cost=cost if isinstance(cost, float) else None,
         stop_reason=text_of(message, "stop_reason"),
         request=text_of(record, "requestId"),
@@ -46,8 +50,11 @@ def read_usage(message: dict[str, Any], record: dict[str, Any], key: bytes) -> U
 
 
 def count(table: Any, field: str) -> int:
-    """A number of tokens; 0 for any other value."""
-    value = table.get(field) if isinstance(table, dict) else None
+    """A number of tokens in a table; 0 for any other value."""
+    return _number(table.get(field)) if isinstance(table, dict) else 0
+
+
+def _number(value: Any) -> int:
     return value if type(value) is int and value > 0 else 0
 
 

@@ -15,7 +15,7 @@ from ....model import TurnRef, digest, session_mark
 from ...base import ArchiveError
 from ...calls import call_scope
 from ...projection import KnownTurn, MakeProjection, Progress, Projection, TurnSpans
-from ...spans import STATUSES, EventRange
+from ...spans import STATUSES, EventRange, SpanRow
 from ..bodies import Bodies
 from ..database import newest_change, stored_dictionary
 from ..outlines import LocalRecord
@@ -77,7 +77,7 @@ class LocalTurnWriter(LocalSpanWriter):
         places = [(self._session_number(turn.turn.key), turn.turn.ordinal) for turn in turns]
         known = self._traces_of(places)
         touched: set[int] = set()
-        rows: list[Sequence[Any]] = []
+        rows: list[tuple[int, SpanRow, OfTurn]] = []
         roots, kept = [], []
         for turn, (session, ordinal) in zip(turns, places, strict=True):
             before = known.get((session, ordinal))
@@ -94,7 +94,7 @@ class LocalTurnWriter(LocalSpanWriter):
             for span in turn.spans:
                 events = span.events or _NO_EVENTS
                 of_turn = OfTurn(session, ordinal, events.first, events.last, events.last_turn, span.cause, scope)
-                rows.append(self._row_of_turn(trace, span, of_turn))
+                rows.append((trace, span, of_turn))
             roots.append((session, ordinal, trace, turn.spans[0].id))
             if before is not None:
                 kept.append((trace, session, ordinal, listed(span.id for span in turn.spans)))

@@ -105,6 +105,11 @@ def _upsert(*parts: tuple[str, ...]) -> str:
 _UPSERT_HEAD = _upsert(_Head._fields)
 _UPSERT_DETAIL = _upsert(_Head._fields, _Detail._fields)
 _UPSERT_OF_TURN = _upsert(_Head._fields, _Detail._fields, OfTurn._fields)
+# A tool call, a marker, or the turn as a whole: half of the spans of turns, at half the price.
+_BRIEF = ("exit_code", "waiting", "call")
+_BRIEF_AT = _Detail._fields.index(_BRIEF[0])
+_UPSERT_BRIEF_OF_TURN = _upsert(_Head._fields, _BRIEF, OfTurn._fields)
+_NO_USAGE, _NO_REST = _NO_DETAIL[:_BRIEF_AT], _NO_DETAIL[_BRIEF_AT + len(_BRIEF) :]
 # The first origin of a trace stays; later ones fill gaps.
 _UPSERT_TRACE = """
 INSERT INTO trace (uid, name, named, status, start, updated, session, native, source, project, dataset_run, projected)
@@ -279,16 +284,23 @@ class LocalSpanWriter:
         self.db.executemany(_UPSERT_DETAIL, details)
         self._unanalyzed += len(heads) + len(details)
 
-    def _row_of_turn(self, trace: int, span: SpanRow, of_turn: OfTurn) -> Sequence[Any]:
-        return *self._head(None, trace, span), *self._detail(span), *of_turn
-
-    def _put_rows_of_turns(self, rows: Sequence[Sequence[Any]]) -> None:
+    def _put_rows_of_turns(self, spans: Iterable[tuple[int, SpanRow, OfTurn]]) -> None:
+        """Write spans of turns, each given with the number of its trace."""
+        rows, brief = [], []
+        for trace, span, of_turn in spans:
+            head, detail = self._head(None, trace, span), self._detail(span)
+            if detail[:_BRIEF_AT] == _NO_USAGE and detail[_BRIEF_AT + len(_BRIEF) :] == _NO_REST:
+                brief.append((*head, *detail[_BRIEF_AT : _BRIEF_AT + len(_BRIEF)], *of_turn))
+            else:
+                rows.append((*head, *detail, *of_turn))
         self.db.executemany(_UPSERT_OF_TURN, rows)
-        self._unanalyzed += len(rows)
+        self.db.executemany(_UPSERT_BRIEF_OF_TURN, brief)
+        self._unanalyzed += len(rows) + len(brief)
 
-    def _head(self, number: int | None, trace: int, span: SpanRow) -> _Head:
+    def _head(self, number: int | None, trace: int, span: SpanRow) -> tuple[Any, ...]:
+        """The values of `_Head`."""
         type, status = _TYPE_CODES[span.type], _STATUS_CODES[span.status]
-        return _Head(number, trace, span.id, span.parent, self.name(span.name), type, status, span.start, span.end)
+        return number, trace, span.id, span.parent, self.name(span.name), type, status, span.start, span.end
 
     def _detail(self, span: SpanRow) -> tuple[Any, ...]:
         """The values of `_Detail`. Each span has some, so no object is made for them."""
