@@ -121,6 +121,10 @@ class Question:
     def rarest(self, tokens: Iterable[str]) -> str:
         return min(tokens, key=lambda token: self._counts[token])
 
+    def share(self, token: str) -> float:
+        """The events with a token, relative to those with any of the choosing ones."""
+        return self._counts[token] / sum(self._counts[each] for each in self.choosing)
+
     @property
     def choosing(self) -> dict[str, Weight]:
         """The words and stems that choose events, with their weights in the scores."""

@@ -1,5 +1,5 @@
-"""The statements of a search: the numbers of events per word, the best events, and totals. Each does as much as it can,
-because a statement costs milliseconds before it reads anything."""
+"""The statements of a search for events: the best ones, their documents, and totals. They are short: the server takes
+longer to understand a long statement than to run it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
+
 from ...model import EVENT_TYPES, EventType, event_id
 from ..base import SearchRequest, Totals
-from .postings import COUNTS, DOCUMENTS_WITH, HASHES, phrase_scores, phrase_test, posting_terms, scored_documents
-from .question import CANDIDATES, Question, Statistics
-from .server import Server, quoted
+from .postings import DOCUMENTS_WITH, HAVING_BITS, Letters, hashed, phrase_test, scored_documents
+from .question import CANDIDATES, Phrase, Question, Statistics
+from .server import Server, array_text
 
 # Neighbouring words are looked for in so many of the best events, as in the local engine.
 _WEIGHED_CLOSELY = 60
@@ -21,24 +23,13 @@ _WITH_QUOTED = 3
 _SPARE = 60
 # Of more events with the same score, the newest have to be chosen on the server.
 _MOST_TIES = 2_000
-_TOKENS_AT_ONCE = 2_000
-# The sessions whose titles match best.
-_TITLES = 50
-# BM25 with SQLite's rarity of a word, so that titles weigh the same as in the local engine, in one pass.
-_TITLE_SCORES = f"""
-SELECT arraySlice(arraySort(each -> (-each.2, each.1), arrayMap(title -> (title.1, arraySum((times, having) ->
-    greatest(log((total - having + 0.5) / (having + 0.5)), 1e-6) * times * 2.2
-    / (times + 1.2 * (0.25 + 0.75 * title.2 / average)), title.3, everywhere)), matching)), 1, {_TITLES})
-FROM (
-    SELECT toInt64(count()) AS total, avg(length(title_stems)) AS average,
-        sumForEach(arrayMap(word -> toInt64(has(title_stems, word)), %(titles)s)) AS everywhere,
-        groupArrayIf((key, length(title_stems), arrayMap(word -> countEqual(title_stems, word), %(titles)s)),
-            hasAny(title_stems, %(titles)s)) AS matching
-    FROM session FINAL
-)
-"""
-_KEYS = "(SELECT each.1, each.2 FROM (SELECT arrayJoin({}) AS each))"
+# The events with the rarest word are looked up if the words have so many times more events.
+_MUCH_RARER = 4
 _NAME = "(version, number)"
+_NAMES = "CAST(%(names)s, 'Array(Tuple(UInt64, UInt32))')"
+# Of one session; its events are next to each other.
+_OF_SESSION = "SELECT version, number FROM event FINAL WHERE {}"
+_BATCHES_OF_SESSION = "SELECT version FROM event WHERE session = %(session)s"
 _FAILED = (
     f"countIf(type = {EventType.TOOL_RESPONSE.code} "
     "AND (JSONExtractBool(facts, 'failed') OR JSONExtractInt(facts, 'exit') <> 0))"
@@ -67,56 +58,24 @@ class Place(NamedTuple):
 PLACE_COLUMNS = ("session", "turn", "ordinal", "uid", "version", "type", "project", "ts")
 
 
-class Beginning(NamedTuple):
-    """The state of the archive, and the numbers of events by token."""
-
-    documents: int
-    projects: int
-    """A hash of the parts of the tables of projects."""
-    known: bool
-    """The session or turn of the request exists."""
-    counts: dict[str, int]
+# The column `place` of documents: type, turn, ordinal, time, uid in hexadecimal digits, session and project.
+_read_place = msgspec.json.Decoder(tuple[int, int, int, int, str, str, str]).decode
 
 
 class Matches(NamedTuple):
     places: list[Place]
     """The best events in the order of the contract."""
     is_cut: bool
-    titles: dict[str, float]
-    """The scores of the sessions whose titles match."""
 
 
-def begin(server: Server, request: SearchRequest, tokens: Sequence[str]) -> Beginning:
-    values: dict[str, Any] = {"database": server.database, "tokens": list(tokens)}
-    exists = "1"
-    if request.session is not None:
-        values["session"] = request.session
-        exists = "(SELECT count() FROM session WHERE key = %(session)s)"
-    if request.session is not None and request.turn is not None:
-        exists = f"(SELECT count() FROM turn WHERE session = %(session)s AND ordinal = {request.turn:d})"
-    parts = "system.parts"
-    if server.cluster is not None:
-        parts = f"clusterAllReplicas({quoted(server.cluster)}, system.parts)"
-    documents, projects, known, counts = server.row(
-        f"WITH {HASHES} SELECT (SELECT count() FROM document), "
-        f"(SELECT sum(cityHash64(table, name)) FROM {parts} WHERE active AND database = %(database)s "
-        "AND table IN ('project', 'project_local', 'repository', 'repository_local')), "
-        f"{exists}, ({COUNTS})",
-        values,
-        request.deadline,
-    )
-    return Beginning(documents, projects, bool(known), {tokens[place - 1]: count for place, count in counts})
+class _Scored(NamedTuple):
+    """An event that is chosen by its words."""
 
-
-def count_events(server: Server, tokens: Sequence[str], deadline: float | None) -> dict[str, int]:
-    """The numbers of events by token, those of none left out. The postings have them: no event is read. Events that
-    were deleted or replaced count, too."""
-    counts: dict[str, int] = {}
-    for start in range(0, len(tokens), _TOKENS_AT_ONCE):
-        some = tokens[start : start + _TOKENS_AT_ONCE]
-        (found,) = server.row(f"WITH {HASHES} SELECT ({COUNTS})", {"tokens": some}, deadline)
-        counts |= {some[place - 1]: count for place, count in found}
-    return counts
+    version: int
+    number: int
+    score: float
+    having: int
+    """The choosing words that it has, as bits in their order."""
 
 
 class Retrieval:
@@ -130,6 +89,8 @@ class Retrieval:
         request: SearchRequest,
         conditions: Sequence[str],
         parameters: Mapping[str, Any],
+        *,
+        has_replaced: bool,
     ) -> None:
         self._server = server
         self._question = question
@@ -137,88 +98,126 @@ class Retrieval:
         self._request = request
         self._conditions = conditions
         self._parameters = parameters
+        self._has_replaced = has_replaced
 
     def matches(self, types: Collection[EventType] = ()) -> Matches:
         """More events than the request asks for, if there are so many; with `types`, of these alone."""
         enough = max(CANDIDATES, self._request.limit + 1)
         if not self._question.can_match:
-            values: dict[str, Any] = {}
-            (named,) = self._server.row(f"SELECT ({self._titles(values)})", values, self._request.deadline)
-            return Matches([], is_cut=False, titles=dict(named))
+            return Matches([], is_cut=False)
         count = enough * (_WITH_QUOTED if self._question.quoted else 1) + _SPARE
-        conditions = list(self._conditions)
-        if types:
-            conditions.append(_of(types))
-        if not conditions and not self._question.demanded:
-            values = {}
-            found = self._select(self._best(count, values), values)
-            if found.chosen < count or (found.chosen < _MOST_TIES and len(found.places) >= enough):
-                return Matches(found.places[:enough], len(found.places) >= enough, found.titles)
-        values = dict(self._parameters)
-        found = self._select(self._best_within(count, conditions, values), values)
-        return Matches(found.places[:enough], len(found.places) >= enough, found.titles)
+        conditions = [*self._conditions, *([_of(types)] if types else ())]
+        if not self._question.demanded and (not conditions or self._request.session is not None):
+            chosen = self._best(count, conditions)
+            places = self._places(chosen)
+            if len(chosen) < count or (len(chosen) < _MOST_TIES and len(places) >= enough):
+                return Matches(places[:enough], len(places) >= enough)
+        places = self._places(self._best_within(count, conditions))
+        return Matches(places[:enough], len(places) >= enough)
 
-    def _best(self, count: int, values: dict[str, Any]) -> str:
+    def _best(self, count: int, conditions: Sequence[str]) -> list[_Scored]:
         """The best events by their postings alone. Some may be gone, or have the words of a quoted phrase in another
-        order."""
-        documents = scored_documents(self._question.choosing, self._question.required, values)
-        return (
-            f"SELECT groupArray({_MOST_TIES})((version, number, score)) FROM (SELECT version, number, score "
-            f"FROM ({documents}) ORDER BY expected DESC LIMIT {count} WITH TIES)"
-        )
-
-    def _best_within(self, count: int, conditions: Sequence[str], values: dict[str, Any]) -> str:
-        """The best events that meet the conditions and have what is quoted."""
-        question = self._question
-        tests, score, within = list(conditions), "s.score", "true"
-        if self._request.session is not None:
-            # Of all batches, those with a part of the session.
-            within = "version GLOBAL IN (SELECT version FROM event WHERE session = %(session)s)"
-            tests.append(f"d.{within}")
-        if question.quoted or question.demanded:
-            tests += self._phrase_tests(values)
-            score += f" + {phrase_scores('p', question.longer, self._statistics.words, values)}"
-        documents = scored_documents(question.choosing, question.required, values, within)
-        return (
-            f"SELECT groupArray((version, number, score)) FROM (SELECT d.version, d.number, s.score FROM document d "
-            f"GLOBAL ANY JOIN ({documents}) s ON d.version = s.version AND d.number = s.number "
-            f"WHERE {' AND '.join(tests) or 'true'} "
-            f"ORDER BY {score} DESC, d.ts DESC, base64URLEncode(d.uid) LIMIT {count})"
-        )
-
-    def _select(self, best: str, values: dict[str, Any]) -> _Selected:
-        """The places of events that a query chooses, with the scores of phrases, and titles: in one statement."""
-        question, average = self._question, self._statistics.words
-        longer = phrase_scores("l", question.longer, average, values)
-        closely = phrase_scores("c", question.closely, average, values)
-        # Phrases count in the order of all events, neighbours in that of the best.
-        looked_at = "best" if question.longer or question.quoted else "closest"
-        tests = [f"{_NAME} GLOBAL IN {_KEYS.format(looked_at)}", *self._quoted_tests(values)]
-        phrases = f"SELECT groupArray((version, number, {longer}, {closely})) FROM document WHERE {' AND '.join(tests)}"
-        if not (question.longer or question.quoted or question.closely):
-            phrases = "[]"
-        chosen, places, scores, named = self._server.row(
-            f"WITH ({best}) AS best, best[least(length(best), {_WEIGHED_CLOSELY})].3 AS least_score, "
-            "arrayFilter(each -> each.3 >= least_score, best) AS closest "
-            f"SELECT best, (SELECT groupArray((number, {', '.join(PLACE_COLUMNS)})) FROM document "
-            f"WHERE {_NAME} GLOBAL IN {_KEYS.format('best')}), ({phrases}), ({self._titles(values)})",
+        order. There are conditions in a session only."""
+        question, values = self._question, dict(self._parameters)
+        within = []
+        if conditions:
+            within.append(f"{_NAME} GLOBAL IN ({_OF_SESSION.format(' AND '.join(conditions))})")
+        if question.required and question.share(rarest := question.rarest(question.required)) * _MUCH_RARER < 1:
+            within.append(self._having([rarest], values))
+        batches = _BATCHES_OF_SESSION if conditions else None
+        documents = scored_documents(question.choosing, question.required, values, within, batches)
+        rows = self._server.rows(
+            f"SELECT * FROM (SELECT version, number, score, having FROM ({documents}) "
+            f"ORDER BY expected DESC LIMIT {count} WITH TIES) LIMIT {_MOST_TIES}",
             values,
             self._request.deadline,
         )
-        by_name = {(version, number): score for version, number, score in chosen}
-        more = {(version, number): (longer, closely) for version, number, longer, closely in scores}
-        found = [
-            (Place(*(*place, by_name[place[4], number])), more.get((place[4], number), (0.0, 0.0)))
-            for number, *place in places
-            if not question.quoted or (place[4], number) in more
-        ]
-        return _Selected(len(chosen), _weighed(found), dict(named))
+        return [_Scored(*row) for row in rows]
 
-    def _titles(self, values: dict[str, Any]) -> str:
-        """A session has one title: within it there is nothing to choose."""
-        words = [] if self._request.session is not None else self._question.title_words
-        values["titles"] = words
-        return _TITLE_SCORES if words else "[]"
+    def _best_within(self, count: int, conditions: Sequence[str]) -> list[_Scored]:
+        """The best events that meet the conditions and have what is quoted."""
+        question, values = self._question, dict(self._parameters)
+        tests, batches, score = list(conditions), None, "s.score"
+        if self._request.session is not None:
+            batches = _BATCHES_OF_SESSION
+            tests.append(f"d.version GLOBAL IN ({batches})")
+        if question.quoted or question.demanded:
+            tests += self._phrase_tests(values)
+            letters = Letters(question.longer)
+            score += f" + {letters.select_score(question.longer, self._statistics.words, values)}"
+        if self._has_replaced:
+            tests.append("(d.version, d.number) GLOBAL NOT IN (SELECT version, number FROM replaced)")
+        documents = scored_documents(question.choosing, question.required, values, batches=batches)
+        rows = self._server.rows(
+            f"SELECT d.version, d.number, s.score, s.having FROM document d "
+            f"GLOBAL ANY JOIN ({documents}) s ON d.version = s.version AND d.number = s.number "
+            f"WHERE {' AND '.join(tests) or 'true'} "
+            f"ORDER BY {score} DESC, d.ts DESC, base64URLEncode(d.uid) LIMIT {count}",
+            values,
+            self._request.deadline,
+        )
+        return [_Scored(*row) for row in rows]
+
+    def _places(self, chosen: Sequence[_Scored]) -> list[Place]:
+        """The places of events, with the scores of phrases, those without what is quoted left out."""
+        question = self._question
+        if not chosen:
+            return []
+        longer, closely = question.longer, question.closely
+        letters = Letters([*longer, *closely])
+        values: dict[str, Any] = {}
+        if question.quoted:
+            texts = found = self._documents(
+                chosen, f"place, words, {letters.select(values)}", values, self._quoted_tests(values)
+            )
+        else:
+            looked_at = self._looked_at(chosen, longer, closely)
+            texts = self._documents(looked_at, f"'', words, {letters.select(values)}", values)
+            found = self._documents(chosen, "place", {})
+        average = self._statistics.words
+        scores = {
+            (version, number): (
+                letters.score(text, words, longer, average),
+                letters.score(text, words, closely, average),
+            )
+            for version, number, _, words, text in texts
+        }
+        by_name = {(each.version, each.number): each.score for each in chosen}
+        places = [
+            (_place(place, version, by_name[version, number]), scores.get((version, number), (0.0, 0.0)))
+            for version, number, place, *_ in found
+        ]
+        return _weighed(places)
+
+    def _documents(
+        self, chosen: Sequence[_Scored], columns: str, values: dict[str, Any], tests: Sequence[str] = ()
+    ) -> Sequence[Any]:
+        """Columns of the documents of events, behind their names."""
+        if not chosen:
+            return []
+        conditions = [f"{_NAME} IN {_NAMES}", *tests]
+        if self._has_replaced:
+            conditions.append(f"{_NAME} GLOBAL NOT IN (SELECT version, number FROM replaced WHERE {_NAME} IN {_NAMES})")
+        return self._server.rows(
+            f"SELECT version, number, {columns} FROM document WHERE {' AND '.join(conditions)}",
+            {**values, "names": array_text((each.version, each.number) for each in chosen)},
+            self._request.deadline,
+        )
+
+    def _looked_at(
+        self, chosen: Sequence[_Scored], longer: Collection[Phrase], closely: Collection[Phrase]
+    ) -> list[_Scored]:
+        """The events that may have a phrase, by the words that they have, and those that are weighed closely: if a
+        phrase brings others among them, these have it."""
+        bits = {word: 1 << place for place, word in enumerate([*self._question.choosing][:HAVING_BITS])}
+        needed = {sum({bits.get(word, 0) for word in phrase}) for phrase in longer}
+        scores = sorted((each.score for each in chosen), reverse=True)
+        least = scores[min(len(scores), _WEIGHED_CLOSELY) - 1]
+        return [
+            each
+            for each in chosen
+            if (closely and each.score >= least) or any(each.having & bits == bits for bits in needed)
+        ]
 
     def totals(self, keys: Collection[str]) -> Totals:
         """All matches, those of the types of the request by source, project and time, and in these sessions."""
@@ -311,7 +310,8 @@ class Retrieval:
         return [self._having(sorted({*map(question.rarest, phrases)}), values), f"({' OR '.join(tests)})"]
 
     def _having(self, words: Sequence[str], values: dict[str, Any]) -> str:
-        return f"{_NAME} GLOBAL IN ({DOCUMENTS_WITH.format(posting_terms('w', words, values))})"
+        values["any_of"] = array_text(words)
+        return f"{_NAME} GLOBAL IN ({DOCUMENTS_WITH.format(hashed('any_of'))})"
 
     def _quoted_tests(self, values: dict[str, Any]) -> list[str]:
         return [phrase_test(f"q{number}", phrase, values) for number, phrase in enumerate(self._question.quoted)]
@@ -321,11 +321,9 @@ def _of(types: Iterable[EventType]) -> str:
     return f"type IN ({', '.join(str(kind.code) for kind in types)})"
 
 
-class _Selected(NamedTuple):
-    chosen: int
-    """The events that the query has chosen. Those that are gone, or do not have what is quoted, are no places."""
-    places: list[Place]
-    titles: dict[str, float]
+def _place(text: str, version: int, score: float) -> Place:
+    kind, turn, ordinal, ts, uid, session, project = _read_place(text)
+    return Place(session, turn, ordinal, bytes.fromhex(uid), version, kind, project, ts, score)
 
 
 def _weighed(found: Sequence[tuple[Place, tuple[float, float]]]) -> list[Place]:

@@ -58,6 +58,13 @@ _EVENT = f"""
         source LowCardinality(String), project LowCardinality(String), tool LowCardinality(Nullable(String)),
         model LowCardinality(Nullable(String)), originating_model LowCardinality(Nullable(String)),
         usage_key Nullable({_DIGEST}), facts String CODEC(ZSTD(1)), body String CODEC(ZSTD(1))"""
+# The columns that a search reads of its best events, as one: a column takes a seek for each event.
+DOCUMENT_PLACE = (
+    "place String MATERIALIZED concat('[', toString(type), ',', toString(turn), ',', toString(ordinal), ',', "
+    "toString(ts), ',\"', hex(uid), '\",', toJSONString(session), ',', toJSONString(toString(project)), ']')"
+)
+# Rows are few and read as a whole: in a compact part their columns are next to each other.
+_WHOLE_ROWS = "index_granularity = 256, min_bytes_for_wide_part = 1000000000000"
 TABLES = (
     Table(
         "session",
@@ -76,6 +83,8 @@ TABLES = (
         "key",
         "key",
         "updated_at",
+        None,
+        _WHOLE_ROWS,
     ),
     Table(
         "turn",
@@ -91,6 +100,8 @@ TABLES = (
         "(session, ordinal)",
         "session",
         "updated_at",
+        None,
+        _WHOLE_ROWS,
     ),
     Table(
         "event",
@@ -123,7 +134,8 @@ TABLES = (
         "document",  # what a search needs of events, by the names that postings have for them
         f"""
         version UInt64, number UInt32, session String, turn UInt32, ordinal UInt32, uid {_DIGEST}, type UInt8,
-        project LowCardinality(String), ts Int64, words UInt32, stems UInt32, terms Array(UInt32) CODEC(LZ4)
+        project LowCardinality(String), ts Int64, words UInt32, stems UInt32, terms Array(UInt32) CODEC(LZ4),
+        {DOCUMENT_PLACE}
         """,
         "MergeTree",
         "(version, number)",
@@ -131,6 +143,14 @@ TABLES = (
         "intDiv(version, 1000000)",
         None,
         "index_granularity = 32, min_compress_block_size = 8192",
+    ),
+    Table(
+        "replaced",  # the names that postings have for events that were replaced since
+        "version UInt64, number UInt32",
+        "MergeTree",
+        "(version, number)",
+        "version",
+        "intDiv(version, 1000000)",
     ),
     # Events with what they are found by. Nothing is stored here: `VIEWS` make rows of four tables of it.
     Table(

@@ -173,5 +173,17 @@ def hexed(digests: Sequence[bytes]) -> str:
     return ", ".join(f"unhex('{digest.hex()}')" for digest in digests) or "unhex('')"
 
 
+def array_text(values: Iterable[Any]) -> str:
+    """Texts, numbers or tuples of them as ClickHouse reads an array from a text."""
+    return f"[{','.join(map(_element, values))}]"
+
+
+def _element(value: Any) -> str:
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+        return f"'{escaped}'"
+    return f"({','.join(map(_element, value))})" if isinstance(value, tuple) else repr(value)
+
+
 def encode(value: Any) -> str:
     return msgspec.json.encode(value).decode()
