@@ -56,11 +56,13 @@ def run(settings: ClickHouseSettings, sql: str) -> str:
 def as_before(settings: ClickHouseSettings, version: int) -> None:
     """Take the tables of a few events back to an older version of the schema."""
     run(settings, "DROP TABLE replaced")
-    run(settings, "ALTER TABLE document DROP COLUMN place")
+    for table in ("document", "event"):
+        run(settings, f"ALTER TABLE {table} DROP COLUMN row")
     for table, version_of, order in (("turn", "version", "session, ordinal"), ("session", "version_of_row", "key")):
         engine = f"ReplacingMergeTree({version_of}) ORDER BY ({order})"
         run(settings, f"CREATE TABLE {table}_before AS {table} ENGINE = {engine}")
         run(settings, f"INSERT INTO {table}_before SELECT * FROM {table}")
+        run(settings, f"ALTER TABLE {table}_before DROP COLUMN row")
         run(settings, f"EXCHANGE TABLES {table} AND {table}_before")
         run(settings, f"DROP TABLE {table}_before")
     if version < 5:

@@ -7,14 +7,9 @@ from typing import Any, NamedTuple
 
 from ..base import SearchRequest
 from .postings import hashed
-from .server import Server, array_text
+from .server import Server
 
 _TOKENS_AT_ONCE = 2_000
-# The postings have the numbers: no event is read. Events that were deleted or replaced count, too.
-_COUNTS = (
-    f"SELECT toInt64(indexOf({hashed('tokens')}, term)) AS place, sum(length(numbers)) AS rows "
-    f"FROM posting WHERE term IN {hashed('tokens')} GROUP BY term"
-)
 # Tables whose rows are counted, which takes next to no time.
 _COUNTED = ("document", "project", "repository", "session", "replaced")
 
@@ -34,8 +29,8 @@ class Beginning(NamedTuple):
 
 
 def begin(server: Server, request: SearchRequest, tokens: Sequence[str]) -> Beginning:
-    values: dict[str, Any] = {"tokens": array_text(tokens)}
-    statements = [_COUNTS, *(f"SELECT {-place}, count() FROM {name}" for place, name in enumerate(_COUNTED))]
+    values: dict[str, Any] = {}
+    statements = [_counts(tokens), *(f"SELECT {-place}, count() FROM {name}" for place, name in enumerate(_COUNTED))]
     known = -len(_COUNTED)
     if request.session is not None:
         values["session"] = request.session
@@ -59,5 +54,14 @@ def count_events(server: Server, tokens: Sequence[str], deadline: float | None) 
     counts: dict[str, int] = {}
     for start in range(0, len(tokens), _TOKENS_AT_ONCE):
         some = tokens[start : start + _TOKENS_AT_ONCE]
-        counts |= {some[place - 1]: n for place, n in server.rows(_COUNTS, {"tokens": array_text(some)}, deadline)}
+        counts |= {some[place - 1]: count for place, count in server.rows(_counts(some), deadline=deadline)}
     return counts
+
+
+def _counts(tokens: Sequence[str]) -> str:
+    """The postings have the numbers: no event is read. Events that were deleted or replaced count, too."""
+    terms = hashed(tokens)
+    return (
+        f"SELECT toInt64(indexOf({terms}, term)) AS place, sum(length(numbers)) AS rows "
+        f"FROM posting WHERE term IN {terms} GROUP BY term"
+    )

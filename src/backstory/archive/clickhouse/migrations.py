@@ -12,7 +12,7 @@ from collections.abc import Callable
 from ..errors import ArchiveError
 from .documents import STEM
 from .postings import DOCUMENTS, VIEWS, postings
-from .schema import CREATE_TABLES, CREATE_VIEWS, DOCUMENT_PLACE, EXCHANGE_TOKENS, SPLIT, TABLES
+from .schema import CREATE_TABLES, CREATE_VIEWS, DOCUMENT_ROW, EVENT_ROW, EXCHANGE_TOKENS, SPLIT, TABLES
 from .server import Server, quoted
 
 # Of events until version 3.
@@ -78,7 +78,10 @@ def _make_small_granules(server: Server) -> None:
         anew = f"{table.name}_anew"
         server.command(f"DROP TABLE IF EXISTS {anew}")
         server.command(table.create(anew, table.engine))
-        query = "SELECT name FROM system.columns WHERE database = %(database)s AND table = %(table)s"
+        query = (
+            "SELECT name FROM system.columns WHERE database = %(database)s AND table = %(table)s "
+            "AND default_kind <> 'MATERIALIZED'"
+        )
         found = server.rows(query, {"database": server.database, "table": anew})
         names = ", ".join(quoted(name) for (name,) in found)
         server.command(f"INSERT INTO {anew} ({names}) SELECT {names} FROM {table.name}")
@@ -133,8 +136,10 @@ MIGRATIONS: tuple[tuple[str | Callable[[Server], None], ...], ...] = (
     ),
     (
         *CREATE_TABLES,
-        f"ALTER TABLE document ADD COLUMN IF NOT EXISTS {DOCUMENT_PLACE}",
-        "ALTER TABLE document MATERIALIZE COLUMN place SETTINGS mutations_sync = 2",
+        f"ALTER TABLE document ADD COLUMN IF NOT EXISTS {DOCUMENT_ROW}",
+        "ALTER TABLE document MATERIALIZE COLUMN row SETTINGS mutations_sync = 2",
+        f"ALTER TABLE event ADD COLUMN IF NOT EXISTS {EVENT_ROW}",
+        "ALTER TABLE event MATERIALIZE COLUMN row SETTINGS mutations_sync = 2",
         _make_small_granules,
     ),
 )

@@ -7,10 +7,10 @@ event is named by the version of its batch and a number within it.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ...model import EventType
-from .server import array_text
+from .server import array, literal
 
 _K1, _B = 1.2, 0.75
 GAIN = _K1 + 1
@@ -67,21 +67,25 @@ def create_view(view: str, source: str, target: str, query: str, on_cluster: str
     return f"CREATE MATERIALIZED VIEW IF NOT EXISTS {view}{on_cluster} TO {target} AS {query.format(source)}"
 
 
-DOCUMENTS_WITH = "SELECT version, arrayJoin(numbers) FROM posting WHERE term IN {}"
 HAVING_BITS = 64
 """The number of words that a score tells about."""
 # A letter is a byte, 0 is any other word, and a text of them is ASCII.
 _LETTERS = 127
 
 
-def hashed(name: str) -> str:
-    """The terms of postings for a parameter with tokens, which `array_text` gives."""
-    return f"arrayMap(token -> cityHash64(token), CAST(%({name})s, 'Array(String)'))"
+def hashed(tokens: Iterable[str]) -> str:
+    """The terms of postings for tokens, as an array."""
+    return f"arrayMap(token -> cityHash64(token), {array(tokens, 'String')})"
 
 
-def document_terms(name: str) -> str:
+def _document_terms(tokens: Iterable[str]) -> str:
     """The same as they are in documents."""
-    return f"arrayMap(token -> toUInt32(cityHash64(token)), CAST(%({name})s, 'Array(String)'))"
+    return f"arrayMap(token -> toUInt32(cityHash64(token)), {array(tokens, 'String')})"
+
+
+def documents_with(tokens: Iterable[str]) -> str:
+    """A query for the names of the events that have any of the tokens."""
+    return f"SELECT version, arrayJoin(numbers) FROM posting WHERE term IN {hashed(tokens)}"
 
 
 class Weight(NamedTuple):
@@ -96,48 +100,40 @@ class Weight(NamedTuple):
 
 
 def scored_documents(
-    words: Mapping[str, Weight],
-    required: Collection[str],
-    values: dict[str, Any],
-    within: Sequence[str] = (),
-    batches: str | None = None,
+    words: Mapping[str, Weight], required: Collection[str], within: Sequence[str] = (), batches: str | None = None
 ) -> str:
     """A query for the events that have any of the words, and all that are required: `version`, `number`, `score` by
     BM25, the words that they have as the bits of `having`, in the order of the words, and `expected` with the promises.
     `within` are conditions on the names of events, `batches` a query for the versions that are looked at.
-
-    A list is one text, which the server reads as such: as SQL, each of its members takes ten times as long.
     """
     bits = [1 << place if place < HAVING_BITS else 0 for place, _ in enumerate(words)]
-    values["words"] = array_text(words)
-    values["bits"] = array_text(bits)
-    values["weights"] = array_text(each.weight * GAIN for each in words.values())
-    values["slopes"] = array_text(_slope(each.average) for each in words.values())
+    needed = sum(bit for word, bit in zip(words, bits, strict=True) if word in required)
+    given = {
+        "weight": array((each.weight * GAIN for each in words.values()), "Float64"),
+        "slope": array((_slope(each.average) for each in words.values()), "Float64"),
+        "bit": array(bits, "UInt64"),
+    }
     part = f"frequency / (frequency + {_K1 * (1 - _B)!r} + slope * length)"
-    expected, promise, needed = "score", "", sum(bit for word, bit in zip(words, bits, strict=True) if word in required)
+    expected = "score"
     if needed:
-        values["promises"] = array_text(each.promise * GAIN for each in words.values())
-        expected, promise = f"sum(promise * {part})", f"{_floats('promises')}[place] AS promise, "
-    tests = f" WHERE {' AND '.join(within)}" if within else ""
+        given["promise"] = array((each.promise * GAIN for each in words.values()), "Float64")
+        expected = f"sum(promise * {part})"
+    terms, of_words = hashed(words), ", ".join(f"{values}[place] AS {name}" for name, values in given.items())
     of_batches = f" AND version GLOBAL IN ({batches})" if batches else ""
+    tests = f" WHERE {' AND '.join(within)}" if within else ""
+    having = f" HAVING bitAnd(having, {needed}) = {needed}" if needed else ""
     return (
         f"SELECT version, number, sum(weight * {part}) AS score, groupBitOr(bit) AS having, {expected} AS expected "
-        f"FROM (SELECT version, numbers, frequencies, lengths, indexOf({hashed('words')}, term) AS place, {promise}"
-        f"{_floats('weights')}[place] AS weight, {_floats('slopes')}[place] AS slope, "
-        f"CAST(%(bits)s, 'Array(UInt64)')[place] AS bit FROM posting WHERE term IN {hashed('words')}{of_batches}) "
-        f"ARRAY JOIN numbers AS number, frequencies AS frequency, lengths AS length{tests} GROUP BY version, number"
-        + (f" HAVING bitAnd(having, {needed}) = {needed}" if needed else "")
+        f"FROM (SELECT version, numbers, frequencies, lengths, indexOf({terms}, term) AS place, {of_words} "
+        f"FROM posting WHERE term IN {terms}{of_batches}) "
+        "ARRAY JOIN numbers AS number, frequencies AS frequency, lengths AS length"
+        f"{tests} GROUP BY version, number{having}"
     )
 
 
-def _floats(name: str) -> str:
-    return f"CAST(%({name})s, 'Array(Float64)')"
-
-
-def phrase_test(name: str, phrase: Iterable[str], values: dict[str, Any]) -> str:
+def phrase_test(phrase: Iterable[str]) -> str:
     """The condition that a document has a phrase."""
-    values[name] = array_text(phrase)
-    return f"hasSubstr(terms, {document_terms(name)})"
+    return f"hasSubstr(terms, {_document_terms(phrase)})"
 
 
 class Letters:
@@ -151,10 +147,10 @@ class Letters:
             if len(self._letters) + len(new) <= _LETTERS:
                 self._letters |= {word: chr(len(self._letters) + place) for place, word in enumerate(new, 1)}
 
-    def select(self, values: dict[str, Any]) -> str:
+    @property
+    def text(self) -> str:
         """The text of a document as SQL."""
-        values["letters"] = array_text(self._letters)
-        return f"arrayStringConcat(arrayMap(term -> char(indexOf({document_terms('letters')}, term)), terms))"
+        return f"arrayStringConcat(arrayMap(term -> char(indexOf({_document_terms(self._letters)}, term)), terms))"
 
     def score(self, text: str, words: int, phrases: Mapping[tuple[str, ...], float], average: float) -> float:
         """The sum of the scores of words and phrases in a text of so many words, with their weights."""
@@ -165,13 +161,12 @@ class Letters:
             total += weight * GAIN * frequency / (frequency + norm)
         return total
 
-    def select_score(self, phrases: Mapping[tuple[str, ...], float], average: float, values: dict[str, Any]) -> str:
+    def score_of_text(self, phrases: Mapping[tuple[str, ...], float], average: float) -> str:
         """The same as SQL."""
         norm = f"({_K1 * (1 - _B)!r} + {_slope(average)!r} * {_kept_length_of('words')})"
-        text, parts = self.select(values), ["0."]
-        for number, (spelled, weight) in enumerate(self._spelled(phrases)):
-            values[f"spelled{number}"] = spelled
-            frequency = f"countSubstrings({text}, %(spelled{number})s)"
+        parts = ["0."]
+        for spelled, weight in self._spelled(phrases):
+            frequency = f"countSubstrings({self.text}, {literal(spelled)})"
             parts.append(f"{weight * GAIN!r} * {frequency} / ({frequency} + {norm})")
         return " + ".join(parts)
 

@@ -7,13 +7,12 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import msgspec
-
 from ...model import EVENT_TYPES, EventType, event_id
 from ..base import SearchRequest, Totals
-from .postings import DOCUMENTS_WITH, HAVING_BITS, Letters, hashed, phrase_test, scored_documents
+from .postings import HAVING_BITS, Letters, documents_with, phrase_test, scored_documents
 from .question import CANDIDATES, Phrase, Question, Statistics
-from .server import Server, array_text
+from .rows import decode_row
+from .server import Server, array
 
 # Neighbouring words are looked for in so many of the best events, as in the local engine.
 _WEIGHED_CLOSELY = 60
@@ -26,7 +25,6 @@ _MOST_TIES = 2_000
 # The events with the rarest word are looked up if the words have so many times more events.
 _MUCH_RARER = 4
 _NAME = "(version, number)"
-_NAMES = "CAST(%(names)s, 'Array(Tuple(UInt64, UInt32))')"
 # Of one session; its events are next to each other.
 _OF_SESSION = "SELECT version, number FROM event FINAL WHERE {}"
 _BATCHES_OF_SESSION = "SELECT version FROM event WHERE session = %(session)s"
@@ -39,6 +37,7 @@ _FAILED = (
 class Place(NamedTuple):
     """An event that matches."""
 
+    id: str
     session: str
     turn: int
     ordinal: int
@@ -52,14 +51,22 @@ class Place(NamedTuple):
     @property
     def order(self) -> tuple[float, int, str]:
         """That of the contract."""
-        return -self.score, -self.ts, event_id(self.uid)
+        return -self.score, -self.ts, self.id
 
 
-PLACE_COLUMNS = ("session", "turn", "ordinal", "uid", "version", "type", "project", "ts")
-
-
-# The column `place` of documents: type, turn, ordinal, time, uid in hexadecimal digits, session and project.
-_read_place = msgspec.json.Decoder(tuple[int, int, int, int, str, str, str]).decode
+def read_place(row: Mapping[str, Any], version: int, score: float = 0.0) -> Place:
+    return Place(
+        id=event_id(row["uid"]),
+        session=row["session"],
+        turn=row["turn"],
+        ordinal=row["ordinal"],
+        uid=row["uid"],
+        version=version,
+        type=row["type"],
+        project=row["project"],
+        ts=row["ts"],
+        score=score,
+    )
 
 
 class Matches(NamedTuple):
@@ -118,42 +125,40 @@ class Retrieval:
     def _best(self, count: int, conditions: Sequence[str]) -> list[_Scored]:
         """The best events by their postings alone. Some may be gone, or have the words of a quoted phrase in another
         order. There are conditions in a session only."""
-        question, values = self._question, dict(self._parameters)
+        question = self._question
         within = []
         if conditions:
             within.append(f"{_NAME} GLOBAL IN ({_OF_SESSION.format(' AND '.join(conditions))})")
         if question.required and question.share(rarest := question.rarest(question.required)) * _MUCH_RARER < 1:
-            within.append(self._having([rarest], values))
+            within.append(_having([rarest]))
         batches = _BATCHES_OF_SESSION if conditions else None
-        documents = scored_documents(question.choosing, question.required, values, within, batches)
+        documents = scored_documents(question.choosing, question.required, within, batches)
         rows = self._server.rows(
-            f"SELECT * FROM (SELECT version, number, score, having FROM ({documents}) "
-            f"ORDER BY expected DESC LIMIT {count} WITH TIES) LIMIT {_MOST_TIES}",
-            values,
-            self._request.deadline,
+            f"{documents} ORDER BY expected DESC LIMIT {_MOST_TIES}", self._parameters, self._request.deadline
         )
-        return [_Scored(*row) for row in rows]
+        least = rows[count - 1][-1] if len(rows) >= count else 0.0
+        return [_Scored(*row) for *row, expected in rows if expected >= least]
 
     def _best_within(self, count: int, conditions: Sequence[str]) -> list[_Scored]:
         """The best events that meet the conditions and have what is quoted."""
-        question, values = self._question, dict(self._parameters)
+        question = self._question
         tests, batches, score = list(conditions), None, "s.score"
         if self._request.session is not None:
             batches = _BATCHES_OF_SESSION
             tests.append(f"d.version GLOBAL IN ({batches})")
         if question.quoted or question.demanded:
-            tests += self._phrase_tests(values)
+            tests += self._phrase_tests()
             letters = Letters(question.longer)
-            score += f" + {letters.select_score(question.longer, self._statistics.words, values)}"
+            score += f" + {letters.score_of_text(question.longer, self._statistics.words)}"
         if self._has_replaced:
             tests.append("(d.version, d.number) GLOBAL NOT IN (SELECT version, number FROM replaced)")
-        documents = scored_documents(question.choosing, question.required, values, batches=batches)
+        documents = scored_documents(question.choosing, question.required, batches=batches)
         rows = self._server.rows(
             f"SELECT d.version, d.number, s.score, s.having FROM document d "
             f"GLOBAL ANY JOIN ({documents}) s ON d.version = s.version AND d.number = s.number "
             f"WHERE {' AND '.join(tests) or 'true'} "
             f"ORDER BY {score} DESC, d.ts DESC, base64URLEncode(d.uid) LIMIT {count}",
-            values,
+            self._parameters,
             self._request.deadline,
         )
         return [_Scored(*row) for row in rows]
@@ -165,15 +170,11 @@ class Retrieval:
             return []
         longer, closely = question.longer, question.closely
         letters = Letters([*longer, *closely])
-        values: dict[str, Any] = {}
         if question.quoted:
-            texts = found = self._documents(
-                chosen, f"place, words, {letters.select(values)}", values, self._quoted_tests(values)
-            )
+            texts = found = self._documents(chosen, f"row, words, {letters.text}", self._quoted_tests())
         else:
-            looked_at = self._looked_at(chosen, longer, closely)
-            texts = self._documents(looked_at, f"'', words, {letters.select(values)}", values)
-            found = self._documents(chosen, "place", {})
+            texts = self._documents(self._looked_at(chosen, longer, closely), f"'', words, {letters.text}")
+            found = self._documents(chosen, "row")
         average = self._statistics.words
         scores = {
             (version, number): (
@@ -184,24 +185,22 @@ class Retrieval:
         }
         by_name = {(each.version, each.number): each.score for each in chosen}
         places = [
-            (_place(place, version, by_name[version, number]), scores.get((version, number), (0.0, 0.0)))
-            for version, number, place, *_ in found
+            (read_place(decode_row(row), version, by_name[version, number]), scores.get((version, number), (0.0, 0.0)))
+            for version, number, row, *_ in found
         ]
         return _weighed(places)
 
-    def _documents(
-        self, chosen: Sequence[_Scored], columns: str, values: dict[str, Any], tests: Sequence[str] = ()
-    ) -> Sequence[Any]:
+    def _documents(self, chosen: Sequence[_Scored], columns: str, tests: Sequence[str] = ()) -> Sequence[Any]:
         """Columns of the documents of events, behind their names."""
         if not chosen:
             return []
-        conditions = [f"{_NAME} IN {_NAMES}", *tests]
+        names = array(((each.version, each.number) for each in chosen), "Tuple(UInt64, UInt32)")
+        conditions = [f"{_NAME} IN {names}", *tests]
         if self._has_replaced:
-            conditions.append(f"{_NAME} GLOBAL NOT IN (SELECT version, number FROM replaced WHERE {_NAME} IN {_NAMES})")
+            conditions.append(f"{_NAME} GLOBAL NOT IN (SELECT version, number FROM replaced WHERE {_NAME} IN {names})")
         return self._server.rows(
             f"SELECT version, number, {columns} FROM document WHERE {' AND '.join(conditions)}",
-            {**values, "names": array_text((each.version, each.number) for each in chosen)},
-            self._request.deadline,
+            deadline=self._request.deadline,
         )
 
     def _looked_at(
@@ -240,7 +239,7 @@ class Retrieval:
         failed = 0
         later = [0] * len(times)
         values: dict[str, Any] = dict(self._parameters)
-        tests = " AND ".join([*self._conditions, *self._tests(words, values)])
+        tests = " AND ".join([*self._conditions, *self._tests(words)])
         since = "".join(f", countIf(ts >= {time:d})" for time in times)
         rows = self._server.rows(
             f"SELECT type, source, project, coalesce(originating_model, model) AS by, count(), {_FAILED}{since} "
@@ -293,37 +292,31 @@ class Retrieval:
         )
         return dict(rows)
 
-    def _tests(self, words: Sequence[str], values: dict[str, Any]) -> list[str]:
+    def _tests(self, words: Sequence[str]) -> list[str]:
         """The conditions of a match on events."""
         if not self._question.quoted:
-            return [self._having(words, values)]
-        tests = " AND ".join(self._phrase_tests(values))
+            return [_having(words)]
+        tests = " AND ".join(self._phrase_tests())
         return [f"{_NAME} GLOBAL IN (SELECT version, number FROM document WHERE {tests})"]
 
-    def _phrase_tests(self, values: dict[str, Any]) -> list[str]:
+    def _phrase_tests(self) -> list[str]:
         """The documents with the rarest words are found before the words of any are read."""
         question = self._question
         if question.quoted:
-            return [self._having([question.rarest(question.required)], values), *self._quoted_tests(values)]
-        phrases = question.demanded
-        tests = [phrase_test(f"d{number}", phrase, values) for number, phrase in enumerate(phrases)]
-        return [self._having(sorted({*map(question.rarest, phrases)}), values), f"({' OR '.join(tests)})"]
+            return [_having([question.rarest(question.required)]), *self._quoted_tests()]
+        tests = [phrase_test(phrase) for phrase in question.demanded]
+        return [_having(sorted({*map(question.rarest, question.demanded)})), f"({' OR '.join(tests)})"]
 
-    def _having(self, words: Sequence[str], values: dict[str, Any]) -> str:
-        values["any_of"] = array_text(words)
-        return f"{_NAME} GLOBAL IN ({DOCUMENTS_WITH.format(hashed('any_of'))})"
+    def _quoted_tests(self) -> list[str]:
+        return [phrase_test(phrase) for phrase in self._question.quoted]
 
-    def _quoted_tests(self, values: dict[str, Any]) -> list[str]:
-        return [phrase_test(f"q{number}", phrase, values) for number, phrase in enumerate(self._question.quoted)]
+
+def _having(words: Sequence[str]) -> str:
+    return f"{_NAME} GLOBAL IN ({documents_with(words)})"
 
 
 def _of(types: Iterable[EventType]) -> str:
     return f"type IN ({', '.join(str(kind.code) for kind in types)})"
-
-
-def _place(text: str, version: int, score: float) -> Place:
-    kind, turn, ordinal, ts, uid, session, project = _read_place(text)
-    return Place(session, turn, ordinal, bytes.fromhex(uid), version, kind, project, ts, score)
 
 
 def _weighed(found: Sequence[tuple[Place, tuple[float, float]]]) -> list[Place]:

@@ -9,7 +9,7 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from ...model import EVENT_TYPES, EventType, event_id
+from ...model import EVENT_TYPES, EventType
 from ..base import Exchange, ExchangesRequest, Found, Hit, SearchRequest, any_folder
 from ..hits import Project, fill_page, named_projects, project_around, projects_with
 from ..query import parse_query
@@ -20,9 +20,9 @@ from .beginning import Beginning, begin, count_events
 from .documents import splitter
 from .question import Question, Statistics, Words
 from .reading import CURRENT_EXCHANGE, EVENT, EXCHANGES_AT_ONCE, SESSION, TURN, Reading, row_limit
-from .retrieval import PLACE_COLUMNS, Matches, Place, Retrieval
-from .rows import EXCHANGE_COLUMNS, columns, read_event, read_session, read_turn
-from .server import Server, array_text
+from .retrieval import Matches, Place, Retrieval, read_place
+from .rows import EXCHANGE_COLUMNS, columns, decode_row, read_event, read_session, read_turn
+from .server import Server, array
 from .titles import TitleStatistics, read_title_statistics, title_scores
 
 # Statistics are read anew when the number of events has changed by this part.
@@ -136,12 +136,11 @@ class Searching(Reading):
     def _first_prompts(self, keys: Collection[str], request: SearchRequest) -> list[Place]:
         """The first prompts of sessions: shown if nothing else of them is found."""
         rows = self._server.rows(
-            f"SELECT {', '.join(PLACE_COLUMNS)}, 0. FROM event FINAL WHERE session IN %(keys)s "
+            f"SELECT version, project, row FROM event FINAL WHERE session IN {array(keys, 'String')} "
             f"AND type = {EventType.USER_INPUT.code} ORDER BY session, turn, ordinal LIMIT 1 BY session",
-            {"keys": tuple(keys)},
-            request.deadline,
+            deadline=request.deadline,
         )
-        return [Place(*row) for row in rows]
+        return [read_place({**decode_row(row), "project": project}, version) for version, project, row in rows]
 
     # The page
 
@@ -175,7 +174,7 @@ class Searching(Reading):
 
     def _rows_at(self, sql: str, kind: str, keys: Iterable[Any]) -> Sequence[Any]:
         """The rows with these keys. A page has few of them."""
-        return self._server.rows(sql.format(f"CAST(%(keys)s, 'Array({kind})')"), {"keys": array_text(keys)})
+        return self._server.rows(sql.format(array(keys, kind)))
 
     # Exchanges
 
@@ -283,7 +282,7 @@ class _Ranking:
             self._context,
             spread=self._request.session is None,
         )
-        ranked.sort(key=lambda hit: (-hit.score, -hit.candidate.ts, event_id(self.places[hit.candidate.id].uid)))
+        ranked.sort(key=lambda hit: (-hit.score, -hit.candidate.ts, self.places[hit.candidate.id].id))
         return ranked
 
     def missing(self, ranked: Sequence[Ranked]) -> set[str]:

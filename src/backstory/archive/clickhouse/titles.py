@@ -7,15 +7,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from .postings import GAIN
-from .server import Server, array_text
+from .server import Server, array
 
 # The sessions whose titles match best.
 _TITLES = 50
-_WORDS = "CAST(%(words)s, 'Array(String)')"
-_MATCHING = (
-    f"SELECT key, length(title_stems), arrayMap(word -> countEqual(title_stems, word), {_WORDS}) "
-    f"FROM session FINAL WHERE hasAny(title_stems, {_WORDS})"
-)
 
 
 class TitleStatistics(NamedTuple):
@@ -37,7 +32,12 @@ def title_scores(
     """By session. BM25 with SQLite's rarity of a word, so that titles weigh the same as in the local engine."""
     if not words:
         return {}
-    matching = server.rows(_MATCHING, {"words": array_text(words)}, deadline)
+    stems = array(words, "String")
+    matching = server.rows(
+        f"SELECT key, length(title_stems), arrayMap(stem -> countEqual(title_stems, stem), {stems}) "
+        f"FROM session FINAL WHERE hasAny(title_stems, {stems})",
+        deadline=deadline,
+    )
     having = [sum(times > 0 for times in column) for column in zip(*(counts for *_, counts in matching), strict=True)]
     total = statistics.sessions
     rarities = [max(math.log((max(total - n, 0) + 0.5) / (n + 0.5)), 1e-6) for n in having]
