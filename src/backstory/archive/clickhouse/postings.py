@@ -73,19 +73,14 @@ HAVING_BITS = 64
 _LETTERS = 127
 
 
-def hashed(tokens: Iterable[str]) -> str:
-    """The terms of postings for tokens, as an array."""
-    return f"arrayMap(token -> cityHash64(token), {array(tokens, 'String')})"
+def documents_with(terms: Iterable[int]) -> str:
+    """A query for the names of the events that have any of the terms."""
+    return f"SELECT version, arrayJoin(numbers) FROM posting WHERE term IN {array(terms, 'UInt64')}"
 
 
-def _document_terms(tokens: Iterable[str]) -> str:
-    """The same as they are in documents."""
-    return f"arrayMap(token -> toUInt32(cityHash64(token)), {array(tokens, 'String')})"
-
-
-def documents_with(tokens: Iterable[str]) -> str:
-    """A query for the names of the events that have any of the tokens."""
-    return f"SELECT version, arrayJoin(numbers) FROM posting WHERE term IN {hashed(tokens)}"
+def _document_terms(terms: Iterable[int]) -> str:
+    """Terms as documents have them."""
+    return array((term & 0xFFFFFFFF for term in terms), "UInt32")
 
 
 class Weight(NamedTuple):
@@ -100,10 +95,10 @@ class Weight(NamedTuple):
 
 
 def scored_documents(
-    words: Mapping[str, Weight], required: Collection[str], within: Sequence[str] = (), batches: str | None = None
+    words: Mapping[int, Weight], required: Collection[int], within: Sequence[str] = (), batches: str | None = None
 ) -> str:
-    """A query for the events that have any of the words, and all that are required: `version`, `number`, `score` by
-    BM25, the words that they have as the bits of `having`, in the order of the words, and `expected` with the promises.
+    """A query for the events that have any of the terms, and all that are required: `version`, `number`, `score` by
+    BM25, those that they have as the bits of `having`, in their order, and the score with the promises.
     `within` are conditions on the names of events, `batches` a query for the versions that are looked at.
     """
     bits = [1 << place if place < HAVING_BITS else 0 for place, _ in enumerate(words)]
@@ -114,16 +109,16 @@ def scored_documents(
         "bit": array(bits, "UInt64"),
     }
     part = f"frequency / (frequency + {_K1 * (1 - _B)!r} + slope * length)"
-    expected = "score"
+    expected = ""
     if needed:
         given["promise"] = array((each.promise * GAIN for each in words.values()), "Float64")
-        expected = f"sum(promise * {part})"
-    terms, of_words = hashed(words), ", ".join(f"{values}[place] AS {name}" for name, values in given.items())
+        expected = f", sum(promise * {part})"
+    terms, of_words = array(words, "UInt64"), ", ".join(f"{values}[place] AS {name}" for name, values in given.items())
     of_batches = f" AND version GLOBAL IN ({batches})" if batches else ""
     tests = f" WHERE {' AND '.join(within)}" if within else ""
     having = f" HAVING bitAnd(having, {needed}) = {needed}" if needed else ""
     return (
-        f"SELECT version, number, sum(weight * {part}) AS score, groupBitOr(bit) AS having, {expected} AS expected "
+        f"SELECT version, number, sum(weight * {part}) AS score, groupBitOr(bit) AS having{expected} "
         f"FROM (SELECT version, numbers, frequencies, lengths, indexOf({terms}, term) AS place, {of_words} "
         f"FROM posting WHERE term IN {terms}{of_batches}) "
         "ARRAY JOIN numbers AS number, frequencies AS frequency, lengths AS length"
@@ -131,7 +126,7 @@ def scored_documents(
     )
 
 
-def phrase_test(phrase: Iterable[str]) -> str:
+def phrase_test(phrase: Iterable[int]) -> str:
     """The condition that a document has a phrase."""
     return f"hasSubstr(terms, {_document_terms(phrase)})"
 
@@ -140,17 +135,15 @@ class Letters:
     """Texts of documents with a letter for each word of some phrases, and another one for all other words. They are
     short, and Python counts phrases in them faster than any SQL does."""
 
-    def __init__(self, phrases: Iterable[Sequence[str]]) -> None:
+    def __init__(self, phrases: Iterable[Sequence[str]], terms: Mapping[str, int]) -> None:
         self._letters: dict[str, str] = {}
         for phrase in phrases:
-            new = {word: "" for word in phrase if word not in self._letters}
+            new = [word for word in dict.fromkeys(phrase) if word not in self._letters]
             if len(self._letters) + len(new) <= _LETTERS:
                 self._letters |= {word: chr(len(self._letters) + place) for place, word in enumerate(new, 1)}
-
-    @property
-    def text(self) -> str:
+        letters = _document_terms(terms[word] for word in self._letters)
+        self.text = f"arrayStringConcat(arrayMap(term -> char(indexOf({letters}, term)), terms))"
         """The text of a document as SQL."""
-        return f"arrayStringConcat(arrayMap(term -> char(indexOf({_document_terms(self._letters)}, term)), terms))"
 
     def score(self, text: str, words: int, phrases: Mapping[tuple[str, ...], float], average: float) -> float:
         """The sum of the scores of words and phrases in a text of so many words, with their weights."""

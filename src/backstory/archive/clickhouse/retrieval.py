@@ -86,7 +86,8 @@ class _Scored(NamedTuple):
 
 
 class Retrieval:
-    """A question put to the server. `conditions` are those of the request on events."""
+    """A question put to the server. `conditions` are those of the request on events, `terms` the tokens that events
+    have as postings have them."""
 
     def __init__(
         self,
@@ -96,6 +97,7 @@ class Retrieval:
         request: SearchRequest,
         conditions: Sequence[str],
         parameters: Mapping[str, Any],
+        terms: Mapping[str, int],
         *,
         has_replaced: bool,
     ) -> None:
@@ -105,6 +107,7 @@ class Retrieval:
         self._request = request
         self._conditions = conditions
         self._parameters = parameters
+        self._terms = terms
         self._has_replaced = has_replaced
 
     def matches(self, types: Collection[EventType] = ()) -> Matches:
@@ -130,14 +133,19 @@ class Retrieval:
         if conditions:
             within.append(f"{_NAME} GLOBAL IN ({_OF_SESSION.format(' AND '.join(conditions))})")
         if question.required and question.share(rarest := question.rarest(question.required)) * _MUCH_RARER < 1:
-            within.append(_having([rarest]))
+            within.append(self._having([rarest]))
         batches = _BATCHES_OF_SESSION if conditions else None
-        documents = scored_documents(question.choosing, question.required, within, batches)
+        order = 5 if question.required else 3
+        documents = self._scored(within, batches)
         rows = self._server.rows(
-            f"{documents} ORDER BY expected DESC LIMIT {_MOST_TIES}", self._parameters, self._request.deadline
+            f"{documents} ORDER BY {order} DESC LIMIT {_MOST_TIES}", self._parameters, self._request.deadline
         )
-        least = rows[count - 1][-1] if len(rows) >= count else 0.0
-        return [_Scored(*row) for *row, expected in rows if expected >= least]
+        least = rows[count - 1][order - 1] if len(rows) >= count else 0.0
+        return [_Scored(*row[:4]) for row in rows if row[order - 1] >= least]
+
+    def _scored(self, within: Sequence[str], batches: str | None) -> str:
+        words = {self._terms[word]: weight for word, weight in self._question.choosing.items()}
+        return scored_documents(words, {self._terms[word] for word in self._question.required}, within, batches)
 
     def _best_within(self, count: int, conditions: Sequence[str]) -> list[_Scored]:
         """The best events that meet the conditions and have what is quoted."""
@@ -148,11 +156,11 @@ class Retrieval:
             tests.append(f"d.version GLOBAL IN ({batches})")
         if question.quoted or question.demanded:
             tests += self._phrase_tests()
-            letters = Letters(question.longer)
+            letters = Letters(question.longer, self._terms)
             score += f" + {letters.score_of_text(question.longer, self._statistics.words)}"
         if self._has_replaced:
             tests.append("(d.version, d.number) GLOBAL NOT IN (SELECT version, number FROM replaced)")
-        documents = scored_documents(question.choosing, question.required, batches=batches)
+        documents = self._scored((), batches)
         rows = self._server.rows(
             f"SELECT d.version, d.number, s.score, s.having FROM document d "
             f"GLOBAL ANY JOIN ({documents}) s ON d.version = s.version AND d.number = s.number "
@@ -169,7 +177,7 @@ class Retrieval:
         if not chosen:
             return []
         longer, closely = question.longer, question.closely
-        letters = Letters([*longer, *closely])
+        letters = Letters([*longer, *closely], self._terms)
         if question.quoted:
             texts = found = self._documents(chosen, f"row, words, {letters.text}", self._quoted_tests())
         else:
@@ -295,7 +303,7 @@ class Retrieval:
     def _tests(self, words: Sequence[str]) -> list[str]:
         """The conditions of a match on events."""
         if not self._question.quoted:
-            return [_having(words)]
+            return [self._having(words)]
         tests = " AND ".join(self._phrase_tests())
         return [f"{_NAME} GLOBAL IN (SELECT version, number FROM document WHERE {tests})"]
 
@@ -303,16 +311,18 @@ class Retrieval:
         """The documents with the rarest words are found before the words of any are read."""
         question = self._question
         if question.quoted:
-            return [_having([question.rarest(question.required)]), *self._quoted_tests()]
-        tests = [phrase_test(phrase) for phrase in question.demanded]
-        return [_having(sorted({*map(question.rarest, question.demanded)})), f"({' OR '.join(tests)})"]
+            return [self._having([question.rarest(question.required)]), *self._quoted_tests()]
+        tests = [self._phrase_test(phrase) for phrase in question.demanded]
+        return [self._having(sorted({*map(question.rarest, question.demanded)})), f"({' OR '.join(tests)})"]
 
     def _quoted_tests(self) -> list[str]:
-        return [phrase_test(phrase) for phrase in self._question.quoted]
+        return [self._phrase_test(phrase) for phrase in self._question.quoted]
 
+    def _phrase_test(self, phrase: Phrase) -> str:
+        return phrase_test(self._terms[word] for word in phrase)
 
-def _having(words: Sequence[str]) -> str:
-    return f"{_NAME} GLOBAL IN ({documents_with(words)})"
+    def _having(self, words: Iterable[str]) -> str:
+        return f"{_NAME} GLOBAL IN ({documents_with(self._terms[word] for word in words)})"
 
 
 def _of(types: Iterable[EventType]) -> str:

@@ -16,7 +16,7 @@ from ..query import parse_query
 from ..question import read_hints
 from ..ranking import Candidate, Context, Ranked, rank
 from ..ranking import bound as bound_of
-from .beginning import Beginning, begin, count_events
+from .beginning import Beginning, begin, known_tokens
 from .documents import splitter
 from .question import Question, Statistics, Words
 from .reading import CURRENT_EXCHANGE, EVENT, EXCHANGES_AT_ONCE, SESSION, TURN, Reading, row_limit
@@ -68,11 +68,13 @@ class Searching(Reading):
             return Found(query=query, hits=[], more=False, documents=state.documents, known=state.known)
         now = datetime.now().astimezone()
         hints = read_hints(request.query, now)
-        near = words.corrected(state.counts)
-        counts = state.counts | count_events(self._server, list({*chain(*near.values())}), request.deadline)
+        near = words.corrected(state.tokens)
+        tokens = state.tokens | known_tokens(self._server, list({*chain(*near.values())}), request.deadline)
+        counts = {token: known.documents for token, known in tokens.items()}
+        terms = {token: known.term for token, known in tokens.items()}
         question = Question(query, hints, words, counts, near, statistics)
         retrieval = Retrieval(
-            self._server, question, statistics, request, conditions, parameters, has_replaced=state.has_replaced
+            self._server, question, statistics, request, conditions, parameters, terms, has_replaced=state.has_replaced
         )
         matches = _find(retrieval, question, request)
         titles = self._title_scores(question, state, request)
