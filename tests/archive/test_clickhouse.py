@@ -22,6 +22,7 @@ from backstory.archive.base import (
     FileRow,
     FolderRow,
     Part,
+    SearchRequest,
     SessionsRequest,
 )
 from backstory.archive.clickhouse.cluster import statements
@@ -31,7 +32,7 @@ from backstory.archive.clickhouse.schema import TABLES
 from backstory.archive.clickhouse.server import Server
 from backstory.archive.glance import last_session
 from backstory.config import ClickHouseSettings
-from backstory.model import EVENT_TYPES, session_id
+from backstory.model import DEFAULT_TYPES, EVENT_TYPES, session_id
 from tests.archive import clickhouse_server
 from tests.archive.test_conformance import KEY, batch, found, session, talk, write
 
@@ -234,6 +235,37 @@ class TestWords:
             texts = found(archive, "what_is")
             assert texts
             assert all("what_is" in text for text in texts)
+
+
+@pytest.mark.clickhouse
+class TestStatements:
+    def test_postings_and_documents_are_read_by_their_keys(
+        self, tmp_path: Path, server: ClickHouseSettings, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A statement that has to go through all of them is refused here, as it would take minutes in a large
+        archive."""
+        rows = Server.rows
+
+        def by_key(self: Server, sql: str, *given: Any, **named: Any) -> Any:
+            is_large = "FROM posting" in sql or "FROM document" in sql
+            return rows(self, f"{sql} SETTINGS force_primary_key = 1" if is_large else sql, *given, **named)
+
+        with closing(opened(tmp_path, server)) as archive:
+            write(archive, batch(session(), talk("needle in src/hay/stack.py")), batch(session("codex/b"), talk()))
+            assert found(archive, "needle")  # the averages are read once
+            monkeypatch.setattr(Server, "rows", by_key)
+            for query in ("needle", "find the needle", "needel", "src/hay/stack.py", '"find the needle"'):
+                assert found(archive, query)
+                assert found(archive, query, session=KEY)
+
+    def test_keys_with_any_characters(self, tmp_path: Path, server: ClickHouseSettings) -> None:
+        """Those that mean something in SQL, or to the client, are a part of the key."""
+        key, folder = "codex/%(keys)s {a:String} 'q\\' \n\0 é", "/it's 100% {b}\\"
+        with closing(opened(tmp_path, server)) as archive:
+            write(archive, batch(session(key, cwd=folder), talk()))
+            (hit, *_) = archive.search(SearchRequest(query="needle", types=DEFAULT_TYPES)).hits
+            assert (hit.session.key, hit.session.cwd, hit.event.session) == (key, folder, key)
+            assert found(archive, "needle", session=key)
 
 
 @pytest.mark.clickhouse
