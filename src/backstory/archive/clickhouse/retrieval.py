@@ -132,8 +132,6 @@ class Retrieval:
         within = []
         if conditions:
             within.append(f"{_NAME} GLOBAL IN ({_OF_SESSION.format(' AND '.join(conditions))})")
-        if question.required and question.share(rarest := question.rarest(question.required)) * _MUCH_RARER < 1:
-            within.append(self._having([rarest]))
         batches = _BATCHES_OF_SESSION if conditions else None
         order = 5 if question.required else 3
         documents = self._scored(within, batches)
@@ -144,8 +142,11 @@ class Retrieval:
         return [_Scored(*row[:4]) for row in rows if row[order - 1] >= least]
 
     def _scored(self, within: Sequence[str], batches: str | None) -> str:
-        words = {self._terms[word]: weight for word, weight in self._question.choosing.items()}
-        return scored_documents(words, {self._terms[word] for word in self._question.required}, within, batches)
+        question, terms = self._question, self._terms
+        if question.required and question.share(rarest := question.rarest(question.required)) * _MUCH_RARER < 1:
+            within = [*within, self._having([rarest])]
+        words = {terms[word]: weight for word, weight in question.choosing.items()}
+        return scored_documents(words, {terms[word] for word in question.required}, within, batches)
 
     def _best_within(self, count: int, conditions: Sequence[str]) -> list[_Scored]:
         """The best events that meet the conditions and have what is quoted."""
@@ -179,23 +180,20 @@ class Retrieval:
         longer, closely = question.longer, question.closely
         letters = Letters([*longer, *closely], self._terms)
         if question.quoted:
-            texts = found = self._documents(chosen, f"row, words, {letters.text}", self._quoted_tests())
+            texts = found = self._documents(chosen, f"row, {letters.text}", self._quoted_tests())
         else:
-            texts = self._documents(self._looked_at(chosen, longer, closely), f"'', words, {letters.text}")
+            texts = self._documents(self._looked_at(chosen, longer, closely), letters.text)
             found = self._documents(chosen, "row")
-        average = self._statistics.words
-        scores = {
-            (version, number): (
-                letters.score(text, words, longer, average),
-                letters.score(text, words, closely, average),
-            )
-            for version, number, _, words, text in texts
-        }
+        text_of = {(version, number): text for version, number, *_, text in texts}
         by_name = {(each.version, each.number): each.score for each in chosen}
-        places = [
-            (read_place(decode_row(row), version, by_name[version, number]), scores.get((version, number), (0.0, 0.0)))
-            for version, number, row, *_ in found
-        ]
+        average = self._statistics.words
+        places = []
+        for version, number, stored, *_ in found:
+            row, text = decode_row(stored), text_of.get((version, number), "")
+            scores = [
+                letters.score(text, row["words"], phrases, average) if text else 0.0 for phrases in (longer, closely)
+            ]
+            places.append((read_place(row, version, by_name[version, number]), scores))
         return _weighed(places)
 
     def _documents(self, chosen: Sequence[_Scored], columns: str, tests: Sequence[str] = ()) -> Sequence[Any]:
@@ -329,7 +327,7 @@ def _of(types: Iterable[EventType]) -> str:
     return f"type IN ({', '.join(str(kind.code) for kind in types)})"
 
 
-def _weighed(found: Sequence[tuple[Place, tuple[float, float]]]) -> list[Place]:
+def _weighed(found: Sequence[tuple[Place, Sequence[float]]]) -> list[Place]:
     """Places in their order. Of the scores of phrases, the first ones count for all, the others for the best."""
     first = [(place._replace(score=place.score + longer), closely) for place, (longer, closely) in found]
     scores = sorted((place.score for place, _ in first), reverse=True)

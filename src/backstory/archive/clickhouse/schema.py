@@ -84,7 +84,7 @@ SESSION_ROW, TURN_ROW = _row(*SESSION_COLUMNS), _row(*TURN_COLUMNS)
 # Texts are not in it, so that events are read without them.
 EVENT_ROW = f"{_row(*EVENT_COLUMNS)} CODEC(ZSTD(1))"
 # What a search reads of its best events.
-DOCUMENT_ROW = _row("session", "turn", "ordinal", "uid", "type", "project", "ts")
+DOCUMENT_ROW = _row("session", "turn", "ordinal", "uid", "type", "project", "ts", "words")
 # Rows are few and read as a whole: in a compact part their columns are next to each other.
 _WHOLE_ROWS = "index_granularity = 256, min_bytes_for_wide_part = 1000000000000"
 TABLES = (
