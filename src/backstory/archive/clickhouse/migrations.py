@@ -136,10 +136,11 @@ MIGRATIONS: tuple[tuple[str | Callable[[Server], None], ...], ...] = (
     ),
     (
         *CREATE_TABLES,
+        # Until they are written, in the background, they are computed when they are read.
         f"ALTER TABLE document ADD COLUMN IF NOT EXISTS {DOCUMENT_ROW}",
-        "ALTER TABLE document MATERIALIZE COLUMN row SETTINGS mutations_sync = 2",
+        "ALTER TABLE document MATERIALIZE COLUMN row SETTINGS mutations_sync = 0",
         f"ALTER TABLE event ADD COLUMN IF NOT EXISTS {EVENT_ROW}",
-        "ALTER TABLE event MATERIALIZE COLUMN row SETTINGS mutations_sync = 2",
+        "ALTER TABLE event MATERIALIZE COLUMN row SETTINGS mutations_sync = 0",
         _make_small_granules,
     ),
 )
