@@ -22,6 +22,7 @@ from backstory.archive.base import (
     FileRow,
     FolderRow,
     Part,
+    SearchRequest,
     SessionsRequest,
 )
 from backstory.archive.clickhouse.cluster import statements
@@ -31,7 +32,7 @@ from backstory.archive.clickhouse.schema import TABLES
 from backstory.archive.clickhouse.server import Server
 from backstory.archive.glance import last_session
 from backstory.config import ClickHouseSettings
-from backstory.model import EVENT_TYPES, session_id
+from backstory.model import DEFAULT_TYPES, EVENT_TYPES, session_id
 from tests.archive import clickhouse_server
 from tests.archive.test_conformance import KEY, batch, found, session, talk, write
 
@@ -55,6 +56,23 @@ def run(settings: ClickHouseSettings, sql: str) -> str:
 
 def as_before(settings: ClickHouseSettings, version: int) -> None:
     """Take the tables of a few events back to an older version of the schema."""
+    run(settings, "DROP TABLE replaced")
+    for table in ("document", "event"):
+        run(settings, f"ALTER TABLE {table} DROP COLUMN row")
+    for table, version_of, order in (("turn", "version", "session, ordinal"), ("session", "version_of_row", "key")):
+        engine = f"ReplacingMergeTree({version_of}) ORDER BY ({order})"
+        run(settings, f"CREATE TABLE {table}_before AS {table} ENGINE = {engine}")
+        run(settings, f"INSERT INTO {table}_before SELECT * FROM {table}")
+        run(settings, f"ALTER TABLE {table}_before DROP COLUMN row")
+        run(settings, f"EXCHANGE TABLES {table} AND {table}_before")
+        run(settings, f"DROP TABLE {table}_before")
+    if version < 5:
+        _as_before_the_server_split_texts(settings, version)
+    run(settings, "DELETE FROM schema_version WHERE true")
+    run(settings, f"INSERT INTO schema_version (version) VALUES ({version})")
+
+
+def _as_before_the_server_split_texts(settings: ClickHouseSettings, version: int) -> None:
     split = "if(lines = '', [], splitByChar('\\n', lines))"
     terms = "terms Array(UInt32) DEFAULT arrayMap(token -> toUInt32(cityHash64(token)), {})"
     rows = [line.split("\t") for line in run(settings, "SELECT hex(uid), type, body FROM event").splitlines()]
@@ -91,8 +109,6 @@ def as_before(settings: ClickHouseSettings, version: int) -> None:
             run(settings, f"ALTER TABLE {table} DROP COLUMN IF EXISTS terms, DROP COLUMN lines")
         run(settings, "ALTER TABLE turn DROP INDEX version_index, DROP COLUMN machine")
         run(settings, "ALTER TABLE session DROP COLUMN user, DROP COLUMN machine")
-    run(settings, "DELETE FROM schema_version WHERE true")
-    run(settings, f"INSERT INTO schema_version (version) VALUES ({version})")
 
 
 class Cut(Exception):
@@ -123,7 +139,7 @@ class TestSchema:
         with closing(opened(tmp_path, server)) as archive:
             assert archive.counts().events == 4
 
-    @pytest.mark.parametrize("version", [1, 3, 4])
+    @pytest.mark.parametrize("version", [1, 3, 4, 5])
     def test_an_older_server_is_migrated(self, tmp_path: Path, server: ClickHouseSettings, version: int) -> None:
         """Rows of an older version are found as before, and what is written next goes beside them."""
         with closing(opened(tmp_path, server)) as archive:
@@ -134,7 +150,7 @@ class TestSchema:
             write(archive, batch(session("codex/two"), talk()))
             assert len(found(archive, "needle")) == 4
 
-    @pytest.mark.parametrize("version", [3, 4])
+    @pytest.mark.parametrize("version", [3, 4, 5])
     def test_a_migration_that_was_cut_goes_on(
         self, tmp_path: Path, server: ClickHouseSettings, version: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -219,6 +235,37 @@ class TestWords:
             texts = found(archive, "what_is")
             assert texts
             assert all("what_is" in text for text in texts)
+
+
+@pytest.mark.clickhouse
+class TestStatements:
+    def test_postings_and_documents_are_read_by_their_keys(
+        self, tmp_path: Path, server: ClickHouseSettings, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A statement that has to go through all of them is refused here, as it would take minutes in a large
+        archive."""
+        rows = Server.rows
+
+        def by_key(self: Server, sql: str, *given: Any, **named: Any) -> Any:
+            is_large = "FROM posting" in sql or "FROM document" in sql
+            return rows(self, f"{sql} SETTINGS force_primary_key = 1" if is_large else sql, *given, **named)
+
+        with closing(opened(tmp_path, server)) as archive:
+            write(archive, batch(session(), talk("needle in src/hay/stack.py")), batch(session("codex/b"), talk()))
+            assert found(archive, "needle")  # the averages are read once
+            monkeypatch.setattr(Server, "rows", by_key)
+            for query in ("needle", "find the needle", "needel", "src/hay/stack.py", '"find the needle"'):
+                assert found(archive, query)
+                assert found(archive, query, session=KEY)
+
+    def test_keys_with_any_characters(self, tmp_path: Path, server: ClickHouseSettings) -> None:
+        """Those that mean something in SQL, or to the client, are a part of the key."""
+        key, folder = "codex/%(keys)s {a:String} 'q\\' \n\0 é", "/it's 100% {b}\\"
+        with closing(opened(tmp_path, server)) as archive:
+            write(archive, batch(session(key, cwd=folder), talk()))
+            (hit, *_) = archive.search(SearchRequest(query="needle", types=DEFAULT_TYPES)).hits
+            assert (hit.session.key, hit.session.cwd, hit.event.session) == (key, folder, key)
+            assert found(archive, "needle", session=key)
 
 
 @pytest.mark.clickhouse

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from backstory.archive.base import Archive, Batch
+from backstory.archive.base import Archive, Batch, SearchRequest
 from backstory.archive.spans import TraceQuery
-from backstory.model import EventType, turn_id
+from backstory.model import DEFAULT_TYPES, EventType, turn_id
 from tests.archive_world import Rewriting, event_row, found, found_exchanges, record, span_names, sync, turn_row, uid
 
 KEY = "claude-code/s"
@@ -45,6 +45,19 @@ class TestText:
         trace = engine.spans.trace(turn_id(KEY, 1))
         assert trace is not None
         assert [span.output for span in trace[1] if span.type == "GENERATION"] == ["complete banana"]
+
+    def test_a_former_text_is_no_evidence(self, engine: Archive, source: Rewriting) -> None:
+        """An event that no longer has the words adds nothing to the other hits of its session."""
+        source.save("s", record("p", "prompt", "apricot question"), record("a", "answer", "apricot apricot"))
+        sync(engine, source)
+        request = SearchRequest(query="apricot", types=DEFAULT_TYPES)
+        assert all(hit.evidence is not None and hit.evidence.session > 0 for hit in engine.search(request).hits)
+        source.save("s", record("p", "prompt", "apricot question"), record("a", "answer", "banana"))
+        sync(engine, source)
+        (hit,) = engine.search(request).hits
+        assert hit.event.text == "apricot question"
+        assert hit.evidence is not None
+        assert hit.evidence.session == 0
 
     def test_within_one_commit(self, engine: Archive, source: Rewriting) -> None:
         source.save(

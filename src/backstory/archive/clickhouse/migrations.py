@@ -12,7 +12,7 @@ from collections.abc import Callable
 from ..errors import ArchiveError
 from .documents import STEM
 from .postings import DOCUMENTS, VIEWS, postings
-from .schema import CREATE_TABLES, CREATE_VIEWS, EXCHANGE_TOKENS, SPLIT, TABLES
+from .schema import CREATE_TABLES, CREATE_VIEWS, DOCUMENT_ROW, EVENT_ROW, EXCHANGE_TOKENS, SPLIT, TABLES
 from .server import Server, quoted
 
 # Of events until version 3.
@@ -72,6 +72,25 @@ def _drop_terms(server: Server, table: str) -> None:
         server.command(f"ALTER TABLE {table} DROP COLUMN IF EXISTS {column}")
 
 
+def _make_small_granules(server: Server) -> None:
+    """Write the tables anew whose granules had thousands of rows: ClickHouse does not change them in place."""
+    for table in (each for each in TABLES if each.name in ("turn", "session")):
+        anew = f"{table.name}_anew"
+        server.command(f"DROP TABLE IF EXISTS {anew}")
+        server.command(table.create(anew, table.engine))
+        query = (
+            "SELECT name FROM system.columns WHERE database = %(database)s AND table = %(table)s "
+            "AND default_kind <> 'MATERIALIZED'"
+        )
+        found = server.rows(query, {"database": server.database, "table": anew})
+        names = ", ".join(quoted(name) for (name,) in found)
+        server.command(f"INSERT INTO {anew} ({names}) SELECT {names} FROM {table.name}")
+        if days := _kept_days(server):
+            _set_age(server, anew, table.age, days)
+        server.command(f"EXCHANGE TABLES {table.name} AND {anew}")
+        server.command(f"DROP TABLE {anew}")
+
+
 def _has_column(server: Server, table: str, name: str) -> bool:
     query = "SELECT count() FROM system.columns WHERE database = %(database)s AND table = %(table)s AND name = %(name)s"
     return bool(server.row(query, {"database": server.database, "table": table, "name": name})[0])
@@ -114,6 +133,15 @@ MIGRATIONS: tuple[tuple[str | Callable[[Server], None], ...], ...] = (
         _make_documents,
         *CREATE_TABLES,
         *CREATE_VIEWS,
+    ),
+    (
+        *CREATE_TABLES,
+        # Until they are written, in the background, they are computed when they are read.
+        f"ALTER TABLE document ADD COLUMN IF NOT EXISTS {DOCUMENT_ROW}",
+        "ALTER TABLE document MATERIALIZE COLUMN row SETTINGS mutations_sync = 0",
+        f"ALTER TABLE event ADD COLUMN IF NOT EXISTS {EVENT_ROW}",
+        "ALTER TABLE event MATERIALIZE COLUMN row SETTINGS mutations_sync = 0",
+        _make_small_granules,
     ),
 )
 VERSIONS = (

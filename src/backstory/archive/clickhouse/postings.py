@@ -6,21 +6,23 @@ event is named by the version of its batch and a number within it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from ...model import EventType
+from .server import array, literal
 
 _K1, _B = 1.2, 0.75
 GAIN = _K1 + 1
 """The highest score of a word, for each unit of its weight."""
 # Tantivy keeps the length of a text in one byte: exact up to 40, then with four significant bits. Here it is the same,
 # so that the scores are.
+_EXACT = 40
 _KEPT_LENGTH = "if({0} < 40, {0}, 24 + bitShiftLeft(bitShiftRight({0} - 24, {1}), {1}))"
 _SHIFT = "toUInt8(log2(greatest({0}, 40) - 24)) - 3"
 
 
-def _kept_length(length: str) -> str:
+def _kept_length_of(length: str) -> str:
     return _KEPT_LENGTH.format(length, _SHIFT.format(length))
 
 
@@ -29,7 +31,7 @@ def postings(source: str) -> str:
     0 for a gap, and `stem_terms` of stems. An event with its length is one number, which comes as often as the event
     has the word."""
     event = "bitOr(bitShiftLeft(toUInt64(number), 16), toUInt64(least({}, 65535)))"
-    of_words, of_stems = (event.format(_kept_length(count)) for count in ("words", "stems"))
+    of_words, of_stems = (event.format(_kept_length_of(count)) for count in ("words", "stems"))
     return (
         "SELECT term, version, arrayMap(each -> toUInt32(bitShiftRight(each, 16)), once) AS numbers, "
         "arrayMap(times -> toUInt8(least(times, 255)), "
@@ -65,20 +67,20 @@ def create_view(view: str, source: str, target: str, query: str, on_cluster: str
     return f"CREATE MATERIALIZED VIEW IF NOT EXISTS {view}{on_cluster} TO {target} AS {query.format(source)}"
 
 
-DOCUMENTS_WITH = "SELECT version, arrayJoin(numbers) FROM posting WHERE term IN ({})"
-# The numbers of events by the places of tokens in a list.
-COUNTS = (
-    "SELECT groupArray((indexOf(hashes, term), documents)) FROM (SELECT term, sum(length(numbers)) AS documents "
-    "FROM posting WHERE term IN (SELECT arrayJoin(hashes)) GROUP BY term)"
-)
-HASHES = "arrayMap(token -> cityHash64(token), CAST(%(tokens)s AS Array(String))) AS hashes"
+HAVING_BITS = 64
+"""The number of words that a score tells about."""
+# A letter is a byte, 0 is any other word, and a text of them is ASCII.
+_LETTERS = 127
 
 
-def posting_terms(name: str, tokens: Iterable[str], values: dict[str, Any]) -> str:
-    """The terms of postings as a list; adds the tokens to `values`."""
-    names = [f"{name}{number}" for number, _ in enumerate(tokens)]
-    values |= zip(names, tokens, strict=True)
-    return ", ".join(f"cityHash64(%({each})s)" for each in names)
+def documents_with(terms: Iterable[int]) -> str:
+    """A query for the names of the events that have any of the terms."""
+    return f"SELECT version, arrayJoin(numbers) FROM posting WHERE term IN {array(terms, 'UInt64')}"
+
+
+def _document_terms(terms: Iterable[int]) -> str:
+    """Terms as documents have them."""
+    return array((term & 0xFFFFFFFF for term in terms), "UInt32")
 
 
 class Weight(NamedTuple):
@@ -93,56 +95,87 @@ class Weight(NamedTuple):
 
 
 def scored_documents(
-    words: Mapping[str, Weight], required: Iterable[str], values: dict[str, Any], within: str = "true"
+    words: Mapping[int, Weight], required: Collection[int], within: Sequence[str] = (), batches: str | None = None
 ) -> str:
-    """A query for the events that have any of the words, and all that are required: `version`, `number`, `score` by
-    BM25, and `expected` with the promises. `within` is a condition on postings."""
-    hashes = posting_terms("t", words, values)
-    weights = [each.weight * GAIN for each in words.values()]
-    promises = [each.promise * GAIN for each in words.values()]
-    slopes = [_K1 * _B / max(each.average, 1.0) for each in words.values()]
+    """A query for the events that have any of the terms, and all that are required: `version`, `number`, `score` by
+    BM25, those that they have as the bits of `having`, in their order, and the score with the promises.
+    `within` are conditions on the names of events, `batches` a query for the versions that are looked at.
+    """
+    bits = [1 << place if place < HAVING_BITS else 0 for place, _ in enumerate(words)]
+    needed = sum(bit for word, bit in zip(words, bits, strict=True) if word in required)
+    given = {
+        "weight": array((each.weight * GAIN for each in words.values()), "Float64"),
+        "slope": array((_slope(each.average) for each in words.values()), "Float64"),
+        "bit": array(bits, "UInt64"),
+    }
     part = f"frequency / (frequency + {_K1 * (1 - _B)!r} + slope * length)"
-    expected, having = "score", ""
-    if needed := set(required):
-        expected = f"sum(promise * {part})"
-        having = f" HAVING uniqExactIf(place, {[int(word in needed) for word in words]}[place] = 1) = {len(needed)}"
+    expected = ""
+    if needed:
+        given["promise"] = array((each.promise * GAIN for each in words.values()), "Float64")
+        expected = f", sum(promise * {part})"
+    terms, of_words = array(words, "UInt64"), ", ".join(f"{values}[place] AS {name}" for name, values in given.items())
+    of_batches = f" AND version GLOBAL IN ({batches})" if batches else ""
+    tests = f" WHERE {' AND '.join(within)}" if within else ""
+    having = f" HAVING bitAnd(having, {needed}) = {needed}" if needed else ""
     return (
-        f"SELECT version, number, sum(weight * {part}) AS score, {expected} AS expected "
-        f"FROM (SELECT version, numbers, frequencies, lengths, indexOf([{hashes}], term) AS place, "
-        f"{weights}[place] AS weight, {promises}[place] AS promise, {slopes}[place] AS slope "
-        f"FROM posting WHERE term IN ({hashes}) AND {within}) "
-        f"ARRAY JOIN numbers AS number, frequencies AS frequency, lengths AS length GROUP BY version, number{having}"
+        f"SELECT version, number, sum(weight * {part}) AS score, groupBitOr(bit) AS having{expected} "
+        f"FROM (SELECT version, numbers, frequencies, lengths, indexOf({terms}, term) AS place, {of_words} "
+        f"FROM posting WHERE term IN {terms}{of_batches}) "
+        "ARRAY JOIN numbers AS number, frequencies AS frequency, lengths AS length"
+        f"{tests} GROUP BY version, number{having}"
     )
 
 
-def phrase_test(name: str, phrase: Iterable[str], values: dict[str, Any]) -> str:
+def phrase_test(phrase: Iterable[int]) -> str:
     """The condition that a document has a phrase."""
-    return f"hasSubstr(terms, [{', '.join(_document_terms(name, phrase, values))}])"
+    return f"hasSubstr(terms, {_document_terms(phrase)})"
 
 
-def phrase_scores(name: str, phrases: Mapping[tuple[str, ...], float], average: float, values: dict[str, Any]) -> str:
-    """The sum of the scores of words and phrases in a document, with their weights; `name` is that of parameters."""
-    norm = f"({_K1 * (1 - _B)!r} + {_K1 * _B / max(average, 1.0)!r} * {_kept_length('words')})"
-    parts = ["0."]
-    for number, (phrase, weight) in enumerate(phrases.items()):
-        frequency = _frequency(f"{name}{number}", phrase, values)
-        parts.append(f"{weight * GAIN!r} * {frequency} / ({frequency} + {norm})")
-    return " + ".join(parts)
+class Letters:
+    """Texts of documents with a letter for each word of some phrases, and another one for all other words. They are
+    short, and Python counts phrases in them faster than any SQL does."""
+
+    def __init__(self, phrases: Iterable[Sequence[str]], terms: Mapping[str, int]) -> None:
+        self._letters: dict[str, str] = {}
+        for phrase in phrases:
+            new = [word for word in dict.fromkeys(phrase) if word not in self._letters]
+            if len(self._letters) + len(new) <= _LETTERS:
+                self._letters |= {word: chr(len(self._letters) + place) for place, word in enumerate(new, 1)}
+        letters = _document_terms(terms[word] for word in self._letters)
+        self.text = f"arrayStringConcat(arrayMap(term -> char(indexOf({letters}, term)), terms))"
+        """The text of a document as SQL."""
+
+    def score(self, text: str, words: int, phrases: Mapping[tuple[str, ...], float], average: float) -> float:
+        """The sum of the scores of words and phrases in a text of so many words, with their weights."""
+        norm = _K1 * (1 - _B) + _slope(average) * _kept_length(words)
+        total = 0.0
+        for spelled, weight in self._spelled(phrases):
+            frequency = text.count(spelled)
+            total += weight * GAIN * frequency / (frequency + norm)
+        return total
+
+    def score_of_text(self, phrases: Mapping[tuple[str, ...], float], average: float) -> str:
+        """The same as SQL."""
+        norm = f"({_K1 * (1 - _B)!r} + {_slope(average)!r} * {_kept_length_of('words')})"
+        parts = ["0."]
+        for spelled, weight in self._spelled(phrases):
+            frequency = f"countSubstrings({self.text}, {literal(spelled)})"
+            parts.append(f"{weight * GAIN!r} * {frequency} / ({frequency} + {norm})")
+        return " + ".join(parts)
+
+    def _spelled(self, phrases: Mapping[tuple[str, ...], float]) -> Iterator[tuple[str, float]]:
+        for phrase, weight in phrases.items():
+            if all(word in self._letters for word in phrase):
+                yield "".join(self._letters[word] for word in phrase), weight
 
 
-def _frequency(name: str, phrase: Sequence[str], values: dict[str, Any]) -> str:
-    """The number of times that a document has a phrase."""
-    terms = _document_terms(name, phrase, values)
-    if len(terms) == 1:
-        return f"countEqual(terms, {terms[0]})"
-    letters = [f"{name}_{place}" for place in range(len(terms))]
-    shifted = ", ".join(f"arrayShiftLeft(terms, {place})" if place else "terms" for place in range(len(terms)))
-    equal = " AND ".join(f"{each} = {term}" for each, term in zip(letters, terms, strict=True))
-    rare = " AND ".join(f"has(terms, {term})" for term in terms)
-    return f"if({rare}, arrayCount(({', '.join(letters)}) -> {equal}, {shifted}), 0)"
+def _slope(average: float) -> float:
+    return _K1 * _B / max(average, 1.0)
 
 
-def _document_terms(name: str, phrase: Iterable[str], values: dict[str, Any]) -> list[str]:
-    given = {f"{name}_{place}": token for place, token in enumerate(phrase)}
-    values |= given
-    return [f"toUInt32(cityHash64(%({each})s))" for each in given]
+def _kept_length(length: int) -> int:
+    """A length as tantivy keeps it."""
+    if length < _EXACT:
+        return length
+    shift = (length - 24).bit_length() - 4
+    return 24 + ((length - 24) >> shift << shift)

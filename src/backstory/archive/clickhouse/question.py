@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from .. import ranking
@@ -52,12 +52,12 @@ class Words:
     def tokens(self) -> list[str]:
         return list(dict.fromkeys([*self.stems, *(stem for stems in self.stems.values() for stem in stems)]))
 
-    def corrected(self, counts: Mapping[str, int]) -> dict[str, list[str]]:
-        """For each word that no event has, the words that are one edit away."""
+    def corrected(self, known: Collection[str]) -> dict[str, list[str]]:
+        """For each word that is not known, nor by its stems, the words that are one edit away."""
         return {
             word: sorted(edits(word))
             for word, stems in self.stems.items()
-            if is_corrected(word) and not any(map(counts.get, (word, *stems)))
+            if is_corrected(word) and not any(token in known for token in (word, *stems))
         }
 
 
@@ -120,6 +120,10 @@ class Question:
 
     def rarest(self, tokens: Iterable[str]) -> str:
         return min(tokens, key=lambda token: self._counts[token])
+
+    def share(self, token: str) -> float:
+        """The events with a token, relative to those with any of the choosing ones."""
+        return self._counts[token] / sum(self._counts[each] for each in self.choosing)
 
     @property
     def choosing(self) -> dict[str, Weight]:

@@ -29,11 +29,8 @@ from ..base import (
 )
 from ..spantexts import Ordinals
 from .rows import (
-    EVENT_COLUMNS,
     EXCHANGE_COLUMNS,
     FILE_COLUMNS,
-    SESSION_COLUMNS,
-    TURN_COLUMNS,
     USAGE_COLUMNS,
     columns,
     read_event,
@@ -42,15 +39,12 @@ from .rows import (
     read_session,
     read_turn,
     read_usage,
-    split,
     split_uids,
 )
 from .server import Server, hexed
 
-SESSION = columns("s", SESSION_COLUMNS)
-TURN = columns("t", TURN_COLUMNS)
-EVENT = columns("e", EVENT_COLUMNS)
-_BARE_EVENT = EVENT.removesuffix("e.body") + "''"
+SESSION, TURN, EVENT = "s.row", "t.row", "e.row, e.body"
+_BARE_EVENT = "e.row, ''"
 # Events by their uids, for `Server.rows_in`. The table of places is sorted by them.
 BY_UID = (
     "(e.session, e.turn, e.ordinal) GLOBAL IN (SELECT session, turn, ordinal FROM place WHERE uid IN ({0})) "
@@ -133,7 +127,7 @@ class Reading:
             "WHERE (t.session, t.ordinal) IN %(turns)s AND s.key IN %(sessions)s",
             {"turns": tuple(places), "sessions": tuple({session for session, _ in places})},
         )
-        found = [(read_turn(turn), read_session(session)) for turn, session in (split(r, TURN_COLUMNS) for r in rows)]
+        found = [(read_turn((turn,)), read_session((session,))) for turn, session in rows]
         return {(turn.session, turn.ordinal): (turn, session) for turn, session in found}
 
     def _add_heads(self, turns: Sequence[TurnRow], chars: int) -> None:

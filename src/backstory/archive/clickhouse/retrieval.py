@@ -1,5 +1,5 @@
-"""The statements of a search: the numbers of events per word, the best events, and totals. Each does as much as it can,
-because a statement costs milliseconds before it reads anything."""
+"""The statements of a search for events: the best ones, their documents, and totals. They are short: the server takes
+longer to understand a long statement than to run it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 
 from ...model import EVENT_TYPES, EventType, event_id
 from ..base import SearchRequest, Totals
-from .postings import COUNTS, DOCUMENTS_WITH, HASHES, phrase_scores, phrase_test, posting_terms, scored_documents
-from .question import CANDIDATES, Question, Statistics
-from .server import Server, quoted
+from .postings import HAVING_BITS, Letters, documents_with, phrase_test, scored_documents
+from .question import CANDIDATES, Phrase, Question, Statistics
+from .rows import decode_row
+from .server import Server, array
 
 # Neighbouring words are looked for in so many of the best events, as in the local engine.
 _WEIGHED_CLOSELY = 60
@@ -21,24 +22,12 @@ _WITH_QUOTED = 3
 _SPARE = 60
 # Of more events with the same score, the newest have to be chosen on the server.
 _MOST_TIES = 2_000
-_TOKENS_AT_ONCE = 2_000
-# The sessions whose titles match best.
-_TITLES = 50
-# BM25 with SQLite's rarity of a word, so that titles weigh the same as in the local engine, in one pass.
-_TITLE_SCORES = f"""
-SELECT arraySlice(arraySort(each -> (-each.2, each.1), arrayMap(title -> (title.1, arraySum((times, having) ->
-    greatest(log((total - having + 0.5) / (having + 0.5)), 1e-6) * times * 2.2
-    / (times + 1.2 * (0.25 + 0.75 * title.2 / average)), title.3, everywhere)), matching)), 1, {_TITLES})
-FROM (
-    SELECT toInt64(count()) AS total, avg(length(title_stems)) AS average,
-        sumForEach(arrayMap(word -> toInt64(has(title_stems, word)), %(titles)s)) AS everywhere,
-        groupArrayIf((key, length(title_stems), arrayMap(word -> countEqual(title_stems, word), %(titles)s)),
-            hasAny(title_stems, %(titles)s)) AS matching
-    FROM session FINAL
-)
-"""
-_KEYS = "(SELECT each.1, each.2 FROM (SELECT arrayJoin({}) AS each))"
+# The events with the rarest word are looked up if the words have so many times more events.
+_MUCH_RARER = 4
 _NAME = "(version, number)"
+# Of one session; its events are next to each other.
+_OF_SESSION = "SELECT version, number FROM event FINAL WHERE {}"
+_BATCHES_OF_SESSION = "SELECT version FROM event WHERE session = %(session)s"
 _FAILED = (
     f"countIf(type = {EventType.TOOL_RESPONSE.code} "
     "AND (JSONExtractBool(facts, 'failed') OR JSONExtractInt(facts, 'exit') <> 0))"
@@ -48,6 +37,7 @@ _FAILED = (
 class Place(NamedTuple):
     """An event that matches."""
 
+    id: str
     session: str
     turn: int
     ordinal: int
@@ -61,66 +51,43 @@ class Place(NamedTuple):
     @property
     def order(self) -> tuple[float, int, str]:
         """That of the contract."""
-        return -self.score, -self.ts, event_id(self.uid)
+        return -self.score, -self.ts, self.id
 
 
-PLACE_COLUMNS = ("session", "turn", "ordinal", "uid", "version", "type", "project", "ts")
-
-
-class Beginning(NamedTuple):
-    """The state of the archive, and the numbers of events by token."""
-
-    documents: int
-    projects: int
-    """A hash of the parts of the tables of projects."""
-    known: bool
-    """The session or turn of the request exists."""
-    counts: dict[str, int]
+def read_place(row: Mapping[str, Any], version: int, score: float = 0.0) -> Place:
+    return Place(
+        id=event_id(row["uid"]),
+        session=row["session"],
+        turn=row["turn"],
+        ordinal=row["ordinal"],
+        uid=row["uid"],
+        version=version,
+        type=row["type"],
+        project=row["project"],
+        ts=row["ts"],
+        score=score,
+    )
 
 
 class Matches(NamedTuple):
     places: list[Place]
     """The best events in the order of the contract."""
     is_cut: bool
-    titles: dict[str, float]
-    """The scores of the sessions whose titles match."""
 
 
-def begin(server: Server, request: SearchRequest, tokens: Sequence[str]) -> Beginning:
-    values: dict[str, Any] = {"database": server.database, "tokens": list(tokens)}
-    exists = "1"
-    if request.session is not None:
-        values["session"] = request.session
-        exists = "(SELECT count() FROM session WHERE key = %(session)s)"
-    if request.session is not None and request.turn is not None:
-        exists = f"(SELECT count() FROM turn WHERE session = %(session)s AND ordinal = {request.turn:d})"
-    parts = "system.parts"
-    if server.cluster is not None:
-        parts = f"clusterAllReplicas({quoted(server.cluster)}, system.parts)"
-    documents, projects, known, counts = server.row(
-        f"WITH {HASHES} SELECT (SELECT count() FROM document), "
-        f"(SELECT sum(cityHash64(table, name)) FROM {parts} WHERE active AND database = %(database)s "
-        "AND table IN ('project', 'project_local', 'repository', 'repository_local')), "
-        f"{exists}, ({COUNTS})",
-        values,
-        request.deadline,
-    )
-    return Beginning(documents, projects, bool(known), {tokens[place - 1]: count for place, count in counts})
+class _Scored(NamedTuple):
+    """An event that is chosen by its words."""
 
-
-def count_events(server: Server, tokens: Sequence[str], deadline: float | None) -> dict[str, int]:
-    """The numbers of events by token, those of none left out. The postings have them: no event is read. Events that
-    were deleted or replaced count, too."""
-    counts: dict[str, int] = {}
-    for start in range(0, len(tokens), _TOKENS_AT_ONCE):
-        some = tokens[start : start + _TOKENS_AT_ONCE]
-        (found,) = server.row(f"WITH {HASHES} SELECT ({COUNTS})", {"tokens": some}, deadline)
-        counts |= {some[place - 1]: count for place, count in found}
-    return counts
+    version: int
+    number: int
+    score: float
+    having: int
+    """The choosing words that it has, as bits in their order."""
 
 
 class Retrieval:
-    """A question put to the server. `conditions` are those of the request on events."""
+    """A question put to the server. `conditions` are those of the request on events, `terms` the tokens that events
+    have as postings have them."""
 
     def __init__(
         self,
@@ -130,6 +97,9 @@ class Retrieval:
         request: SearchRequest,
         conditions: Sequence[str],
         parameters: Mapping[str, Any],
+        terms: Mapping[str, int],
+        *,
+        has_replaced: bool,
     ) -> None:
         self._server = server
         self._question = question
@@ -137,88 +107,122 @@ class Retrieval:
         self._request = request
         self._conditions = conditions
         self._parameters = parameters
+        self._terms = terms
+        self._has_replaced = has_replaced
 
     def matches(self, types: Collection[EventType] = ()) -> Matches:
         """More events than the request asks for, if there are so many; with `types`, of these alone."""
         enough = max(CANDIDATES, self._request.limit + 1)
         if not self._question.can_match:
-            values: dict[str, Any] = {}
-            (named,) = self._server.row(f"SELECT ({self._titles(values)})", values, self._request.deadline)
-            return Matches([], is_cut=False, titles=dict(named))
+            return Matches([], is_cut=False)
         count = enough * (_WITH_QUOTED if self._question.quoted else 1) + _SPARE
-        conditions = list(self._conditions)
-        if types:
-            conditions.append(_of(types))
-        if not conditions and not self._question.demanded:
-            values = {}
-            found = self._select(self._best(count, values), values)
-            if found.chosen < count or (found.chosen < _MOST_TIES and len(found.places) >= enough):
-                return Matches(found.places[:enough], len(found.places) >= enough, found.titles)
-        values = dict(self._parameters)
-        found = self._select(self._best_within(count, conditions, values), values)
-        return Matches(found.places[:enough], len(found.places) >= enough, found.titles)
+        conditions = [*self._conditions, *([_of(types)] if types else ())]
+        if not self._question.demanded and (not conditions or self._request.session is not None):
+            chosen = self._best(count, conditions)
+            places = self._places(chosen)
+            if len(chosen) < count or (len(chosen) < _MOST_TIES and len(places) >= enough):
+                return Matches(places[:enough], len(places) >= enough)
+        places = self._places(self._best_within(count, conditions))
+        return Matches(places[:enough], len(places) >= enough)
 
-    def _best(self, count: int, values: dict[str, Any]) -> str:
+    def _best(self, count: int, conditions: Sequence[str]) -> list[_Scored]:
         """The best events by their postings alone. Some may be gone, or have the words of a quoted phrase in another
-        order."""
-        documents = scored_documents(self._question.choosing, self._question.required, values)
-        return (
-            f"SELECT groupArray({_MOST_TIES})((version, number, score)) FROM (SELECT version, number, score "
-            f"FROM ({documents}) ORDER BY expected DESC LIMIT {count} WITH TIES)"
+        order. There are conditions in a session only."""
+        question = self._question
+        within = []
+        if conditions:
+            within.append(f"{_NAME} GLOBAL IN ({_OF_SESSION.format(' AND '.join(conditions))})")
+        batches = _BATCHES_OF_SESSION if conditions else None
+        order = 5 if question.required else 3
+        documents = self._scored(within, batches)
+        rows = self._server.rows(
+            f"{documents} ORDER BY {order} DESC LIMIT {_MOST_TIES}", self._parameters, self._request.deadline
         )
+        least = rows[count - 1][order - 1] if len(rows) >= count else 0.0
+        return [_Scored(*row[:4]) for row in rows if row[order - 1] >= least]
 
-    def _best_within(self, count: int, conditions: Sequence[str], values: dict[str, Any]) -> str:
+    def _scored(self, within: Sequence[str], batches: str | None) -> str:
+        question, terms = self._question, self._terms
+        if question.required and question.share(rarest := question.rarest(question.required)) * _MUCH_RARER < 1:
+            within = [*within, self._having([rarest])]
+        words = {terms[word]: weight for word, weight in question.choosing.items()}
+        return scored_documents(words, {terms[word] for word in question.required}, within, batches)
+
+    def _best_within(self, count: int, conditions: Sequence[str]) -> list[_Scored]:
         """The best events that meet the conditions and have what is quoted."""
         question = self._question
-        tests, score, within = list(conditions), "s.score", "true"
+        tests, batches, score = list(conditions), None, "s.score"
         if self._request.session is not None:
-            # Of all batches, those with a part of the session.
-            within = "version GLOBAL IN (SELECT version FROM event WHERE session = %(session)s)"
-            tests.append(f"d.{within}")
+            batches = _BATCHES_OF_SESSION
+            tests.append(f"d.version GLOBAL IN ({batches})")
         if question.quoted or question.demanded:
-            tests += self._phrase_tests(values)
-            score += f" + {phrase_scores('p', question.longer, self._statistics.words, values)}"
-        documents = scored_documents(question.choosing, question.required, values, within)
-        return (
-            f"SELECT groupArray((version, number, score)) FROM (SELECT d.version, d.number, s.score FROM document d "
+            tests += self._phrase_tests()
+            letters = Letters(question.longer, self._terms)
+            score += f" + {letters.score_of_text(question.longer, self._statistics.words)}"
+        if self._has_replaced:
+            tests.append("(d.version, d.number) GLOBAL NOT IN (SELECT version, number FROM replaced)")
+        documents = self._scored((), batches)
+        rows = self._server.rows(
+            f"SELECT d.version, d.number, s.score, s.having FROM document d "
             f"GLOBAL ANY JOIN ({documents}) s ON d.version = s.version AND d.number = s.number "
             f"WHERE {' AND '.join(tests) or 'true'} "
-            f"ORDER BY {score} DESC, d.ts DESC, base64URLEncode(d.uid) LIMIT {count})"
-        )
-
-    def _select(self, best: str, values: dict[str, Any]) -> _Selected:
-        """The places of events that a query chooses, with the scores of phrases, and titles: in one statement."""
-        question, average = self._question, self._statistics.words
-        longer = phrase_scores("l", question.longer, average, values)
-        closely = phrase_scores("c", question.closely, average, values)
-        # Phrases count in the order of all events, neighbours in that of the best.
-        looked_at = "best" if question.longer or question.quoted else "closest"
-        tests = [f"{_NAME} GLOBAL IN {_KEYS.format(looked_at)}", *self._quoted_tests(values)]
-        phrases = f"SELECT groupArray((version, number, {longer}, {closely})) FROM document WHERE {' AND '.join(tests)}"
-        if not (question.longer or question.quoted or question.closely):
-            phrases = "[]"
-        chosen, places, scores, named = self._server.row(
-            f"WITH ({best}) AS best, best[least(length(best), {_WEIGHED_CLOSELY})].3 AS least_score, "
-            "arrayFilter(each -> each.3 >= least_score, best) AS closest "
-            f"SELECT best, (SELECT groupArray((number, {', '.join(PLACE_COLUMNS)})) FROM document "
-            f"WHERE {_NAME} GLOBAL IN {_KEYS.format('best')}), ({phrases}), ({self._titles(values)})",
-            values,
+            f"ORDER BY {score} DESC, d.ts DESC, base64URLEncode(d.uid) LIMIT {count}",
+            self._parameters,
             self._request.deadline,
         )
-        by_name = {(version, number): score for version, number, score in chosen}
-        more = {(version, number): (longer, closely) for version, number, longer, closely in scores}
-        found = [
-            (Place(*(*place, by_name[place[4], number])), more.get((place[4], number), (0.0, 0.0)))
-            for number, *place in places
-            if not question.quoted or (place[4], number) in more
-        ]
-        return _Selected(len(chosen), _weighed(found), dict(named))
+        return [_Scored(*row) for row in rows]
 
-    def _titles(self, values: dict[str, Any]) -> str:
-        """A session has one title: within it there is nothing to choose."""
-        words = [] if self._request.session is not None else self._question.title_words
-        values["titles"] = words
-        return _TITLE_SCORES if words else "[]"
+    def _places(self, chosen: Sequence[_Scored]) -> list[Place]:
+        """The places of events, with the scores of phrases, those without what is quoted left out."""
+        question = self._question
+        if not chosen:
+            return []
+        longer, closely = question.longer, question.closely
+        letters = Letters([*longer, *closely], self._terms)
+        if question.quoted:
+            texts = found = self._documents(chosen, f"row, {letters.text}", self._quoted_tests())
+        else:
+            texts = self._documents(self._looked_at(chosen, longer, closely), letters.text)
+            found = self._documents(chosen, "row")
+        text_of = {(version, number): text for version, number, *_, text in texts}
+        by_name = {(each.version, each.number): each.score for each in chosen}
+        average = self._statistics.words
+        places = []
+        for version, number, stored, *_ in found:
+            row, text = decode_row(stored), text_of.get((version, number), "")
+            scores = [
+                letters.score(text, row["words"], phrases, average) if text else 0.0 for phrases in (longer, closely)
+            ]
+            places.append((read_place(row, version, by_name[version, number]), scores))
+        return _weighed(places)
+
+    def _documents(self, chosen: Sequence[_Scored], columns: str, tests: Sequence[str] = ()) -> Sequence[Any]:
+        """Columns of the documents of events, behind their names."""
+        if not chosen:
+            return []
+        names = array(((each.version, each.number) for each in chosen), "Tuple(UInt64, UInt32)")
+        conditions = [f"{_NAME} IN {names}", *tests]
+        if self._has_replaced:
+            conditions.append(f"{_NAME} GLOBAL NOT IN (SELECT version, number FROM replaced WHERE {_NAME} IN {names})")
+        return self._server.rows(
+            f"SELECT version, number, {columns} FROM document WHERE {' AND '.join(conditions)}",
+            deadline=self._request.deadline,
+        )
+
+    def _looked_at(
+        self, chosen: Sequence[_Scored], longer: Collection[Phrase], closely: Collection[Phrase]
+    ) -> list[_Scored]:
+        """The events that may have a phrase, by the words that they have, and those that are weighed closely: if a
+        phrase brings others among them, these have it."""
+        bits = {word: 1 << place for place, word in enumerate([*self._question.choosing][:HAVING_BITS])}
+        needed = {sum({bits.get(word, 0) for word in phrase}) for phrase in longer}
+        scores = sorted((each.score for each in chosen), reverse=True)
+        least = scores[min(len(scores), _WEIGHED_CLOSELY) - 1]
+        return [
+            each
+            for each in chosen
+            if (closely and each.score >= least) or any(each.having & bits == bits for bits in needed)
+        ]
 
     def totals(self, keys: Collection[str]) -> Totals:
         """All matches, those of the types of the request by source, project and time, and in these sessions."""
@@ -241,7 +245,7 @@ class Retrieval:
         failed = 0
         later = [0] * len(times)
         values: dict[str, Any] = dict(self._parameters)
-        tests = " AND ".join([*self._conditions, *self._tests(words, values)])
+        tests = " AND ".join([*self._conditions, *self._tests(words)])
         since = "".join(f", countIf(ts >= {time:d})" for time in times)
         rows = self._server.rows(
             f"SELECT type, source, project, coalesce(originating_model, model) AS by, count(), {_FAILED}{since} "
@@ -294,41 +298,36 @@ class Retrieval:
         )
         return dict(rows)
 
-    def _tests(self, words: Sequence[str], values: dict[str, Any]) -> list[str]:
+    def _tests(self, words: Sequence[str]) -> list[str]:
         """The conditions of a match on events."""
         if not self._question.quoted:
-            return [self._having(words, values)]
-        tests = " AND ".join(self._phrase_tests(values))
+            return [self._having(words)]
+        tests = " AND ".join(self._phrase_tests())
         return [f"{_NAME} GLOBAL IN (SELECT version, number FROM document WHERE {tests})"]
 
-    def _phrase_tests(self, values: dict[str, Any]) -> list[str]:
+    def _phrase_tests(self) -> list[str]:
         """The documents with the rarest words are found before the words of any are read."""
         question = self._question
         if question.quoted:
-            return [self._having([question.rarest(question.required)], values), *self._quoted_tests(values)]
-        phrases = question.demanded
-        tests = [phrase_test(f"d{number}", phrase, values) for number, phrase in enumerate(phrases)]
-        return [self._having(sorted({*map(question.rarest, phrases)}), values), f"({' OR '.join(tests)})"]
+            return [self._having([question.rarest(question.required)]), *self._quoted_tests()]
+        tests = [self._phrase_test(phrase) for phrase in question.demanded]
+        return [self._having(sorted({*map(question.rarest, question.demanded)})), f"({' OR '.join(tests)})"]
 
-    def _having(self, words: Sequence[str], values: dict[str, Any]) -> str:
-        return f"{_NAME} GLOBAL IN ({DOCUMENTS_WITH.format(posting_terms('w', words, values))})"
+    def _quoted_tests(self) -> list[str]:
+        return [self._phrase_test(phrase) for phrase in self._question.quoted]
 
-    def _quoted_tests(self, values: dict[str, Any]) -> list[str]:
-        return [phrase_test(f"q{number}", phrase, values) for number, phrase in enumerate(self._question.quoted)]
+    def _phrase_test(self, phrase: Phrase) -> str:
+        return phrase_test(self._terms[word] for word in phrase)
+
+    def _having(self, words: Iterable[str]) -> str:
+        return f"{_NAME} GLOBAL IN ({documents_with(self._terms[word] for word in words)})"
 
 
 def _of(types: Iterable[EventType]) -> str:
     return f"type IN ({', '.join(str(kind.code) for kind in types)})"
 
 
-class _Selected(NamedTuple):
-    chosen: int
-    """The events that the query has chosen. Those that are gone, or do not have what is quoted, are no places."""
-    places: list[Place]
-    titles: dict[str, float]
-
-
-def _weighed(found: Sequence[tuple[Place, tuple[float, float]]]) -> list[Place]:
+def _weighed(found: Sequence[tuple[Place, Sequence[float]]]) -> list[Place]:
     """Places in their order. Of the scores of phrases, the first ones count for all, the others for the best."""
     first = [(place._replace(score=place.score + longer), closely) for place, (longer, closely) in found]
     scores = sorted((place.score for place, _ in first), reverse=True)

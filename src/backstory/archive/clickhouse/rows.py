@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -22,14 +22,17 @@ TURN_COLUMNS = (
 )  # fmt: skip
 EVENT_COLUMNS = (
     "session", "turn", "ordinal", "uid", "type", "ts", "tool", "model", "originating_model", "usage_key", "facts",
-    "body",
 )  # fmt: skip
+"""Without the text, which is in the column `body`."""
+ROW_DIGESTS = ("uid", "usage_key", "prompt", "terminal", "candidate", "last_answer")
+"""Columns that are hexadecimal digits in a row as JSON."""
 EXCHANGE_COLUMNS = ("session", "number", "ts", "user", "user_text", "said")
 USAGE_COLUMNS = UsageRow.__struct_fields__
 FILE_COLUMNS = FileRow.__struct_fields__
 
 Values = list[Any]
 _decode = msgspec.json.Decoder().decode
+_session_decoder = msgspec.json.Decoder(SessionRow)
 
 
 class _Facts(Struct, omit_defaults=True):
@@ -62,22 +65,23 @@ def columns(alias: str, names: Sequence[str]) -> str:
     return ", ".join(f"{alias}.{name}" for name in names)
 
 
-def split(row: Sequence[Any], *parts: Sequence[str]) -> Iterator[Sequence[Any]]:
-    """The values of each part of a joined row, and the rest."""
-    start = 0
-    for part in parts:
-        yield row[start : start + len(part)]
-        start += len(part)
-    yield row[start:]
-
-
 def _session_values(row: SessionRow, version: int) -> Values:
     own = [getattr(row, name) for name in SESSION_COLUMNS]
     return [*own, version, session_id(row.key), title_stems(row.title)]
 
 
+def decode_row(text: str) -> dict[str, Any]:
+    """The column `row` of a table."""
+    values: dict[str, Any] = _decode(text)
+    for name in ROW_DIGESTS:
+        if values.get(name) is not None:
+            values[name] = bytes.fromhex(values[name])
+    return values
+
+
 def read_session(values: Sequence[Any]) -> SessionRow:
-    return SessionRow(**dict(zip(SESSION_COLUMNS, values, strict=True)))
+    (row,) = values
+    return _session_decoder.decode(row)
 
 
 def _turn_values(row: TurnRow, version: int) -> Values:
@@ -89,7 +93,8 @@ def _turn_values(row: TurnRow, version: int) -> Values:
 
 
 def read_turn(values: Sequence[Any]) -> TurnRow:
-    row = TurnRow(**dict(zip(TURN_COLUMNS, values, strict=True)))
+    (text,) = values
+    row = TurnRow(**decode_row(text))
     row.terminal_type = None if row.terminal_type is None else EVENT_TYPES[int(row.terminal_type)]
     row.tools = tuple(row.tools)
     row.types = tuple(EVENT_TYPES[int(code)] for code in row.types)
@@ -119,15 +124,16 @@ def event_values(row: EventRow, version: int, number: int, project: str) -> Valu
 
 
 EVENT_WRITTEN = (
-    *EVENT_COLUMNS, "version", "number", "source", "project", "is_plain", "lines", "stem_lines", "stems",
+    *EVENT_COLUMNS, "body", "version", "number", "source", "project", "is_plain", "lines", "stem_lines", "stems",
 )  # fmt: skip
 
 
 def read_event(values: Sequence[Any]) -> EventRow:
-    given: Mapping[str, Any] = dict(zip(EVENT_COLUMNS, values, strict=True))
+    """From a row and the text of an event."""
+    row, text = values
+    given = decode_row(row)
     facts = decode_facts(given["facts"])
-    kind = EVENT_TYPES[given["type"]]
-    text, arguments = given["body"], None
+    kind, arguments = EVENT_TYPES[given["type"]], None
     if kind is EventType.TOOL_CALL:
         arguments = _decode(text) if text else None
         text = render_call(given["tool"], arguments)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from ..query import MAX_TOKEN_CHARS
 from .postings import VIEWS, create_view
+from .rows import EVENT_COLUMNS, ROW_DIGESTS, SESSION_COLUMNS, TURN_COLUMNS
 
 
 class Table(NamedTuple):
@@ -44,6 +45,27 @@ def _month(column: str) -> str:
     return f"toYYYYMM(toDateTime(intDiv({column}, 1000), 'UTC'))"
 
 
+# ClickHouse may write numbers of 64 bits as texts, by a setting.
+_LONG = ("ts", "started_at", "updated_at", "first_at", "last_at")
+
+
+def _json(name: str) -> str:
+    if name in _LONG:
+        return f"toString({name})"
+    return f"ifNull(toJSONString({f'hex({name})' if name in ROW_DIGESTS else name}), 'null')"
+
+
+def _row(*names: str) -> str:
+    """A column with the values of others as a JSON object: what is read together is one column, because each takes a
+    statement time to analyse, and a seek for each row. A new column in it needs a migration."""
+    members = ", ',', ".join(_member(name) for name in names)
+    return f"row String MATERIALIZED concat('{{', {members}, '}}')"
+
+
+def _member(name: str) -> str:
+    return f"'\"{name}\":', {_json(name)}"
+
+
 _REPLACING = "ReplacingMergeTree(version)"
 _DIGEST = "FixedString(16)"
 # The client sends tokens as the lines of a text, which is much less work for it than an array. `lines` is not stored.
@@ -58,10 +80,17 @@ _EVENT = f"""
         source LowCardinality(String), project LowCardinality(String), tool LowCardinality(Nullable(String)),
         model LowCardinality(Nullable(String)), originating_model LowCardinality(Nullable(String)),
         usage_key Nullable({_DIGEST}), facts String CODEC(ZSTD(1)), body String CODEC(ZSTD(1))"""
+SESSION_ROW, TURN_ROW = _row(*SESSION_COLUMNS), _row(*TURN_COLUMNS)
+# Texts are not in it, so that events are read without them.
+EVENT_ROW = f"{_row(*EVENT_COLUMNS)} CODEC(ZSTD(1))"
+# What a search reads of its best events.
+DOCUMENT_ROW = _row("session", "turn", "ordinal", "uid", "type", "project", "ts", "words")
+# Rows are few and read as a whole: in a compact part their columns are next to each other.
+_WHOLE_ROWS = "index_granularity = 256, min_bytes_for_wide_part = 1000000000000"
 TABLES = (
     Table(
         "session",
-        """
+        f"""
         key String, version_of_row UInt64, public_id String, source LowCardinality(String),
         title String, title_rank Int32, title_stems Array(String),
         summary Nullable(String), slug Nullable(String), folder Nullable(String), cwd Nullable(String),
@@ -69,13 +98,15 @@ TABLES = (
         parent Nullable(String), parent_call Nullable(String), forked_from Nullable(String),
         started_at Int64, updated_at Int64, turn_count UInt32, event_count UInt32, completed Bool,
         mode LowCardinality(String), first_at Int64, last_at Int64, exchange_count UInt32, provisional Bool,
-        user Nullable(String), machine Nullable(String),
+        user Nullable(String), machine Nullable(String), {SESSION_ROW},
         INDEX parent_index parent TYPE bloom_filter GRANULARITY 1
         """,
         "ReplacingMergeTree(version_of_row)",
         "key",
         "key",
         "updated_at",
+        None,
+        _WHOLE_ROWS,
     ),
     Table(
         "turn",
@@ -84,18 +115,20 @@ TABLES = (
         turn_key Nullable(String), started_at Int64, updated_at Int64,
         event_count UInt32, prompt Nullable({_DIGEST}), terminal Nullable({_DIGEST}), terminal_type Nullable(UInt8),
         candidate Nullable({_DIGEST}), last_answer Nullable({_DIGEST}), tools Array(LowCardinality(String)),
-        types Array(UInt8), started_work Bool,
+        types Array(UInt8), started_work Bool, {TURN_ROW},
         INDEX version_index version TYPE minmax GRANULARITY 1
         """,
         _REPLACING,
         "(session, ordinal)",
         "session",
         "updated_at",
+        None,
+        _WHOLE_ROWS,
     ),
     Table(
         "event",
         f"""
-        {_EVENT}, number UInt32,
+        {_EVENT}, number UInt32, {EVENT_ROW},
         INDEX version_index version TYPE minmax GRANULARITY 1
         """,
         _REPLACING,
@@ -123,7 +156,8 @@ TABLES = (
         "document",  # what a search needs of events, by the names that postings have for them
         f"""
         version UInt64, number UInt32, session String, turn UInt32, ordinal UInt32, uid {_DIGEST}, type UInt8,
-        project LowCardinality(String), ts Int64, words UInt32, stems UInt32, terms Array(UInt32) CODEC(LZ4)
+        project LowCardinality(String), ts Int64, words UInt32, stems UInt32, terms Array(UInt32) CODEC(LZ4),
+        {DOCUMENT_ROW}
         """,
         "MergeTree",
         "(version, number)",
@@ -131,6 +165,14 @@ TABLES = (
         "intDiv(version, 1000000)",
         None,
         "index_granularity = 32, min_compress_block_size = 8192",
+    ),
+    Table(
+        "replaced",  # the names that postings have for events that were replaced since
+        "version UInt64, number UInt32",
+        "MergeTree",
+        "(version, number)",
+        "version",
+        "intDiv(version, 1000000)",
     ),
     # Events with what they are found by. Nothing is stored here: `VIEWS` make rows of four tables of it.
     Table(

@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from itertools import chain
 from typing import Any
 
-from ...model import EVENT_TYPES, EventType, event_id
+from ...model import EVENT_TYPES, EventType
 from ..base import Exchange, ExchangesRequest, Found, Hit, SearchRequest, any_folder
 from ..hits import Project, fill_page, named_projects, project_around, projects_with
 from ..query import parse_query
 from ..question import read_hints
 from ..ranking import Candidate, Context, Ranked, rank
 from ..ranking import bound as bound_of
+from .beginning import Beginning, begin, known_tokens
 from .documents import splitter
 from .question import Question, Statistics, Words
 from .reading import CURRENT_EXCHANGE, EVENT, EXCHANGES_AT_ONCE, SESSION, TURN, Reading, row_limit
-from .retrieval import PLACE_COLUMNS, Beginning, Matches, Place, Retrieval, begin, count_events
-from .rows import EXCHANGE_COLUMNS, columns, read_event, read_session, read_turn
-from .server import Server
+from .retrieval import Matches, Place, Retrieval, read_place
+from .rows import EXCHANGE_COLUMNS, columns, decode_row, read_event, read_session, read_turn
+from .server import Server, array
+from .titles import TitleStatistics, read_title_statistics, title_scores
 
 # Statistics are read anew when the number of events has changed by this part.
 _CHANGED = 0.02
+# Rows that come while others are merged into one may leave their number as it was.
+_PROJECT_SECONDS = 60.0
 _EXCHANGE_SCORES = (
     "WITH (SELECT tuple(count(), avg(length(tokens))) FROM exchange) AS known, "
     "assumeNotNull(known.1) AS total, assumeNotNull(known.2) AS average "
@@ -48,8 +53,10 @@ class Searching(Reading):
     def __init__(self, server: Server, machine: str) -> None:
         super().__init__(server, machine)
         self._statistics = Statistics()
+        self._titles = TitleStatistics()
         self._projects: list[Project] = []
-        self._known_projects: int | None = None
+        self._known_projects: tuple[int, int] | None = None
+        self._projects_until = 0.0
 
     def search(self, request: SearchRequest) -> Found:
         query = parse_query(request.query, splitter().analyze)
@@ -61,11 +68,16 @@ class Searching(Reading):
             return Found(query=query, hits=[], more=False, documents=state.documents, known=state.known)
         now = datetime.now().astimezone()
         hints = read_hints(request.query, now)
-        near = words.corrected(state.counts)
-        counts = state.counts | count_events(self._server, list({*chain(*near.values())}), request.deadline)
+        near = words.corrected(state.tokens)
+        tokens = state.tokens | known_tokens(self._server, list({*chain(*near.values())}), request.deadline)
+        counts = {token: known.documents for token, known in tokens.items()}
+        terms = {token: known.term for token, known in tokens.items()}
         question = Question(query, hints, words, counts, near, statistics)
-        retrieval = Retrieval(self._server, question, statistics, request, conditions, parameters)
+        retrieval = Retrieval(
+            self._server, question, statistics, request, conditions, parameters, terms, has_replaced=state.has_replaced
+        )
         matches = _find(retrieval, question, request)
+        titles = self._title_scores(question, state, request)
         numbers = _Numbers()
         context = Context(
             now=int(now.timestamp() * 1000),
@@ -74,12 +86,12 @@ class Searching(Reading):
             projects={numbers[projects[at].path] for at in named_projects(projects, query)},
             here={numbers[projects[at].path] for at in project_around(projects, request.here)},
         )
-        ranking = _Ranking(request, context, numbers, matches.titles)
+        ranking = _Ranking(request, context, numbers, titles)
         ranked = ranking.rank(matches.places)
         if missing := ranking.missing(ranked):
             prompts = self._first_prompts(missing, request)
             ranked = ranking.rank([*matches.places, *(each for each in prompts if _passes(each, request, parameters))])
-        bound = bound_of(question.bound, max(matches.titles.values(), default=0.0), context)
+        bound = bound_of(question.bound, max(titles.values(), default=0.0), context)
         load = partial(self._hits, places=ranking.places, bound=bound)
         hits, more = fill_page(ranked, request.limit, _cut, load, fold=request.session is None)
         if request.explain:
@@ -103,46 +115,52 @@ class Searching(Reading):
             self._statistics = Statistics(state.documents, *averages) if state.documents else Statistics()
         return self._statistics._replace(documents=state.documents)
 
+    def _title_scores(self, question: Question, state: Beginning, request: SearchRequest) -> dict[str, float]:
+        """A session has one title: within it there is nothing to choose."""
+        if request.session is not None or not state.titles:
+            return {}
+        if abs(state.titles - self._titles.rows) > _CHANGED * self._titles.rows:
+            self._titles = read_title_statistics(self._server, state.titles, request.deadline)
+        return title_scores(self._server, question.title_words, self._titles, request.deadline)
+
     def _read_projects(self, state: Beginning, request: SearchRequest) -> list[Project]:
-        """They are kept while the parts of their tables are the same."""
-        if state.projects != self._known_projects:
-            paths, repositories = self._server.row(
-                "SELECT (SELECT groupUniqArray(path) FROM project), "
-                "(SELECT groupArray((path, identity)) FROM repository FINAL)",
-                deadline=request.deadline,
-            )
+        """They are kept for a while, as long as their tables have the same number of rows."""
+        if state.projects != self._known_projects or time.monotonic() > self._projects_until:
+            paths = self._server.rows("SELECT DISTINCT path FROM project", deadline=request.deadline)
+            repositories = self._server.rows("SELECT path, identity FROM repository FINAL", deadline=request.deadline)
             identities: dict[str, str] = dict(repositories)
-            named = enumerate(sorted({*paths, *identities}))
+            named = enumerate(sorted({*(path for (path,) in paths), *identities}))
             self._projects = [Project(number, path, identities.get(path)) for number, path in named]
             self._known_projects = state.projects
+            self._projects_until = time.monotonic() + _PROJECT_SECONDS
         return self._projects
 
     def _first_prompts(self, keys: Collection[str], request: SearchRequest) -> list[Place]:
         """The first prompts of sessions: shown if nothing else of them is found."""
         rows = self._server.rows(
-            f"SELECT {', '.join(PLACE_COLUMNS)}, 0. FROM event FINAL WHERE session IN %(keys)s "
+            f"SELECT version, project, row FROM event FINAL WHERE session IN {array(keys, 'String')} "
             f"AND type = {EventType.USER_INPUT.code} ORDER BY session, turn, ordinal LIMIT 1 BY session",
-            {"keys": tuple(keys)},
-            request.deadline,
+            deadline=request.deadline,
         )
-        return [Place(*row) for row in rows]
+        return [read_place({**decode_row(row), "project": project}, version) for version, project, row in rows]
 
     # The page
 
     def _hits(self, ranked: Sequence[Ranked], *, places: Mapping[int, Place], bound: float) -> list[Hit]:
-        """In one statement, without a join, which would take longer. An event that was replaced since has another
-        version."""
+        """An event that was replaced since has another version."""
         chosen = [places[hit.candidate.id] for hit in ranked]
-        event_rows, turn_rows, session_rows = self._server.row(
-            f"SELECT (SELECT groupArray((e.version, {EVENT})) FROM event e FINAL "
-            "WHERE (e.session, e.turn, e.ordinal) IN %(events)s), "
-            f"(SELECT groupArray(({TURN})) FROM turn t FINAL WHERE (t.session, t.ordinal) IN %(turns)s), "
-            f"(SELECT groupArray(({SESSION})) FROM session s FINAL WHERE s.key IN %(sessions)s)",
-            {
-                "events": tuple({(place.session, place.turn, place.ordinal) for place in chosen}),
-                "turns": tuple({(place.session, place.turn) for place in chosen}),
-                "sessions": tuple({place.session for place in chosen}),
-            },
+        event_rows = self._rows_at(
+            f"SELECT e.version, {EVENT} FROM event e FINAL WHERE (e.session, e.turn, e.ordinal) IN {{}}",
+            "Tuple(String, UInt32, UInt32)",
+            {(place.session, place.turn, place.ordinal) for place in chosen},
+        )
+        turn_rows = self._rows_at(
+            f"SELECT {TURN} FROM turn t FINAL WHERE (t.session, t.ordinal) IN {{}}",
+            "Tuple(String, UInt32)",
+            {(place.session, place.turn) for place in chosen},
+        )
+        session_rows = self._rows_at(
+            f"SELECT {SESSION} FROM session s FINAL WHERE s.key IN {{}}", "String", {place.session for place in chosen}
         )
         events = {(event.uid, version): event for version, event in ((v, read_event(row)) for v, *row in event_rows)}
         turns = {(turn.session, turn.ordinal): turn for turn in map(read_turn, turn_rows)}
@@ -155,6 +173,10 @@ class Searching(Reading):
                 score = min(hit.score / bound, 1.0)
                 hits.append(Hit(score=score, event=event, turn=turn, session=session, evidence=hit.evidence))
         return hits
+
+    def _rows_at(self, sql: str, kind: str, keys: Iterable[Any]) -> Sequence[Any]:
+        """The rows with these keys. A page has few of them."""
+        return self._server.rows(sql.format(array(keys, kind)))
 
     # Exchanges
 
@@ -225,16 +247,16 @@ def _find(retrieval: Retrieval, question: Question, request: SearchRequest) -> M
 
 
 def _find_typed(retrieval: Retrieval, request: SearchRequest) -> Matches:
-    places, is_cut, titles = retrieval.matches()
+    places, is_cut = retrieval.matches()
     if is_cut and len(request.types) < len(EVENT_TYPES) and _count(places, request.types) <= request.limit:
-        typed, is_cut, _ = retrieval.matches(request.types)
+        typed, is_cut = retrieval.matches(request.types)
         places = [*{(place.uid, place.version): place for place in (*places, *typed)}.values()]
-    # An event that was replaced has postings of both versions.
+    # An event that two machines have written has postings of both.
     newest: dict[bytes, Place] = {}
     for place in places:
         if place.uid not in newest or newest[place.uid].version < place.version:
             newest[place.uid] = place
-    return Matches(list(newest.values()), is_cut, titles)
+    return Matches(list(newest.values()), is_cut)
 
 
 class _Ranking:
@@ -262,7 +284,7 @@ class _Ranking:
             self._context,
             spread=self._request.session is None,
         )
-        ranked.sort(key=lambda hit: (-hit.score, -hit.candidate.ts, event_id(self.places[hit.candidate.id].uid)))
+        ranked.sort(key=lambda hit: (-hit.score, -hit.candidate.ts, self.places[hit.candidate.id].id))
         return ranked
 
     def missing(self, ranked: Sequence[Ranked]) -> set[str]:

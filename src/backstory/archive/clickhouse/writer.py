@@ -115,9 +115,11 @@ class ClickHouseWriter(Reading):
         named = [[path, version, identity] for path, identity in repositories.items()]
         yield _Insert("repository", ("path", "version", "identity"), named)
         before = self._known_projects([row.uid for row in batch.replaced if not row.cwd])
+        gone = self._names([row.uid for row in batch.replaced])
         events = [(row, version, row.cwd or "") for row in batch.events]
         events += [(row, version + 1, row.cwd or before.get(row.uid, "")) for row in batch.replaced]
         yield self._arrival(events)
+        yield _Insert("replaced", ("version", "number"), gone)
         yield _Insert("exchange", EXCHANGE_WRITTEN, self._exchange_values(batch, version))
         usage = [[getattr(row, name) for name in USAGE_COLUMNS] for row in batch.usage]
         yield _Insert("usage", USAGE_COLUMNS, usage)
@@ -168,6 +170,11 @@ class ClickHouseWriter(Reading):
         """The projects of events that are replaced: a record that does not name its folder keeps it."""
         rows = self._server.rows_in(f"SELECT e.uid, e.project FROM event e FINAL WHERE {BY_UID}", uids)
         return dict(rows)
+
+    def _names(self, uids: Sequence[bytes]) -> list[Values]:
+        """The names that postings have for events."""
+        rows = self._server.rows_in(f"SELECT DISTINCT e.version, e.number FROM event e WHERE {BY_UID}", uids)
+        return [list(row) for row in rows]
 
     def _exchange_values(self, batch: Batch, version: int) -> list[Values]:
         events = {row.uid: row for row in (*batch.events, *batch.replaced)}
@@ -224,7 +231,7 @@ class ClickHouseWriter(Reading):
                 events = self.events(key, turn.ordinal)
                 projects = self._known_projects([row.uid for row in events])
                 self._insert([self._arrival((row, version, projects.get(row.uid, "")) for row in events)])
-        for table in ("posting", "document"):
+        for table in ("posting", "document", "replaced"):
             self._server.delete(table, "version < %(first)s", {"first": first})
         for (key,) in self._server.rows("SELECT DISTINCT session FROM exchange"):
             exchanges = self._exchange_rows(key)
