@@ -257,7 +257,7 @@ class TestIdentifiers:
         self, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Other spellings are asked for where that finds too little."""
-        monkeypatch.setattr(retrieval, "_CANDIDATES", 3)
+        monkeypatch.setattr(retrieval, "CANDIDATES", 3)
         shelf.add(*(f"call retryPolicy {number}" for number in range(4)))
         shelf.add("retry_policy = 3", session="codex/b")
         found = shelf.search("retryPolicy", limit=3)
@@ -272,7 +272,7 @@ class TestCommonWords:
 
     @pytest.fixture(autouse=True)
     def common(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(retrieval, "_COMMON", 3)
+        monkeypatch.setattr(retrieval, "COMMON", 3)
 
     @pytest.fixture
     def mixed(self, shelf: Shelf) -> Shelf:

@@ -13,13 +13,35 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from heapq import nsmallest
 from operator import attrgetter
+from typing import TypeVar
 
 from msgspec import Struct
 
 from ..model import EventType
 
 _HOUR_MS = 3_600_000
+
+# What every engine looks at, so that all find the same.
+# The best events, which are weighed: deeper ones change the first page of one question in a hundred (`make eval`).
+CANDIDATES = 200
+# The best of them, in which neighbouring words and very common ones are looked for.
+WEIGHED_CLOSELY = 40
+# A word that more events have does not choose candidates beside one that fewer have.
+COMMON = 50_000
+COMMON_WORDS = 8
+# Four pairs of neighbouring words, the rarest, are worth as much as all of them.
+NEIGHBOURS = 4
+# A word belongs to one language or two; the others that have its stem have it by chance.
+STEM_LANGUAGES = 2
+# Words to look for in titles, the rarest. One that more titles have than this says too little about any of them.
+TITLE_WORDS = 8
+COMMON_TITLES = 1_500
+# The sessions whose titles match best.
+_TITLES = 50
+
+S = TypeVar("S", int, str)
 
 
 class Weights(Struct, frozen=True, kw_only=True):
@@ -251,10 +273,19 @@ def reach_of_title(score: float, context: Context, weights: Weights | None = Non
     return weights.title * score * _highest_factor(context, weights)
 
 
-def title_rarity(titles: int, having: int) -> float:
-    """The score of a word in a title, by the number of titles and of those that have it. Titles are short, so it does
-    not matter how often a title has a word, and how long it is (`make eval`)."""
-    return math.log1p((max(titles - having, 0) + 0.5) / (having + 0.5))
+def score_titles(titles: int, having: Iterable[Sequence[S]]) -> dict[S, float]:
+    """The sessions whose titles match best, with the rarity of the words that their titles have.
+
+    `titles` is their number, `having` has for each word the sessions whose titles have it, at most one more than
+    COMMON_TITLES. Titles are short: how often one has a word, and how long it is, does not matter (`make eval`).
+    """
+    scores: defaultdict[S, float] = defaultdict(float)
+    for sessions in having:
+        if len(sessions) <= COMMON_TITLES:
+            rarity = math.log1p((max(titles - len(sessions), 0) + 0.5) / (len(sessions) + 0.5))
+            for session in sessions:
+                scores[session] += rarity
+    return dict(nsmallest(_TITLES, scores.items(), key=lambda one: (-one[1], one[0])))
 
 
 def _highest_factor(context: Context, weights: Weights) -> float:

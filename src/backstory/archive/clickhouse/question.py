@@ -11,19 +11,9 @@ from ..base import Term
 from ..phrases import best_corrections, edits, is_corrected, matching_phrases, neighbours, title_phrases
 from ..query import Query, index_text, without_marks
 from ..question import Hints
+from ..ranking import CANDIDATES, COMMON, COMMON_WORDS, NEIGHBOURS, STEM_LANGUAGES, TITLE_WORDS
 from .documents import STEM, splitter, title_terms, word_stems
 from .postings import GAIN, Weight
-
-# These numbers are those of the local engine, so that both find the same.
-# The events that are weighed.
-CANDIDATES = 300
-# A word that more events have does not choose events beside one that fewer have.
-_COMMON = 50_000
-_COMMON_WORDS = 8
-_NEIGHBOURS = 4
-_TITLE_WORDS = 8
-# A word belongs to one language or two; the others that have its stem have it by chance.
-_STEM_LANGUAGES = 2
 
 Phrase = tuple[str, ...]
 Weighed = dict[Phrase, float]
@@ -148,7 +138,7 @@ class Question:
         """The rarest of the common words, and of the pairs of neighbours: they are looked for in the best events."""
         common = {phrase: weight for phrase, weight in self._phrases.items() if phrase not in self._leading}
         pairs = {pair: weight for pair, weight in self._neighbours.items() if pair not in self._phrases}
-        return self._scored(common, _COMMON_WORDS) | self._scored(pairs, _NEIGHBOURS)
+        return self._scored(common, COMMON_WORDS) | self._scored(pairs, NEIGHBOURS)
 
     @property
     def title_words(self) -> list[str]:
@@ -156,7 +146,7 @@ class Question:
         phrases = title_phrases(self._query)
         telling = [phrase for phrase in phrases if self._is_telling(phrase)] or phrases
         # A quoted phrase is required, and a title does not have it in the right place.
-        return [] if self.quoted else title_terms(sorted(telling, key=self._rarity, reverse=True)[:_TITLE_WORDS])
+        return [] if self.quoted else title_terms(sorted(telling, key=self._rarity, reverse=True)[:TITLE_WORDS])
 
     def widen(self) -> bool:
         """Let all words choose events from now on. False if they do already."""
@@ -196,7 +186,7 @@ class Question:
         return telling
 
     def _is_telling(self, phrase: Phrase) -> bool:
-        return len(phrase) > 1 or self._counts.get(phrase[0], 0) <= _COMMON
+        return len(phrase) > 1 or self._counts.get(phrase[0], 0) <= COMMON
 
     def _is_known(self, phrase: Iterable[str]) -> bool:
         return all(self._counts.get(token) for token in phrase)
@@ -221,4 +211,4 @@ class Question:
             return []
         stems = [stem for stem in self._stems.get(phrase[0], ()) if self._counts.get(stem)]
         stems.sort(key=lambda stem: -self._counts[stem])
-        return [(stem, self._weights.stem) for stem in stems[:_STEM_LANGUAGES]]
+        return [(stem, self._weights.stem) for stem in stems[:STEM_LANGUAGES]]

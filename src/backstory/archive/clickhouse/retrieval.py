@@ -9,13 +9,12 @@ from typing import Any, NamedTuple
 
 from ...model import EVENT_TYPES, EventType, event_id
 from ..base import SearchRequest, Totals
+from ..ranking import CANDIDATES, WEIGHED_CLOSELY
 from .postings import HAVING_BITS, Letters, documents_with, phrase_test, scored_documents
-from .question import CANDIDATES, Phrase, Question, Statistics
+from .question import Phrase, Question, Statistics
 from .rows import decode_row
 from .server import Server, array
 
-# Neighbouring words are looked for in so many of the best events, as in the local engine.
-_WEIGHED_CLOSELY = 60
 # What is quoted is looked for in this many times the events that are weighed, before it is in all.
 _WITH_QUOTED = 3
 # So many of the best may be gone before the search begins anew without them.
@@ -217,7 +216,7 @@ class Retrieval:
         bits = {word: 1 << place for place, word in enumerate([*self._question.choosing][:HAVING_BITS])}
         needed = {sum({bits.get(word, 0) for word in phrase}) for phrase in longer}
         scores = sorted((each.score for each in chosen), reverse=True)
-        least = scores[min(len(scores), _WEIGHED_CLOSELY) - 1]
+        least = scores[min(len(scores), WEIGHED_CLOSELY) - 1]
         return [
             each
             for each in chosen
@@ -331,7 +330,7 @@ def _weighed(found: Sequence[tuple[Place, Sequence[float]]]) -> list[Place]:
     """Places in their order. Of the scores of phrases, the first ones count for all, the others for the best."""
     first = [(place._replace(score=place.score + longer), closely) for place, (longer, closely) in found]
     scores = sorted((place.score for place, _ in first), reverse=True)
-    least = scores[min(len(scores), _WEIGHED_CLOSELY) - 1] if scores else 0.0
+    least = scores[min(len(scores), WEIGHED_CLOSELY) - 1] if scores else 0.0
     places = [
         place._replace(score=place.score + closely) if place.score >= least else place for place, closely in first
     ]

@@ -14,7 +14,7 @@ from ..base import Exchange, ExchangesRequest, Found, Hit, SearchRequest, any_fo
 from ..hits import Project, fill_page, named_projects, project_around, projects_with
 from ..query import parse_query
 from ..question import read_hints
-from ..ranking import Candidate, Context, Ranked, rank
+from ..ranking import COMMON_TITLES, Candidate, Context, Ranked, rank, score_titles
 from ..ranking import bound as bound_of
 from .beginning import Beginning, begin, known_tokens
 from .documents import splitter
@@ -23,7 +23,6 @@ from .reading import CURRENT_EXCHANGE, EVENT, EXCHANGES_AT_ONCE, SESSION, TURN, 
 from .retrieval import Matches, Place, Retrieval, read_place
 from .rows import EXCHANGE_COLUMNS, columns, decode_row, read_event, read_session, read_turn
 from .server import Server, array
-from .titles import TitleStatistics, read_title_statistics, title_scores
 
 # Statistics are read anew when the number of events has changed by this part.
 _CHANGED = 0.02
@@ -53,7 +52,6 @@ class Searching(Reading):
     def __init__(self, server: Server, machine: str) -> None:
         super().__init__(server, machine)
         self._statistics = Statistics()
-        self._titles = TitleStatistics()
         self._projects: list[Project] = []
         self._known_projects: tuple[int, int] | None = None
         self._projects_until = 0.0
@@ -117,11 +115,15 @@ class Searching(Reading):
 
     def _title_scores(self, question: Question, state: Beginning, request: SearchRequest) -> dict[str, float]:
         """A session has one title: within it there is nothing to choose."""
-        if request.session is not None or not state.titles:
+        words = question.title_words
+        if request.session is not None or not words:
             return {}
-        if abs(state.titles - self._titles.rows) > _CHANGED * self._titles.rows:
-            self._titles = read_title_statistics(self._server, state.titles, request.deadline)
-        return title_scores(self._server, question.title_words, self._titles, request.deadline)
+        titled = self._server.rows(
+            f"SELECT groupArray({COMMON_TITLES + 1})(key) FROM session FINAL "
+            f"ARRAY JOIN arrayIntersect(title_stems, {array(words, 'String')}) AS stem GROUP BY stem",
+            deadline=request.deadline,
+        )
+        return score_titles(state.titles, (sessions for (sessions,) in titled))
 
     def _read_projects(self, state: Beginning, request: SearchRequest) -> list[Project]:
         """They are kept for a while, as long as their tables have the same number of rows."""

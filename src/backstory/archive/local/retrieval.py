@@ -17,7 +17,15 @@ from ..base import DeadlineExceeded, Term
 from ..phrases import matching_phrases, neighbours, title_phrases
 from ..query import Clause, Query, analyzer, index_text, without_marks
 from ..question import Hints
-from ..ranking import Candidate
+from ..ranking import (
+    CANDIDATES,
+    COMMON,
+    COMMON_WORDS,
+    NEIGHBOURS,
+    TITLE_WORDS,
+    WEIGHED_CLOSELY,
+    Candidate,
+)
 from .documents import COUNTED_SINCE, FORMER_FIELDS, ONE_FIELD_SINCE
 from .vocabulary import Vocabulary, stemmers
 
@@ -27,24 +35,15 @@ if TYPE_CHECKING:
     import tantivy
 
 _K1 = 1.2  # tantivy's BM25
-# The events that are weighed: deeper ones change the first page of one question in a hundred.
-_CANDIDATES = 200
 # Ties at the end of a page are resolved by looking so many times further, up to this many documents with one score.
 _TIED = 8
 _MAX_TIED = 1_000_000
-# Neighbouring words are looked for in so many of the best candidates: a phrase among common words costs as much as all
-# the rest of a question, and keeps tantivy from skipping documents.
-_WEIGHED_CLOSELY = 40
+# Neighbouring words are looked for in the best candidates only: a phrase among common words costs as much as all the
+# rest of a question, and keeps tantivy from skipping documents. So many if they are equal.
 _MOST_WEIGHED_CLOSELY = 200
 _MOST_NEIGHBOURED = 1_000
 # A phrase that no more documents can have is found sooner than the turns of the candidates.
 _FEW = 500
-# Four pairs, the rarest, are worth as much as all of them (`make eval`).
-_NEIGHBOURS = 4
-_COMMON_WORDS = 8
-# A word that more documents have does not choose candidates beside one that fewer have.
-_COMMON = 50_000
-_TITLE_WORDS = 8
 
 # Matches are counted, at about 0.2 microseconds each, if the words have at most so many documents together.
 _MOST_COUNTED = 200_000
@@ -127,7 +126,7 @@ class Question:
         rarest."""
         phrases = title_phrases(self._query)
         telling = [phrase for phrase in phrases if self._is_telling(phrase)] or phrases
-        return sorted(telling, key=self._idf, reverse=True)[:_TITLE_WORDS]
+        return sorted(telling, key=self._idf, reverse=True)[:TITLE_WORDS]
 
     def matches(self, limit: int, *, typed: bool) -> tuple[list[Match], bool]:
         """At least the `limit` best documents, with all that tie with the last of them; and whether there are more.
@@ -135,7 +134,7 @@ class Question:
         query = self._boolean(self._leading, list(self._restrict(typed=typed)))
         if query is None:
             return [], False
-        enough = max(_CANDIDATES, limit + 1)
+        enough = max(CANDIDATES, limit + 1)
         while True:
             with waiting():
                 hits = self._hits(query, enough)
@@ -204,9 +203,9 @@ class Question:
         """The rarest of the common words, and of the pairs of neighbours."""
         chosen = self._leading.keys() | self._quoted.keys()
         common = [phrase for phrase in self._phrases if phrase not in chosen]
-        common = sorted(common, key=self._idf, reverse=True)[:_COMMON_WORDS]
+        common = sorted(common, key=self._idf, reverse=True)[:COMMON_WORDS]
         pairs = [pair for pair in self._neighbours if pair not in self._phrases and self._is_known(pair)]
-        rarest = sorted(pairs, key=self._idf, reverse=True)[:_NEIGHBOURS]
+        rarest = sorted(pairs, key=self._idf, reverse=True)[:NEIGHBOURS]
         return {phrase: self._phrases[phrase] for phrase in common} | {pair: self._neighbours[pair] for pair in rarest}
 
     def matched(self, text: str, title: str) -> dict[str, list[str]]:
@@ -234,7 +233,7 @@ class Question:
 
     def _is_telling(self, phrase: tuple[str, ...]) -> bool:
         """True unless it is a word that very many documents have."""
-        return not self.has_places or len(phrase) > 1 or self._vocabulary.documents("text", phrase[0]) <= _COMMON
+        return not self.has_places or len(phrase) > 1 or self._vocabulary.documents("text", phrase[0]) <= COMMON
 
     def _in_one_word(self, phrases: Mapping[tuple[str, ...], float]) -> dict[tuple[str, ...], float]:
         """The phrases, but of a camelCase word that fills the candidates as it is written only that: its parts, as
@@ -242,7 +241,7 @@ class Question:
         found = dict(phrases)
         for clause in self._query.clauses:
             whole, *split = clause.alternatives
-            if split and self.has_places and self._vocabulary.documents("text", whole[0]) >= _CANDIDATES:
+            if split and self.has_places and self._vocabulary.documents("text", whole[0]) >= CANDIDATES:
                 found = {phrase: weight for phrase, weight in found.items() if phrase not in split}
                 found[whole] = self._phrases[whole]
         return found
@@ -362,9 +361,9 @@ def _tokens(clauses: Iterable[Clause]) -> Iterator[str]:
 
 
 def _best(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """About `_WEIGHED_CLOSELY` of the best candidates. Equals are all among them, or none."""
-    if len(candidates) <= _WEIGHED_CLOSELY:
+    """About `WEIGHED_CLOSELY` of the best candidates. Equals are all among them, or none."""
+    if len(candidates) <= WEIGHED_CLOSELY:
         return list(candidates)
-    least = sorted([candidate.score for candidate in candidates], reverse=True)[_WEIGHED_CLOSELY - 1]
+    least = sorted([candidate.score for candidate in candidates], reverse=True)[WEIGHED_CLOSELY - 1]
     best = [candidate for candidate in candidates if candidate.score >= least]
     return best if len(best) <= _MOST_WEIGHED_CLOSELY else [one for one in best if one.score > least]

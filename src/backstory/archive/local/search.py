@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from heapq import nsmallest
 from itertools import islice, pairwise
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
@@ -44,10 +43,6 @@ from .vocabulary import Vocabulary
 if TYPE_CHECKING:
     import tantivy
 
-# The sessions whose titles match best. A word that more titles have than this says too little about any of them.
-_TITLES = 50
-_COMMON_TITLES = 1_500
-
 _SCOPE = """
 SELECT id, EXISTS (SELECT 1 FROM turn t WHERE t.session = s.id AND t.ordinal = :turn)
 FROM session s WHERE key = :session
@@ -55,7 +50,7 @@ FROM session s WHERE key = :session
 # Without `rank`: to compute it FTS5 looks up the length of each title, which takes ten times as long as finding them.
 _TITLED = (
     "(SELECT json_group_array(rowid) FROM "
-    f"(SELECT rowid FROM session_title WHERE session_title MATCH ? LIMIT {_COMMON_TITLES + 1}))"
+    f"(SELECT rowid FROM session_title WHERE session_title MATCH ? LIMIT {ranking.COMMON_TITLES + 1}))"
 )
 # Of a session whose title matches, the first prompt is shown if nothing else of it is found.
 _FIRST_PROMPTS = """
@@ -194,17 +189,11 @@ class Searching(Reading):
         ), True
 
     def _titles(self, db: sqlite3.Connection, question: Question) -> dict[int, float]:
-        """The scores of the titles that match best, by session: the rarity of the words that each has."""
+        """The scores of the titles that match best, by session."""
         phrases = [f'"{" ".join(phrase)}"' for phrase in question.title_phrases]
         selected = ", ".join(["(SELECT max(id) FROM session)", *[_TITLED] * len(phrases)])
         sessions, *titled = db.execute(f"SELECT {selected}", phrases).fetchone()
-        scores: defaultdict[int, float] = defaultdict(float)
-        for found in map(_decode_ids, titled):
-            if len(found) <= _COMMON_TITLES:
-                rarity = ranking.title_rarity(sessions or 0, len(found))
-                for session in found:
-                    scores[session] += rarity
-        return dict(nsmallest(_TITLES, scores.items(), key=lambda one: (-one[1], one[0])))
+        return ranking.score_titles(sessions or 0, map(_decode_ids, titled))
 
     # Candidates
 

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 
 from ..phrases import best_corrections, edits, is_corrected
 from ..query import STEMMERS, analyzer
+from ..ranking import STEM_LANGUAGES
 from .index import stem_field
 
 if TYPE_CHECKING:
     import tantivy
 
-# A word belongs to one language or two; the others that have its stem have it by chance.
-_STEM_LANGUAGES = 2
 # Words whose numbers of documents are kept in memory, with their stems: some megabytes.
 _REMEMBERED = 20_000
 
@@ -53,7 +52,7 @@ class Vocabulary:
         if stems is None:
             known = [(count, *one) for one in _stems_of(token) if (count := self.documents(*one))]
             known.sort(key=itemgetter(0), reverse=True)
-            stems = self._stemmed[token] = [(field, stem) for _, field, stem in known[:_STEM_LANGUAGES]]
+            stems = self._stemmed[token] = [(field, stem) for _, field, stem in known[:STEM_LANGUAGES]]
         return stems
 
     def corrections(self, word: str) -> tuple[str, ...]:
