@@ -39,9 +39,9 @@ _K1 = 1.2  # tantivy's BM25
 _TIED = 8
 _MAX_TIED = 1_000_000
 # Neighbouring words are looked for in the best candidates only: a phrase among common words costs as much as all the
-# rest of a question, and keeps tantivy from skipping documents. So many if they are equal.
-_MOST_WEIGHED_CLOSELY = 200
-_MOST_NEIGHBOURED = 1_000
+# rest of a question, and keeps tantivy from skipping documents.
+_MOST_WEIGHED_CLOSELY = 200  # where many have the same score
+_MOST_NEIGHBOURED = 2_000
 # A phrase that no more documents can have is found sooner than the turns of the candidates.
 _FEW = 500
 
