@@ -755,8 +755,17 @@ class TestFilesAndState:
         seen = FileRow(path="/t/a", source="codex", session="", inode=1, size=2, mtime_ns=3)
         read = msgspec.structs.replace(seen, session="s", offset=2, prefix=b"p", state={"a": 1}, errors=1)
         gone = FileRow(path="/t/b", source="codex", session="s", missing=True)
-        write(engine, Batch(files=[read, gone]))
-        assert list(engine.files(FilesRequest(stamps=True))) == [seen]
+        other = FileRow(path="/t/c", source="pi", session="", inode=4, size=5, mtime_ns=6)
+        write(engine, Batch(files=[read, gone, other]))
+
+        def stamps(**request: object) -> list[FileRow]:
+            return list(engine.files(FilesRequest(stamps=True, **request)))  # type: ignore[arg-type]
+
+        assert sorted(stamps(), key=lambda row: row.path) == [seen, other]
+        assert stamps(newest=1) == [other]
+        assert stamps(after="/t/a", limit=2) == [other]
+        assert stamps(paths=["/t/a", "/t/b"]) == [seen]
+        assert stamps(source="codex", below="/t") == [seen]
 
     def test_folders(self, engine: Archive) -> None:
         """They are replaced as a whole, and stay as they are in a batch without any."""

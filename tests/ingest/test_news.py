@@ -110,7 +110,7 @@ class TestCost:
 
     @pytest.fixture
     def agents(self, tmp_path: Path) -> Path:
-        """An agents' home whose folders and files are a day old."""
+        """An agents' home whose folders and files are a day old, the first ones in the order of paths the newest."""
         agents = tmp_path / "agents"
         for number in range(30):
             Transcript(f"s{number}", cwd=f"/p{number % 3}").prompt(f"number {number}").write(agents)
@@ -120,8 +120,8 @@ class TestCost:
     @staticmethod
     def age(agents: Path) -> None:
         day_ago = time.time_ns() - 86_400 * 10**9
-        for path in (*agents.rglob("*"), agents):
-            os.utime(path, ns=(day_ago, day_ago))
+        for number, path in enumerate(sorted((*agents.rglob("*"), agents))):
+            os.utime(path, ns=(day_ago, day_ago - number))
 
     @staticmethod
     def looked_at(library: Library, monkeypatch: pytest.MonkeyPatch, recent: int, older: int = 0) -> tuple[bool, int]:

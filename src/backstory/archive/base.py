@@ -303,7 +303,7 @@ class FilesRequest(Struct, frozen=True, kw_only=True):
     """Without them, which can be large, `FileRow.state` is an empty mapping where there is a state."""
     stamps: bool = False
     """Only the files that are not missing, and of each only path, source, inode, size and time, by which a change
-    shows: there may be tens of thousands, and every sync reads them. It goes with no other condition."""
+    shows: there may be tens of thousands, and every sync reads them. Without a limit they come in any order."""
     paths: Sequence[str] | None = None
     source: str | None = None
     below: str | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -169,6 +170,15 @@ class FileRow(Struct, kw_only=True):
     errors: int = 0
     last_error: str | None = None
     missing: bool = False
+
+
+STAMP_COLUMNS = ("path", "source", "inode", "size", "mtime_ns")
+"""The fields of a `FileRow` by which a change of the file shows."""
+
+
+def read_stamp(values: Sequence[Any]) -> FileRow:
+    path, source, inode, size, mtime_ns = values
+    return FileRow(path=path, source=source, session="", inode=inode, size=size, mtime_ns=mtime_ns)
 
 
 class FolderRow(Struct, frozen=True):

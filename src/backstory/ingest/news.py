@@ -92,7 +92,7 @@ class _News:
             return True
         if any(self._has_new_names(name, path) for name, path in self._folders if name in self._sources):
             return True
-        rows = list(self._archive.files(FilesRequest(states=False, newest=self._recent + 1)))
+        rows = list(self._archive.files(FilesRequest(stamps=True, newest=self._recent + 1)))
         if any(map(self._has_changed, rows[: self._recent])):
             return True
         return len(rows) > self._recent and (is_due or self._has_changed_older())
@@ -107,14 +107,14 @@ class _News:
         return any(map(self._has_changed, rows))
 
     def _files_after(self, path: str, limit: int) -> list[FileRow]:
-        return list(self._archive.files(FilesRequest(states=False, after=path, limit=limit)))
+        return list(self._archive.files(FilesRequest(stamps=True, after=path, limit=limit)))
 
     def _is_new(self, source: str, root: Path) -> bool:
         path = stored_path(root)
         return (source, path) not in self._folders and not self._is_known(path)
 
     def _is_known(self, path: str) -> bool:
-        return any(not row.missing for row in self._archive.files(FilesRequest(states=False, paths=(path,))))
+        return any(True for _ in self._archive.files(FilesRequest(stamps=True, paths=(path,))))
 
     def _has_new_names(self, name: str, folder: str) -> bool:
         """True if a transcript was added to a folder, or is gone from it."""
@@ -127,8 +127,8 @@ class _News:
         except OSError:
             return True
         source = self._sources[name]
-        rows = self._archive.files(FilesRequest(states=False, source=name, below=folder))
-        missing = {row.path for row in rows if not row.missing and os.path.dirname(row.path) == folder}  # noqa: PTH120
+        rows = self._archive.files(FilesRequest(stamps=True, source=name, below=folder))
+        missing = {row.path for row in rows if os.path.dirname(row.path) == folder}  # noqa: PTH120
         for entry in entries:
             path = stored_path(entry.path)
             if path in missing:
@@ -141,7 +141,7 @@ class _News:
         return any(not self._is_in_store(path) for path in missing)
 
     def _has_changed(self, row: FileRow) -> bool:
-        if row.missing or row.source not in self._sources or _REPLACED in row.path or self._is_in_store(row.path):
+        if row.source not in self._sources or _REPLACED in row.path or self._is_in_store(row.path):
             return False
         try:
             seen = look_again(row.path)

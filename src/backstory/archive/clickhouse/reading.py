@@ -27,6 +27,7 @@ from ..base import (
     TurnRow,
     any_folder,
 )
+from ..rows import STAMP_COLUMNS, read_stamp
 from ..spantexts import Ordinals
 from .rows import (
     EXCHANGE_COLUMNS,
@@ -55,7 +56,6 @@ EXCHANGES_AT_ONCE = 100
 _RANGES_AT_ONCE = 100
 # Exchanges beyond the count were made by an older version (`SessionRow.provisional`).
 CURRENT_EXCHANGE = "(s.exchange_count = 0 OR x.number < s.exchange_count)"
-_STAMPS = "SELECT path, source, inode, size, mtime_ns FROM file FINAL WHERE machine = %(machine)s AND NOT missing"
 _IN_FOLDERS = "s.source = %(source)s AND s.folder IS NOT NULL AND s.parent IS NULL AND s.last_at > 0"
 
 
@@ -271,18 +271,14 @@ class Reading:
     # Files, what was forgotten, and the state
 
     def files(self, request: FilesRequest = ALL_FILES) -> Iterator[FileRow]:
-        if request.stamps:
-            stamps = self._server.rows(_STAMPS, {"machine": self._machine})
-            return (
-                FileRow(path=path, source=source, session="", inode=inode, size=size, mtime_ns=mtime_ns)
-                for path, source, inode, size, mtime_ns in stamps
-            )
         bare = "if(f.state IS NULL, NULL, '{}')"  # an empty object
         names = [bare if name == "state" and not request.states else f"f.{name}" for name in FILE_COLUMNS]
-        select = f"SELECT {', '.join(names)} FROM file f FINAL WHERE f.machine = %(machine)s"
+        selected, read = (STAMP_COLUMNS, read_stamp) if request.stamps else (names, read_file)
+        select = f"SELECT {', '.join(selected)} FROM file f FINAL WHERE f.machine = %(machine)s"
+        select += " AND NOT f.missing" if request.stamps else ""
         if request.paths is not None:
             of_machine = {"machine": self._machine}
-            return map(read_file, self._server.rows_of(f"{select} AND f.path IN %(names)s", request.paths, of_machine))
+            return map(read, self._server.rows_of(f"{select} AND f.path IN %(names)s", request.paths, of_machine))
         tests = {
             "source": " AND f.source = %(source)s",
             "below": " AND startsWith(f.path, concat(%(below)s, '/'))",
@@ -295,7 +291,7 @@ class Reading:
             f"{select}{''.join(tests[name] for name in parameters)} ORDER BY {order} LIMIT {row_limit(limit)}",
             {**parameters, "machine": self._machine},
         )
-        return map(read_file, rows)
+        return map(read, rows)
 
     def _folders(self) -> tuple[FolderRow, ...]:
         row = self._server.row(

@@ -199,6 +199,11 @@ MIGRATIONS: tuple[str, ...] = (
     END;
     INSERT INTO session_title (session_title) VALUES ('rebuild')
     """,
+    # All by which a change of a file shows, without its row, most of which is the state of a parser.
+    """
+    DROP INDEX file_time;
+    CREATE INDEX file_stamp ON file (mtime_ns, source, inode, size, missing)
+    """,
 )
 
 

@@ -273,12 +273,6 @@ def file_values(row: FileRow) -> Values:
     return tuple(values)
 
 
-def read_stamp(values: Sequence[Any]) -> FileRow:
-    """A row with nothing but what a change shows in."""
-    path, source, inode, size, mtime_ns = values
-    return FileRow(path=path, source=source, session="", inode=inode, size=size, mtime_ns=mtime_ns)
-
-
 def read_file(values: Sequence[Any]) -> FileRow:
     # There may be tens of thousands, which are all read by every sync.
     path, source, session, inode, size, mtime_ns, offset, prefix, state, errors, last_error, missing = values
