@@ -71,7 +71,7 @@ class Journal:
     def write(self, path: Path, text: str, *entries: Entry) -> None:
         """Write a file, with a backup of what is there. Raises Refused for a file that must not be written to."""
         before = read_bytes(path)
-        folders = _missing_folders(path)
+        folders = [folder for folder in reversed(path.resolve().parents) if not folder.exists()]
         replace_file(path, text.encode())
         self.note(path, before, *entries, folders=folders)
 
@@ -170,8 +170,3 @@ def replace_file(path: Path, data: bytes) -> None:
             file.write(data)
     except OSError as error:
         raise Refused(f"it cannot be written: {error.strerror}") from None
-
-
-def _missing_folders(path: Path) -> list[Path]:
-    """The folders that have to be made for a file, the outermost first."""
-    return [folder for folder in reversed(path.resolve().parents) if not folder.exists()]

@@ -43,12 +43,9 @@ def add_by_day(totals: Iterable[UsageTotal]) -> list[DayAmount]:
     amounts: dict[tuple[str, str | None, str | None, str | None], DayAmount] = {}
     for entry in totals:
         key = entry.day, entry.project, entry.model, entry.source
-        amount = amounts.get(key)
-        if amount is None:
-            amount = amounts[key] = DayAmount(
-                day=entry.day, project=entry.project, model=entry.model, source=entry.source
-            )
-        amount.add(entry)
+        if key not in amounts:
+            amounts[key] = DayAmount(day=entry.day, project=entry.project, model=entry.model, source=entry.source)
+        amounts[key].add(entry)
     return list(amounts.values())
 
 
@@ -64,10 +61,7 @@ def grouped(totals: Iterable[DayAmount], name_of: Callable[[DayAmount], str | No
     amounts: dict[str | None, Amount] = {}
     for entry in totals:
         name = name_of(entry)
-        amount = amounts.get(name)
-        if amount is None:
-            amount = amounts[name] = Amount(name=name)
-        amount.add(entry)
+        amounts.setdefault(name, Amount(name=name)).add(entry)
     return sorted(amounts.values(), key=lambda amount: (amount.cost or 0.0, amount.tokens), reverse=True)
 
 

@@ -162,31 +162,25 @@ class CustomPayload(Struct):
     data: Any = None
 
 
-class MessageEntry(Struct, tag_field="kind", tag="message", omit_defaults=True, kw_only=True):
+class _Entry(Struct, tag_field="kind", omit_defaults=True, kw_only=True):
     id: str
     parent_id: str | None = field(default_factory=_null)
     timestamp: Millis
     revision: Unsigned | None = field(default_factory=int)
     origin: Object | None = None
+
+    def __post_init__(self) -> None:
+        check_numbers(self)
+        self.revision = self.revision or 0
+
+
+class MessageEntry(_Entry, tag="message", kw_only=True):
     message: Message
 
-    def __post_init__(self) -> None:
-        check_numbers(self)
-        self.revision = self.revision or 0
 
-
-class CustomEntry(Struct, tag_field="kind", tag="custom", omit_defaults=True, kw_only=True):
-    id: str
-    parent_id: str | None = field(default_factory=_null)
-    timestamp: Millis
-    revision: Unsigned | None = field(default_factory=int)
-    origin: Object | None = None
+class CustomEntry(_Entry, tag="custom", kw_only=True):
     custom_type: str
     data: Any = field(default_factory=_null)
-
-    def __post_init__(self) -> None:
-        check_numbers(self)
-        self.revision = self.revision or 0
 
 
 Entry = MessageEntry | CustomEntry
@@ -208,7 +202,6 @@ class SessionMeta(Struct, omit_defaults=True, kw_only=True):
         check_numbers(self)
 
 
-decode_entry = msgspec.json.Decoder(Entry).decode
 decode_meta = msgspec.json.Decoder(SessionMeta).decode
 
 
