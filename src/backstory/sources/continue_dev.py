@@ -15,7 +15,7 @@ from typing import Any
 
 from ..model import EventType, parse_time
 from .base import About, Item, Lookup, Parser, Source, Transcript
-from .content import command_exit_code
+from .content import command_exit_code, texts_of
 from .decoding import decode_or_none, encode, read_document, read_or_none
 from .fields import Payload, integer, list_of, local_path, mapping_of, mappings_of, text_of
 from .parsing import StatelessParser, Writer
@@ -67,7 +67,7 @@ class _Session(StatelessParser):
         usage = mapping_of(message, "usage")
         model = text_of(usage, "model") or record["model"]
         write = self.writer(text_of(message, "id") or str(record["index"]), model=model)
-        text = _text(message.get("content"))
+        text = texts_of(message.get("content"))
         match message.get("role"):
             case "user":
                 yield write.prompt("prompt", text)
@@ -112,12 +112,6 @@ class _Session(StatelessParser):
                 exit_code = command_exit_code(result, tool)
                 failed = state["status"] != "done" or bool(exit_code)
                 yield write.result(f"result {number}", tool, call_id, result, exit_code=exit_code, failed=failed)
-
-
-def _text(content: Any) -> str:
-    if isinstance(content, list):
-        return "\n".join(text for part in content if (text := text_of(part, "text")))
-    return content if isinstance(content, str) else ""
 
 
 def _entry(path: Path) -> Payload:
@@ -176,7 +170,7 @@ class _KiroSession(StatelessParser):
             return
         message = mapping_of(record["entry"], "message")
         write = self.writer(text_of(message, "id") or str(record["index"]))
-        text = _text(message.get("content"))
+        text = texts_of(message.get("content"))
         match message.get("role"):
             case "user":
                 yield write.prompt("prompt", text)
