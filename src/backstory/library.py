@@ -107,7 +107,7 @@ class Library(Keeper):
 
                 return history(self._history)
             case "conversations":
-                from .toolsets.conversations.tools import toolset as conversations
+                from .toolsets.conversations import toolset as conversations
 
                 return conversations(lambda: self.asked, self.settings, pattern, until_ready=self._await_first_sync)
             case "capsules":

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from ..config import make_private_folder
+from ..files import replacing
 from ..library import TOOLSETS
 from ..toolsets.base import Tool, Toolset
 
@@ -189,7 +190,9 @@ def load_listing(library: Library, names: Sequence[str]) -> Listing:
     listing = make_listing(make_offer(library, names), full_output=library.settings.mcp.output_schemas == "full")
     if key is not None:
         with suppress(OSError):  # a home that cannot be written
-            _replace(path, msgspec.json.encode(_CacheEntry(key, listing)))
+            make_private_folder(path.parent)
+            with replacing(path) as file:
+                file.write(msgspec.json.encode(_CacheEntry(key, listing)))
     return listing
 
 
@@ -219,13 +222,6 @@ def _source_files(folder: Path | str) -> Iterator[tuple[str, os.stat_result]]:
                 yield from _source_files(entry.path)
             elif entry.name.endswith((".py", ".json")):
                 yield entry.path, entry.stat()
-
-
-def _replace(path: Path, data: bytes) -> None:
-    make_private_folder(path.parent)
-    written = path.with_suffix(f".{os.getpid()}.tmp")
-    written.write_bytes(data)
-    written.replace(path)
 
 
 # Costs

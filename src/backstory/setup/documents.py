@@ -21,7 +21,7 @@ Format = Literal["json", "toml", "yaml", "yaml list"]
 _HEADER = re.compile(r"^[ \t]*\[\[?[ \t]*(?P<name>[^\[\]]+?)[ \t]*\]\]?[ \t]*(?:#.*?)?\r?$", re.MULTILINE)
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _YAML_INDENT = 2
-_EMPTY = re.compile(r":[ \t]*(?:\[[ \t]*\]|null|~)")
+_EMPTY = re.compile(r":[ \t]*(?:\{[ \t]*\}|\[[ \t]*\]|null|~)")
 
 
 class Refused(Exception):
@@ -177,6 +177,77 @@ def _toml_value(value: Any) -> str:
 # reads as a mapping of names to items.
 
 
+class _Yaml(NamedTuple):
+    """A form in which a top-level key of YAML holds entries. `path` is the name of the key and that of the entry."""
+
+    parse: Callable[[str], Any]
+    first_line: re.Pattern[str]
+    """The first line of an entry."""
+    is_named: Callable[[str, str], bool]
+    """True if the lines of an entry are those of a name."""
+    write: Callable[[str, Mapping[str, Any], int], list[str]]
+    """The lines of an entry: its name, its content, its indentation."""
+    empty: str
+
+    def put(self, text: str, path: Sequence[str], entry: Mapping[str, Any]) -> str:
+        """Set an entry, as the first one."""
+        key, name = path
+        if name in (self.parse(text).get(key) or {}):
+            text = self.drop(text, path)
+        lines = text.splitlines(keepends=True)
+        newline = "\r\n" if "\r\n" in text else "\n"
+        place = _line_of(lines, key)
+        if place is None:
+            if lines and not lines[-1].endswith("\n"):
+                lines[-1] += newline
+            return "".join(lines) + newline.join([f"{key}:", *self.write(name, entry, _YAML_INDENT)]) + newline
+        entries = self._spans(lines, place)
+        indent = _indent_of(lines[entries[0][0]]) if entries else _YAML_INDENT
+        opening = _EMPTY.sub(":", lines[place].rstrip("\r\n"), count=1)
+        lines[place] = newline.join([opening, *self.write(name, entry, indent)]) + newline
+        return "".join(lines)
+
+    def drop(self, text: str, path: Sequence[str]) -> str:
+        """Cut out the lines of an entry. A key without entries keeps an empty value."""
+        key, name = path
+        lines = text.splitlines(keepends=True)
+        place = _line_of(lines, key)
+        if place is None:
+            raise ValueError(f"{key} has no line of its own")
+        entries = self._spans(lines, place)
+        start, end = next(span for span in entries if self.is_named("".join(lines[slice(*span)]), name))
+        rest = lines[:start] + lines[end:]
+        if len(entries) == 1:
+            rest[place] = rest[place].replace(":", f": {self.empty}", 1)
+        return "".join(rest)
+
+    def _spans(self, lines: list[str], place: int) -> list[tuple[int, int]]:
+        """The lines of each entry below a line, without the comments and blank lines after it."""
+        found: list[tuple[int, int]] = []
+        indent = None
+        for number in range(place + 1, len(lines)):
+            line = lines[number]
+            if not line.strip() or line.lstrip().startswith("#"):
+                continue
+            if indent is None:
+                indent = _indent_of(line)
+            if _indent_of(line) == indent and self.first_line.match(line):
+                found.append((number, number + 1))
+            elif _indent_of(line) <= indent:
+                break
+            elif found:
+                found[-1] = (found[-1][0], number + 1)
+        return found
+
+
+def _line_of(lines: list[str], key: str) -> int | None:
+    return next((number for number, line in enumerate(lines) if re.match(rf"{re.escape(key)}[ \t]*:", line)), None)
+
+
+def _indent_of(line: str) -> int:
+    return len(line) - len(line.lstrip(" "))
+
+
 def _parse_yaml(text: str) -> Any:
     """The value of a text; that of an empty one is an empty mapping. Raises ValueError for what is not YAML."""
     if not text.strip():
@@ -188,46 +259,10 @@ def _parse_yaml(text: str) -> Any:
     return {} if value is None else value
 
 
-def _put_pair(text: str, path: Sequence[str], entry: Mapping[str, Any]) -> str:
-    """Set an entry in a top-level mapping; `path` is the name of the mapping and that of the entry."""
-    mapping, name = path
-    if name in (_parse_yaml(text).get(mapping) or {}):
-        text = _drop_pair(text, path)
-    lines = text.splitlines(keepends=True)
-    newline = "\r\n" if "\r\n" in text else "\n"
-    place = _line_of(lines, mapping)
-    if place is None:
-        if lines and not lines[-1].endswith("\n"):
-            lines[-1] += newline
-        return "".join(lines) + newline.join([f"{mapping}:", *_block(name, entry, _YAML_INDENT)]) + newline
-    indent = next((_indent_of(line) for line in lines[place + 1 :] if _is_content(line)), 0) or _YAML_INDENT
-    opening = re.sub(r":[ \t]*(?:\{[ \t]*\}|null|~)", ":", lines[place].rstrip("\r\n"), count=1)
-    added = [opening, *_block(name, entry, indent)]
-    lines[place] = newline.join(added) + newline
-    return "".join(lines)
-
-
-def _drop_pair(text: str, path: Sequence[str]) -> str:
-    """Cut out the lines of an entry; a mapping that is empty then becomes `{}`."""
-    mapping, name = path
-    lines = text.splitlines(keepends=True)
-    place = _line_of(lines, mapping)
-    if place is None:
-        raise ValueError(f"{mapping} has no line of its own")
-    start = next(
-        number
-        for number in range(place + 1, len(lines))
-        if re.match(rf"[ ]+(['\"]?){re.escape(name)}\1:", lines[number])
-    )
-    end = start + 1
-    while end < len(lines) and (not lines[end].strip() or _indent_of(lines[end]) > _indent_of(lines[start])):
-        end += 1
-    while end > start + 1 and not lines[end - 1].strip():
-        end -= 1
-    rest = lines[:start] + lines[end:]
-    if not (_parse_yaml("".join(rest)) or {}).get(mapping):
-        rest[place] = re.sub(r":", ": {}", rest[place], count=1)
-    return "".join(rest)
+def _pair_lines(name: str, entry: Mapping[str, Any], indent: int) -> list[str]:
+    """Values are written as in JSON, which is YAML too."""
+    inner = " " * 2 * indent
+    return [f"{' ' * indent}{name}:", *(f"{inner}{key}: {json.dumps(value)}" for key, value in entry.items())]
 
 
 def _parse_lists(text: str) -> Any:
@@ -236,60 +271,6 @@ def _parse_lists(text: str) -> Any:
     if not isinstance(value, dict):
         return value
     return {key: _by_name(inner) if isinstance(inner, list) else inner for key, inner in value.items()}
-
-
-def _put_item(text: str, path: Sequence[str], entry: Mapping[str, Any]) -> str:
-    """Set an item of a top-level sequence; `path` is the name of the sequence and that of the item."""
-    sequence, name = path
-    if name in (_parse_lists(text).get(sequence) or {}):
-        text = _drop_item(text, path)
-    lines = text.splitlines(keepends=True)
-    newline = "\r\n" if "\r\n" in text else "\n"
-    place = _line_of(lines, sequence)
-    if place is None:
-        if lines and not lines[-1].endswith("\n"):
-            lines[-1] += newline
-        lines.append("")
-        opening, indent = f"{sequence}:", 2
-    else:
-        items = _item_lines(lines, place)
-        opening = _EMPTY.sub(":", lines[place].rstrip("\r\n"), count=1)
-        indent = _indent_of(lines[items[0][0]]) if items else 2
-    lines[-1 if place is None else place] = newline.join([opening, *_item_block(name, entry, indent)]) + newline
-    return "".join(lines)
-
-
-def _drop_item(text: str, path: Sequence[str]) -> str:
-    """Cut out the lines of an item; a sequence that is empty then becomes `[]`."""
-    sequence, name = path
-    lines = text.splitlines(keepends=True)
-    place = _line_of(lines, sequence)
-    if place is None:
-        raise ValueError(f"{sequence} has no line of its own")
-    items = _item_lines(lines, place)
-    start, end = next((start, end) for start, end in items if name in _by_name(_parse_yaml("".join(lines[start:end]))))
-    rest = lines[:start] + lines[end:]
-    if len(items) == 1:
-        rest[place] = rest[place].replace(":", ": []", 1)
-    return "".join(rest)
-
-
-def _line_of(lines: list[str], mapping: str) -> int | None:
-    return next((number for number, line in enumerate(lines) if re.match(rf"{re.escape(mapping)}[ \t]*:", line)), None)
-
-
-def _is_content(line: str) -> bool:
-    return bool(line.strip()) and not line.lstrip().startswith("#")
-
-
-def _indent_of(line: str) -> int:
-    return len(line) - len(line.lstrip(" "))
-
-
-def _block(name: str, entry: Mapping[str, Any], indent: int) -> list[str]:
-    """Values are written as in JSON, which is YAML too."""
-    inner = " " * 2 * indent
-    return [f"{' ' * indent}{name}:", *(f"{inner}{key}: {json.dumps(value)}" for key, value in entry.items())]
 
 
 def _by_name(items: list[Any]) -> dict[str, Any]:
@@ -307,36 +288,28 @@ def _named(item: Any) -> tuple[str, Any]:
     return json.dumps(item, default=str), item
 
 
-def _item_lines(lines: list[str], place: int) -> list[tuple[int, int]]:
-    """The lines of each item of the sequence below a line, without the comments and blank lines after it."""
-    found: list[tuple[int, int]] = []
-    indent = None
-    for number in range(place + 1, len(lines)):
-        line = lines[number]
-        if not _is_content(line):
-            continue
-        is_item = re.match(r" *-(\s|$)", line) is not None
-        if indent is None:
-            indent = _indent_of(line)
-        if is_item and _indent_of(line) == indent:
-            found.append((number, number + 1))
-        elif _indent_of(line) <= indent:
-            break
-        elif found:
-            found[-1] = (found[-1][0], number + 1)
-    return found
-
-
-def _item_block(name: str, entry: Mapping[str, Any], indent: int) -> list[str]:
-    """Values are written as in JSON, which is YAML too."""
-    pairs = {"name": name, **entry}
-    first, *others = (f"{key}: {json.dumps(value)}" for key, value in pairs.items())
+def _item_lines(name: str, entry: Mapping[str, Any], indent: int) -> list[str]:
+    first, *others = (f"{key}: {json.dumps(value)}" for key, value in {"name": name, **entry}.items())
     return [f"{' ' * indent}- {first}", *(f"{' ' * indent}  {other}" for other in others)]
 
 
+_PAIRS = _Yaml(
+    _parse_yaml,
+    re.compile(r" +\S"),
+    lambda lines, name: re.match(rf" +(['\"]?){re.escape(name)}\1:", lines) is not None,
+    _pair_lines,
+    "{}",
+)
+_ITEMS = _Yaml(
+    _parse_lists,
+    re.compile(r" *-(\s|$)"),
+    lambda lines, name: name in _by_name(_parse_yaml(lines)),
+    _item_lines,
+    "[]",
+)
 _EDITORS: dict[Format, _Editor] = {
     "json": _Editor(json_text.parse, json_text.put, json_text.drop),
     "toml": _Editor(tomllib.loads, _put_table, _drop_table),
-    "yaml": _Editor(_parse_yaml, _put_pair, _drop_pair),
-    "yaml list": _Editor(_parse_lists, _put_item, _drop_item),
+    "yaml": _Editor(_PAIRS.parse, _PAIRS.put, _PAIRS.drop),
+    "yaml list": _Editor(_ITEMS.parse, _ITEMS.put, _ITEMS.drop),
 }

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -18,6 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from ..config import make_private_folder
+from ..files import replacing
 from .documents import Format, Refused
 from .server import Probe
 
@@ -71,7 +71,7 @@ class Journal:
     def write(self, path: Path, text: str, *entries: Entry) -> None:
         """Write a file, with a backup of what is there. Raises Refused for a file that must not be written to."""
         before = read_bytes(path)
-        folders = _missing_folders(path)
+        folders = [folder for folder in reversed(path.resolve().parents) if not folder.exists()]
         replace_file(path, text.encode())
         self.note(path, before, *entries, folders=folders)
 
@@ -166,21 +166,7 @@ def replace_file(path: Path, data: bytes) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     mode = target.stat().st_mode & 0o7777 if target.exists() else 0o600
     try:
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-        try:
-            with os.fdopen(handle, "wb") as stream:
-                stream.write(data)
-                stream.flush()
-                os.fsync(stream.fileno())
-            os.chmod(name, mode)  # noqa: PTH101 - a name, as mkstemp gives it
-            os.replace(name, target)  # noqa: PTH105
-        except BaseException:
-            os.unlink(name)  # noqa: PTH108
-            raise
+        with replacing(target, mode=mode, durable=True) as file:
+            file.write(data)
     except OSError as error:
         raise Refused(f"it cannot be written: {error.strerror}") from None
-
-
-def _missing_folders(path: Path) -> list[Path]:
-    """The folders that have to be made for a file, the outermost first."""
-    return [folder for folder in reversed(path.resolve().parents) if not folder.exists()]

@@ -290,7 +290,7 @@ AGENTS: tuple[Agent, ...] = (
     Agent(
         "kiro-ide",
         "Kiro IDE",
-        "kiro:KiroIde",
+        "continue_dev:KiroIde",
         *(
             f"{base}/Kiro/User/globalStorage/kiro.kiroagent/workspace-sessions"
             for base in (_CONFIG, _MAC, "${APPDATA}")

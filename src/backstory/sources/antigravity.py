@@ -11,14 +11,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from msgspec import field
-
 from ..model import EventType, parse_time
 from .base import Item, Lookup, Parser, Source, Transcript, TurnEnd
 from .content import exit_code_in, inside, readable
 from .decoding import begun_at, head_records
-from .fields import Payload, arguments_of, list_of, text_of
-from .parsing import Memory, RecordParser, restored
+from .fields import Payload, arguments_of, list_of, only_mappings, text_of
+from .parsing import PendingMemory, RecordParser, restored
 
 _EXIT_CODE = re.compile(r"exit code:? (\d{1,5})", re.IGNORECASE)
 _FULL, _SHORT = "transcript_full.jsonl", "transcript.jsonl"
@@ -26,7 +24,6 @@ _AROUND = ("ADDITIONAL_METADATA", "USER_SETTINGS_CHANGE")
 _MODEL = re.compile(r"`Model Selection` from .{0,80}? to ([^\n]{1,80}?)\.?\s*$", re.MULTILINE)
 _COMPACTIONS = {"CHECKPOINT"}
 _SKIPPED = {"CONVERSATION_HISTORY", "EPHEMERAL_MESSAGE"}
-_MAX_PENDING = 64
 
 
 class Antigravity(Source):
@@ -45,15 +42,10 @@ class Antigravity(Source):
         return Transcript(source=self.name, path=path, session=session, begun=begun_at(records, "created_at"))
 
     def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
-        return AntigravityParser(transcript, restored(AntigravityMemory, state))
+        return AntigravityParser(transcript, restored(PendingMemory, state))
 
 
-class AntigravityMemory(Memory):
-    pending: list[str] = field(default_factory=list)
-    """The ids of the calls that wait for their results."""
-
-
-class AntigravityParser(RecordParser[AntigravityMemory]):
+class AntigravityParser(RecordParser[PendingMemory]):
     def read(self, record: Payload) -> None:
         self.ts = parse_time(record.get("created_at"))
         # Steps are numbered, but the numbers begin anew at times.
@@ -91,8 +83,7 @@ class AntigravityParser(RecordParser[AntigravityMemory]):
             self.add_prompt(prompt, identity)
 
     def _read_answer(self, record: Payload, text: str, identity: str) -> None:
-        calls = record.get("tool_calls")
-        calls = [call for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
+        calls = only_mappings(record.get("tool_calls"))
         if thought := text_of(record, "thinking"):
             self.add_reasoning(thought, identity, "thinking")
         if text:
@@ -102,7 +93,7 @@ class AntigravityParser(RecordParser[AntigravityMemory]):
 
     def _call(self, call: Payload, identity: str, number: int) -> str:
         call_id = f"{self.memory.count}.{number}"
-        self.memory.pending = [*self.memory.pending[1 - _MAX_PENDING :], call_id]
+        self.memory.await_result(call_id)
         arguments = arguments_of(call.get("args"))
         if isinstance(arguments, dict):
             arguments = {name: _unquoted(value) for name, value in arguments.items()}

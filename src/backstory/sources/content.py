@@ -28,6 +28,13 @@ def blocks_of(content: Any) -> list[Any] | None:
     return content if isinstance(content, list) else None
 
 
+def texts_of(content: Any) -> str:
+    """The texts of blocks, without a placeholder for any other block; plain text as it is."""
+    if isinstance(content, list):
+        return "\n".join(text for block in content if (text := text_of(block, "text")))
+    return content if isinstance(content, str) else ""
+
+
 def count_images(content: Any) -> int:
     if not isinstance(content, list):
         return 0

@@ -18,7 +18,7 @@ from ..model import EventType, parse_time
 from .base import Item, Lookup, Parser, Source, Transcript, TurnEnd
 from .content import exit_code_in, readable
 from .decoding import begun_at, head_records
-from .fields import Payload, integer, mapping_of, remote_address, text_of
+from .fields import Payload, integer, mapping_of, only_mappings, remote_address, text_of
 from .parsing import Memory, RecordParser, restored, tokens_of, version_of, with_news
 
 _EXIT_CODE = re.compile(r"exit(?:ed with| with)? (?:exit )?code (\d{1,5})>")
@@ -192,8 +192,7 @@ class CopilotParser(RecordParser[CopilotMemory]):
         model = text_of(data, "model")
         if self.session is None:
             self.memory.model = model or self.memory.model
-        requests = data.get("toolRequests")
-        requests = [one for one in requests if isinstance(one, dict)] if isinstance(requests, list) else []
+        requests = only_mappings(data.get("toolRequests"))
         self.memory.asks[self.session or ""] = bool(requests)
         call = text_of(data, "apiCallId") or identity
         key = None

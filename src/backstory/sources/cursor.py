@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from msgspec import field
 
 from ..model import EventType, digest, parse_time
 from .base import About, Item, Lookup, Parser, Source, Stored, Transcript, TurnEnd
@@ -23,14 +22,13 @@ from .content import blocks_of, command_exit_code, inside, readable
 from .database import has_table, open_database
 from .decoding import begun_at, decode_or_none, encode, head_records, read_or_none
 from .fields import Payload, integer, list_of, local_path, mapping_of, mappings_of, text_of
-from .parsing import Memory, RecordParser, StatelessParser, Writer, restored
+from .parsing import PendingMemory, RecordParser, StatelessParser, Writer, restored
 
 _STORE = "state.vscdb"
 _FOLDER = "agent-transcripts"
 _MARKER = re.compile(r"^(user|assistant):[ \t]*$", re.MULTILINE)
 _CALLS = {"tool_use", "tool_call", "tool-call"}
 _RESULTS = {"tool_result", "tool-result"}
-_MAX_PENDING = 256
 _USER = 1
 _OVER = {"completed", "error", "cancelled", "rejected"}
 _KEYS = ("workbench.panel.aichat.view.aichat.chatdata", "aiChat.chatdata")
@@ -62,7 +60,7 @@ class Cursor(Source):
     def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
         if transcript.path.name.startswith(_STORE):
             return _Bubbles(transcript)
-        return CursorParser(transcript, restored(CursorMemory, state))
+        return CursorParser(transcript, restored(PendingMemory, state))
 
     def records(self, path: Path) -> Iterator[Any] | None:
         if path.suffix != ".txt":
@@ -83,12 +81,7 @@ class Cursor(Source):
         return _changes(path, session, since)
 
 
-class CursorMemory(Memory):
-    pending: list[str] = field(default_factory=list)
-    """The ids of the calls that wait for their results."""
-
-
-class CursorParser(RecordParser[CursorMemory]):
+class CursorParser(RecordParser[PendingMemory]):
     def read(self, record: Payload) -> None:
         self.ts = parse_time(record.get("timestamp"))
         if self.memory.count == 1:
@@ -170,7 +163,7 @@ class CursorParser(RecordParser[CursorMemory]):
             part, kind = str(number), text_of(block, "type")
             if kind in _CALLS:
                 call_id = text_of(block, "id", "toolCallId") or f"{self.memory.count}.{number}"
-                self.memory.pending = [*self.memory.pending[1 - _MAX_PENDING :], call_id]
+                self.memory.await_result(call_id)
                 tool = text_of(block, "name", "toolName") or "unknown"
                 self.add_call(tool, call_id, block.get("input", block.get("args")), identity, part)
             elif kind in ("thinking", "reasoning"):

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..model import EventType, parse_time
 from .base import About, Item, Lookup, Parser, Source, Transcript
+from .content import texts_of
 from .decoding import decode_or_none, encode, read_document
 from .fields import Payload, list_of, mapping_of, mappings_of, text_of
 from .messages import Blocks
@@ -54,15 +55,9 @@ class _Claude(StatelessParser):
         write = Writer("claude-ai", str(message.get("uuid")), ts=ts, model=record["model"])
         content = message.get("content") or message.get("text")
         if message.get("sender") == "human":
-            yield write.prompt("prompt", "\n".join(filter(None, (_joined(content), *_attachments(message)))))
+            yield write.prompt("prompt", "\n".join(filter(None, (texts_of(content), *_attachments(message)))))
         else:
             yield from self._blocks.assistant(write, content, ends=True)
-
-
-def _joined(content: Any) -> str:
-    if isinstance(content, list):
-        return "\n".join(text for block in content if (text := text_of(block, "text")))
-    return content if isinstance(content, str) else ""
 
 
 def _attachments(message: Payload) -> Iterator[str]:

@@ -45,6 +45,11 @@ def mappings_of(value: Any) -> list[Payload]:
     return [mapping_of(entry) for entry in list_of(value)]
 
 
+def only_mappings(value: Any) -> list[Payload]:
+    """The mappings in a list, without its other entries."""
+    return [entry for entry in list_of(value) if isinstance(entry, dict)]
+
+
 def integer(value: Any) -> int | None:
     """The value if it is an integer below 2**53, which is what JSON can carry exactly; else None."""
     return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 53 else None

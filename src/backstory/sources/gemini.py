@@ -24,7 +24,7 @@ from ..model import EventType, digest, parse_time
 from .base import Item, Lookup, Parser, Source, Transcript, TurnEnd
 from .content import exit_code_in, function_response, part_text, parts_text, readable
 from .decoding import begun_at, head_records, read_mapping
-from .fields import Payload, list_of, mapping_of, text_of
+from .fields import Payload, list_of, mapping_of, only_mappings, text_of
 from .parsing import Memory, RecordParser, remember, restored, tokens_of
 
 _EXIT_CODE = re.compile(r"^Exit Code: (\d{1,5})$", re.MULTILINE)
@@ -181,8 +181,7 @@ class GeminiParser(RecordParser[GeminiMemory]):
             text = "\n".join(filter(None, (text_of(thought, "subject"), text_of(thought, "description"))))
             if text:
                 self._say(EventType.REASONING, text, identity, f"thought {number}", usage_key=key)
-        calls = message.get("toolCalls")
-        calls = [call for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
+        calls = only_mappings(message.get("toolCalls"))
         if text := parts_text(message.get("content")):
             self._say(EventType.ASSISTANT_RESPONSE, text, identity, "answer", usage_key=key, may_end_turn=not calls)
         for number, call in enumerate(calls):
@@ -329,8 +328,7 @@ class QwenParser(RecordParser[Memory]):
             spent = total - tokens.get("input_tokens", 0)
             tokens["output_tokens"] = max(tokens.get("output_tokens", 0), spent)
             key = self.add_usage(identity, **tokens)
-        parts = mapping_of(record, "message").get("parts")
-        parts = [part for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
+        parts = only_mappings(mapping_of(record, "message").get("parts"))
         asks = any("functionCall" in part for part in parts)
         for number, part in enumerate(parts):
             call = part.get("functionCall")

@@ -13,14 +13,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from msgspec import field
-
 from ..model import EventType, digest, parse_time
 from .base import Item, Lookup, Parser, Source, Transcript, TurnEnd
 from .content import exit_code_in, readable
 from .decoding import head_records
 from .fields import Payload, arguments_of, mapping_of, text_of
-from .parsing import Memory, RecordParser, restored, tokens_of, version_of, with_cached, with_news
+from .parsing import PendingMemory, RecordParser, restored, tokens_of, version_of, with_cached, with_news
 
 _CONFIG = "config.toml"
 _EXIT_CODE = re.compile(r"^Return code: (\d{1,5})$", re.MULTILINE)
@@ -29,7 +27,6 @@ _CALL = re.compile(r"^@(\w{1,64})(?:\(([\w.:-]{0,128})\))?:[ \t]*(\{.*)$", re.MU
 _BLOCK = re.compile(
     r"^```(shell|ipython|save|append|patch|morph|tmux|gh|complete|todowrite)\b([^\n]*)\n(.*?)^```", re.M | re.S
 )
-_MAX_PENDING = 64
 
 
 class Gptme(Source):
@@ -46,15 +43,10 @@ class Gptme(Source):
         return Transcript(source=self.name, path=path, session=path.parent.name, begun=begun)
 
     def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
-        return GptmeParser(transcript, restored(GptmeMemory, state))
+        return GptmeParser(transcript, restored(PendingMemory, state))
 
     def outdated(self, read: Iterable[tuple[str, str, Mapping[str, Any]]]) -> Iterable[str]:
         return with_news(read, _CONFIG)
-
-
-class GptmeMemory(Memory):
-    pending: list[str] = field(default_factory=list)
-    """The ids of the calls that wait for their results."""
 
 
 class _Call(NamedTuple):
@@ -65,7 +57,7 @@ class _Call(NamedTuple):
     arguments: Any
 
 
-class GptmeParser(RecordParser[GptmeMemory]):
+class GptmeParser(RecordParser[PendingMemory]):
     def read(self, record: Payload) -> None:
         if self.memory.count == 1:
             self._note_config()
@@ -113,7 +105,7 @@ class GptmeParser(RecordParser[GptmeMemory]):
             self.add_answer(said, identity, "answer", usage_key=key, may_end_turn=not calls)
         for number, call in enumerate(calls):
             call_id = call.id or f"{identity} {number}"
-            self.memory.pending = [*self.memory.pending[1 - _MAX_PENDING :], call_id]
+            self.memory.await_result(call_id)
             self.add_call(call.tool, call_id, call.arguments, identity, str(number), usage_key=key)
 
     def _read_usage(self, metadata: Payload, identity: str) -> bytes | None:

@@ -15,7 +15,7 @@ from ..model import EventType, parse_time
 from .base import Item, Lookup, Parser, Source, Transcript, TurnEnd
 from .content import exit_code_in, inside, raw_text, readable, split_reminders
 from .decoding import begun_at, head_records, read_mapping
-from .fields import Payload, integer, mapping_of, remote_address, text_of
+from .fields import Payload, integer, mapping_of, only_mappings, remote_address, text_of
 from .messages import read_completion
 from .parsing import Memory, RecordParser, restored, tokens_of, version_of, with_news
 
@@ -190,8 +190,7 @@ class UpdatesParser(GrokParser):
         status, output = text_of(update, "status"), mapping_of(update, "rawOutput")
         if status not in ("completed", "failed", "cancelled"):
             return
-        content = update.get("content")
-        blocks = [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
+        blocks = only_mappings(update.get("content"))
         text = "\n".join(readable(block.get("content")) for block in blocks if block.get("type") == "content")
         applied = mapping_of(output, "EditsApplied")
         text = text or text_of(applied, "tool_output_for_prompt") or text_of(output, "output_for_prompt") or ""

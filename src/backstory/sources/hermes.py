@@ -8,6 +8,7 @@ from typing import Any
 
 from ..model import EventType, parse_time
 from .base import About, Item, Lookup, Parser, Source, Stored, Transcript
+from .content import texts_of
 from .database import columns, has_table, open_database, pages, row_of, turn_start
 from .decoding import decode_or_none
 from .fields import Payload, integer, list_of, mapping_of, text_of
@@ -146,6 +147,4 @@ def _text(content: Any) -> str:
     if not isinstance(content, str):
         return ""
     parts = decode_or_none(content) if content.startswith('[{"type"') else None
-    if isinstance(parts, list):
-        return "\n".join(text for part in parts if (text := text_of(part, "text")))
-    return content
+    return texts_of(parts) if isinstance(parts, list) else content

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..model import EventType, parse_time
 from .base import About, Item, Lookup, Parser, Source, Transcript
+from .content import texts_of
 from .decoding import decode_or_none, encode, read_document, read_or_none
 from .fields import Payload, integer, mapping_of, mappings_of, text_of
 from .parsing import StatelessParser, Writer
@@ -96,7 +97,7 @@ class _Conversation(StatelessParser):
 
     def _message(self, write: Writer, record: Payload) -> Iterator[Item]:
         message = mapping_of(record, "llm_message")
-        text = _text(message.get("content"))
+        text = texts_of(message.get("content"))
         if record.get("source") == "user":
             yield write.prompt("prompt", text)
             return
@@ -110,7 +111,7 @@ class _Conversation(StatelessParser):
     def _action(self, write: Writer, record: Payload) -> Iterator[Item]:
         if thought := text_of(record, "reasoning_content"):
             yield write.thought("thought", thought)
-        if text := _text(record.get("thought")):
+        if text := texts_of(record.get("thought")):
             yield write.answer("text", text)
         tool, action = text_of(record, "tool_name") or "unknown", mapping_of(record, "action")
         if tool == _FINISH:
@@ -122,16 +123,10 @@ class _Conversation(StatelessParser):
 
     def _observation(self, write: Writer, record: Payload) -> Item:
         seen = mapping_of(record, "observation")
-        text = _text(seen.get("content")) or text_of(record, "error", "rejection_reason") or ""
+        text = texts_of(seen.get("content")) or text_of(record, "error", "rejection_reason") or ""
         exit_code = integer(seen.get("exit_code"))
         exit_code = None if exit_code == -1 else exit_code  # it is not known
         failed = seen.get("is_error") is True or bool(exit_code) or record["kind"] != "ObservationEvent"
         cwd = text_of(mapping_of(seen, "metadata"), "working_dir")
         tool, call_id = text_of(record, "tool_name"), text_of(record, "tool_call_id")
         return write.result("result", tool, call_id, text, exit_code=exit_code, failed=failed, cwd=cwd)
-
-
-def _text(content: Any) -> str:
-    if isinstance(content, str):
-        return content
-    return "\n".join(text for part in content if (text := text_of(part, "text"))) if isinstance(content, list) else ""

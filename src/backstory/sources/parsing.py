@@ -15,6 +15,7 @@ from .content import command_exit_code, raw_text
 from .fields import Payload, integer
 
 _MAX_CALLS = 512
+_MAX_PENDING = 256
 _MAX_SESSIONS = 128
 _BY_MODEL = (EventType.ASSISTANT_RESPONSE, EventType.REASONING, EventType.TOOL_CALL)
 _OF_TOOL = (EventType.TOOL_CALL, EventType.TOOL_RESPONSE)
@@ -39,6 +40,16 @@ class Memory(Struct, omit_defaults=True):
     """The number of records so far: a part of the identity of records without an id."""
     beside: str = ""
     """The version of the file beside the transcript that was read last."""
+
+
+class PendingMemory(Memory):
+    """The state for an agent whose results do not name their calls: results come in the order of the calls."""
+
+    pending: list[str] = []
+    """The ids of the calls that wait for their results."""
+
+    def await_result(self, call_id: str) -> None:
+        self.pending = [*self.pending[1 - _MAX_PENDING :], call_id]
 
 
 M = TypeVar("M", bound=Memory)

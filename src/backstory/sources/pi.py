@@ -22,7 +22,7 @@ from .base import Event, Item, Lookup, Parser, Source, Stored, Transcript
 from .content import exit_code_in, readable
 from .database import columns, has_table, open_database
 from .decoding import begun_at, decode, decode_or_none, decompress, head_records, read_mapping, records_in
-from .fields import Payload, integer, mapping_of, remote_address, text_of
+from .fields import Payload, integer, mapping_of, only_mappings, remote_address, text_of
 from .parsing import Memory, RecordParser, restored, tokens_of, version_of, with_cached, with_news
 
 _EXIT_CODE = re.compile(r"^Command exited with code (\d{1,5})$", re.MULTILINE)
@@ -154,8 +154,7 @@ class PiParser(RecordParser[Memory]):
         model = self.memory.model = text_of(message, "model") or self.memory.model
         reason = text_of(message, "stopReason")
         key = self._read_usage(message, identity, reason)
-        content = message.get("content")
-        blocks = [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
+        blocks = only_mappings(message.get("content"))
         texts = [number for number, block in enumerate(blocks) if block.get("type") == "text" and block.get("text")]
         for number, block in enumerate(blocks):
             part, kind = str(number), block.get("type")

@@ -75,7 +75,10 @@ class _Conversation(StatelessParser):
             yield About(cwd=cwd)
         asked = text_of(query, "exchange_id") or ""
         if not message:
-            texts = [_typed(mapping_of(entry)) for entry in list_of(decode_or_none(text_of(query, "input")))]
+            texts = [
+                text_of(entry, "query") or text_of(mapping_of(entry, "Query"), "text", "query")
+                for entry in map(mapping_of, list_of(decode_or_none(text_of(query, "input"))))
+            ]
             if typed := "\n".join(filter(None, texts)):
                 yield self.writer(asked, ts=parse_time(query.get("start_ts"))).prompt("prompt", typed)
             return
@@ -136,10 +139,6 @@ def _messages(task: bytes) -> Iterator[Payload]:
             message = {"broken": data.hex()}
         time = mapping_of(message, "time") or time
         yield {**message, "time": time}
-
-
-def _typed(entry: Payload) -> str:
-    return text_of(entry, "query") or text_of(mapping_of(entry, "Query"), "text", "query") or ""
 
 
 def _kind_of(part: Payload) -> str:
@@ -276,74 +275,40 @@ _CALL: Shape = {
     30: ("send_message_to_agent", _named("addresses[]", "subject", "message")),
 }
 _FINISHED = ("finished", _in({1: ("output", _text), 2: ("exit_code", _text)}))
-_FILES = _in({1: ("found", _in({1: ("files[]", _FILE)})), 2: _ERROR})
+
+
+def _or_error(found: tuple[str, Callable[[bytes], Any]]) -> Callable[[bytes], Payload]:
+    """The reader of a result, or of the error in its place."""
+    return _in({1: found, 2: _ERROR})
+
+
+_FILES = ("found", _in({1: ("files[]", _FILE)}))
+_ANY_FILES = ("any", _in({1: ("files[]", _in({6: ("text", _FILE)}))}))
+_PATHS = ("found", _in({1: ("files[]", _named("file_path"))}))
+_CHANGED = _in({2: ("files[]", _in({1: ("file", _FILE)})), 3: ("deleted[]", _named("file_path"))})
+_RESOURCE = _in({2: ("text", _named("content"))})
+_PART = _in({1: ("text", _named("text")), 3: ("resource", _RESOURCE)})
 _RESULT: Shape = {
     1: ("id", _text),
     2: (
         "run_shell_command",
         _in({1: ("output", _text), 2: ("exit_code", _text), 3: ("command", _text), 5: _FINISHED, 6: ("denied", _text)}),
     ),
-    3: ("search_codebase", _FILES),
+    3: ("search_codebase", _or_error(_FILES)),
     4: ("server", _named()),
-    5: (
-        "read_files",
-        _in(
-            {
-                1: ("found", _in({1: ("files[]", _FILE)})),
-                3: ("any", _in({1: ("files[]", _in({6: ("text", _FILE)}))})),
-                2: _ERROR,
-            }
-        ),
-    ),
-    6: (
-        "apply_file_diffs",
-        _in(
-            {
-                1: (
-                    "applied",
-                    _in({2: ("files[]", _in({1: ("file", _FILE)})), 3: ("deleted[]", _named("file_path"))}),
-                ),
-                2: _ERROR,
-            }
-        ),
-    ),
-    9: ("grep", _in({1: ("found", _in({1: ("files[]", _named("file_path"))})), 2: _ERROR})),
-    10: ("file_glob", _in({1: ("found", _named("files")), 2: _ERROR})),
+    5: ("read_files", _in({1: _FILES, 2: _ERROR, 3: _ANY_FILES})),
+    6: ("apply_file_diffs", _or_error(("applied", _CHANGED))),
+    9: ("grep", _or_error(_PATHS)),
+    10: ("file_glob", _or_error(("found", _named("files")))),
     14: (_CANCELED, _named()),
-    15: (
-        "read_mcp_resource",
-        _in({1: ("found", _in({1: ("contents[]", _in({2: ("text", _named("content"))}))})), 2: _ERROR}),
-    ),
-    16: (
-        _MCP,
-        _in(
-            {
-                1: (
-                    "found",
-                    _in(
-                        {
-                            1: (
-                                "results[]",
-                                _in(
-                                    {
-                                        1: ("text", _named("text")),
-                                        3: ("resource", _in({2: ("text", _named("content"))})),
-                                    }
-                                ),
-                            )
-                        }
-                    ),
-                ),
-                2: _ERROR,
-            }
-        ),
-    ),
+    15: ("read_mcp_resource", _or_error(("found", _in({1: ("contents[]", _RESOURCE)})))),
+    16: (_MCP, _or_error(("found", _in({1: ("results[]", _PART)})))),
     17: ("write_to_long_running_shell_command", _in({2: _FINISHED, 3: ("error", _named())})),
-    19: ("file_glob", _in({1: ("found", _in({1: ("files[]", _named("file_path"))})), 2: _ERROR})),
+    19: ("file_glob", _or_error(_PATHS)),
     23: ("subagent", _named("payload")),
     27: ("read_shell_command_output", _in({1: ("command", _text), 3: _FINISHED, 4: ("error", _named())})),
-    30: ("read_skill", _in({1: ("found", _in({1: ("content", _FILE)})), 2: _ERROR})),
-    33: ("start_agent", _in({1: ("found", _named("agent_id")), 2: _ERROR})),
+    30: ("read_skill", _or_error(("found", _in({1: ("content", _FILE)})))),
+    33: ("start_agent", _or_error(("found", _named("agent_id")))),
 }
 _MESSAGE: Shape = {
     1: ("id", _text),

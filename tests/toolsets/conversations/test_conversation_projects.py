@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from backstory.toolsets.conversations.service import Projects
+from backstory.toolsets.conversations import Projects
 
 
 class TestName:

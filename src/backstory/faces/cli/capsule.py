@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from .app import json_option
+from .output import print_error, print_json
 
 if TYPE_CHECKING:
     from ...library import Library
@@ -20,7 +21,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _ID = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}", re.IGNORECASE)
 
 
-def _options(*decorators: Callable[[F], F]) -> Callable[[F], F]:
+def _options(*decorators: Callable[[Any], Any]) -> Callable[[F], F]:
     def decorate(command: F) -> F:
         for decorator in reversed(decorators):
             command = decorator(command)
@@ -31,9 +32,14 @@ def _options(*decorators: Callable[[F], F]) -> Callable[[F], F]:
 
 _workspace = click.option("--workspace", "-w", metavar="NAME", help='The workspace; "default" if not given.')
 _only_workspace = click.option("--workspace", "-w", metavar="NAME", help="Only this workspace.")
+_only_tag = click.option("--tag", metavar="TAG", help="Only with this tag.")
 _include_deleted = click.option("--include-deleted", is_flag=True, help="Deleted ones too.")
-_include_text = click.option("--include-text/--no-include-text", default=None, help="With the text, or without.")
 _raw = click.option("--raw", is_flag=True, help="Exactly as stored, secrets included.")
+_reading = _options(
+    click.option("--include-text/--no-include-text", default=None, help="With the text, or without."),
+    _include_deleted,
+    _raw,
+)
 _address = _options(
     click.argument("ref", metavar="[ID|NAME]", required=False),
     click.option("--id", metavar="ID", help="The id, if it does not look like one."),
@@ -59,9 +65,11 @@ _workflow_filters = _options(
     click.option("--phase", metavar="NAME", help="Only of this phase."),
     click.option("--role", metavar="NAME", help="Only of this role."),
 )
-_page = _options(
+_listing = _options(
     click.option("--limit", "-l", type=int, metavar="N", help="How many."),
     click.option("--offset", "-o", type=int, metavar="N", help="How many to skip."),
+    _include_deleted,
+    _workflow_filters,
 )
 _text = click.option("--file", "-f", metavar="FILE", help="Read the text from a file; - is stdin.")
 _allow_thin = click.option("--allow-thin", is_flag=True, help="Without the six sections, for a quick note.")
@@ -74,6 +82,51 @@ _guards = _options(
 @click.group("capsule")
 def capsule() -> None:
     """Handoff notes that survive the session: store, fetch, search, export."""
+
+
+def _command(verb: str, about: str, *options: Callable[[Any], Any]) -> None:
+    """Add the command of a tool whose arguments are the options."""
+
+    @capsule.command(verb, help=about)
+    @_options(*options, json_option)
+    def command(as_json: bool, **given: Any) -> None:
+        _call(verb, as_json, **_addressed(given))
+
+
+_command("fetch", "Print a capsule, by id or name.", _address, _reading)
+_command("delete", "Delete a capsule; `restore` brings it back.", _address, _guards)
+_command("restore", "Bring back a deleted capsule.", _address)
+_command("latest", "Show the capsule of a workspace that was updated last.", _workspace, _reading, _workflow_filters)
+_command("list", "List the capsules of a workspace, newest first.", _workspace, _listing)
+_command(
+    "inventory",
+    "List the capsules of all workspaces, newest first.",
+    _only_workspace,
+    _only_tag,
+    click.option("--name-prefix", metavar="TEXT", help="Only names that start with this."),
+    _listing,
+)
+_command(
+    "history",
+    "Show the versions of a capsule.",
+    _address,
+    click.option("--version", type=int, metavar="N", help="Print the text of this version."),
+    _include_deleted,
+    _raw,
+)
+_command(
+    "export",
+    "Write capsules to a file.",
+    click.option("--path", "-p", metavar="FILE", help="A .jsonl file: an absolute path, or in an allowed folder."),
+    _only_workspace,
+    _include_deleted,
+)
+_command(
+    "purge",
+    "Remove deleted capsules for good.",
+    _only_workspace,
+    click.option("--older-than-days", type=int, metavar="N", help="Only what was deleted more than N days ago."),
+)
 
 
 @capsule.command("store")
@@ -91,22 +144,9 @@ def store(file: str | None, as_json: bool, **given: Any) -> None:
     _call("store", as_json, capsule_text=read_text(file, edit=str), **given)
 
 
-@capsule.command("fetch")
-@_address
-@_include_text
-@_include_deleted
-@_raw
-@json_option
-def fetch(as_json: bool, **given: Any) -> None:
-    """Print a capsule, by id or name."""
-    _call("fetch", as_json, **_addressed(given))
-
-
 @capsule.command("fetch-many")
 @_refs
-@_include_text
-@_include_deleted
-@_raw
+@_reading
 @json_option
 def fetch_many(as_json: bool, **given: Any) -> None:
     """Print several capsules; exit code 1 if one of them is missing."""
@@ -150,81 +190,15 @@ def append(content: str | None, file: str | None, as_json: bool, **given: Any) -
     _call("append", as_json, content=content, **_addressed(given))
 
 
-@capsule.command("delete")
-@_address
-@_guards
-@json_option
-def delete(as_json: bool, **given: Any) -> None:
-    """Delete a capsule; `restore` brings it back."""
-    _call("delete", as_json, **_addressed(given))
-
-
-@capsule.command("restore")
-@_address
-@json_option
-def restore(as_json: bool, **given: Any) -> None:
-    """Bring back a deleted capsule."""
-    _call("restore", as_json, **_addressed(given))
-
-
-@capsule.command("latest")
-@_workspace
-@_include_text
-@_include_deleted
-@_raw
-@_workflow_filters
-@json_option
-def latest(as_json: bool, **given: Any) -> None:
-    """Show the capsule of a workspace that was updated last."""
-    _call("latest", as_json, **given)
-
-
-@capsule.command("list")
-@_workspace
-@_page
-@_include_deleted
-@_workflow_filters
-@json_option
-def list_(as_json: bool, **given: Any) -> None:
-    """List the capsules of a workspace, newest first."""
-    _call("list", as_json, **given)
-
-
-@capsule.command("inventory")
-@_only_workspace
-@click.option("--tag", metavar="TAG", help="Only with this tag.")
-@click.option("--name-prefix", metavar="TEXT", help="Only names that start with this.")
-@_page
-@_include_deleted
-@_workflow_filters
-@json_option
-def inventory(as_json: bool, **given: Any) -> None:
-    """List the capsules of all workspaces, newest first."""
-    _call("inventory", as_json, **given)
-
-
 @capsule.command("search")
 @click.argument("words", metavar="WORDS...", nargs=-1)
 @_only_workspace
-@click.option("--tag", metavar="TAG", help="Only with this tag.")
-@_page
-@_include_deleted
-@_workflow_filters
+@_only_tag
+@_listing
 @json_option
 def search(words: tuple[str, ...], as_json: bool, **given: Any) -> None:
     """Find capsules by words in names, titles, tags and text."""
     _call("search", as_json, query=" ".join(words), **given)
-
-
-@capsule.command("history")
-@_address
-@click.option("--version", type=int, metavar="N", help="Print the text of this version.")
-@_include_deleted
-@_raw
-@json_option
-def history(as_json: bool, **given: Any) -> None:
-    """Show the versions of a capsule."""
-    _call("history", as_json, **_addressed(given))
 
 
 @capsule.command("compose")
@@ -237,16 +211,6 @@ def compose(store_as: str | None, mode: str | None, as_json: bool, **given: Any)
     """Put several capsules together into one text."""
     kept = None if store_as is None else _without_none(name=store_as, workspace=given["workspace"], mode=mode)
     _call("compose", as_json, items=_items(given), store_as=kept, **given)
-
-
-@capsule.command("export")
-@click.option("--path", "-p", metavar="FILE", help="A .jsonl file: an absolute path, or in an allowed folder.")
-@_only_workspace
-@_include_deleted
-@json_option
-def export(as_json: bool, **given: Any) -> None:
-    """Write capsules to a file."""
-    _call("export", as_json, **given)
 
 
 @capsule.command("import")
@@ -264,27 +228,16 @@ def import_(file: str | None, path: str | None, as_json: bool, **given: Any) -> 
     _call("import", as_json, path=path if path is not None else file, **given)
 
 
-@capsule.command("purge")
-@_only_workspace
-@click.option("--older-than-days", type=int, metavar="N", help="Only what was deleted more than N days ago.")
-@json_option
-def purge(as_json: bool, **given: Any) -> None:
-    """Remove deleted capsules for good."""
-    _call("purge", as_json, **given)
-
-
 _LABELS = ("title", "tags", "source", "run_id", "phase", "role", "source_session")
 
 
 def _addressed(given: dict[str, Any]) -> dict[str, Any]:
     """The arguments with the positional reference as an id or a name."""
-    ref = given.pop("ref")
+    ref = given.pop("ref", None)
     if ref is not None:
         field = "id" if _ID.fullmatch(ref) else "name"
         if given[field] is not None:
-            raise click.UsageError(
-                f"{ref!r} and --{field} both say which capsule; give one", click.get_current_context()
-            )
+            raise click.UsageError(f"{ref!r} and --{field} both say which capsule; give one")
         given[field] = ref
     return given
 
@@ -299,17 +252,16 @@ def _items(given: dict[str, Any]) -> list[dict[str, str]]:
 
 
 def _call(verb: str, as_json: bool, **given: Any) -> None:
-    """Call the tool, show its answer, and exit with its exit code."""
+    """Call the tool and show its answer, which may have errors."""
     answer = _reply(verb, as_json, **given)
     if as_json:
-        from .output import print_json
-
         print_json(answer)
     else:
         from .capsule_view import show
 
         show(verb, answer)
-    click.get_current_context().exit(1 if answer.get("errors") else 0)
+    if answer.get("errors"):
+        raise click.exceptions.Exit(1)
 
 
 def _reply(verb: str, as_json: bool, **given: Any) -> dict[str, Any]:
@@ -329,7 +281,11 @@ def _reply(verb: str, as_json: bool, **given: Any) -> dict[str, Any]:
         _allow_folder_of(library, arguments.get("path"))
     reply = library.reply(f"moss.{verb}", arguments)
     if reply.is_error:
-        _fail(reply.data, as_json)
+        if as_json:
+            print_json(reply.data)
+        error = reply.data["error"]
+        print_error(f"[{error['code']}] {error['message']}")
+        raise click.exceptions.Exit(2 if error["status"] == 400 else 1)
     return reply.data
 
 
@@ -342,17 +298,6 @@ def _allow_folder_of(library: Library, path: str | None) -> None:
         capsules = library.settings.capsules
         folders = (*capsules.export_folders, str(given.parent))
         library.settings = replace(library.settings, capsules=replace(capsules, export_folders=folders))
-
-
-def _fail(answer: dict[str, Any], as_json: bool) -> None:
-    from .output import print_json
-
-    if as_json:
-        print_json(answer)
-    error = answer["error"]
-    click.secho("error: ", fg="red", nl=False, err=True)
-    click.echo(f"[{error['code']}] {error['message']}", err=True)
-    click.get_current_context().exit(2 if error["status"] == 400 else 1)
 
 
 def _without_none(**values: Any) -> dict[str, Any]:

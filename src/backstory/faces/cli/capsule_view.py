@@ -39,7 +39,7 @@ def read_text(file: str | None, *, edit: Callable[[], str] | None) -> str | None
             return _decoded(sys.stdin.buffer.read())
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise click.UsageError(f"cannot read {file or 'stdin'}: {reason}", click.get_current_context()) from None
+        raise click.UsageError(f"cannot read {file or 'stdin'}: {reason}") from None
     if edit is None or not sys.stdin.isatty():
         return None
     written = click.edit(edit() or _TEMPLATE, extension=".md")
@@ -48,9 +48,7 @@ def read_text(file: str | None, *, edit: Callable[[], str] | None) -> str | None
 
 def _refuse_closed_stdin() -> None:
     if sys.stdin is None or sys.stdin.closed:
-        raise click.UsageError(
-            "there is no text: stdin is closed; give it with --file FILE", click.get_current_context()
-        )
+        raise click.UsageError("there is no text: stdin is closed; give it with --file FILE")
 
 
 def _stdin_is_ready() -> bool:

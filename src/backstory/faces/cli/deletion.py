@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
+from ...files import replacing
 from ..words import find_id, home_path, megabytes, plural, resume_command, unknown
 from .app import json_option
 from .output import hint, print_json, tell
@@ -185,12 +186,5 @@ def _state(library: Library, file: RawFile, target: Path) -> State:
 def _write(library: Library, file: RawFile, target: Path) -> None:
     """Write a file atomically. Its modification time is now: agents delete old files."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    part = target.with_name(f".{target.name}.part")
-    try:
-        with part.open("xb") as stream:
-            for piece in library.raw.read(file.path):
-                stream.write(piece)
-        part.replace(target)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
+    with replacing(target) as stream:
+        stream.writelines(library.raw.read(file.path))

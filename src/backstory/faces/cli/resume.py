@@ -170,7 +170,7 @@ def _start(library: Library, id_: str, agent: str | None) -> Start:
         raise click.ClickException(f"no session {id_} is in the archive")
     if agent is not None and agent not in _START:
         names = ", ".join(_START)
-        raise click.UsageError(f"no agent {agent!r}; there are {names}", click.get_current_context())
+        raise click.UsageError(f"no agent {agent!r}; there are {names}")
     command = location.resume if agent is None else (*_START[agent], _handoff(library, id_, location))
     if command is None:
         raise click.ClickException(f"{location.source} has no command that resumes a session; --in AGENT hands it over")

@@ -173,7 +173,7 @@ def sessions(
     until = until if until is not None else int(time.time() * 1000) + 60_000
     since = since if since is not None else until - _DEFAULT_WINDOW_MS
     if since >= until:
-        raise click.UsageError("--since must be before --until", click.get_current_context())
+        raise click.UsageError("--since must be before --until")
     arguments = {"start_datetime": rfc3339(since), "end_datetime": rfc3339(until), "sort": sort}
     optional = {"mode": mode, "project": project, "source": source}
     arguments |= {name: value for name, value in optional.items() if value is not None}

@@ -38,9 +38,7 @@ def mcp(names: str | None, pattern: str | None, as_json: bool) -> int:
     """
     chosen = _choose(names)
     if pattern is not None and not {"conversations", "all"} & set(chosen):
-        raise click.UsageError(
-            f"unexpected {pattern!r}: a PATTERN goes with --tools conversations", click.get_current_context()
-        )
+        raise click.UsageError(f"unexpected {pattern!r}: a PATTERN goes with --tools conversations")
     if as_json:
         _print_configuration(names, pattern)
         return 0
@@ -64,7 +62,7 @@ def _choose(names: str | None) -> tuple[str, ...]:
     unknown = [name for name in chosen if name not in CHOICES]
     if unknown or not chosen:
         what = f"no toolset {', '.join(map(repr, unknown))}" if unknown else "no toolset named"
-        raise click.UsageError(f"{what}; there are {', '.join(CHOICES)}", click.get_current_context())
+        raise click.UsageError(f"{what}; there are {', '.join(CHOICES)}")
     return tuple(dict.fromkeys(chosen))
 
 

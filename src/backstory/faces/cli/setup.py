@@ -92,8 +92,7 @@ def _chosen(names: str | None) -> list[str] | None:
     chosen = [name.strip() for name in names.split(",") if name.strip()]
     known = [agent.name for agent in WIRABLE]
     if unknown := [name for name in chosen if name not in known]:
-        context = click.get_current_context()
-        raise click.UsageError(f"no agent {', '.join(map(repr, unknown))}; there are {', '.join(known)}", context)
+        raise click.UsageError(f"no agent {', '.join(map(repr, unknown))}; there are {', '.join(known)}")
     return chosen
 
 
@@ -132,8 +131,7 @@ def _shown(root: str) -> str:
 def _confirm(todo: list[str], as_json: bool) -> None:
     if as_json or not sys.stdin.isatty():
         raise click.UsageError(
-            "there is no terminal to confirm at: give --yes to change the files, or --dry-run to see which",
-            click.get_current_context(),
+            "there is no terminal to confirm at: give --yes to change the files, or --dry-run to see which"
         )
     tell("")
     for line in todo:

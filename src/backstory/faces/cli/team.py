@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from ...team.access import Token
     from ...team.member import SharedSession, Status
 
-_RIGHTS = ("read", "write")
 # The states of sessions, by the question that each answers.
 _GROUPS = (
     ("Is shared", ("shared", "changed")),

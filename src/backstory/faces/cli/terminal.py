@@ -49,7 +49,8 @@ class Terminal(Console):
     def passage(self, text: str, *, indent: int, lines: int | None, markdown: bool) -> int:
         """Print the first `lines` lines of a text and return the number of lines that are hidden."""
         room = self._room(indent)
-        enough = len(text) if lines is None else _enough_chars(lines + _LEAST_HIDDEN, room)
+        # Only as much of a long text is laid out as fills the lines.
+        enough = len(text) if lines is None else (lines + _LEAST_HIDDEN) * (room + 1) * _CHARS_PER_CELL
         text, unread = text[:enough], text[enough:]
         rows = self.render_lines(
             _markdown(text, room) if markdown else Text(text, overflow="fold"),
@@ -95,11 +96,6 @@ class Terminal(Console):
 
     def _room(self, indent: int) -> int:
         return max(20, self.width - indent)
-
-
-def _enough_chars(lines: int, room: int) -> int:
-    """The number of characters that fill so many lines: only that much of a long text is laid out."""
-    return lines * (room + 1) * _CHARS_PER_CELL
 
 
 def _pager() -> list[str] | None:

@@ -116,7 +116,7 @@ def call(tool: str, arguments: str | None, as_json: bool) -> int:
         names = [known.name for name in TOOLSETS for known in library.toolset(name).tools]
         close = get_close_matches(tool, names, 1, _ALIKE)
         hint = f"did you mean {close[0]}?" if close else "backstory tools shows them all"
-        raise click.UsageError(f"no tool {tool!r}; {hint}", click.get_current_context()) from None
+        raise click.UsageError(f"no tool {tool!r}; {hint}") from None
     library.catch_up()
     reply = found.handler(given)
     print_json(reply.data)
@@ -129,7 +129,7 @@ def _read(arguments: str | None) -> str:
     try:
         return "" if sys.stdin is None or sys.stdin.isatty() else sys.stdin.read()
     except UnicodeDecodeError:
-        raise click.UsageError(_NOT_TEXT, click.get_current_context()) from None
+        raise click.UsageError(_NOT_TEXT) from None
 
 
 def _decode(text: str) -> dict[str, Any]:
@@ -140,9 +140,9 @@ def _decode(text: str) -> dict[str, Any]:
     try:
         given = msgspec.json.decode(text)
     except UnicodeError:
-        raise click.UsageError(_NOT_TEXT, click.get_current_context()) from None
+        raise click.UsageError(_NOT_TEXT) from None
     except (msgspec.DecodeError, RecursionError) as error:
-        raise click.UsageError(f"the arguments are not JSON: {error}", click.get_current_context()) from None
+        raise click.UsageError(f"the arguments are not JSON: {error}") from None
     if not isinstance(given, dict):
-        raise click.UsageError("the arguments must be a JSON object", click.get_current_context())
+        raise click.UsageError("the arguments must be a JSON object")
     return given

@@ -197,8 +197,7 @@ def parse_expression(text: str, *, of_spans: bool) -> dict[str, Any]:
     if match is None or not match[3]:
         raise click.UsageError(
             f"{text!r} is not a filter: write FIELD OPERATOR VALUE, e.g. status=error, latency>5s, model~opus; "
-            "operators are = != > >= < <= and ~ (contains)",
-            click.get_current_context(),
+            "operators are = != > >= < <= and ~ (contains)"
         )
     name, sign, value = match[1], match[2], match[3].strip("\"'")
     field = field_name(name, of_spans=of_spans)

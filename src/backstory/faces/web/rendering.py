@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from difflib import unified_diff
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote, quote_plus, urlsplit
@@ -70,9 +70,9 @@ def make_environment(**names: Any) -> jinja2.Environment:
         "ago": _ago,
         "argument": lambda value: main_argument(value) or "",
         "bytes": size,
-        "clock": _clock,
+        "clock": partial(_time_tag, form="%H:%M"),
         "code": code,
-        "day": _day,
+        "day": partial(_time_tag, form="%Y-%m-%d"),
         "duration": took,
         "home": home_path,
         "markdown": markdown,
@@ -84,7 +84,7 @@ def make_environment(**names: Any) -> jinja2.Environment:
         "plural": plural,
         "rfc3339": rfc3339,
         "short_number": short_number,
-        "when": _when,
+        "when": _time_tag,
     }
     environment.filters.update(filters)
     return environment
@@ -113,29 +113,17 @@ def _local(text: str) -> datetime:
     return datetime.fromtimestamp((parse_time(text) or 0) / 1000).astimezone()
 
 
-def _time_tag(text: str, moment: datetime, shown: str) -> Markup:
+def _time_tag(text: str, shown: str | None = None, *, form: str = "%Y-%m-%d %H:%M") -> Markup:
+    """A time as `2026-09-14 14:02`, or in another form, or as `shown`; a pointer shows all of it."""
+    moment = _local(text)
     # Not by Markup.format: a rail has a thousand times, and only `text` is not made here.
-    return Markup(f'<time datetime="{escape(text)}" title="{moment:%Y-%m-%d %H:%M:%S %Z}">{shown}</time>')
-
-
-def _when(text: str) -> Markup:
-    """`2026-09-14 14:02`"""
-    moment = _local(text)
-    return _time_tag(text, moment, f"{moment:%Y-%m-%d %H:%M}")
-
-
-def _day(text: str) -> Markup:
-    moment = _local(text)
-    return _time_tag(text, moment, f"{moment:%Y-%m-%d}")
-
-
-def _clock(text: str) -> Markup:
-    moment = _local(text)
-    return _time_tag(text, moment, f"{moment:%H:%M}")
+    return Markup(
+        f'<time datetime="{escape(text)}" title="{moment:%Y-%m-%d %H:%M:%S %Z}">{shown or format(moment, form)}</time>'
+    )
 
 
 def _ago(text: str) -> Markup:
-    return _time_tag(text, _local(text), ago(parse_time(text) or 0, int(time.time() * 1000)))
+    return _time_tag(text, ago(parse_time(text) or 0, int(time.time() * 1000)))
 
 
 def only_date(text: str) -> str:
@@ -305,11 +293,7 @@ def find_diffs(arguments: Any, most_lines: int) -> list[Diff]:
     if not isinstance(arguments, Mapping):
         return []
     diffs = list(_edits(arguments)) or list(_patches(arguments)) or list(_writes(arguments))
-    return [_cut(diff, most_lines) for diff in diffs]
-
-
-def _cut(diff: Diff, most: int) -> Diff:
-    return Diff(diff.path, diff.lines[:most], max(len(diff.lines) - most, 0))
+    return [Diff(diff.path, diff.lines[:most_lines], max(len(diff.lines) - most_lines, 0)) for diff in diffs]
 
 
 def _edits(arguments: Mapping[str, Any]) -> Iterator[Diff]:

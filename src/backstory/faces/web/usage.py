@@ -17,10 +17,10 @@ from starlette.routing import Route
 from ...archive.base import SessionsRequest
 from ...archive.spans import UsageTotal, Window
 from ...model import rfc3339, session_id
-from ...toolsets.traces.reports import ToolUse
+from ...toolsets.traces.reports import Amount, ToolUse
 from ..words import home_path
 from . import figures
-from .figures import Amount, DayAmount, add_by_day, add_up, grouped
+from .figures import DayAmount, add_by_day, add_up, grouped
 from .rendering import money, short_number
 from .site import Dated, Kept, Nav, Site
 

@@ -160,16 +160,13 @@ def take_events(raw: RawSpan, meaning: Meaning) -> ToolOutput | None:
             arguments = {name: value for name, value in unseen.items() if name != key}
             tool = ToolOutput(arguments if key is None else unseen[key], arguments)
             unseen = {} if key is None else arguments
-        others.append(_entry(event, unseen))
+        attributes = {"attributes": unseen} if unseen else {}
+        others.append({"name": event.name, "time": event.time, **attributes, **event.rest})
     meaning.input = messages.get("input") or meaning.input
     meaning.output = tool.output if tool is not None else messages.get("output") or meaning.output
     name = "events" if "events" not in meaning.rest else "otel.events"
     meaning.rest = with_fields(meaning.rest, {name: others})
     return tool
-
-
-def _entry(event: RawEvent, attributes: dict[str, Any]) -> dict[str, Any]:
-    return {"name": event.name, "time": event.time, **({"attributes": attributes} if attributes else {}), **event.rest}
 
 
 def _message_of(event: RawEvent) -> tuple[str | None, Any]:

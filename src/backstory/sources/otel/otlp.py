@@ -50,18 +50,13 @@ def partial_reply(encoding: Encoding, kind: Literal["spans", "logs"], rejected: 
         name = "rejectedSpans" if kind == "spans" else "rejectedLogRecords"
         # int64 is a string in the JSON of protobuf.
         return msgspec.json.encode({"partialSuccess": {name: str(rejected), "errorMessage": message}})
-    from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
-    if kind == "spans":
-        spans = ExportTraceServiceResponse()
-        spans.partial_success.rejected_spans = rejected
-        spans.partial_success.error_message = message
-        return bytes(spans.SerializeToString())
-    logs = ExportLogsServiceResponse()
-    logs.partial_success.rejected_log_records = rejected
-    logs.partial_success.error_message = message
-    return bytes(logs.SerializeToString())
+    # The reply for logs has the same fields under the same numbers.
+    reply = ExportTraceServiceResponse()
+    reply.partial_success.rejected_spans = rejected
+    reply.partial_success.error_message = message
+    return bytes(reply.SerializeToString())
 
 
 # Protobuf

@@ -55,10 +55,15 @@ class SearchHit(Summary, frozen=True, kw_only=True, omit_defaults=True):
     snippet: str
 
 
-class Stored(Struct, frozen=True, omit_defaults=True):
+class Linked(Struct, frozen=True):
+    """An answer about one capsule."""
+
     id: str
     task_link: Link
     fetch_key: Link
+
+
+class Stored(Linked, frozen=True, omit_defaults=True):
     created: bool = False
     replaced: bool = False
     warnings: list[str] = []
@@ -75,10 +80,7 @@ class Fetched(Struct, frozen=True):
     errors: list[RefError]
 
 
-class Updated(Struct, frozen=True, omit_defaults=True):
-    id: str
-    task_link: Link
-    fetch_key: Link
+class Updated(Linked, frozen=True, omit_defaults=True):
     warnings: list[str] = []
 
 
@@ -156,12 +158,9 @@ class Restored(Struct, frozen=True):
     fetch_key: Link
 
 
-class Appended(Struct, frozen=True, omit_defaults=True):
+class Appended(Linked, frozen=True, omit_defaults=True):
     """`replaced` is true when the section held only a placeholder such as TBD."""
 
-    id: str
-    task_link: Link
-    fetch_key: Link
     section: str
     replaced: bool
     warnings: list[str] = []
@@ -187,12 +186,9 @@ class Version(Struct, frozen=True, omit_defaults=True):
     warnings: list[str] = []
 
 
-class History(Struct, frozen=True):
+class History(Linked, frozen=True):
     """Versions of a capsule, newest first, or the requested one. `version` is that of the first item."""
 
-    id: str
-    task_link: Link
-    fetch_key: Link
     version: int
     current_version: int
     items: list[Version]

@@ -16,6 +16,7 @@ SECOND = 1_000_000
 MAX_FIELD_CHARS = 1000
 _MAX_TAGS = 100
 _FIELDS = ("workspace", "name", "title", "source", "run_id", "phase", "role", "source_session")
+_SHOWN = ("id", *_FIELDS, "tags", "created_at", "updated_at", "deleted_at")
 _DEFAULT_WORKSPACE = "default"
 _MARK = re.compile(rf"\[redacted:(?:{'|'.join(RULES)})\]")
 
@@ -154,23 +155,11 @@ def version_of(capsule: Capsule, mode: Mode | None, *, include_text: bool) -> Ve
 
 def _summary_fields(capsule: Capsule, mode: Mode | None) -> dict[str, Any]:
     return {
-        "id": capsule.id,
-        "workspace": capsule.workspace,
+        **{name: getattr(capsule, name) for name in _SHOWN},
         "workspace_norm": _norm(capsule.workspace, mode),
+        "name_norm": None if capsule.name is None else _norm(capsule.name, mode),
         "capsule_chars": capsule.chars,
         "tokens_estimate": capsule.tokens,
-        "created_at": capsule.created_at,
-        "updated_at": capsule.updated_at,
-        "deleted_at": capsule.deleted_at,
-        "name": capsule.name,
-        "name_norm": None if capsule.name is None else _norm(capsule.name, mode),
-        "title": capsule.title,
-        "tags": capsule.tags,
-        "source": capsule.source,
-        "run_id": capsule.run_id,
-        "phase": capsule.phase,
-        "role": capsule.role,
-        "source_session": capsule.source_session,
     }
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 import stat
 import time
 import tomllib
@@ -20,6 +19,8 @@ from typing import Any, BinaryIO
 import msgspec
 from msgspec import Struct
 
+from ...files import PART_PATTERN
+from ...files import replacing as replacing_whole
 from .answers import CapsuleError, ImportProblem
 from .capsule import SECOND, Capsule, check_fields, with_text, workspace_or_default
 from .sections import missing_sections
@@ -113,31 +114,20 @@ def open_for_reading(path: Path) -> BinaryIO:
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """A file to write. It replaces `path` once it is complete and on the disk; on an error it is removed."""
-    part = path.with_name(f".backstory-{secrets.token_hex(6)}.part")
     try:
         _make_private_parents(path)
         _remove_stale_parts(path.parent)
         if path.is_dir():
             raise CapsuleError.invalid("path", f"{path} is a folder")
-        descriptor = os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_BINARY", 0), 0o600)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                yield file
-                file.flush()
-                os.fsync(descriptor)
-            part.replace(path)
-        except BaseException:
-            with suppress(OSError):
-                part.unlink()
-            raise
-        _sync_folder(path.parent)
+        with replacing_whole(path, durable=True) as file:
+            yield file
     except OSError as error:
         raise _unusable(path, error) from None
 
 
 def _remove_stale_parts(folder: Path) -> None:
     """Remove the temporary files of exports that were killed."""
-    for part in folder.glob(".backstory-*.part"):
+    for part in folder.glob(PART_PATTERN):
         with suppress(OSError):
             if part.stat().st_mtime < time.time() - _STALE_SECONDS:
                 part.unlink()
@@ -152,16 +142,6 @@ def _make_private_parents(path: Path) -> None:
         folder = folder.parent
     for folder in reversed(missing):
         folder.mkdir(mode=0o700, exist_ok=True)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Write the new name to the disk. Where folders cannot be opened, as on Windows, that is left to the system."""
-    with suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def _unusable(path: Path, error: OSError) -> CapsuleError:

@@ -25,6 +25,16 @@ TEXT = "(SELECT capsule_text FROM texts WHERE texts.row = capsules.row)"
 SUMMARY = "capsules.*, '' AS capsule_text"
 WHOLE = f"capsules.*, {TEXT} AS capsule_text"
 
+_SAME = "id title source run_id phase role source_session version created_at updated_us updated_at deleted_us".split()
+_FIELDS = {
+    "workspace_raw": "workspace",
+    "name_raw": "name",
+    "capsule_chars": "chars",
+    "tokens_estimate": "tokens",
+    **dict(zip(_SAME, _SAME, strict=True)),
+}
+"""The columns that hold a field of a capsule as it is, with its name."""
+
 # The version of `_indexed`, to be increased with every change of `index_text`: a store whose words were indexed by
 # another version is indexed again.
 _WORDS_VERSION = 2
@@ -305,24 +315,9 @@ class Writer(Reader):
 def decode(row: sqlite3.Row) -> Capsule:
     """The capsule of a row with the columns SUMMARY or WHOLE."""
     return Capsule(
-        id=row["id"],
-        workspace=row["workspace_raw"],
-        name=row["name_raw"],
-        title=row["title"],
-        chars=row["capsule_chars"],
-        tokens=row["tokens_estimate"],
+        **{field: row[column] for column, field in _FIELDS.items()},
         tags=msgspec.json.decode(row["tags_json"], type=tuple[str, ...]) if row["tags_json"] else (),
-        source=row["source"],
-        run_id=row["run_id"],
-        phase=row["phase"],
-        role=row["role"],
-        source_session=row["source_session"],
         allow_thin=bool(row["allow_thin"]),
-        version=row["version"],
-        created_at=row["created_at"],
-        updated_us=row["updated_us"],
-        updated_at=row["updated_at"],
-        deleted_us=row["deleted_us"],
         text=row["capsule_text"],
     )
 
@@ -330,26 +325,11 @@ def decode(row: sqlite3.Row) -> Capsule:
 def _columns(capsule: Capsule) -> dict[str, Any]:
     """The values of a capsule by their columns; the text is in its own table."""
     return {
-        "id": capsule.id,
-        "workspace_raw": capsule.workspace,
+        **{column: getattr(capsule, field) for column, field in _FIELDS.items()},
         "workspace_norm": capsule.workspace_norm,
-        "name_raw": capsule.name,
         "name_norm": capsule.name_norm,
-        "title": capsule.title,
-        "capsule_chars": capsule.chars,
-        "tokens_estimate": capsule.tokens,
         "tags_json": msgspec.json.encode(capsule.tags).decode() if capsule.tags else None,
-        "source": capsule.source,
-        "run_id": capsule.run_id,
-        "phase": capsule.phase,
-        "role": capsule.role,
-        "source_session": capsule.source_session,
         "allow_thin": capsule.allow_thin,
-        "version": capsule.version,
-        "created_at": capsule.created_at,
-        "updated_us": capsule.updated_us,
-        "updated_at": capsule.updated_at,
-        "deleted_us": capsule.deleted_us,
     }
 
 

@@ -157,7 +157,7 @@ def _best_region(text: str, sought: _Sought) -> Region:
     sightings = _sightings(text, sought)
     if len(sightings) == 1:
         ((_, regions),) = sightings
-        return min(regions, key=_length)
+        return min(regions, key=lambda region: region[1] - region[0])
     marks = [(start, end, which) for which, (_, regions) in enumerate(sightings) for start, end in regions]
     weights = [weight for weight, _ in sightings]
     marks.sort()
@@ -179,10 +179,6 @@ def _best_region(text: str, sought: _Sought) -> Region:
         if worth > best_worth:
             best, best_worth = (start, end), worth
     return best
-
-
-def _length(region: Region) -> int:
-    return region[1] - region[0]
 
 
 def _sightings(text: str, sought: _Sought) -> list[tuple[float, list[Region]]]:

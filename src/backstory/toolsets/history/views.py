@@ -78,16 +78,7 @@ class Views:
         return found
 
     def session_head(self, row: SessionRow) -> SessionHead:
-        return SessionHead(
-            session_id(row.key),
-            self.title(row),
-            row.source,
-            rfc3339(row.started_at),
-            rfc3339(row.updated_at),
-            row.completed,
-            row.turn_count,
-            row.event_count,
-        )
+        return SessionHead(*_session(row, self.title(row)), row.turn_count, row.event_count)
 
     def listings(self, rows: Sequence[SessionRow]) -> list[Listing]:
         titles, slugs = self._titles(rows), self._lines([row.slug for row in rows])
@@ -97,21 +88,9 @@ class Views:
         ]
 
     def _listing(self, rank: int, row: SessionRow, title: str, slug: str | None, summary: str | None) -> Listing:
-        id = session_id(row.key)
-        session = ListedSession(
-            id,
-            title,
-            row.source,
-            rfc3339(row.started_at),
-            rfc3339(row.updated_at),
-            row.completed,
-            row.turn_count,
-            row.event_count,
-            row.mode,
-            slug,
-            summary,
-        )
-        return Listing(rank, id, session, SessionId(id))
+        counts = (row.turn_count, row.event_count)
+        session = ListedSession(*_session(row, title), *counts, row.mode, slug, summary)
+        return Listing(rank, session.id, session, SessionId(session.id))
 
     # Turns
 
@@ -207,14 +186,7 @@ class Views:
             ids.event_id,
             HitEvent(ids.event_id, event.type, rfc3339(event.ts), event.ordinal, event.uid == turn.terminal),
             HitTurn(ids.turn_id, turn.ordinal, turn.completed, turn.event_count),
-            HitSession(
-                ids.session_id,
-                title,
-                session.source,
-                rfc3339(session.started_at),
-                rfc3339(session.updated_at),
-                session.completed,
-            ),
+            HitSession(*_session(session, title)),
             excerpt,
             ids,
         )
@@ -272,6 +244,12 @@ class Views:
     def _lines(self, texts: Sequence[str | None]) -> list[str | None]:
         """The texts after egress, each on one line; None for an empty one."""
         return [line.text or None for line in heads([(text or "", False) for text in texts], self._egress)]
+
+
+def _session(row: SessionRow, title: str) -> tuple[str, str, str, str, str, bool]:
+    """The values of the fields of a `HitSession`, with which every other head of a session begins, too."""
+    times = rfc3339(row.started_at), rfc3339(row.updated_at)
+    return session_id(row.key), title, row.source, *times, row.completed
 
 
 def _event_id(uid: bytes | None) -> str | None:

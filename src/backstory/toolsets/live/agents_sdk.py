@@ -192,7 +192,10 @@ def _as_plain(value: Any) -> Any:
 def _message(item: Item) -> Item:
     """The message that readers of the session see for an item."""
     kind = str(item.get("type") or "message")
-    common = {"content": _text_blocks(_texts(item)), "timestamp": time.time_ns() // 1_000_000}
+    common = {
+        "content": [{"type": "text", "text": text} for text in _texts(item)],
+        "timestamp": time.time_ns() // 1_000_000,
+    }
     if kind == "message" and item.get("role") == "user":
         return {"role": "user", **common}
     answer = {"role": "assistant", **common, "stop_reason": "end", "model": "", "provider": "openai-agents"}
@@ -221,10 +224,6 @@ def _texts(item: Item) -> Iterable[str]:
                 block["text"] for block in value if isinstance(block, dict) and isinstance(block.get("text"), str)
             ]
     return found
-
-
-def _text_blocks(texts: Iterable[str]) -> list[Item]:
-    return [{"type": "text", "text": text} for text in texts]
 
 
 def _arguments(text: Any) -> Any:

@@ -11,7 +11,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from .functions import contract
 from .journal import Change
-from .types import LiveError, Role, Unsigned, fits
+from .types import LiveError, Role, Unsigned, check_numbers
 
 Deliver = Callable[[dict[str, Any], int], Awaitable[None]]
 """`await deliver(payload, seq)`: the payload of one event (shared between subscribers, never to be changed)."""
@@ -186,7 +186,7 @@ class _Config(Struct):
     after: Unsigned | None = None
 
     def __post_init__(self) -> None:
-        fits(after=self.after)
+        check_numbers(self)
 
 
 class Filter(Struct, frozen=True):

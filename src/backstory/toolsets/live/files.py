@@ -20,6 +20,7 @@ from filelock import FileLock, Timeout
 from msgspec import Struct
 
 from ...config import LIVE_STATE, ConfigError, live_folder
+from ...files import replacing
 from ...model import file_name
 from .records import Place, chain, entry_line, head_of, leaf_line, meta_line
 from .types import InUse, LiveError, SessionMeta
@@ -268,12 +269,9 @@ def changed() -> OSError:
 
 def write_problems(folder: Path, problems: Mapping[str, str]) -> None:
     """Record the problems of a folder's files, by name."""
-    path = folder / LIVE_STATE / _PROBLEMS
-    with suppress(OSError):  # on a full disk the folder is opened all the same
-        new = path.with_suffix(".new")
-        new.write_bytes(msgspec.json.encode(problems))
-        new.chmod(0o600)
-        new.replace(path)
+    # On a full disk the folder is opened all the same.
+    with suppress(OSError), replacing(folder / LIVE_STATE / _PROBLEMS) as file:
+        file.write(msgspec.json.encode(problems))
 
 
 def read_problems(folder: Path) -> dict[str, str]:

@@ -16,7 +16,19 @@ from typing import Any, Literal, TypeVar
 import msgspec
 from msgspec import Struct
 
-from .types import Content, CustomPayload, Entry, LiveError, Message, Object, Role, SessionMeta, Status, Unsigned, fits
+from .types import (
+    Content,
+    CustomPayload,
+    Entry,
+    LiveError,
+    Message,
+    Object,
+    Role,
+    SessionMeta,
+    Status,
+    Unsigned,
+    check_numbers,
+)
 
 _DRAFT = "http://json-schema.org/draft-07/schema#"
 Order = Literal["created_asc", "created_desc", "updated_desc"]
@@ -75,6 +87,9 @@ def _references(schema: Any) -> set[str]:
 class Request(Struct, omit_defaults=True):
     """A request; a bridge encodes it again with the given fields only."""
 
+    def __post_init__(self) -> None:
+        check_numbers(self)
+
 
 class Nothing(Request):
     """Takes no arguments."""
@@ -122,9 +137,6 @@ class List(Request):
     metadata: Object | None = None
     order: Order | None = None
 
-    def __post_init__(self) -> None:
-        fits(limit=self.limit)
-
 
 class Append(Request):
     session_id: str
@@ -150,9 +162,6 @@ class UpdateMessage(Request):
     expected_revision: Unsigned | None = None
     origin: Object | None = None
 
-    def __post_init__(self) -> None:
-        fits(expected_revision=self.expected_revision)
-
 
 class Messages(Request):
     session_id: str
@@ -161,9 +170,6 @@ class Messages(Request):
     roles: list[Role] | None = None
     from_entry_id: str | None = None
     include_custom: bool | None = None
-
-    def __post_init__(self) -> None:
-        fits(limit=self.limit)
 
 
 class Fork(Request):
@@ -186,9 +192,6 @@ class ListEntries(Request):
     limit: Unsigned | None = None
     cursor: str | None = None
 
-    def __post_init__(self) -> None:
-        fits(limit=self.limit)
-
 
 class PublishEvents(Request):
     events: list[Any]
@@ -197,9 +200,6 @@ class PublishEvents(Request):
 class ReplayEvents(Request):
     after: Unsigned
     limit: Unsigned | None = None
-
-    def __post_init__(self) -> None:
-        fits(after=self.after, limit=self.limit)
 
 
 REQUESTS: Mapping[str, type[Request]] = {

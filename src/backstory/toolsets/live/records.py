@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, Literal
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from .types import Millis, SessionMeta, Unsigned, decode_meta, fits
+from .types import Millis, SessionMeta, Unsigned, check_numbers, decode_meta
 
 ROLES = ("user", "assistant", "function_result", "custom", "")
 """Roles by the code the index stores; the last stands for a custom entry, which has none."""
@@ -91,7 +91,7 @@ class _Head(Struct):
     message: _Role | None = None
 
     def __post_init__(self) -> None:
-        fits(revision=self.revision)
+        check_numbers(self)
 
 
 class _Record(Struct):

@@ -31,7 +31,7 @@ Code = Literal[
 ]
 Millis = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Unsigned = Annotated[int, Meta(ge=0)]
-"""Up to `LARGEST`, which msgspec cannot check: `fits` does, in every Struct that has one."""
+"""Up to `LARGEST`, which msgspec cannot check: `check_numbers` does, in every Struct that has one."""
 LARGEST = 2**64 - 1
 Role = Literal["user", "assistant", "function_result", "custom"]
 Status = Literal["idle", "working", "done", "error"]
@@ -66,10 +66,10 @@ def _null() -> None:
     return None
 
 
-def fits(**numbers: int | None) -> None:
+def check_numbers(struct: Struct) -> None:
     """Refuse numbers beyond 64 bits."""
-    for name, number in numbers.items():
-        if number is not None and number > LARGEST:
+    for name in struct.__struct_fields__:
+        if isinstance(number := getattr(struct, name), int) and number > LARGEST:
             raise ValueError(f"{name}: Expected `int` <= {LARGEST}")
 
 
@@ -111,8 +111,7 @@ class Usage(Struct, omit_defaults=True):
     cost_usd: float | None = None
 
     def __post_init__(self) -> None:
-        fits(input=self.input, output=self.output, cache_read=self.cache_read, cache_write=self.cache_write)
-        fits(reasoning=self.reasoning)
+        check_numbers(self)
 
 
 class UserMessage(Struct, tag_field="role", tag="user"):
@@ -163,31 +162,25 @@ class CustomPayload(Struct):
     data: Any = None
 
 
-class MessageEntry(Struct, tag_field="kind", tag="message", omit_defaults=True, kw_only=True):
+class _Entry(Struct, tag_field="kind", omit_defaults=True, kw_only=True):
     id: str
     parent_id: str | None = field(default_factory=_null)
     timestamp: Millis
     revision: Unsigned | None = field(default_factory=int)
     origin: Object | None = None
+
+    def __post_init__(self) -> None:
+        check_numbers(self)
+        self.revision = self.revision or 0
+
+
+class MessageEntry(_Entry, tag="message", kw_only=True):
     message: Message
 
-    def __post_init__(self) -> None:
-        fits(revision=self.revision)
-        self.revision = self.revision or 0
 
-
-class CustomEntry(Struct, tag_field="kind", tag="custom", omit_defaults=True, kw_only=True):
-    id: str
-    parent_id: str | None = field(default_factory=_null)
-    timestamp: Millis
-    revision: Unsigned | None = field(default_factory=int)
-    origin: Object | None = None
+class CustomEntry(_Entry, tag="custom", kw_only=True):
     custom_type: str
     data: Any = field(default_factory=_null)
-
-    def __post_init__(self) -> None:
-        fits(revision=self.revision)
-        self.revision = self.revision or 0
 
 
 Entry = MessageEntry | CustomEntry
@@ -206,10 +199,9 @@ class SessionMeta(Struct, omit_defaults=True, kw_only=True):
     message_count: Unsigned
 
     def __post_init__(self) -> None:
-        fits(message_count=self.message_count)
+        check_numbers(self)
 
 
-decode_entry = msgspec.json.Decoder(Entry).decode
 decode_meta = msgspec.json.Decoder(SessionMeta).decode
 
 

@@ -30,6 +30,7 @@ _DETAIL: dict[Group, UsageDetail] = {
 _HOUR_MS = 3_600_000
 _BLOCK_MS = 5 * _HOUR_MS
 _PROBE = 1_000
+_COUNTS = ("calls", "input_tokens", "cache_read_tokens", "cache_write_tokens", "output_tokens", "unpriced")
 
 
 class OutlineRow(Struct, frozen=True, kw_only=True, array_like=True):
@@ -184,31 +185,46 @@ def _count_inside(depths: list[int]) -> list[int]:
     return counts
 
 
-class Line(Struct, kw_only=True):
-    """One line of a report. `cost` is None when nothing in it has a price; `unpriced` calls are not in it."""
+class Amount(Struct, kw_only=True):
+    """Added-up model calls. `cost` is None when no call has a known price; `unpriced` calls are not in it."""
 
-    name: str | None
+    name: str | None = None
     calls: int = 0
     input_tokens: int = 0
-    output_tokens: int = 0
+    """With those read from and written to the cache."""
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
-    reasoning_tokens: int = 0
+    output_tokens: int = 0
     cost: float | None = None
-    saved: float | None = None
-    """The additional cost of the tokens read from the cache, had they been plain input."""
     unpriced: int = 0
 
-    def add(self, total: UsageTotal) -> None:
-        self.calls += total.calls
-        self.input_tokens += total.input_tokens
-        self.output_tokens += total.output_tokens
-        self.cache_read_tokens += total.cache_read_tokens
-        self.cache_write_tokens += total.cache_write_tokens
-        self.reasoning_tokens += total.reasoning_tokens
-        self.unpriced += total.unpriced
+    def add(self, total: UsageTotal | Amount) -> None:
+        for field in _COUNTS:
+            setattr(self, field, getattr(self, field) + getattr(total, field))
         if total.cost is not None:
-            self.cost = round((self.cost or 0.0) + total.cost, 6)
+            self.cost = (self.cost or 0.0) + total.cost
+
+    @property
+    def tokens(self) -> int:
+        return self.input_tokens + self.output_tokens
+
+    @property
+    def cache_share(self) -> float | None:
+        """The part of the input that was read from the cache."""
+        return self.cache_read_tokens / self.input_tokens if self.input_tokens else None
+
+
+class Line(Amount, kw_only=True):
+    """One line of a report."""
+
+    reasoning_tokens: int = 0
+    saved: float | None = None
+    """The additional cost of the tokens read from the cache, had they been plain input."""
+
+    def add_total(self, total: UsageTotal) -> None:
+        self.add(total)
+        self.cost = None if self.cost is None else round(self.cost, 6)
+        self.reasoning_tokens += total.reasoning_tokens
         if (saved := _saved(total)) is not None:
             self.saved = round((self.saved or 0.0) + saved, 6)
 
@@ -256,14 +272,14 @@ def usage_report(spans: Spans, window: Window, by: Group, session_of: SessionOf)
     totals = spans.usage(window, _DETAIL.get(by, "day"))
     total = Line(name="total")
     for entry in totals:
-        total.add(entry)
+        total.add_total(entry)
     if by == "tool":
         return Report(
             by=by, tools=[ToolUse.of(stats) for stats in spans.stats(window, "tool", latencies=False)], total=total
         )
     lines: dict[str | None, Line] = {}
     for name, entry in _named(totals, by, session_of):
-        lines.setdefault(name, Line(name=name)).add(entry)
+        lines.setdefault(name, Line(name=name)).add_total(entry)
     if by in _BY_TIME:
         ordered = sorted(lines.values(), key=lambda line: line.name or "", reverse=True)
     else:
