@@ -354,7 +354,7 @@ class Keeper:
         Their transcripts are not read again. Raises LookupError when there is no such session, and ArchiveBusy when
         another process writes and does not come to it in time; it is forgotten later then.
         """
-        from .ingest.forgetting import have_forgotten
+        from .ingest.forgetting import copies_of, have_forgotten
         from .sources.otel import session_file
 
         family = self.family(id)
@@ -375,8 +375,11 @@ class Keeper:
             # The session as telemetry reported it before its transcript was read.
             keys.add(f"{_TELEMETRY}/{native}")
             self.archive.forget(f"{_TELEMETRY}/{native}")
+        kept = {row.key.partition("/")[2] for row in family} | copies_of(self.archive, family)
+        # Before waiting, which may be in vain; the writer may have kept something again meanwhile.
+        self.raw.forget(source, kept)
         have_forgotten(self.archive, keys, patience)
-        self.raw.forget(source, [row.key.partition("/")[2] for row in family])
+        self.raw.forget(source, kept)
         self._frontier.forget()
         if source != _LIVE:
             session_file(self.home, native).unlink(missing_ok=True)

@@ -24,10 +24,13 @@ class _Place(NamedTuple):
 
 
 class Added(NamedTuple):
-    """The time of the earliest event that was new, and the sessions that had some of the others."""
+    """The time of the earliest event that was new, the sessions that had some of the others, the other sessions that
+    the transcript has spoken of, and the digest of an item that was forgotten, if there was one."""
 
     since: int | None
     owners: frozenset[str]
+    others: frozenset[str]
+    forgotten: tuple[bytes, ...]
 
 
 class Assembly:
@@ -104,7 +107,8 @@ class Assembly:
                 session.changed = True
             else:
                 session.end_turn(item)
-        return Added(self._since, frozenset(self._owners))
+        others = frozenset(self._current) - {own.row.key}
+        return Added(self._since, frozenset(self._owners), others, tuple(gone)[:1])
 
     def session_row(self, key: str) -> SessionRow | None:
         """A session as it is, with what is not committed yet."""
