@@ -9,6 +9,7 @@ depends on what the files hold, not on when they came.
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -258,6 +259,11 @@ class Watch:
                 other = (known.rank, row.path)
                 if (then < other) != (now < other):
                     self.again |= {self._key, f"{source}/{row.session}"}
+
+    @property
+    def is_alone(self) -> bool:
+        """True if no other transcript of the session is there; one that was moved is not noted as missing yet."""
+        return not any(os.path.exists(row.path) for row in self._others())
 
     def _others(self) -> list[FileRow]:
         rows = self._families.files(self._key)

@@ -274,7 +274,9 @@ class Ingest:
         watch = Watch(self._families, self._assembly, change)
         for number, items in enumerate(reading.steps()):
             if number == 0:
-                self._assembly.begin(change.transcript, reading.standing.turn, from_start=reading.from_start)
+                self._assembly.begin(
+                    change.transcript, reading.standing.turn, from_start=reading.from_start, alone=watch.is_alone
+                )
             added = self._add(change, items, again=reading.offset <= reading.known_until)
             watch.see(items, added)
             reading.standing = watch.standing(self._assembly.position(change.transcript))

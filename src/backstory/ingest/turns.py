@@ -59,8 +59,9 @@ class Assembly:
     def event_count(self) -> int:
         return len(self._events) + len(self._replaced)
 
-    def begin(self, transcript: Transcript, turn: int | None, *, from_start: bool) -> None:
-        """A transcript is read, from its start or where it was left: in this turn, 0 for none, None for the latest."""
+    def begin(self, transcript: Transcript, turn: int | None, *, from_start: bool, alone: bool) -> None:
+        """A transcript is read, from its start or where it was left: in this turn, 0 for none, None for the latest.
+        `alone`: there is no other one of its session (any more)."""
         for session in self._current.values():
             session.turn, session.entering = self._turn(session, session.row.turn_count), False
         self._current = {}
@@ -70,6 +71,8 @@ class Assembly:
             session.upgrading = session.row.provisional
         if turn is not None:
             session.turn = self._turn(session, turn)
+        if alone and transcript.folder and transcript.folder != session.row.folder:
+            session.row.folder, session.changed = transcript.folder, True
 
     def position(self, transcript: Transcript) -> int | None:
         """The turn in which the transcript that is being read stands, as `begin` takes it."""
