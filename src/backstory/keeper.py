@@ -354,7 +354,7 @@ class Keeper:
         Their transcripts are not read again. Raises LookupError when there is no such session, and ArchiveBusy when
         another process writes and does not come to it in time; it is forgotten later then.
         """
-        from .ingest.forgetting import copies_of, have_forgotten
+        from .ingest.forgetting import copies_of, delete_imported, have_forgotten
         from .sources.otel import session_file
 
         family = self.family(id)
@@ -368,6 +368,7 @@ class Keeper:
             portal.close()
         if self.settings.team.url or self.settings.team.clickhouse:
             self.team.withhold([row.key for row in family])
+        delete_imported(self.archive, self.home, family)
         # A live session that is created anew under the same id is another one.
         self.archive.forget(key, remember=source != _LIVE)
         keys = {key}

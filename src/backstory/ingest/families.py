@@ -9,7 +9,6 @@ depends on what the files hold, not on when they came.
 
 from __future__ import annotations
 
-import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -263,7 +262,7 @@ class Watch:
     @property
     def is_alone(self) -> bool:
         """True if no other transcript of the session is there; one that was moved is not noted as missing yet."""
-        return not any(os.path.exists(row.path) for row in self._others())
+        return not any(Path(row.path).exists() for row in self._others())
 
     def _others(self) -> list[FileRow]:
         rows = self._families.files(self._key)

@@ -94,6 +94,18 @@ class TestImport:
         assert backstory("import", str(archive), "--json").json["events"] == 0
         assert "With time." in backstory("search", "bread", "time").out
 
+    def test_a_conversation_that_was_forgotten(self, home: Path, backstory: Program) -> None:
+        """Its file in Backstory's home is deleted with it, and it does not come back with the next export."""
+        export = home / "conversations.json"
+        export.write_text(json.dumps(claude_export("How is bread made?", "With time.")))
+        backstory("import", str(export))
+        (kept,) = home.rglob("imports/claude-ai/*.json")
+        assert backstory("forget", kept.stem, "--yes").code == 0
+        assert not kept.exists()
+        result = backstory("import", str(export))
+        assert result.out == "Imported 0 conversations of claude-ai.\nRead 0 new events in 0 sessions.\n"
+        assert not kept.exists()
+
     def test_an_export_that_is_longer_than_a_chunk(self, home: Path, backstory: Program) -> None:
         """Conversations are taken one by one, however long they are."""
         node = {"id": "n", "parent": None, "message": {"id": "q", "author": {"role": "user"}, "content": {}}}

@@ -208,14 +208,16 @@ def _show_source(row: dict[str, Any]) -> None:
 def import_(file: Path, as_json: bool) -> int:
     """Import a data export of Claude.ai or ChatGPT: the ZIP, or the conversations.json in it.
 
-    A later export adds what is new; nothing is doubled.
+    A later export adds what is new; nothing is doubled, and what was forgotten is left out.
     """
     from ... import open_archive
     from ...ingest.exports import import_export
+    from ...model import session_mark
 
     with open_archive() as library:
+        archive = library.archive
         try:
-            imported = import_export(file, library.home / "imports")
+            imported = import_export(file, library.home, lambda key: bool(archive.forgotten([session_mark(key)])))
         except ValueError as error:
             raise click.ClickException(
                 f"{file} cannot be imported: {error}; give the ZIP of an export, or the conversations.json in it"
