@@ -166,6 +166,8 @@ def _why_not(library: Library, session: SessionRow) -> str:
             "is written back. All that was read is in the archive: backstory open shows it, export writes it as a "
             "file, and resume --in AGENT continues it in another agent"
         )
+    if any(Path(row.path).is_relative_to(library.home) for row in files):
+        return "no agent has a file of this session: it is kept by Backstory alone. backstory export writes one"
     reason = "it was read by a version that did not keep them"
     if library.archive.forgotten([mark for row in files for mark in repeated(row)]):
         reason = "they repeat a session that was forgotten"
