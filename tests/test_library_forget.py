@@ -78,6 +78,7 @@ class TestForks:
         assert texts(library, SECRET) == []
         assert texts(library, "its own") == ["its own answer", "its own question"]
         assert holding(library) == []
+        assert library.raw.paths() == set()
 
 
 class TestLive:

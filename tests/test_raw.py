@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from backstory.archive.base import ArchiveBusy
 from backstory.library import Library
 from backstory.model import session_id
 from backstory.raw import PIECE_BYTES, RawStore
@@ -243,6 +244,44 @@ class TestLibrary:
             assert library.raw.files("claude-code", [transcript.id]) == []
             assert list(library.raw.read(path)) == []
             library.sync()
+            assert library.raw.paths() == set()
+
+    @pytest.mark.parametrize("read_before", [True, False])
+    def test_forget_deletes_what_a_fork_repeats(self, tmp_path: Path, read_before: bool) -> None:
+        """The bytes of a fork have the words of the original: they are not kept, whenever the fork is read or grows.
+        Those of other sessions are."""
+        original = Transcript("a").prompt("Wombat").answer("Two.")
+        fork = original.forked("b").prompt("Own question").answer("Own answer.")
+        other = Transcript("c").prompt("Three").answer("Four.").write(tmp_path)
+        original.write(tmp_path)
+        with self.open(tmp_path) as library:
+            if read_before:
+                fork.write(tmp_path)
+            library.sync()
+            library.forget(session_id(f"claude-code/{original.id}"))
+            assert library.raw.paths() == {str(other)}
+            fork.write(tmp_path)
+            library.sync()
+            fork.prompt("Later question").answer("Later answer.").write(tmp_path)
+            assert library.sync().events == 2
+            assert library.raw.paths() == {str(other)}
+        with self.open(tmp_path, BACKSTORY_KEEP_RAW="false") as library:
+            library.sync()
+        with self.open(tmp_path) as library:
+            library.sync()
+            assert library.raw.paths() == {str(other)}
+
+    def test_forget_deletes_it_before_it_waits(self, tmp_path: Path) -> None:
+        """Another process that writes for long deletes the session later, but not the bytes."""
+        transcript = Transcript("a").prompt("Wombat").answer("Two.")
+        transcript.write(tmp_path)
+        with self.open(tmp_path) as library:
+            library.sync()
+            writer = library.archive.writer()
+            with pytest.raises(ArchiveBusy):
+                library.forget(session_id(f"claude-code/{transcript.id}"), patience=0)
+            writer.close()
+
             assert library.raw.paths() == set()
 
     def test_a_trouble_is_logged_once(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

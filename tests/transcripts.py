@@ -101,6 +101,13 @@ class Transcript:
             },
         )
 
+    def forked(self, name: str) -> Transcript:
+        """A fork that has said nothing yet: the records so far, under a session id of its own."""
+        fork = Transcript(name, self.cwd, start_ms=self._ms + 3_600_000)
+        fork.records = [{**record, "sessionId": fork.id} for record in self.records]
+        fork._parent = self._parent
+        return fork
+
     def text(self, start: int = 0) -> str:
         return "".join(json.dumps(record) + "\n" for record in self.records[start:])
 

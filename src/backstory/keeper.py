@@ -354,7 +354,7 @@ class Keeper:
         Their transcripts are not read again. Raises LookupError when there is no such session, and ArchiveBusy when
         another process writes and does not come to it in time; it is forgotten later then.
         """
-        from .ingest.forgetting import have_forgotten
+        from .ingest.forgetting import copies_of, delete_imported, have_forgotten
         from .sources.otel import session_file
 
         family = self.family(id)
@@ -368,6 +368,7 @@ class Keeper:
             portal.close()
         if self.settings.team.url or self.settings.team.clickhouse:
             self.team.withhold([row.key for row in family])
+        delete_imported(self.archive, self.home, family)
         # A live session that is created anew under the same id is another one.
         self.archive.forget(key, remember=source != _LIVE)
         keys = {key}
@@ -375,8 +376,11 @@ class Keeper:
             # The session as telemetry reported it before its transcript was read.
             keys.add(f"{_TELEMETRY}/{native}")
             self.archive.forget(f"{_TELEMETRY}/{native}")
+        kept = {row.key.partition("/")[2] for row in family} | copies_of(self.archive, family)
+        # Before waiting, which may be in vain; the writer may have kept something again meanwhile.
+        self.raw.forget(source, kept)
         have_forgotten(self.archive, keys, patience)
-        self.raw.forget(source, [row.key.partition("/")[2] for row in family])
+        self.raw.forget(source, kept)
         self._frontier.forget()
         if source != _LIVE:
             session_file(self.home, native).unlink(missing_ok=True)

@@ -223,6 +223,13 @@ class Keeping:
         except (OSError, sqlite3.Error) as error:
             self._complain(str(path), error)
 
+    def drop(self, source: str, session: str) -> None:
+        """Keep nothing of a session."""
+        try:
+            self._store.forget(source, [session])
+        except (OSError, sqlite3.Error) as error:
+            self._complain(session, error)
+
     def flush(self) -> None:
         try:
             self._store.flush()

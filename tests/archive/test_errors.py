@@ -14,6 +14,7 @@ import pytest
 
 from backstory.archive.errors import explain
 from backstory.archive.local import archive as local_archive
+from backstory.archive.local.index import IndexDamaged, explained
 from backstory.archive.spans import SpanRow
 from backstory.faces.cli.app import run
 from backstory.library import TOOLSETS, Library
@@ -196,3 +197,12 @@ class TestFullDisk:
         assert explain(OSError(errno.ENOENT, "no such file")) is None
         assert explain(ValueError("x")) is None
         assert explain(sqlite3.ProgrammingError("closed")) is None
+
+    def test_a_disk_that_fills_up_under_the_index(self) -> None:
+        """Tantivy does not say why its thread ended: room comes first, or a new index would fail in the same way."""
+        said = "An error occurred in a thread: 'An index writer was killed.. A worker thread encountered an error'"
+        with (
+            pytest.raises(IndexDamaged, match="cannot be written: make room if the disk is full, then run"),
+            explained(),
+        ):
+            raise ValueError(said)

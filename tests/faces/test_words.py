@@ -71,6 +71,13 @@ class TestParseMoment:
         assert start is not None
         assert end == start + 23 * HOUR
 
+    def test_a_day_without_midnight(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Where clocks go forward at midnight, the day begins when the one before it ends."""
+        monkeypatch.setenv("TZ", "America/Santiago")
+        time.tzset()
+
+        assert self.at("2026-09-06") == self.at("2026-09-05", end=True) == ms("2026-09-06T01:00:00-03:00")
+
     def test_named_days(self) -> None:
         """Today and yesterday are days of this place."""
         assert self.at("today") == ms("2026-03-30T00:00:00+02:00")

@@ -72,6 +72,12 @@ class TestDrift:
         assert (dream["type"], dream["mood"], dream["id"]) == ("dream", "<16 characters>", "<number>")
         assert not any(word in kind.sample for kind in kinds.values() for word in (SECRET, "sheep", "waxing", "plans"))
 
+    def test_a_record_without_a_type(self, library: Library, tmp_path: Path) -> None:
+        with Newer("newer").path(tmp_path / "home").open("a") as stream:
+            stream.write('{"moon": 1}\n{"type": "odd kind!"}\n')
+        library.sync()
+        assert {"without a type", "odd?kind?"} <= found(library).keys()
+
     def test_counts_go_on_with_the_transcript(self, library: Library, tmp_path: Path) -> None:
         before = found(library)["user.moonPhase"].count
         newer = Newer("newer")

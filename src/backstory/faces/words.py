@@ -52,8 +52,10 @@ def parse_moment(text: str, *, end: bool = False, now: datetime | None = None) -
             moment = now - timedelta(seconds=int(relative[1]) * _SECONDS[unit])
         else:
             moment = now if text.lower() == "now" else datetime.fromisoformat(text)
-        # A time without an offset is local, with the offset of that day.
-        return (moment.astimezone() - _EPOCH) // timedelta(milliseconds=1)
+        if moment.tzinfo is None:
+            # Local, with the offset of that day. `astimezone` puts a midnight that a change of clocks skips before it.
+            moment = datetime.fromtimestamp(moment.timestamp(), UTC)
+        return (moment - _EPOCH) // timedelta(milliseconds=1)
     except (KeyError, ValueError, OverflowError, OSError):
         return None
 

@@ -11,28 +11,31 @@ import re
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
 from ..config import make_private_folder
 
+FOLDER = "imports"
 _CHUNK_CHARS = 1 << 20
 _MAX_CONVERSATION_CHARS = 256 << 20
 _CONVERSATIONS = re.compile(r"(?:^|/)conversations[^/]*\.json$")
 _PLAIN_ID = re.compile(r"[A-Za-z0-9._-]{1,200}")
 
 
-def import_export(file: Path, folder: Path) -> dict[str, int]:
-    """Take the conversations of an export into a folder for each service; gives how many each has. Raises ValueError
-    for a file that is no export."""
+def import_export(file: Path, home: Path, is_forgotten: Callable[[str], bool]) -> dict[str, int]:
+    """Take the conversations of an export into a folder for each service, but for those that were forgotten; gives how
+    many were taken of each. Raises ValueError for a file that is no export."""
     counts: Counter[str] = Counter()
     for conversation in _conversations(file):
         source, identity = _identify(conversation)
         if source is None or not _PLAIN_ID.fullmatch(identity):
             continue
-        counts[source] += 1
-        _keep(make_private_folder(folder) / source / f"{identity}.json", conversation)
+        taken = not is_forgotten(f"{source}/{identity}")
+        counts[source] += taken
+        if taken:
+            _keep(make_private_folder(home / FOLDER) / source / f"{identity}.json", conversation)
     if not counts:
         raise ValueError(f"{file.name} holds no conversations of Claude.ai or ChatGPT")
     return dict(counts)

@@ -18,8 +18,10 @@ import msgspec
 from msgspec import Struct
 
 from ..archive.base import FileRow, SessionRow
+from ..model import session_mark
 from ..sources.base import Event, Item, Source, Transcript, Usage
 from .scan import HEAD_BYTES, Changed, open_transcript
+from .turns import Added
 from .walk import stored_path
 
 _STANDING = "standing"
@@ -40,6 +42,8 @@ class Standing(Struct, omit_defaults=True):
     """It has no events, only usage up to this time."""
     again: tuple[str, ...] = ()
     """The sessions that reading it showed to have been read too early, as long as they were not read again."""
+    repeats: tuple[bytes, ...] = ()
+    """Digests of what it has parts of beside its own session: other sessions, and an event that was forgotten."""
 
     @classmethod
     def of(cls, transcript: Transcript) -> Standing:
@@ -66,6 +70,13 @@ def settled(row: FileRow, size: int) -> FileRow:
     if standing is None:
         return row
     return msgspec.structs.replace(row, size=size, state=msgspec.structs.replace(standing, again=()).join(state))
+
+
+def repeated(row: FileRow) -> set[bytes]:
+    """Digests of the sessions, and of forgotten events, that a transcript has parts of beside its own session."""
+    standing, state = Standing.split(row.state)
+    named = {*(standing.after if standing else ()), *_ancestors(state)} - {row.session}
+    return {*(session_mark(f"{row.source}/{name}") for name in named), *(standing.repeats if standing else ())}
 
 
 class _Kept(Struct, frozen=True):
@@ -209,6 +220,7 @@ class Watch:
         standing = None if before is None or self._is_new else self._families.standing(before)
         self._upto = standing.upto if standing else None
         self._speaks = standing is not None and standing.upto is None
+        self._repeats = set(standing.repeats if standing else ())
         self.again: set[str] = set(standing.again if standing else ())
         """The sessions to read again."""
         self._see_order(change.source.name, standing)
@@ -218,6 +230,7 @@ class Watch:
         standing = Standing.of(self._transcript)
         standing.turn, standing.again = turn, tuple(sorted(self.again))
         standing.upto = None if self._speaks else self._upto or 0
+        standing.repeats = tuple(sorted(self._repeats))
         return standing
 
     def _see_order(self, source: str, standing: Standing | None) -> None:
@@ -246,6 +259,11 @@ class Watch:
                 if (then < other) != (now < other):
                     self.again |= {self._key, f"{source}/{row.session}"}
 
+    @property
+    def is_alone(self) -> bool:
+        """True if no other transcript of the session is there; one that was moved is not noted as missing yet."""
+        return not any(Path(row.path).exists() for row in self._others())
+
     def _others(self) -> list[FileRow]:
         rows = self._families.files(self._key)
         return [row for row in rows if row.path != self._path and not row.missing]
@@ -254,18 +272,19 @@ class Watch:
         standing = self._families.standing(row)
         return standing is None or standing.upto is None
 
-    def see(self, items: Iterable[Item], owners: Iterable[str], since: int | None) -> None:
-        """Items that were taken: `owners` are other sessions that had some of them already, `since` is the time of the
-        earliest event that none had."""
-        if since is not None:
-            self._since = since if self._since is None else min(self._since, since)
+    def see(self, items: Iterable[Item], added: Added) -> None:
+        """Items that were taken, and how."""
+        if added.since is not None:
+            self._since = added.since if self._since is None else min(self._since, added.since)
+        self._repeats.update(added.forgotten, map(session_mark, added.others))
         for item in items:
             self._speaks = self._speaks or isinstance(item, Event)
             if isinstance(item, Usage) and item.ts:
                 self._upto = max(self._upto or 0, item.ts)
-        for owner in owners:
+        for owner in added.owners:
             if owner not in self._owners:
                 self._owners.add(owner)
+                self._repeats.add(session_mark(owner))
                 self._see_owner(owner)
         keys = {item.turn_key for item in items if isinstance(item, Event) and item.turn_key} - self._turn_keys
         if keys:

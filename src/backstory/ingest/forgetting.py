@@ -1,11 +1,15 @@
-"""Forgetting sessions: the family of a session, and waiting for the writer to delete it."""
+"""Forgetting sessions: the family of a session, what repeats it, and waiting for the writer to delete it."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Set
+from collections.abc import Sequence, Set
+from pathlib import Path
 
-from ..archive.base import Archive, ArchiveBusy, SessionRow, SessionsRequest
+from ..archive.base import Archive, ArchiveBusy, FilesRequest, SessionRow, SessionsRequest
+from ..model import session_mark
+from .exports import FOLDER
+from .families import repeated
 
 _POLL_SECONDS = 0.1
 
@@ -16,6 +20,22 @@ def family_of(archive: Archive, session: SessionRow) -> list[SessionRow]:
     for member in family:
         family += archive.sessions(SessionsRequest(parent=member.key, order="started_at", ascending=True))
     return family
+
+
+def copies_of(archive: Archive, family: Sequence[SessionRow]) -> set[str]:
+    """The sessions, by the agent's own ids, whose transcripts repeat something of these."""
+    marks = {session_mark(row.key) for row in family}
+    rows = archive.files(FilesRequest(source=family[0].source))
+    return {row.session for row in rows if not marks.isdisjoint(repeated(row))}
+
+
+def delete_imported(archive: Archive, home: Path, family: Sequence[SessionRow]) -> None:
+    """Delete the files of these sessions that `backstory import` has made below the home."""
+    keys = {row.key for row in family}
+    rows = archive.files(FilesRequest(source=family[0].source, below=str(home / FOLDER)))
+    for row in rows:
+        if f"{row.source}/{row.session}" in keys:
+            Path(row.path).unlink(missing_ok=True)
 
 
 def have_forgotten(archive: Archive, keys: Set[str], patience: float) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from ..archive.base import Batch, FileRow, FilesRequest, FolderRow, SessionsRequest, SyncState, Writer
 from ..model import session_mark
 from ..sources.base import About, Event, Item, Source, Transcript
-from .families import Families, Watch, settled
+from .families import Families, Watch, repeated, settled
 from .known import KnownFiles
 from .progress import Pass, SyncProgress, SyncReport
 from .projects import Projects
@@ -33,6 +33,9 @@ class Keep(Protocol):
     """Keeps the bytes of transcripts that were read to their end."""
 
     def keep(self, path: Path, source: str, session: str, *, from_start: bool) -> None: ...
+
+    def drop(self, source: str, session: str) -> None:
+        """Keep nothing of a session."""
 
     def flush(self) -> None:
         """Write what waits to be kept."""
@@ -75,8 +78,9 @@ class Ingest:
         return sorted({root for source in self._sources for root in self._roots(source)})
 
     def present(self) -> Iterator[FileRow]:
-        """The rows of the transcripts that were read and are still there, without states."""
-        return (row for row in self._known.values() if row.session and not row.missing)
+        """The rows of the transcripts that were read, are still there, and repeat nothing that was forgotten."""
+        rows = (self._known.with_state(row) for row in self._known.values() if row.session and not row.missing)
+        return (row for row in rows if not self._writer.forgotten([*repeated(row)]))
 
     def _roots(self, source: Source) -> list[Path]:
         return existing_roots(source, self._home, self._environ, self._extra_roots.get(source.name, ()))
@@ -270,9 +274,11 @@ class Ingest:
         watch = Watch(self._families, self._assembly, change)
         for number, items in enumerate(reading.steps()):
             if number == 0:
-                self._assembly.begin(change.transcript, reading.standing.turn, from_start=reading.from_start)
+                self._assembly.begin(
+                    change.transcript, reading.standing.turn, from_start=reading.from_start, alone=watch.is_alone
+                )
             added = self._add(change, items, again=reading.offset <= reading.known_until)
-            watch.see(items, added.owners, added.since)
+            watch.see(items, added)
             reading.standing = watch.standing(self._assembly.position(change.transcript))
             if self._full:
                 self._commit(run, reading)
@@ -288,13 +294,20 @@ class Ingest:
         if reading.interrupted and change.store is not None:
             self._listed.pop(stored_path(change.store), None)
         if self._keep is not None and change.store is None and change.path.exists():
-            self._keep.keep(change.path, change.source.name, change.transcript.session, from_start=reading.from_start)
+            self._keep_bytes(self._keep, change, row, from_start=reading.from_start)
         self._note(row)
         run.finish(change, reading.errors)
         if len(self._files) >= _FILES_PER_COMMIT or self._full:
             self._commit(run)
             self._assembly.forget()
         return True
+
+    def _keep_bytes(self, keep: Keep, change: Changed, row: FileRow, *, from_start: bool) -> None:
+        """Keep the bytes of a transcript, unless they repeat what was forgotten."""
+        if self._writer.forgotten([*repeated(row)]):
+            keep.drop(change.source.name, change.transcript.session)
+        else:
+            keep.keep(change.path, change.source.name, change.transcript.session, from_start=from_start)
 
     def _add(self, change: Changed, items: list[Item], *, again: bool) -> Added:
         if self._redact:

@@ -24,10 +24,13 @@ class _Place(NamedTuple):
 
 
 class Added(NamedTuple):
-    """The time of the earliest event that was new, and the sessions that had some of the others."""
+    """The time of the earliest event that was new, the sessions that had some of the others, the other sessions that
+    the transcript has spoken of, and the digest of an item that was forgotten, if there was one."""
 
     since: int | None
     owners: frozenset[str]
+    others: frozenset[str]
+    forgotten: tuple[bytes, ...]
 
 
 class Assembly:
@@ -56,8 +59,9 @@ class Assembly:
     def event_count(self) -> int:
         return len(self._events) + len(self._replaced)
 
-    def begin(self, transcript: Transcript, turn: int | None, *, from_start: bool) -> None:
-        """A transcript is read, from its start or where it was left: in this turn, 0 for none, None for the latest."""
+    def begin(self, transcript: Transcript, turn: int | None, *, from_start: bool, alone: bool) -> None:
+        """A transcript is read, from its start or where it was left: in this turn, 0 for none, None for the latest.
+        `alone`: there is no other one of its session (any more)."""
         for session in self._current.values():
             session.turn, session.entering = self._turn(session, session.row.turn_count), False
         self._current = {}
@@ -67,6 +71,8 @@ class Assembly:
             session.upgrading = session.row.provisional
         if turn is not None:
             session.turn = self._turn(session, turn)
+        if alone and transcript.folder and transcript.folder != session.row.folder:
+            session.row.folder, session.changed = transcript.folder, True
 
     def position(self, transcript: Transcript) -> int | None:
         """The turn in which the transcript that is being read stands, as `begin` takes it."""
@@ -104,7 +110,8 @@ class Assembly:
                 session.changed = True
             else:
                 session.end_turn(item)
-        return Added(self._since, frozenset(self._owners))
+        others = frozenset(self._current) - {own.row.key}
+        return Added(self._since, frozenset(self._owners), others, tuple(gone)[:1])
 
     def session_row(self, key: str) -> SessionRow | None:
         """A session as it is, with what is not committed yet."""

@@ -85,7 +85,7 @@ class Kinds:
         for item in items:
             if type(item) is Event and item.type is _UNKNOWN:
                 found = _KIND.search(item.text, 0, _HEAD_CHARS)
-                name = found[1] or found[2] if found else "without a type"
+                name = _ODD.sub("?", found[1] or found[2]) if found else "without a type"
                 self._add(name, item.text)
         if (number <= _FIRST_RECORDS or number % _EVERY_RECORD == 0) and type(record) is dict:
             version = record.get("version")
@@ -103,14 +103,14 @@ class Kinds:
             if fields is not None and not part.keys() <= fields:
                 is_plain = False
                 for name in sorted(part.keys() - fields):
-                    self._add(f"{kind}.{name}", {name: part[name]}, is_field=True)
+                    self._add(_ODD.sub("?", f"{kind}.{name}"), {name: part[name]}, is_field=True)
         if not is_plain:
             _PLAIN.pop(names, None)
         elif names in _PLAIN or (len(_PLAIN) < _MOST_PLAIN and len(names) <= _WIDEST_PLAIN):
             _PLAIN[names] = _PLAIN.get(names, 0) + 1
 
     def _add(self, name: str, value: Any, *, is_field: bool = False) -> None:
-        name = f"{'.' if is_field else ''}{_ODD.sub('?', name)[:120]}"
+        name = f"{'.' if is_field else ''}{name[:120]}"
         if name in self._kinds or len(self._kinds) < _MOST_KINDS:
             if name not in self._kinds:
                 self._kinds[name] = Kind(sample=shape_of(value))

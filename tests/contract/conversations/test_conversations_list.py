@@ -81,6 +81,25 @@ class TestConversations:
         assert listed(pattern="-home-dev-sites*", project="blog") == {"blog"}
         assert listed(pattern="-home-dev-sites*", project="engine") == set()
 
+    def test_a_transcript_that_moves(self, world: World) -> None:
+        """To the folder of another project, as people move it when they rename the project: it is of that one, and of
+        no other. A copy leaves it where it is."""
+        session = Session("s", "/home/dev/old").prompt("Wombat").answer("Hi.")
+        world.read(session)
+        old = session.path(world.home)
+        new = old.parent.with_name("-home-dev-zoo") / old.name
+        new.parent.mkdir()
+        new.write_bytes(old.read_bytes())
+        world.library.sync()
+        assert [one["project"] for one in world.list()] == ["-home-dev-old"]
+        new.unlink()
+        old.rename(new)
+        world.library.sync()
+
+        assert [one["project"] for one in world.list(pattern="-home-dev-*")] == ["zoo"]
+        assert [one["project"] for one in world.search("wombat", pattern="-home-dev-z*")] == ["oo"]
+        assert world.search("wombat", pattern="-home-dev-old") == world.list(pattern="-home-dev-old") == []
+
     def test_subagents(self, world: World) -> None:
         """They have sessions of their own, which are not conversations."""
         session = Session("s").prompt("Ask").answer("Yes.")

@@ -91,7 +91,7 @@ class TestReindex:
         assert backstory("search", "port", "--json").json["data"]["result_count"] == 2
 
     def test_while_another_process_writes(self, home: Path, backstory: Program) -> None:
-        """Only one can: a clear failure."""
+        """Only one can: a failure that says what to do."""
         library = open_archive()
         writer = library.archive.writer()
         try:
@@ -101,7 +101,7 @@ class TestReindex:
             library.close()
 
         assert result.code == 1
-        assert "another Backstory process is writing" in result.err
+        assert "another Backstory process (mcp, watch or serve) writes the archive: stop it" in result.err
 
 
 class TestDoctor:

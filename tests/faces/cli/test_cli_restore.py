@@ -108,6 +108,18 @@ class TestRestore:
         assert done.code == 1
         assert "not kept" in done.err
 
+    def test_a_fork_of_a_forgotten_session(self, tmp_path: Path, transcript: Transcript, backstory: Program) -> None:
+        """Its bytes repeat what was forgotten: they are not kept, and the reason is named."""
+        fork = transcript.forked("fork").prompt("Go on").answer("Gone on.")
+        path = fork.write(tmp_path)
+        assert backstory("sync").code == 0
+        assert backstory("forget", transcript.id, "--yes").code == 0
+        path.unlink()
+        done = backstory("restore", fork.id)
+
+        assert (done.code, path.exists()) == (1, False)
+        assert "they repeat a session that was forgotten" in done.err
+
     def test_an_unknown_session(self, transcript: Transcript, backstory: Program) -> None:
         """An error."""
         assert backstory("restore", "nonsense").code == 1

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from backstory import open_archive
+
 from .conftest import Program
 
 SECRET = "sk-ant-api03-" + "A1b2C3d4" * 12
@@ -93,6 +95,46 @@ class TestImport:
         assert backstory("import", str(archive), "--json").json["events"] == 1
         assert backstory("import", str(archive), "--json").json["events"] == 0
         assert "With time." in backstory("search", "bread", "time").out
+
+    def test_a_conversation_that_was_forgotten(self, home: Path, backstory: Program) -> None:
+        """Its file in Backstory's home is deleted with it, and it does not come back with the next export."""
+        export = home / "conversations.json"
+        export.write_text(json.dumps(claude_export("How is bread made?", "With time.")))
+        backstory("import", str(export))
+        (kept,) = home.rglob("imports/claude-ai/*.json")
+        assert backstory("forget", kept.stem, "--yes").code == 0
+        assert not kept.exists()
+        result = backstory("import", str(export))
+        assert result.out == "Imported 0 conversations of claude-ai.\nRead 0 new events in 0 sessions.\n"
+        assert not kept.exists()
+
+    def test_while_another_process_reads(self, home: Path, backstory: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+        """As long as an agent runs its MCP server, that process reads what was imported."""
+        monkeypatch.setattr("backstory.faces.cli.sync._GRACE_SECONDS", 0.1)
+        export = home / "conversations.json"
+        export.write_text(json.dumps(claude_export("How is bread made?", "With time.")))
+        backstory("sync")
+        library = open_archive()
+        writer = library.archive.writer()
+        try:
+            result = backstory("import", str(export))
+            data = backstory("import", str(export), "--json").json
+        finally:
+            writer.close()
+            library.close()
+        assert (result.code, result.err) == (0, "")
+        assert result.out.startswith("Imported 1 conversation of claude-ai.\nAnother Backstory process")
+        assert data == {"imported": {"claude-ai": 1}, "by_another_process": True}
+        assert len(list(home.rglob("imports/claude-ai/*.json"))) == 1
+
+    def test_cannot_be_restored(self, home: Path, backstory: Program) -> None:
+        """There is no agent with a file of it, and the message says so."""
+        export = home / "conversations.json"
+        export.write_text(json.dumps(claude_export("How is bread made?", "With time.")))
+        backstory("import", str(export))
+        (kept,) = home.rglob("imports/claude-ai/*.json")
+        result = backstory("restore", kept.stem)
+        assert (result.code, "it is kept by Backstory alone" in result.err) == (1, True)
 
     def test_an_export_that_is_longer_than_a_chunk(self, home: Path, backstory: Program) -> None:
         """Conversations are taken one by one, however long they are."""

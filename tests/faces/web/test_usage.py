@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from datetime import date, datetime, time, timedelta
 from pathlib import Path
+from time import tzset
 from typing import Any
 
 import httpx
@@ -22,9 +23,9 @@ TODAY = date(2026, 9, 14)
 def call(number: int, day: date, **fields: Any) -> SpanRow:
     start = int(datetime.combine(day, time(12)).astimezone().timestamp() * 1000)
     values = {"input_tokens": 100, "cache_read_tokens": 80, "output_tokens": 10, "cost": 0.5, "model": "gpt-5.2"}
+    times = {"start": start, "end": start + 1000}
     return SpanRow(
-        trace=f"{number:032x}", id=number, name="chat", type="GENERATION", start=start, end=start + 1000,
-        **{**values, **fields},
+        trace=f"{number:032x}", id=number, name="chat", type="GENERATION", **{**values, **times, **fields}
     )  # fmt: skip
 
 
@@ -92,6 +93,20 @@ class TestUsage:
     def test_takes_any_days(self, spent: Library) -> None:
         usage = read(spent, since="2026-08-01", until="2026-08-31")
         assert (usage.since, usage.until, usage.range, usage.total.calls) == ("2026-08-01", "2026-08-31", None, 2)
+
+    def test_a_day_without_midnight(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Where clocks go forward at midnight, the last hour of the day before is not part of it."""
+        monkeypatch.setenv("TZ", "America/Santiago")
+        tzset()
+        last_hour = int(datetime.fromisoformat("2026-09-05T23:30:00-04:00").timestamp() * 1000)
+        with Library(tmp_path / "home", agents_home=tmp_path, environ={}) as library:
+            span = call(1, TODAY, start=last_hour, end=last_hour + 1000)
+            library.archive.spans.put([span], {span.trace: Origin(project="/p", source="codex", session="codex/s")})
+            calls = [read(library, since=day, until=day).total.calls for day in ("2026-09-05", "2026-09-06")]
+        monkeypatch.undo()
+        tzset()
+
+        assert calls == [1, 0]
 
     def test_all_time_begins_with_the_first_call(self, spent: Library) -> None:
         usage = read(spent, range="all")

@@ -50,8 +50,11 @@ def explained() -> Iterator[None]:
         if "No space left" in str(error):
             raise ArchiveError(FULL_DISK) from error
         reason = " ".join(str(error).split())[:120]
+        # A thread of tantivy that cannot write takes the cause with it.
+        is_cut_off = "writer was killed" in reason
+        problem = "cannot be written: make room if the disk is full, then" if is_cut_off else "is damaged:"
         raise IndexDamaged(
-            f"the search index is damaged: run backstory reindex, which loses nothing ({reason})"
+            f"the search index {problem} run backstory reindex, which loses nothing ({reason})"
         ) from error
 
 

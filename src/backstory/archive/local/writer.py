@@ -46,6 +46,8 @@ _BULK_BYTES = 16 << 20
 
 _DELETE_EXCHANGES = "DELETE FROM exchange WHERE session = ? AND number >= ?"
 _MARK_STALE = "INSERT INTO stale (session, turn, event) SELECT session, turn, id FROM event WHERE uid = ?"
+# The index knows the exchanges of a session by its folder.
+_FEED_MOVED = "INSERT INTO stale (session, turn, event) SELECT id, 0, 0 FROM session WHERE key = ? AND folder <> ?"
 # Traces show usage: its turn has changed, also when another session reports the call again.
 _TOUCH_TURN = (
     "UPDATE turn SET change = ?1 FROM usage u WHERE u.key = ?2 AND turn.session = u.session "
@@ -161,6 +163,7 @@ class LocalWriter(Reading):
             self._number("source", "name", session.source)
             if session.folder:
                 self._number("project", "path", session.folder)
+        db.executemany(_FEED_MOVED, [(row.key, row.folder) for row in batch.sessions if row.folder])
         sessions = [session_values(self._session_number(row.key), row) for row in batch.sessions]
         db.executemany(UPSERT_SESSION, sessions)
         self._write_projects(batch)

@@ -154,19 +154,25 @@ def _files(library: Library, full_id: str, id_: str) -> list[RawFile]:
 
 def _why_not(library: Library, session: SessionRow) -> str:
     """The reason why a session cannot be written back."""
+    from ...archive.base import FilesRequest
+    from ...ingest.families import repeated
     from ...ingest.scan import store_of
     from ...sources import title_of
 
     native_id = session.key.partition("/")[2]
-    paths = [row.path for row in library.archive.files() if (row.source, row.session) == (session.source, native_id)]
-    if store := next(filter(None, map(store_of, paths)), None):
+    files = [row for row in library.archive.files(FilesRequest(source=session.source)) if row.session == native_id]
+    if store := next(filter(None, (store_of(row.path) for row in files)), None):
         return (
             f"{title_of(session.source)} keeps many sessions in {home_path(library.egress(store))}, into which nothing "
             "is written back. All that was read is in the archive: backstory open shows it, export writes it as a "
             "file, and resume --in AGENT continues it in another agent"
         )
+    if any(Path(row.path).is_relative_to(library.home) for row in files):
+        return "no agent has a file of this session: it is kept by Backstory alone. backstory export writes one"
     reason = "it was read by a version that did not keep them"
-    if not library.settings.keep_raw:
+    if library.archive.forgotten([mark for row in files for mark in repeated(row)]):
+        reason = "they repeat a session that was forgotten"
+    elif not library.settings.keep_raw:
         reason = "the setting keep_raw is off"
     elif library.settings.redact == "ingest":
         reason = "secrets are redacted when they are read (redact = ingest)"

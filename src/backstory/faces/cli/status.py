@@ -11,7 +11,7 @@ import click
 from ..words import home_path, plural
 from .app import json_option
 from .output import facts, hint, print_json, put, since, stdout_console, warn
-from .sync import where_agents_are
+from .sync import read_everything, where_agents_are
 
 if TYPE_CHECKING:
     from ...ingest.unknown import Unknown
@@ -208,23 +208,29 @@ def _show_source(row: dict[str, Any]) -> None:
 def import_(file: Path, as_json: bool) -> int:
     """Import a data export of Claude.ai or ChatGPT: the ZIP, or the conversations.json in it.
 
-    A later export adds what is new; nothing is doubled.
+    A later export adds what is new; nothing is doubled, and what was forgotten is left out.
     """
     from ... import open_archive
     from ...ingest.exports import import_export
+    from ...model import session_mark
 
     with open_archive() as library:
+        archive = library.archive
         try:
-            imported = import_export(file, library.home / "imports")
+            imported = import_export(file, library.home, lambda key: bool(archive.forgotten([session_mark(key)])))
         except ValueError as error:
             raise click.ClickException(
                 f"{file} cannot be imported: {error}; give the ZIP of an export, or the conversations.json in it"
             ) from None
-        report = library.sync()
+        report = read_everything(library)
     if as_json:
-        print_json({"imported": imported, "sessions": report.sessions, "events": report.events})
+        counts = {} if report is None else {"sessions": report.sessions, "events": report.events}
+        print_json({"imported": imported, "by_another_process": report is None, **counts})
         return 0
     for source, count in imported.items():
         click.echo(f"Imported {plural(count, 'conversation')} of {source}.")
-    click.echo(f"Read {plural(report.events, 'new event')} in {plural(report.sessions, 'session')}.")
+    if report is None:
+        click.echo("Another Backstory process (mcp, watch or serve) reads them.")
+    else:
+        click.echo(f"Read {plural(report.events, 'new event')} in {plural(report.sessions, 'session')}.")
     return 0

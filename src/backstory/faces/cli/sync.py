@@ -152,11 +152,18 @@ def reindex(as_json: bool) -> int:
     The index holds nothing that the archive does not: this loses nothing, and searches go on meanwhile.
     """
     from ... import open_archive
+    from ...archive.base import ArchiveBusy
 
     library = open_archive()
     started = time.monotonic()
-    with Progress("Indexing"):
-        events = library.reindex()
+    try:
+        with Progress("Indexing"):
+            events = library.reindex()
+    except ArchiveBusy:
+        raise click.ClickException(
+            "another Backstory process (mcp, watch or serve) writes the archive: stop it and try again. It rebuilds a "
+            "missing or damaged index by itself"
+        ) from None
     seconds = time.monotonic() - started
     if as_json:
         print_json({"events": events, "seconds": round(seconds, 3)})

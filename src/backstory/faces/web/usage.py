@@ -266,7 +266,7 @@ def _day(text: str | None) -> date | None:
 
 def _midnight(day: date, later: int = 0) -> int:
     """The begin of a day, or of a later one, in milliseconds."""
-    return int(datetime.combine(day + timedelta(days=later), datetime.min.time()).astimezone().timestamp() * 1000)
+    return int(datetime.combine(day + timedelta(days=later), datetime.min.time()).timestamp() * 1000)
 
 
 def _unit(given: str | None, period: Period) -> By:
