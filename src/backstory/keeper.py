@@ -201,7 +201,7 @@ class Keeper:
         with self._ingest() as ingest:
             report = ingest.sync(progress=progress, deadline=None if budget is None else time.monotonic() + budget)
             if budget is None and self._keeps_raw:
-                self._keeping.keep_rest((row.path, row.source, row.session) for row in ingest.present())
+                self._keeping.keep_rest(ingest.present(), unless=ingest.repeats_forgotten)
             return report
 
     def catch_up(self) -> None:

@@ -11,7 +11,7 @@ import logging
 import os
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
@@ -250,16 +250,16 @@ class Keeping:
             self._troubles.add(reason)
             _log.warning("the raw records of %s are not kept, nor those of others: %s", place, reason)
 
-    def keep_rest(self, files: Iterable[tuple[str, str, str]]) -> None:
+    def keep_rest(self, files: Iterable[tuple[str, str, str]], *, unless: Callable[[str], bool]) -> None:
         """Keep the transcripts among these that were read and not kept, by an earlier version for one: path, source and
-        session of each."""
+        session of each. `unless` tells by the path that one must not be kept."""
         try:
             if self._store.is_complete and not self._failed:
                 return
             self._failed = False
             kept = self._store.paths()
             for name, source, session in files:
-                if name in kept:
+                if name in kept or unless(name):
                     continue
                 path = Path(name)
                 if path.is_file() or (path.is_dir() and not self._store.files(source, [session])):

@@ -77,10 +77,13 @@ class Ingest:
         """The folders to watch."""
         return sorted({root for source in self._sources for root in self._roots(source)})
 
-    def present(self) -> Iterator[FileRow]:
-        """The rows of the transcripts that were read, are still there, and repeat nothing that was forgotten."""
-        rows = (self._known.with_state(row) for row in self._known.values() if row.session and not row.missing)
-        return (row for row in rows if not self._writer.forgotten([*repeated(row)]))
+    def present(self) -> Iterator[tuple[str, str, str]]:
+        """Path, source and session of the transcripts that were read and are still there."""
+        return ((row.path, row.source, row.session) for row in self._known.values() if row.session and not row.missing)
+
+    def repeats_forgotten(self, path: str) -> bool:
+        """True if a transcript that was read repeats something that was forgotten."""
+        return bool(self._writer.forgotten([*repeated(self._known.with_state(self._known[path]))]))
 
     def _roots(self, source: Source) -> list[Path]:
         return existing_roots(source, self._home, self._environ, self._extra_roots.get(source.name, ()))
