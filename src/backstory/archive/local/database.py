@@ -199,6 +199,8 @@ MIGRATIONS: tuple[str, ...] = (
     END;
     INSERT INTO session_title (session_title) VALUES ('rebuild')
     """,
+    # Few rows, which the projection looks for after every commit (`LocalRecord.loose_usage`).
+    "CREATE INDEX usage_loose ON usage (session) WHERE turn = 0",
 )
 
 
