@@ -12,6 +12,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from backstory.archive import open_engine
@@ -112,6 +113,37 @@ class TestBulk:
         assert found(archive, "number4") == 1
         assert found(archive, "answered") == 4
         assert all(archive.spans.trace(turn_id(KEY, turn)) for turn in (1, 2, 3, 4))
+        archive.close()
+
+    @pytest.mark.parametrize("remembered", [0, 1 << 20])
+    def test_an_exchange_that_grows(self, archive: Archive, monkeypatch: pytest.MonkeyPatch, remembered: int) -> None:
+        """It is found once, by all that was said in it, whether its texts are still in memory or not."""
+        monkeypatch.setattr(feed, "_RECENT_CHARS", remembered)
+        writer = archive.writer()
+        writer.recover()
+        said = bytearray(digest("1", EventType.ASSISTANT_RESPONSE))
+        for turn in (1, 2):
+            writer.write(batch(turn))
+        for number in range(3, 7):
+            late = EventRow(
+                uid=digest(f"late {number}"),
+                session=KEY,
+                turn=1,
+                ordinal=number,
+                type=EventType.ASSISTANT_RESPONSE,
+                ts=NOW,
+                text=f"late{number} getUserName",
+            )
+            said += late.uid
+            grown = batch(1)
+            exchange = msgspec.structs.replace(grown.exchanges[0], said=bytearray(said))
+            writer.write(Batch(events=[late], turns=grown.turns, exchanges=[exchange]))
+            writer._feed.feed()  # type: ignore[attr-defined] # as the second process does
+        writer.close()
+        for words in ("number1", "late3", "late6", "number1 late4 late5", "user name"):
+            assert [hit.row.number for hit in archive.exchanges(ExchangesRequest(query=words, limit=20))][:1] == [0]
+        hits = archive.exchanges(ExchangesRequest(query="question", limit=20))
+        assert sorted(hit.row.number for hit in hits) == [0, 1]
         archive.close()
 
     def test_sessions_are_known(self, archive: Archive) -> None:

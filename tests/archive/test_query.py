@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backstory.archive.local.database import title_words
-from backstory.archive.query import Clause, analyzer, index_text, parse_query, tokens
+from backstory.archive.query import Clause, IndexText, analyzer, index_text, parse_query, tokens
 
 
 def phrases(text: str) -> list[tuple[str, ...]]:
@@ -83,6 +83,13 @@ class TestIndexText:
     def test_any_text(self, text: str) -> None:
         spaced, _ = index_text(text.encode("utf-8", "replace").decode())
         assert isinstance(spaced, str)
+
+    @given(st.lists(st.text() | st.text("aB \\\\ntéé\u0301数"), min_size=1))
+    def test_of_several_texts(self, texts: list[str]) -> None:
+        """It is that of the texts as lines of one."""
+        texts = [text.encode("utf-8", "replace").decode() for text in texts]
+        joined = IndexText.joined([IndexText.of(text) for text in texts])
+        assert (joined.spaced, joined.parts) == index_text("\n".join(texts))
 
 
 class TestTitleWords:

@@ -24,7 +24,7 @@ class Changes(Struct, frozen=True):
     turns: list[TurnRef]
 
 
-class EventOutline(Struct, kw_only=True):
+class EventOutline(Struct):
     """An event without its text, except for a prompt and for notes of the runtime."""
 
     uid: bytes

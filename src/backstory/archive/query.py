@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable
-from functools import cache, lru_cache
+from collections.abc import Callable, Sequence
+from functools import cache
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
@@ -94,38 +94,84 @@ def without_marks(text: str) -> str:
 def index_text(text: str) -> tuple[str, str]:
     """The input of an index for a text: the text with every word separable, and the parts of its camelCase words and
     of those that begin with an escape (`\\nword`, which may be a folder of Windows as well)."""
-    parts = camel_parts(text)
-    if "\\" in text and (escaped := " ".join(dict.fromkeys(_ESCAPED.findall(text)))):
-        parts = f"{parts} {escaped} {camel_parts(escaped)}".strip()
-    return _space(text), parts
+    indexed = IndexText.of(text)
+    return indexed.spaced, indexed.parts
 
 
-def camel_parts(text: str) -> str:
-    """The parts of the camelCase words of a text."""
-    return " ".join([_camel_parts(word) for word in _camel_words(text)])
+class IndexText(NamedTuple):
+    """The input of an index for a text, from which that of several texts can be made without reading them again."""
+
+    spaced: str
+    """The text with every word separable."""
+    humps: tuple[dict[bytes, None], ...]
+    """The camelCase words, each once, by the kinds of humps."""
+    escaped: tuple[str, ...] = ()
+    """Words that begin with an escape."""
+
+    @classmethod
+    def of(cls, text: str) -> IndexText:
+        escaped = tuple(dict.fromkeys(_ESCAPED.findall(text))) if "\\" in text else ()
+        return cls(_space(text), _camel_words(text), escaped)
+
+    @classmethod
+    def joined(cls, texts: Sequence[IndexText]) -> IndexText:
+        """That of the texts as lines of one."""
+        humps = zip(*[text.humps for text in texts], strict=True)
+        words = tuple({word: None for found in same for word in found} for same in humps)
+        escaped = tuple(dict.fromkeys([word for text in texts for word in text.escaped]))
+        return cls("\n".join([text.spaced for text in texts]), words, escaped)
+
+    @property
+    def parts(self) -> str:
+        """The parts of the camelCase words and of those that begin with an escape."""
+        parts = _parts_of(self.humps)
+        if self.escaped:
+            escaped = " ".join(self.escaped)
+            parts = f"{parts} {escaped} {_parts_of(_camel_words(escaped))}".strip()
+        return parts
 
 
-@lru_cache(maxsize=32_768)  # the same words come again and again
+# The same words come again and again. A table that is emptied when it is full costs a third of `lru_cache`, which moves
+# every word that it is asked for.
+_PARTS: dict[bytes, str] = {}
+_MOST_PARTS = 32_768
+
+
+def _parts_of(humps: tuple[dict[bytes, None], ...]) -> str:
+    parts = []
+    for word in {**humps[0], **humps[1]} if humps[1] else humps[0]:
+        found = _PARTS.get(word)
+        parts.append(_camel_parts(word) if found is None else found)
+    return " ".join(parts)
+
+
 def _camel_parts(word: bytes) -> str:
-    return " ".join(_CAMEL_PART.findall(word.decode()))
+    if len(_PARTS) >= _MOST_PARTS:
+        _PARTS.clear()
+    parts = _PARTS[word] = " ".join(_CAMEL_PART.findall(word.decode()))
+    return parts
 
 
-def _camel_words(text: str) -> dict[bytes, None]:
-    """Each word with a capital inside, once."""
+def _camel_words(text: str) -> tuple[dict[bytes, None], ...]:
+    """Each word with a capital inside, once for each kind of hump that it has."""
     data = text.encode()
     shape = data.translate(_SHAPE)
-    words: dict[bytes, None] = {}
+    find, rfind = shape.find, shape.rfind
+    humps = []
     for hump in _HUMPS:
+        words: dict[bytes, None] = {}
         end = 0
-        at = shape.find(hump)
+        at = find(hump)
         while at >= 0:
-            start = shape.rfind(b" ", end, at) + 1 or end
-            end = shape.find(b" ", at)
-            end = len(shape) if end < 0 else end
+            start = rfind(b" ", end, at) + 1 or end
+            end = find(b" ", at)
+            if end < 0:
+                end = len(shape)
             if end - start < MAX_TOKEN_CHARS:
                 words[data[start:end]] = None
-            at = shape.find(hump, end)
-    return words
+            at = find(hump, end)
+        humps.append(words)
+    return tuple(humps)
 
 
 def parse_query(text: str, tokenize: Callable[[str], list[str]] = tokens) -> Query:
@@ -161,7 +207,7 @@ def _word_clauses(word: str, tokenize: Callable[[str], list[str]]) -> list[Claus
         return []
     alternatives = [whole[-_MAX_IMPLICIT_PHRASE:]]
     if len(whole) == 1:
-        for camel in _camel_words(word):
+        for camel in {word: None for words in _camel_words(word) for word in words}:
             parts = tuple(_camel_parts(camel).lower().split())
             alternatives.append(parts[-_MAX_IMPLICIT_PHRASE:])
     return [Clause(tuple(alternatives))]

@@ -204,6 +204,8 @@ MIGRATIONS: tuple[str, ...] = (
     DROP INDEX file_time;
     CREATE INDEX file_stamp ON file (mtime_ns, source, inode, size, missing)
     """,
+    # Few rows, which the projection looks for whenever it has caught up (`LocalRecord.loose_usage`).
+    "CREATE INDEX usage_loose ON usage (session) WHERE turn = 0",
 )
 
 

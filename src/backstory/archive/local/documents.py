@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from ...model import EventType
-from ..query import STEMMERS, index_text, without_marks
+from ..query import STEMMERS, IndexText
 from ..stopwords import language_of
 from .index import TOKENIZER, Kind, stem_field
 
@@ -31,14 +31,21 @@ _PROSE = frozenset(
 _STEMMED_CHARS = 800
 
 
+_TURN_BITS = 20
+
+
 def turn_number(session: int, turn: int) -> int:
     """(session, turn), or (session, exchange), as one term."""
-    return session << 20 | turn
+    return session << _TURN_BITS | turn
+
+
+_STEM_FIELDS = {language: stem_field(language) for language in STEMMERS}
 
 
 class EventDocument(Struct, frozen=True):
     id: int
     text: str
+    indexed: IndexText
     session: int
     turn: int
     type: int
@@ -50,15 +57,17 @@ class EventDocument(Struct, frozen=True):
 
     def entry(self) -> tantivy.Document:
         entry = _document()()
-        entry.add_unsigned("id", self.id)
-        spaced = _add_text(entry, self.text)
+        add_unsigned = entry.add_unsigned
+        add_unsigned("id", self.id)
+        _add_text(entry, self.indexed)
         if self.type in _PROSE:
-            entry.add_text(stem_field(language_of(self.text)), spaced[:_STEMMED_CHARS])
-        entry.add_unsigned("session", self.session)
-        entry.add_unsigned("turn", turn_number(self.session, self.turn))
-        entry.add_unsigned("type", self.type)
-        entry.add_unsigned("project", self.project)
-        entry.add_unsigned("source", self.source)
+            entry.add_text(_STEM_FIELDS[language_of(self.text)], self.indexed.spaced[:_STEMMED_CHARS])
+        session = self.session
+        add_unsigned("session", session)
+        add_unsigned("turn", session << _TURN_BITS | self.turn)
+        add_unsigned("type", self.type)
+        add_unsigned("project", self.project)
+        add_unsigned("source", self.source)
         entry.add_integer("ts", self.ts)
         if self.model:
             entry.add_text("model", self.model)
@@ -73,7 +82,7 @@ class ExchangeDocument(Struct, frozen=True):
     session: int
     number: int
     change: int
-    text: str
+    indexed: IndexText
     folder: int
     ts: int
 
@@ -81,7 +90,7 @@ class ExchangeDocument(Struct, frozen=True):
         entry = _document()()
         entry.add_unsigned("exchange", turn_number(self.session, self.number))
         entry.add_unsigned("change", self.change)
-        _add_text(entry, self.text)
+        _add_text(entry, self.indexed)
         entry.add_unsigned("session", self.session)
         entry.add_unsigned("folder", self.folder)
         entry.add_integer("ts", self.ts)
@@ -95,12 +104,10 @@ def _document() -> type[tantivy.Document]:
     return tantivy.Document
 
 
-def _add_text(entry: tantivy.Document, text: str) -> str:
-    spaced, parts = index_text(without_marks(text))
-    entry.add_text("text", spaced)
-    if parts:
+def _add_text(entry: tantivy.Document, text: IndexText) -> None:
+    entry.add_text("text", text.spaced)
+    if parts := text.parts:
         entry.add_text("text", parts)
-    return spaced
 
 
 def _event_schema(builder: tantivy.SchemaBuilder) -> None:

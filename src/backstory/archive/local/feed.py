@@ -6,6 +6,7 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from functools import lru_cache
 from itertools import groupby, islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,6 +17,7 @@ from ...model import EventType
 from ...sqlite import select_in, snapshot
 from ...toolcalls import render_call
 from ..base import ArchiveError
+from ..query import IndexText, without_marks
 from .bodies import Bodies
 from .database import highest, newest_change, stored_dictionary
 from .documents import EventDocument, ExchangeDocument, turn_number
@@ -29,11 +31,16 @@ _PAGE_ROWS = 2_000
 _PAGE_BYTES = 4 << 20
 _PAGE_STALE = 200
 _PAGE_EXCHANGES = 200
+# Exchanges find the texts of the events that were fed last in memory: up to twice as many characters.
+_RECENT_CHARS = 4 << 20
 _CALL, _RESPONSE, _UNKNOWN = EventType.TOOL_CALL.code, EventType.TOOL_RESPONSE.code, EventType.UNKNOWN.code
+# Types that are hardly ever part of an exchange.
+_RARELY_SAID = frozenset((_RESPONSE, EventType.REASONING.code))
+_Row = tuple[Any, ...]
 
 _SELECT_EVENTS = f"""
 SELECT e.id, e.session, e.turn, e.type, e.project, o.id, e.ts, e.tool, coalesce(e.originating_model, e.model),
-    CASE WHEN e.type = {_RESPONSE} THEN e.facts END, e.body
+    CASE WHEN e.type = {_RESPONSE} THEN e.facts END, e.uid, e.body
 FROM event e JOIN session s ON s.id = e.session JOIN source o ON o.name = s.source
 WHERE e.id > ? ORDER BY e.id LIMIT ?
 """
@@ -41,8 +48,9 @@ _SELECT_STALE = "SELECT id, session, turn, event, key FROM stale WHERE id > ? OR
 _SELECT_EXCHANGES = """
 SELECT x.session, x.number, x.change, x.ts, p.id, x.user, x.user_text, x.said
 FROM exchange x JOIN session s ON s.id = x.session JOIN project p ON p.path = s.folder
-WHERE x.{} ? ORDER BY x.change
+WHERE {} ORDER BY x.change
 """
+_CHANGED, _OF_SESSION = "x.change > ? AND x.change <= ?", "x.session = ?"
 # Of tool calls only the tools are indexed.
 _SELECT_PARTS = f"SELECT uid, type, tool, CASE WHEN type <> {_CALL} THEN body END FROM event WHERE uid IN ({{}})"
 
@@ -59,11 +67,13 @@ class _Exchange(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """An event of an exchange."""
+    """An event of an exchange: the name of a tool that is called, or a text."""
 
-    type: int
     tool: str | None
-    body: str | bytes | None
+    text: IndexText
+
+
+_NO_TEXT = IndexText.of("")
 
 
 class Feed:
@@ -84,6 +94,10 @@ class Feed:
         self._fed_session = 0
         self._deleted_stale = 0
         self._uncommitted = self._uncommitted_exchanges = False
+        # The events that were fed last and may be part of exchanges, by uid, and those that were fed before them.
+        self._recent: dict[bytes, _Part] = {}
+        self._former: dict[bytes, _Part] = {}
+        self._recent_chars = 0
         # Opened when first needed: a sync that finds nothing new should not pay for them.
         self._event_writer: IndexWriter | None = None
         self._exchange_writer: IndexWriter | None = None
@@ -94,9 +108,11 @@ class Feed:
             if self._fed_event is None:
                 self._locate()
             self._delete_stale()
-            for document in self._documents():
+            while rows := self._page():
                 self._uncommitted = True
-                _add_event(self._open_events(), document)
+                self._add_events(self._open_events(), rows)
+                # An exchange of the latest change may grow with the next one: it waits, and is fed once.
+                self._follow_exchanges(self._change_of(rows[-1]) - 1)
 
     def flush(self) -> bool:
         """Make everything that was committed searchable. True if something was missing."""
@@ -106,13 +122,11 @@ class Feed:
             if self._uncommitted:
                 self._open_events().commit()
                 self._uncommitted = False
-            newest = self._newest_change()
-            if newest > self._fed_change and self._feed_exchanges(self._open_exchanges(), self._fed_change):
-                behind = self._uncommitted_exchanges = True
+            self._follow_exchanges(self._newest_change())
             if self._uncommitted_exchanges:
+                behind = True
                 self._open_exchanges().commit()
                 self._uncommitted_exchanges = False
-            self._fed_change = newest
         return behind
 
     def rebuild(self) -> int:
@@ -181,21 +195,43 @@ class Feed:
                 self._uncommitted = True
             self._deleted_stale = rows[-1][0]
 
-    def _documents(self) -> Iterator[EventDocument]:
-        """The searchable events that were not fed yet, in order, read in pages so that no transaction stays open."""
-        unpack = self._bodies.unpack
-        while rows := self._page():
-            for id, session, turn, kind, project, source, ts, tool, model, facts, body in rows:
-                if kind != _UNKNOWN:
-                    text = unpack(body)
-                    if kind == _CALL:
-                        text = render_call(tool, msgspec.json.decode(text) if text else None)
-                    failed = facts is not None and has_failed(facts)
-                    yield EventDocument(id, text, session, turn, kind, project or 0, source, ts, model, failed)
-            self._fed_event = rows[-1][0]
+    def _add_events(self, writer: IndexWriter, rows: Sequence[_Row]) -> int:
+        """Feed a page of events; those of an unknown type are not searchable. Returns the number of documents."""
+        unpack, remember = self._bodies.unpack, self._remember
+        count = 0
+        for id, session, turn, kind, project, source, ts, tool, model, facts, uid, body in rows:
+            if kind == _UNKNOWN:
+                continue
+            text = unpack(body)
+            if kind == _CALL:
+                text = render_call(tool, msgspec.json.decode(text) if text else None)
+            indexed = _indexed(text)
+            failed = facts is not None and has_failed(facts)
+            document = EventDocument(id, text, indexed, session, turn, kind, project or 0, source, ts, model, failed)
+            if writer.is_full:  # `_locate` finds by the highest number what is missing
+                writer.commit()
+            writer.add(document.entry(), len(text))
+            if kind not in _RARELY_SAID:
+                remember(uid, _Part(tool or "", _NO_TEXT) if kind == _CALL else _Part(None, indexed))
+            count += 1
+        self._fed_event = rows[-1][0]
+        return count
 
-    def _page(self) -> list[Any]:
-        """The next rows: some thousand, or fewer large ones."""
+    def _remember(self, uid: bytes, part: _Part) -> None:
+        self._recent[uid] = part
+        self._recent_chars += len(part.text.spaced)
+        if self._recent_chars > _RECENT_CHARS:
+            self._former, self._recent, self._recent_chars = self._recent, {}, 0
+
+    def _change_of(self, row: _Row) -> int:
+        """The change of an event's turn: that of the event, or a later one."""
+        _, session, turn, *_ = row
+        found = self._record.execute("SELECT change FROM turn WHERE session = ? AND ordinal = ?", (session, turn))
+        return int((found.fetchone() or (0,))[0])
+
+    def _page(self) -> list[_Row]:
+        """The next events that were not fed: some thousand, or fewer large ones. They are read in pages so that no
+        transaction stays open."""
         rows, size = [], 0
         for row in self._record.execute(_SELECT_EVENTS, (self._fed_event, _PAGE_ROWS)):
             rows.append(row)
@@ -207,22 +243,30 @@ class Feed:
     def _feed_all(self, writer: IndexWriter) -> int:
         self._fed_event, self._uncommitted = 0, False
         count = 0
-        for document in self._documents():
-            _add_event(writer, document)
-            count += 1
+        while rows := self._page():
+            count += self._add_events(writer, rows)
         return count
 
     def _rebuild_exchanges(self) -> None:
-        self._fed_change = self._newest_change()
-        self._exchanges.build(lambda writer: self._feed_exchanges(writer, 0))
+        self._fed_change = newest = self._newest_change()
+        self._exchanges.build(lambda writer: self._feed_exchanges(writer, 0, newest))
 
-    def _feed_exchanges(self, writer: IndexWriter, after: int) -> int:
+    def _follow_exchanges(self, until: int) -> None:
+        """Feed the exchanges of the changes up to this one."""
+        span = (self._fed_change, until)
+        if until <= self._fed_change:
+            return
+        if self._record.execute("SELECT 1 FROM exchange WHERE change > ? AND change <= ? LIMIT 1", span).fetchone():
+            self._uncommitted_exchanges = True
+            self._feed_exchanges(self._open_exchanges(), *span)
+        self._fed_change = until
+
+    def _feed_exchanges(self, writer: IndexWriter, after: int, until: int) -> int:
         """Exchanges grow: each takes the place of what was known of it. A commit on the way is at the end of a change,
         because `_locate` finds by the highest change what is missing."""
         with snapshot(self._record):
-            newest = self._newest_session()
-            rows = self._record.execute(_SELECT_EXCHANGES.format("change >"), (after,))
-            count, change = 0, after
+            rows = self._record.execute(_SELECT_EXCHANGES.format(_CHANGED), (after, until))
+            count, change, newest = 0, after, self._fed_session
             for page in _pages(_Exchange(*row) for row in rows):
                 if writer.is_full and page[0].change > change:
                     writer.commit()
@@ -232,6 +276,7 @@ class Feed:
                     writer.delete("exchange", known)
                 self._add_exchanges(writer, page)
                 count += len(page)
+                newest = max(newest, *[one.session for one in page])
         self._fed_session = newest
         return count
 
@@ -242,26 +287,34 @@ class Feed:
         if self._fed_change:  # else all of them are about to be fed
             self._fed_session = max(self._fed_session, session)
             with snapshot(self._record):
-                rows = self._record.execute(_SELECT_EXCHANGES.format("session ="), (session,)).fetchall()
+                rows = self._record.execute(_SELECT_EXCHANGES.format(_OF_SESSION), (session,)).fetchall()
                 self._add_exchanges(self._open_exchanges(), [_Exchange(*row) for row in rows])
 
     def _add_exchanges(self, writer: IndexWriter, exchanges: Sequence[_Exchange]) -> None:
-        uids = [uid for one in exchanges for uid in (*split_uids(one.said), *([one.user] if one.user else ()))]
-        parts = {uid: _Part(*row) for uid, *row in select_in(self._record, _SELECT_PARTS, uids)}
+        recent, former = self._recent, self._former
+        parts, others = dict[bytes, _Part](), list[bytes]()
+        for one in exchanges:
+            for uid in (*split_uids(one.said), *((one.user,) if one.user else ())):
+                if (part := recent.get(uid) or former.get(uid)) is not None:
+                    parts[uid] = part
+                else:
+                    others.append(uid)
+        for uid, kind, tool, body in select_in(self._record, _SELECT_PARTS, others):
+            text = _indexed(self._bodies.unpack(body))
+            parts[uid] = _Part(tool or "", _NO_TEXT) if kind == _CALL else _Part(None, text)
         for one in exchanges:
             text = self._exchange_text(one, parts)
             document = ExchangeDocument(one.session, one.number, one.change, text, one.folder, one.ts)
-            writer.add(document.entry(), len(text))
+            writer.add(document.entry(), len(text.spaced))
 
-    def _exchange_text(self, exchange: _Exchange, found: Mapping[bytes, _Part]) -> str:
-        unpack = self._bodies.unpack
+    def _exchange_text(self, exchange: _Exchange, found: Mapping[bytes, _Part]) -> IndexText:
         parts = [found[uid] for uid in split_uids(exchange.said) if uid in found]
         prompt = found.get(exchange.user) if exchange.user else None
         is_own = exchange.user_text is not None or prompt is None
-        texts = [unpack(exchange.user_text if is_own or prompt is None else prompt.body)]
-        texts += [unpack(part.body) for part in parts if part.type != _CALL]
-        texts.append("tools: " + " ".join(sorted({part.tool or "" for part in parts if part.type == _CALL})))
-        return "\n".join(texts)
+        texts = [_indexed(self._bodies.unpack(exchange.user_text)) if is_own or prompt is None else prompt.text]
+        texts += [part.text for part in parts if part.tool is None]
+        texts.append(_tools(" ".join(sorted({part.tool for part in parts if part.tool is not None}))))
+        return IndexText.joined(texts)
 
     def _newest_change(self) -> int:
         return newest_change(self._record)
@@ -287,10 +340,13 @@ class Feed:
             self._event_writer = self._exchange_writer = None
 
 
-def _add_event(writer: IndexWriter, document: EventDocument) -> None:
-    if writer.is_full:  # `_locate` finds by the highest number what is missing
-        writer.commit()
-    writer.add(document.entry(), len(document.text))
+def _indexed(text: str) -> IndexText:
+    return IndexText.of(without_marks(text))
+
+
+@lru_cache(maxsize=1024)  # the same few combinations come again and again
+def _tools(names: str) -> IndexText:
+    return _indexed(f"tools: {names}")
 
 
 def _pages(exchanges: Iterable[_Exchange]) -> Iterator[list[_Exchange]]:

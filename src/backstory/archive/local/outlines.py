@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -56,6 +56,7 @@ class _Facts(msgspec.Struct, frozen=True):
 
 
 _NO_FACTS = _Facts()
+_NO_EXTRA: Mapping[str, Any] = {}
 _decode_facts = msgspec.json.Decoder(_Facts).decode
 
 
@@ -131,7 +132,7 @@ class LocalRecord:
             events[number, event.turn].append(event)  # type: ignore[index] # a place, without making one
         for number, key, *values in db.execute(_STEP_USAGE, changed):
             usage = read_usage(key, values)
-            step.usage[_Place(number, usage.turn)].append(usage)
+            step.usage[number, usage.turn].append(usage)  # type: ignore[index]
         return step
 
     def session(self, key: str) -> SessionRow | None:
@@ -189,8 +190,9 @@ class LocalRecord:
 
     def loose_usage(self) -> list[LooseUsage]:
         rows = self._db.execute(
-            "SELECT s.key, count(*), sum(u.input_tokens + u.output_tokens) FROM usage u JOIN session s "
-            "ON s.id = u.session WHERE u.turn = 0 AND s.turn_count = 0 GROUP BY u.session"
+            # By itself SQLite would look through all usage.
+            "SELECT s.key, count(*), sum(u.input_tokens + u.output_tokens) FROM usage u INDEXED BY usage_loose "
+            "JOIN session s ON s.id = u.session WHERE u.turn = 0 AND s.turn_count = 0 GROUP BY u.session"
         )
         return [LooseUsage(*row) for row in rows]
 
@@ -208,18 +210,19 @@ class LocalRecord:
         body: str | bytes | None = None,
     ) -> EventOutline:
         facts = _decode_facts(facts_text) if facts_text else _NO_FACTS
+        # By position, which takes half as long: all events are read when the traces of an archive are made.
         return EventOutline(
-            uid=uid,
-            turn=turn,
-            ordinal=ordinal,
-            type=EVENT_TYPES[type],
-            ts=ts,
-            text="" if body is None else self._bodies.unpack(body),
-            tool=tool,
-            model=model,
-            usage_key=usage,
-            call_id=facts.call,
-            exit_code=facts.exit,
-            failed=facts.failed,
-            extra=facts.extra or {},
+            uid,
+            turn,
+            ordinal,
+            EVENT_TYPES[type],
+            ts,
+            "" if body is None else self._bodies.unpack(body),
+            tool,
+            model,
+            usage,
+            facts.call,
+            facts.exit,
+            facts.failed,
+            facts.extra or _NO_EXTRA,
         )

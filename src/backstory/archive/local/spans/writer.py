@@ -75,7 +75,7 @@ class OfTurn(NamedTuple):
 
 _NO_DETAIL = _Detail()
 # The fields of a span between `model` and `stop_reason`, and behind it.
-_counted = attrgetter(
+_COUNTED = (
     "input_tokens",
     "output_tokens",
     "total_tokens",
@@ -86,6 +86,7 @@ _counted = attrgetter(
     "cost",
     "cost_reported",
 )
+_counted = attrgetter(*_COUNTED)
 _reported = attrgetter("exit_code", "waiting", "call", "alias", "logged")
 
 
@@ -107,9 +108,11 @@ _UPSERT_DETAIL = _upsert(_Head._fields, _Detail._fields)
 _UPSERT_OF_TURN = _upsert(_Head._fields, _Detail._fields, OfTurn._fields)
 # A tool call, a marker, or the turn as a whole: half of the spans of turns, at half the price.
 _BRIEF = ("exit_code", "waiting", "call")
-_BRIEF_AT = _Detail._fields.index(_BRIEF[0])
 _UPSERT_BRIEF_OF_TURN = _upsert(_Head._fields, _BRIEF, OfTurn._fields)
-_NO_USAGE, _NO_REST = _NO_DETAIL[:_BRIEF_AT], _NO_DETAIL[_BRIEF_AT + len(_BRIEF) :]
+_brief = attrgetter(*_BRIEF)
+# The fields of a span that such a one lacks, and their values then.
+_beyond_brief = attrgetter("model", *_COUNTED, "stop_reason", "alias", "logged")
+_NOTHING_BEYOND = _beyond_brief(SpanRow(trace="", id=0, name="", start=0))
 # The first origin of a trace stays; later ones fill gaps.
 _UPSERT_TRACE = """
 INSERT INTO trace (uid, name, named, status, start, updated, session, native, source, project, dataset_run, projected)
@@ -288,11 +291,11 @@ class LocalSpanWriter:
         """Write spans of turns, each given with the number of its trace."""
         rows, brief = [], []
         for trace, span, of_turn in spans:
-            head, detail = self._head(None, trace, span), self._detail(span)
-            if detail[:_BRIEF_AT] == _NO_USAGE and detail[_BRIEF_AT + len(_BRIEF) :] == _NO_REST:
-                brief.append((*head, *detail[_BRIEF_AT : _BRIEF_AT + len(_BRIEF)], *of_turn))
+            head = self._head(None, trace, span)
+            if _beyond_brief(span) == _NOTHING_BEYOND:
+                brief.append((*head, *_brief(span), *of_turn))
             else:
-                rows.append((*head, *detail, *of_turn))
+                rows.append((*head, *self._detail(span), *of_turn))
         self.db.executemany(_UPSERT_OF_TURN, rows)
         self.db.executemany(_UPSERT_BRIEF_OF_TURN, brief)
         self._unanalyzed += len(rows) + len(brief)
