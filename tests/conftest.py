@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import itertools
 import logging
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Generator, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -40,7 +42,7 @@ settings.load_profile("fast")
 def _write_to_memory(folder: Path = Path("/dev/shm"), needed: int = 2 << 30) -> None:
     """Let tests write to memory where there is enough: thousands of small archives need not wait for a disk."""
     if "TMPDIR" not in os.environ and os.access(folder, os.W_OK) and shutil.disk_usage(folder).free > needed:
-        os.environ["TMPDIR"] = str(folder)
+        os.environ["TMPDIR"] = tempfile.tempdir = str(folder)  # pytest has asked for the folder before it reads this
 
 
 def _keep_memory() -> None:
@@ -59,6 +61,17 @@ os.environ["SSL_CERT_DIR"] = str(Path(__file__).parent)
 # On a busy machine an answer may take longer than the 5 s that httpx waits by default.
 _waits = inspect.signature(httpx.get).parameters["timeout"].default
 _waits.connect = _waits.read = _waits.write = _waits.pool = PATIENCE
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Modules and collected tests stay to the end: no search for garbage goes through them, now or later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(scope="session")

@@ -273,8 +273,6 @@ class TestProtocol:
             (b"{}", {**JSON, "content-encoding": "br"}, 415),
             (b"no gzip", {**JSON, "content-encoding": "gzip"}, 400),
             (gzip.compress(b"{}", mtime=0)[:-3], {**JSON, "content-encoding": "gzip"}, 400),
-            (gzip.compress(b" " * (65 << 20)), {**JSON, "content-encoding": "gzip"}, 413),
-            (b" " * ((64 << 20) + 1), JSON, 413),
         ],
     )
     def test_refusals(self, server: Served, body: bytes, headers: dict[str, str], status: int) -> None:
@@ -282,6 +280,12 @@ class TestProtocol:
         assert reply.status_code == status
         if headers == JSON:
             assert reply.json()["message"]
+
+    def test_too_large(self, server: Served) -> None:
+        """More than 64 MB, as it comes or after it is unpacked."""
+        assert post(server, "/v1/traces", b" " * ((64 << 20) + 1), JSON).status_code == 413
+        packed = gzip.compress(b" " * (65 << 20), compresslevel=1)
+        assert post(server, "/v1/traces", packed, {**JSON, "content-encoding": "gzip"}).status_code == 413
 
     def test_many_members(self, server: Served) -> None:
         """The cost of a body of very many gzip members grows with its length, not with its square."""

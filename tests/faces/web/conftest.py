@@ -115,36 +115,37 @@ class Watched:
 
 
 class Pages:
-    """Pages of a browser, each in a context of its own. A page that a test has finished with serves the next test that
-    wants the same window: to start a process for each takes longer than most tests."""
+    """Pages of a browser, each in a context of its own. A page that a test has finished with serves the next test, at
+    any width: to start a process for each takes longer than most tests."""
 
     _LOOKS: ClassVar = {"color_scheme": "light", "reduced_motion": "no-preference"}
 
     def __init__(self, browser: Any) -> None:
         self._browser = browser
-        self._free: dict[int, Any] = {}
+        self._free: dict[bool, Any] = {}  # by whether scripts run
 
-    def take(self, width: int, **options: Any) -> Any:
-        """A page without cookies, storage and history of its own; options beyond looks are for a new one alone."""
+    def take(self, width: int, *, java_script_enabled: bool = True, **looks: Any) -> Any:
+        """A page without cookies, storage and history of its own."""
         size = {"width": width, "height": 900}
-        page = self._free.pop(width, None) if options.keys() <= self._LOOKS.keys() else None
+        page = self._free.pop(java_script_enabled, None)
         if page is None:
-            context = self._browser.new_context(viewport=size, **options)
+            context = self._browser.new_context(viewport=size, java_script_enabled=java_script_enabled, **looks)
             context.set_default_timeout(60_000)
             return context.new_page()
         page.set_viewport_size(size)
-        page.emulate_media(**{**self._LOOKS, **options})
+        page.emulate_media(**{**self._LOOKS, **looks})
         return page
 
-    def give_back(self, page: Any, width: int, **options: Any) -> None:
-        if page.is_closed() or width in self._free or not options.keys() <= self._LOOKS.keys():
+    def give_back(self, page: Any, *, java_script_enabled: bool = True) -> None:
+        if page.is_closed() or java_script_enabled in self._free:
             page.context.close()
             return
         page.unroute_all()
         page.evaluate("localStorage.clear(), sessionStorage.clear()")
         page.goto("about:blank")
         page.context.clear_cookies()
-        self._free[width] = page
+        page.context.clear_permissions()
+        self._free[java_script_enabled] = page
 
 
 def wait_until(page: Any, expression: str, arg: Any = None) -> None:
@@ -169,9 +170,17 @@ def open_page(pages: Pages, site: WebServer) -> Iterator[Callable[..., Any]]:
     """
     opened, watched = [], []
 
-    def open_path(path: str, *, width: int = 1280, base: str | None = None, quiet: bool = True, **options: Any) -> Any:
-        page = pages.take(width, **options)
-        opened.append((page, width, options))
+    def open_path(
+        path: str,
+        *,
+        width: int = 1280,
+        base: str | None = None,
+        quiet: bool = True,
+        java_script_enabled: bool = True,
+        **looks: Any,
+    ) -> Any:
+        page = pages.take(width, java_script_enabled=java_script_enabled, **looks)
+        opened.append((page, java_script_enabled))
         if quiet:
             watched.append(Watched(page, base or site.url))
         page.goto((base or site.url) + path)
@@ -180,8 +189,8 @@ def open_page(pages: Pages, site: WebServer) -> Iterator[Callable[..., Any]]:
     yield open_path
     for each in watched:
         each.end()
-    for page, width, options in opened:
-        pages.give_back(page, width, **options)
+    for page, java_script_enabled in opened:
+        pages.give_back(page, java_script_enabled=java_script_enabled)
     assert [seen for each in watched for seen in each.seen] == []
 
 

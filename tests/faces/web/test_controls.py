@@ -98,7 +98,8 @@ class TestKeys:
 
 class TestCopying:
     def test_the_command_and_the_session_as_markdown(self, open_page: Open, world: World, site: WebServer) -> None:
-        page = open_page(f"/s/{world.shop}", permissions=["clipboard-read", "clipboard-write"])
+        page = open_page(f"/s/{world.shop}")
+        page.context.grant_permissions(["clipboard-read", "clipboard-write"])
         read = "navigator.clipboard.readText()"
         page.get_by_role("button", name="Copy", exact=True).click()
         page.get_by_role("button", name="Copied").wait_for()
