@@ -155,7 +155,7 @@ class ClickHouseArchive(Searching, Archive):
             + _CHILDREN.format(" AND parent_call = %(call)s"),
             {"key": event.session, "call": event.call_id or ""},
         )
-        around = turns.result()
+        around = turns()
         if event.turn not in around:
             if self.session(event.session) is None:
                 return None

@@ -185,7 +185,7 @@ class Retrieval:
             looked_at = self._looked_at(chosen, longer, closely)
             spelled = self._server.beside(partial(self._documents, looked_at, letters.text))
             found = self._documents(chosen, "row")
-            texts = spelled.result()
+            texts = spelled()
         text_of = {(version, number): text for version, number, *_, text in texts}
         by_name = {(each.version, each.number): each.score for each in chosen}
         average = self._statistics.words

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from itertools import chain
@@ -77,7 +76,7 @@ class Searching(Reading):
         )
         titled = self._server.beside(partial(self._title_scores, question.title_words, state, request))
         matches = _find(retrieval, question, request)
-        titles = titled.result()
+        titles = titled()
         numbers = _Numbers()
         context = Context(
             now=int(now.timestamp() * 1000),
@@ -166,8 +165,8 @@ class Searching(Reading):
             {(place.session, place.turn, place.ordinal) for place in chosen},
         )
         events = {(event.uid, version): event for version, event in ((v, read_event(row)) for v, *row in event_rows)}
-        turns = {(turn.session, turn.ordinal): turn for turn in map(read_turn, turn_rows.result())}
-        sessions = {session.key: session for session in map(read_session, session_rows.result())}
+        turns = {(turn.session, turn.ordinal): turn for turn in map(read_turn, turn_rows())}
+        sessions = {session.key: session for session in map(read_session, session_rows())}
         hits = []
         for hit, place in zip(ranked, chosen, strict=True):
             event, session = events.get((place.uid, place.version)), sessions.get(place.session)
@@ -181,7 +180,7 @@ class Searching(Reading):
         """The rows with these keys. A page has few of them."""
         return self._server.rows(sql.format(array(keys, kind)))
 
-    def _rows_beside(self, sql: str, kind: str, keys: Iterable[Any]) -> Future[Sequence[Any]]:
+    def _rows_beside(self, sql: str, kind: str, keys: Iterable[Any]) -> Callable[[], Sequence[Any]]:
         return self._server.beside(partial(self._rows_at, sql, kind, keys))
 
     # Exchanges

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, TypeVar
 from urllib.parse import urlsplit, urlunsplit
@@ -77,9 +77,15 @@ class Server:
     def row(self, sql: str, parameters: Mapping[str, Any] | None = None, deadline: float | None = None) -> Any:
         return next(iter(self.rows(sql, parameters, deadline)), None)
 
-    def beside(self, read: Callable[[], T]) -> Future[T]:
-        """Start a read that does not need what others give: the server has a processor for each."""
-        return self._pool.submit(read)
+    def beside(self, read: Callable[[], T]) -> Callable[[], T]:
+        """Start a read that does not need what others give; the result is what waits for it."""
+        future = self._pool.submit(read)
+
+        def result() -> T:
+            with waiting():
+                return future.result()
+
+        return result
 
     def rows_in(self, sql: str, digests: Sequence[bytes]) -> Iterator[Any]:
         """The rows of a query with `IN ({0})` over digests, in portions."""
