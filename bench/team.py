@@ -3,14 +3,16 @@
     python -m bench.team --events 100000                      # chDB behind a bridge, or a clickhouse binary
     python -m bench.team --events 1000000 --url http://localhost:8123/bench
     python -m bench.team --events 125000 --doublings 3        # a million on the server, sooner than by writing
+    python -m bench.team --events 125000 --url http://localhost:8123/bench --doublings 3   # and eight times as many
     python -m bench.team --hub --members 8                    # the hub under load, see bench/hub.py
 
 A server that is given keeps the database of an earlier run; it is written only where it is empty. Beside the times by
 the clock stands the time of processors, which other work on the machine changes little. That of the second process
 which indexes for the local engine is not in it.
 
-A doubling copies all sessions on the server under other names before the questions are asked: the words are as rare as
-before. The local engine keeps the events that were written.
+A doubling copies all sessions on the server under other names, and the questions are asked again: the words are as rare
+as before. The local engine keeps the events that were written. Doublings of an earlier run are recognised by the number
+of events that were written then, `--events`.
 """
 
 from __future__ import annotations
@@ -23,7 +25,6 @@ import urllib.request
 from collections.abc import Callable, Iterable
 from contextlib import closing, nullcontext
 from functools import partial
-from itertools import product
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -50,6 +51,9 @@ class Taken(NamedTuple):
     @property
     def processor(self) -> float:
         return self.client + self.server
+
+
+_NOTHING = Taken(0, 0)
 
 
 class Measured(NamedTuple):
@@ -85,15 +89,17 @@ class Meter:
 
     def __init__(self, url: str | None = None) -> None:
         self._url = url
+        self.engine = "local" if url is None else "clickhouse"
 
-    def double(self, times: int) -> None:
-        for number, (table, changes) in product(range(times), _COPIED.items() if self._url is not None else ()):
-            changed = ", ".join(f"{change.format(name, 1 << number)} AS {name}" for name, change in changes.items())
+    def double(self, copies: int) -> None:
+        """Double an archive in which each event is there so many times."""
+        for table, changes in _COPIED.items():
+            changed = ", ".join(f"{change.format(name, copies)} AS {name}" for name, change in changes.items())
             self._run(f"INSERT INTO {table} SELECT * REPLACE ({changed}) FROM {table}")
 
     def merge(self) -> None:
         """Merge the parts of the tables, so that no background work is measured with the questions."""
-        for table in _COPIED if self._url is not None else ():
+        for table in _COPIED:
             self._run(f"OPTIMIZE TABLE {table} FINAL")
 
     def take(self, call: Callable[[], T]) -> tuple[T, Taken]:
@@ -115,13 +121,15 @@ class Meter:
             return str(answer.read(), "utf-8")
 
 
-def measure(engine: str, archive: Archive, count: int, asked: int, meter: Meter, doublings: int = 0) -> Measured:
-    write = merge = Taken(0, 0)
-    if not archive.counts().events:
-        texts = list(events(count))  # so that the time to make them is not in that of writing
-        _, write = meter.take(lambda: write_events(archive, texts))
-        meter.double(doublings)
-        _, merge = meter.take(meter.merge)
+def write(archive: Archive, count: int, meter: Meter) -> Taken:
+    if archive.counts().events:
+        return _NOTHING
+    texts = list(events(count))  # so that the time to make them is not in that of writing
+    return meter.take(lambda: write_events(archive, texts))[1]
+
+
+def ask(archive: Archive, count: int, asked: int, meter: Meter, written: Taken, merge: Taken) -> Measured:
+    """Put the questions to an archive in which so many events were written, and copied since."""
     questions = list(queries(asked))
     chance = random.Random(1)
 
@@ -137,6 +145,7 @@ def measure(engine: str, archive: Archive, count: int, asked: int, meter: Meter,
         uid, taken = meter.take(partial(search, question.text))
         first.append(uid)
         latencies.setdefault(f"search: {question.kind}", []).append(taken)
+    latencies["search: all kinds"] = [taken for values in latencies.values() for taken in values]
     sessions = [session_key(chance.randrange(count // SESSION_EVENTS)) for _ in questions]
     latencies["search in a session"] = meter.each(
         lambda pair: search(*pair), [(question.text, key) for question, key in zip(questions, sessions, strict=True)]
@@ -144,23 +153,28 @@ def measure(engine: str, archive: Archive, count: int, asked: int, meter: Meter,
     latencies["list 50 sessions"] = meter.each(lambda _: archive.sessions(SessionsRequest(limit=50)), questions[:50])
     uids = [digest("bench", str(chance.randrange(count))) for _ in questions]
     latencies["open(event)"] = meter.each(lambda uid: archive.open(EventRef(uid)), uids)
-    return Measured(engine, count << doublings, write, merge, archive.counts().bytes, latencies, first)
+    counts = archive.counts()
+    return Measured(meter.engine, counts.events, written, merge, counts.bytes, latencies, first)
 
 
-def show(one: Measured, other: Measured, count: int) -> None:
-    print(f"{count:,} events written{'':18}{one.engine:>30}{other.engine:>30}")
-    print(f"{'events when asked':40}{one.events:>30,}{other.events:>30,}")
-    both = [_rate(each.write, count) for each in (one, other)]
-    print(f"{'write, processor here + on server':40}{both[0]:>30}{both[1]:>30}")
-    both = [_rate(each.merge, each.events) for each in (one, other)]
-    print(f"{'merging, processor here + on server':40}{both[0]:>30}{both[1]:>30}")
-    both = [f"{each.size / 1e6:,.0f} MB, {each.size / each.events:,.0f} bytes/event" for each in (one, other)]
-    print(f"{'on disk':40}{both[0]:>30}{both[1]:>30}")
-    for name, latencies in one.latencies.items():
-        both = [_percentiles(values) for values in (latencies, other.latencies[name])]
-        print(f"{name + ' P50 / P95 (processor)':40}{both[0]:>30}{both[1]:>30}")
-    same = sum(mine == theirs for mine, theirs in zip(one.first, other.first, strict=True))
-    print(f"the same first hit: {same} of {len(one.first)} questions")
+def show(measured: list[Measured], count: int) -> None:
+    """One column for the local engine and each size on the server."""
+
+    def line(name: str, values: Iterable[object]) -> None:
+        print(f"{name:40}{''.join(f'{value:>34}' for value in values)}")
+
+    line(f"{count:,} events written", (each.engine for each in measured))
+    line("events when asked", (f"{each.events:,}" for each in measured))
+    line("write, processor here + on server", (_rate(each.write, count) for each in measured))
+    line("merging, processor here + on server", (_rate(each.merge, each.events) for each in measured))
+    line("on disk", (f"{each.size / 1e6:,.0f} MB, {each.size / each.events:,.0f} bytes/event" for each in measured))
+    for name in measured[0].latencies:
+        line(f"{name} P50 / P95 (processor)", (_percentiles(each.latencies[name]) for each in measured))
+    # Copies have other names, so that the first hit says nothing about them.
+    firsts = [each.first for each in measured if each.events == count]
+    if len(firsts) == 2:
+        same = sum(mine == theirs for mine, theirs in zip(*firsts, strict=True))
+        line("the same first hit", [f"{same} of {len(firsts[0])} questions"])
 
 
 def _rate(write: Taken, count: int) -> str:
@@ -184,7 +198,10 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=100_000)
     parser.add_argument("--queries", type=int, default=100)
     parser.add_argument("--url", help="of a ClickHouse server with a database for this benchmark")
-    parser.add_argument("--doublings", type=int, default=0, help="of the events on the server")
+    parser.add_argument(
+        "--doublings", type=int, default=0, help="of the events on the server; the questions are asked at each size"
+    )
+    parser.add_argument("--server-only", action="store_true", help="without the local engine beside it")
     parser.add_argument("--hub", action="store_true", help="put load on a hub, over the local engine or --url")
     parser.add_argument("--members", type=int, default=8, help="of the hub")
     options = parser.parse_args()
@@ -201,15 +218,25 @@ def main() -> None:
         parser.error(reason)
     with tempfile.TemporaryDirectory() as folder:
         server = nullcontext(options.url) if options.url else serving(Path(folder, "server"))
-        with closing(open_engine("local", Path(folder, "local"))) as archive:
-            local = measure("local", archive, options.events, options.queries, Meter())
+        measured = []
+        if not options.server_only:
+            with closing(open_engine("local", Path(folder, "local"))) as archive:
+                meter = Meter()
+                written = write(archive, options.events, meter)
+                measured.append(ask(archive, options.events, options.queries, meter, written, _NOTHING))
         with server as url:
             settings = ClickHouseSettings(url=options.url or f"{url}/{_DATABASE}")
             with closing(open_engine("clickhouse", Path(folder, "team"), None, settings)) as archive:
-                team = measure(
-                    "clickhouse", archive, options.events, options.queries, Meter(settings.url), options.doublings
-                )
-    show(local, team, options.events)
+                meter = Meter(settings.url)
+                written = write(archive, options.events, meter)
+                for doubling in range(options.doublings + 1):
+                    if doubling:
+                        meter.double(archive.counts().events // options.events)
+                    is_new = doubling > 0 or written is not _NOTHING
+                    merge = meter.take(meter.merge)[1] if is_new else _NOTHING
+                    measured.append(ask(archive, options.events, options.queries, meter, written, merge))
+                    written = _NOTHING
+    show(measured, options.events)
 
 
 if __name__ == "__main__":

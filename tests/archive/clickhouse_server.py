@@ -1,8 +1,8 @@
 """A ClickHouse server for tests: chDB, the same engine in process, behind the part of ClickHouse's HTTP interface that
 `clickhouse-connect` uses. Where a `clickhouse` binary is on the machine, that is started instead.
 
-`python -m tests.archive.clickhouse_server FOLDER` serves a data folder and prints its port. Queries run one after the
-other. Settings in the URL are ignored, except `database`; those in the text of a query apply.
+`python -m tests.archive.clickhouse_server FOLDER [PORT]` serves a data folder and prints its port. Queries of several
+connections run at the same time. Settings in the URL are ignored, except `database`; those in a query apply.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -89,9 +89,17 @@ class _Bridge(BaseHTTPRequestHandler):
     # An answer is one packet: in two, each would wait for the other side's delayed acknowledgement.
     disable_nagle_algorithm = True
     wbufsize = -1
-    connection_to_chdb: Any
+    connect: Callable[[], Any]
     database: str | None = None
-    one_at_a_time = threading.Lock()
+
+    def setup(self) -> None:
+        """Each connection of a client has one to chDB of its own, which has its own database in use."""
+        super().setup()
+        self.connection_to_chdb = type(self).connect()
+
+    def finish(self) -> None:
+        self.connection_to_chdb.close()
+        super().finish()
 
     def do_GET(self) -> None:
         self._answer()
@@ -108,8 +116,7 @@ class _Bridge(BaseHTTPRequestHandler):
         options = {name: values[-1] for name, values in parse_qs(parts.query, keep_blank_values=True).items()}
         query = options["query"].encode() + b"\n" + body if "query" in options else body
         try:
-            with self.one_at_a_time:
-                self._send(200, self._run(query, options.get("database"), options.get("default_format", "TSV")))
+            self._send(200, self._run(query, options.get("database"), options.get("default_format", "TSV")))
         except RuntimeError as error:
             text = str(error)
             code = re.search(r"Code: (\d+)", text)
@@ -117,9 +124,9 @@ class _Bridge(BaseHTTPRequestHandler):
 
     def _run(self, query: bytes, database: str | None, output: str) -> bytes:
         run = self.connection_to_chdb.query
-        if database != _Bridge.database:
+        if database != self.database:
             run(f"USE {database or 'default'}")
-            _Bridge.database = database
+            self.database = database
         insert = _INSERT.match(query)
         if insert is None:
             return bytes(run(query.decode(), output).bytes())
@@ -164,16 +171,16 @@ def _decompress(data: bytes) -> bytes:
     return b"".join(blocks)
 
 
-def main(folder: str) -> None:
+def main(folder: str, port: str = "0") -> None:
     import chdb
 
     connect: Any = chdb.connect  # untyped
-
-    _Bridge.connection_to_chdb = connect(folder)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Bridge)
-    print(server.server_address[1], flush=True)  # noqa: T201
-    server.serve_forever()
+    _Bridge.connect = staticmethod(partial(connect, folder))
+    with closing(connect(folder)):  # the engine ends with its last connection
+        server = ThreadingHTTPServer(("127.0.0.1", int(port)), _Bridge)
+        print(server.server_address[1], flush=True)  # noqa: T201
+        server.serve_forever()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -258,6 +258,26 @@ class TestStatements:
                 assert found(archive, query)
                 assert found(archive, query, session=KEY)
 
+    @pytest.mark.parametrize("part", ["title_stems", "FROM turn", "arrayStringConcat"])
+    def test_a_failure_of_one_that_runs_beside_others(
+        self, tmp_path: Path, server: ClickHouseSettings, monkeypatch: pytest.MonkeyPatch, part: str
+    ) -> None:
+        """The search fails with its error, and the next one is answered."""
+        rows = Server.rows
+
+        def failing(self: Server, sql: str, *given: Any, **named: Any) -> Any:
+            if part in sql:
+                raise ArchiveError(f"no {part}")
+            return rows(self, sql, *given, **named)
+
+        with closing(opened(tmp_path, server)) as archive:
+            write(archive, batch(session(), talk("needle in src/hay/stack.py")))
+            with monkeypatch.context() as patched:
+                patched.setattr(Server, "rows", failing)
+                with pytest.raises(ArchiveError, match=f"no {part}"):
+                    found(archive, "needle src/hay/stack.py")
+            assert found(archive, "needle src/hay/stack.py")
+
     def test_keys_with_any_characters(self, tmp_path: Path, server: ClickHouseSettings) -> None:
         """Those that mean something in SQL, or to the client, are a part of the key."""
         key, folder = "codex/%(keys)s {a:String} 'q\\' \n\0 é", "/it's 100% {b}\\"

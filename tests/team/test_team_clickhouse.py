@@ -6,6 +6,7 @@ import urllib.request
 import uuid
 from collections.abc import Iterator
 from contextlib import closing
+from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
@@ -164,10 +165,17 @@ class TestBackup:
         with closing(opened(tmp_path / "reader", url)) as archive:
             before = stored(archive)
         name = url.rpartition("/")[2]
-        # To memory: files need a setting of the server, which chDB does not take.
-        clickhouse_server.command(server, f"BACKUP DATABASE {name} TO Memory('{name}')")
-        clickhouse_server.command(server, f"DROP DATABASE {name}")
-        clickhouse_server.command(server, f"RESTORE DATABASE {name} FROM Memory('{name}')")
+        # To memory: files need a setting of the server, which chDB does not take. It is that of one connection.
+        with closing(HTTPConnection(server.removeprefix("http://"))) as connection:
+            for sql in (
+                "BACKUP DATABASE {0} TO Memory('{0}')",
+                "DROP DATABASE {0}",
+                "RESTORE DATABASE {0} FROM Memory('{0}')",
+            ):
+                connection.request("POST", "/", sql.format(name))
+                answer = connection.getresponse()
+                assert answer.status == 200, answer.read()
+                answer.read()
         with closing(opened(tmp_path / "reader", url)) as archive:
             assert stored(archive) == before
             assert found(archive, "gateway") == ["the gateway"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from ...model import EVENT_TYPES, EventType, event_id
@@ -18,7 +19,7 @@ from .server import Server, array
 # What is quoted is looked for in this many times the events that are weighed, before it is in all.
 _WITH_QUOTED = 3
 # So many of the best may be gone before the search begins anew without them.
-_SPARE = 60
+_SPARE = 20
 # Of more events with the same score, the newest have to be chosen on the server.
 _MOST_TIES = 2_000
 # The events with the rarest word are looked up if the words have so many times more events.
@@ -181,8 +182,10 @@ class Retrieval:
         if question.quoted:
             texts = found = self._documents(chosen, f"row, {letters.text}", self._quoted_tests())
         else:
-            texts = self._documents(self._looked_at(chosen, longer, closely), letters.text)
+            looked_at = self._looked_at(chosen, longer, closely)
+            spelled = self._server.beside(partial(self._documents, looked_at, letters.text))
             found = self._documents(chosen, "row")
+            texts = spelled()
         text_of = {(version, number): text for version, number, *_, text in texts}
         by_name = {(each.version, each.number): each.score for each in chosen}
         average = self._statistics.words

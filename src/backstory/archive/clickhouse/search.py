@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from itertools import chain
@@ -74,8 +74,9 @@ class Searching(Reading):
         retrieval = Retrieval(
             self._server, question, statistics, request, conditions, parameters, terms, has_replaced=state.has_replaced
         )
+        titled = self._server.beside(partial(self._title_scores, question.title_words, state, request))
         matches = _find(retrieval, question, request)
-        titles = self._title_scores(question, state, request)
+        titles = titled()
         numbers = _Numbers()
         context = Context(
             now=int(now.timestamp() * 1000),
@@ -113,9 +114,8 @@ class Searching(Reading):
             self._statistics = Statistics(state.documents, *averages) if state.documents else Statistics()
         return self._statistics._replace(documents=state.documents)
 
-    def _title_scores(self, question: Question, state: Beginning, request: SearchRequest) -> dict[str, float]:
+    def _title_scores(self, words: Sequence[str], state: Beginning, request: SearchRequest) -> dict[str, float]:
         """A session has one title: within it there is nothing to choose."""
-        words = question.title_words
         if request.session is not None or not words:
             return {}
         titled = self._server.rows(
@@ -151,22 +151,22 @@ class Searching(Reading):
     def _hits(self, ranked: Sequence[Ranked], *, places: Mapping[int, Place], bound: float) -> list[Hit]:
         """An event that was replaced since has another version."""
         chosen = [places[hit.candidate.id] for hit in ranked]
+        turn_rows = self._rows_beside(
+            f"SELECT {TURN} FROM turn t FINAL WHERE (t.session, t.ordinal) IN {{}}",
+            "Tuple(String, UInt32)",
+            {(place.session, place.turn) for place in chosen},
+        )
+        session_rows = self._rows_beside(
+            f"SELECT {SESSION} FROM session s FINAL WHERE s.key IN {{}}", "String", {place.session for place in chosen}
+        )
         event_rows = self._rows_at(
             f"SELECT e.version, {EVENT} FROM event e FINAL WHERE (e.session, e.turn, e.ordinal) IN {{}}",
             "Tuple(String, UInt32, UInt32)",
             {(place.session, place.turn, place.ordinal) for place in chosen},
         )
-        turn_rows = self._rows_at(
-            f"SELECT {TURN} FROM turn t FINAL WHERE (t.session, t.ordinal) IN {{}}",
-            "Tuple(String, UInt32)",
-            {(place.session, place.turn) for place in chosen},
-        )
-        session_rows = self._rows_at(
-            f"SELECT {SESSION} FROM session s FINAL WHERE s.key IN {{}}", "String", {place.session for place in chosen}
-        )
         events = {(event.uid, version): event for version, event in ((v, read_event(row)) for v, *row in event_rows)}
-        turns = {(turn.session, turn.ordinal): turn for turn in map(read_turn, turn_rows)}
-        sessions = {session.key: session for session in map(read_session, session_rows)}
+        turns = {(turn.session, turn.ordinal): turn for turn in map(read_turn, turn_rows())}
+        sessions = {session.key: session for session in map(read_session, session_rows())}
         hits = []
         for hit, place in zip(ranked, chosen, strict=True):
             event, session = events.get((place.uid, place.version)), sessions.get(place.session)
@@ -179,6 +179,9 @@ class Searching(Reading):
     def _rows_at(self, sql: str, kind: str, keys: Iterable[Any]) -> Sequence[Any]:
         """The rows with these keys. A page has few of them."""
         return self._server.rows(sql.format(array(keys, kind)))
+
+    def _rows_beside(self, sql: str, kind: str, keys: Iterable[Any]) -> Callable[[], Sequence[Any]]:
+        return self._server.beside(partial(self._rows_at, sql, kind, keys))
 
     # Exchanges
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
@@ -22,6 +23,10 @@ _IN_AT_ONCE = 2_000
 _MONTHS_AT_ONCE = 90
 _MONTH_MS = 28 * 86_400_000
 _NAMES_AT_ONCE = 500
+# Reads of this process that run beside others; further ones wait.
+_BESIDE = 8
+
+T = TypeVar("T")
 
 
 class Server:
@@ -37,6 +42,7 @@ class Server:
         self._address = parts.hostname or url
         self._url = urlunsplit(parts._replace(path=""))
         self._types: dict[str, dict[str, Any]] = {}
+        self._pool = ThreadPoolExecutor(_BESIDE, "clickhouse")
         with self._explained():
             self._client = self._connect()
 
@@ -70,6 +76,16 @@ class Server:
 
     def row(self, sql: str, parameters: Mapping[str, Any] | None = None, deadline: float | None = None) -> Any:
         return next(iter(self.rows(sql, parameters, deadline)), None)
+
+    def beside(self, read: Callable[[], T]) -> Callable[[], T]:
+        """Start a read that does not need what others give; the result is what waits for it."""
+        future = self._pool.submit(read)
+
+        def result() -> T:
+            with waiting():
+                return future.result()
+
+        return result
 
     def rows_in(self, sql: str, digests: Sequence[bytes]) -> Iterator[Any]:
         """The rows of a query with `IN ({0})` over digests, in portions."""
@@ -137,6 +153,7 @@ class Server:
         return f"cluster({quoted(self.cluster)}, mergeTreeTextIndex({database}, {quoted(table + '_local')}, {name}))"
 
     def close(self) -> None:
+        self._pool.shutdown()
         self._client.close()
 
     @contextmanager
