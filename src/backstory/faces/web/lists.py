@@ -74,7 +74,7 @@ def session_lines(library: Library, rows: Sequence[SessionRow]) -> list[SessionL
                 title=session.title,
                 source=session.source,
                 project=home_path(cwd) if cwd else None,
-                project_name=PurePath(cwd).name or cwd if cwd else None,
+                project_name=folder_name(cwd) if cwd else None,
                 branch=branch or None,
                 started_at=session.started_at,
                 updated_at=session.updated_at,
@@ -243,7 +243,7 @@ def facets_of_sessions(library: Library, filters: Filters, rows: Sequence[Sessio
 
 
 def folder_name(path: str) -> str:
-    return PurePath(path).name or path
+    return path.rstrip("/").rpartition("/")[2] or path
 
 
 def _telling(paths: Iterable[str]) -> Callable[[str], str]:

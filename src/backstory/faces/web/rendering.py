@@ -173,9 +173,9 @@ def marked(text: str, places: Iterable[Sequence[int]]) -> Markup:
     """A text with its matches in `<mark>`; places are (start, end), in order."""
     parts, at = [], 0
     for start, end in places:
-        parts += [escape(text[at:start]), Markup("<mark>"), escape(text[start:end]), Markup("</mark>")]
+        parts.append(f"{escape(text[at:start])}<mark>{escape(text[start:end])}</mark>")
         at = end
-    return Markup("").join([*parts, escape(text[at:])])
+    return Markup("".join([*parts, escape(text[at:])]))
 
 
 def plain(text: str) -> str:

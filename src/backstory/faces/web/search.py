@@ -238,10 +238,10 @@ def marker(found: Found) -> Callable[[str], list[tuple[int, int]]]:
         return lambda text: []
     some = "|".join(re.escape(word) for word in sorted(words, key=len, reverse=True))
     whole = re.compile(rf"(?<![^\W_])(?:{some})(?![^\W_])", re.IGNORECASE)
-    part = re.compile(some, re.IGNORECASE)
 
     def places(text: str) -> list[tuple[int, int]]:
-        return [match.span() for match in whole.finditer(text)] or [match.span() for match in part.finditer(text)]
+        found = [match.span() for match in whole.finditer(text)]
+        return found or [match.span() for match in re.finditer(some, text, re.IGNORECASE)]
 
     return places
 

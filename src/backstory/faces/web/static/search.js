@@ -65,16 +65,21 @@ function foldFilters() {
 narrow.addEventListener("change", foldFilters);
 
 let typed = false;
+
+function ask() {
+  const url = addressOf(field.value.trim());
+  // The question first: changing the address takes the browser longer than sending it.
+  show(url);
+  // One entry of the history for a search, not one for each letter.
+  history[typed ? "replaceState" : "pushState"](null, "", url);
+  typed = true;
+}
+
 field.addEventListener("input", () => {
   clearTimeout(waiting);
   // The first key is answered at once; while an answer is on its way, the next question waits for more keys.
-  waiting = setTimeout(() => {
-    const url = addressOf(field.value.trim());
-    // One entry of the history for a search, not one for each letter.
-    history[typed ? "replaceState" : "pushState"](null, "", url);
-    typed = true;
-    show(url);
-  }, asking ? WAIT_MS : 0);
+  if (asking) waiting = setTimeout(ask, WAIT_MS);
+  else ask();
 });
 field.addEventListener("blur", () => (typed = false));
 
