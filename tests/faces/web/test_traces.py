@@ -216,7 +216,8 @@ class TestWaterfall:
             page.keyboard.press("+")
         # In one step: each zoom draws the rows anew.
         page.wait_for_function("""() => {
-            const row = [...document.querySelectorAll("[role=row]")].find((row) => row.textContent.includes("step <b>3</b>"));
+            const rows = [...document.querySelectorAll("[role=row]")];
+            const row = rows.find((row) => row.textContent.includes("step <b>3</b>"));
             const bar = row?.querySelector("rect"), ticks = document.querySelector(".axis > .axis-ticks");
             return bar && bar.getBoundingClientRect().x >= ticks.getBoundingClientRect().x;
         }""")
