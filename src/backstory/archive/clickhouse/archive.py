@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -148,18 +148,17 @@ class ClickHouseArchive(Searching, Archive):
         event = next(iter(self.events(part=Part(uids=(ref.uid,)))), None)
         if event is None:
             return None
-        turns = self._server.beside(partial(self._turns_around, TurnRef(event.session, event.turn)))
+        around = self._turns_around(TurnRef(event.session, event.turn))
+        if event.turn not in around:
+            if self.session(event.session) is None:
+                return None
+            raise ArchiveError("the turn of this event is missing; `backstory doctor` may tell why")
         beside, children = self._server.row(
             "SELECT (SELECT groupArray((b.ordinal, b.uid)) FROM event b FINAL WHERE b.session = %(key)s "
             f"AND b.turn = {event.turn} AND b.ordinal IN ({max(event.ordinal - 1, 0)}, {event.ordinal + 1})), "
             + _CHILDREN.format(" AND parent_call = %(call)s"),
             {"key": event.session, "call": event.call_id or ""},
         )
-        around = turns()
-        if event.turn not in around:
-            if self.session(event.session) is None:
-                return None
-            raise ArchiveError("the turn of this event is missing; `backstory doctor` may tell why")
         uids = dict(beside)
         turn, session = around[event.turn]
         return OpenedEvent(

@@ -115,7 +115,7 @@ class Retrieval:
         enough = max(CANDIDATES, self._request.limit + 1)
         if not self._question.can_match:
             return Matches([], is_cut=False)
-        count = enough * (_WITH_QUOTED if self._question.quoted else 1) + _SPARE
+        count = (enough + _SPARE) * (_WITH_QUOTED if self._question.quoted else 1)
         conditions = [*self._conditions, *([_of(types)] if types else ())]
         if not self._question.demanded and (not conditions or self._request.session is not None):
             chosen = self._best(count, conditions)
