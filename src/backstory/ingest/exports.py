@@ -6,7 +6,6 @@ The files lie in Backstory's home and are read like those of any agent. A later 
 from __future__ import annotations
 
 import json
-import os
 import re
 import zipfile
 import zlib
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ..config import make_private_folder
+from ..files import replacing
 
 FOLDER = "imports"
 _CHUNK_CHARS = 1 << 20
@@ -55,10 +55,8 @@ def _keep(path: Path, conversation: Any) -> None:
     text = json.dumps(conversation, ensure_ascii=False).encode("utf-8", "replace")
     if path.exists() and path.read_bytes() == text:
         return
-    part = path.with_suffix(".part")
-    with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as stream:  # noqa: PTH123
+    with replacing(path) as stream:
         stream.write(text)
-    part.replace(path)
 
 
 def _conversations(file: Path) -> Iterator[Any]:

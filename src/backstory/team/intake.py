@@ -33,6 +33,7 @@ from ..archive.base import (
 )
 from ..archive.errors import explain
 from ..config import HUB_FILE, ClickHouseSettings
+from ..files import replacing
 from ..model import session_mark
 from . import TeamError
 from .sharing import Parcel, Projects, Receipt, Refusal
@@ -326,7 +327,6 @@ def hub_identity(home: Path, archive: Archive) -> str:
                 f"the archive in {home} has sessions of this machine, which every member could read: set "
                 "BACKSTORY_HOME to a folder of its own for the hub, with another database if the engine is clickhouse"
             )
-        new = path.with_suffix(".new")
-        new.write_text(uuid.uuid4().hex, "ascii")
-        new.replace(path)
+        with replacing(path) as file:
+            file.write(uuid.uuid4().hex.encode())
     return path.read_text("ascii").strip()

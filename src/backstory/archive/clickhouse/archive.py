@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...config import make_private_folder
+from ...files import replacing
 from ...model import EVENT_TYPES, EventRef, EventType, Ref, SessionRef, TurnRef
 from ..base import (
     Archive,
@@ -215,7 +216,6 @@ def _machine_id(home: Path) -> str:
     """The id that the files of this home have on the server, made once."""
     path = home / "machine-id"
     if not path.exists():
-        new = path.with_suffix(".new")
-        new.write_text(uuid.uuid4().hex, "ascii")
-        new.replace(path)
+        with replacing(path) as file:
+            file.write(uuid.uuid4().hex.encode())
     return path.read_text("ascii")
