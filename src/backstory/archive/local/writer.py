@@ -338,6 +338,8 @@ class LocalWriter(Reading):
             parts.callback(self._feed.close)
             self.flush()
             self._note_whole()
+            # Samples: a whole table with an index that is empty would be read anew each time.
+            self._db.execute("PRAGMA analysis_limit=1000")
             self._db.execute("PRAGMA optimize")
 
     def _session_id(self, key: str) -> int:
