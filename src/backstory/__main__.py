@@ -16,12 +16,31 @@ def main() -> None:
         from .faces.hook import main as answer_hook
 
         answer_hook(sys.argv[2:])
+    if sys.argv[1:] == ["mcp"] and _is_started_by_an_agent():  # nor here: every session of an agent waits for it
+        sys.exit(_serve_agent())
     from .faces.cli.app import run
 
     code = run(sys.argv[1:])
     # Nor is it looked for among all that is left when the interpreter ends, which takes as long as reading it did.
     gc.freeze()
     sys.exit(code)
+
+
+def _is_started_by_an_agent() -> bool:
+    return sys.stdin is not None and sys.stderr is not None and not sys.stdin.isatty()
+
+
+def _serve_agent() -> int:
+    from . import open_archive
+    from .faces.mcp import serve_stdio
+
+    try:
+        serve_stdio(open_archive())
+    except Exception as error:
+        from .faces.cli.app import report
+
+        return report(error)
+    return 0
 
 
 if __name__ == "__main__":

@@ -400,6 +400,30 @@ class TestPipe:
         assert piped(home, []) == ([], b"")
 
 
+class TestStart:
+    def test_imports_no_command_line(self, home: Path) -> None:
+        """Every session of an agent waits for the first answer."""
+        command = [SERVER[0], "-X", "importtime", *SERVER[1:]]
+        request = json.dumps({"jsonrpc": "2.0", "id": 1, **INITIALIZE}).encode()
+        ended = subprocess.run(command, input=request, env=environment(home), capture_output=True, check=True)
+
+        imported = {line.rpartition(b"|")[2].strip() for line in ended.stderr.splitlines()}
+        assert json.loads(ended.stdout)["result"]["serverInfo"]["name"] == "backstory"
+        assert b"backstory.faces.mcp" in imported
+        assert not {b"click", b"rich", b"mcp", b"asyncio", b"starlette"} & imported
+
+    def test_a_broken_setting_is_named(self, home: Path) -> None:
+        """In one line, as by every other command."""
+        (home / ".backstory").mkdir()
+        (home / ".backstory" / "config.toml").write_text("redact = 5\n")
+        ended = subprocess.run(SERVER, input=b"", env=environment(home), capture_output=True)
+
+        assert (ended.returncode, ended.stdout) == (1, b"")
+        assert ended.stderr.startswith(b"error: ")
+        assert b"redact" in ended.stderr
+        assert ended.stderr.count(b"\n") == 1
+
+
 class TestStreams:
     """Stdin and stdout carry the protocol and nothing else."""
 

@@ -32,13 +32,13 @@ from .jsonrpc import (
     Unreadable,
     decode_line,
 )
+from .offer import DEFAULT, Listing, load_listing, load_toolset
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from concurrent.futures import ThreadPoolExecutor
 
     from ..library import Library
-    from .offer import Listing
 
 log = logging.getLogger("backstory.mcp")
 T = TypeVar("T")
@@ -337,18 +337,18 @@ def _check_envelope(meta: Any) -> None:
     _convert(meta, _Envelope)
 
 
-def serve_stdio(library: Library, names: Sequence[str], *, pattern: str | None = None) -> None:
+def serve_stdio(library: Library, names: Sequence[str] = (DEFAULT,), *, pattern: str | None = None) -> None:
     """Serve on stdin and stdout until the client closes its end or the process gets a signal to stop.
 
     Transcripts are indexed and watched in the background meanwhile. Logging goes to stderr: stdout is the protocol.
     """
     from .log import log_to_stderr
-    from .offer import load_listing, load_toolset
 
     log_to_stderr()
     incoming = _claim(0, os.open(os.devnull, os.O_RDONLY), "rb")
     outgoing = _claim(1, 2, "wb")
     stop = threading.Event()
+    library = library.in_scope(library.settings.team.scope)
     library.expect_watch()
 
     def load(name: str) -> Toolset:

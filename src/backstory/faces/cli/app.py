@@ -222,15 +222,20 @@ def run(arguments: Sequence[str]) -> int:
         print_error(_egress(f"{error.format_message().rstrip('.')} (see {where} --help)"))
         return 2
     except Exception as error:
-        if os.environ.get("BACKSTORY_DEBUG"):
-            raise
-        message = _egress(_explain(error))
-        print_error(" ".join(message.split()))
-        if "--json" in arguments:
-            with suppress(OSError):
-                print_json({"error": {"message": message}})
-        _end_output()
-        return 1
+        return report(error, as_json="--json" in arguments)
+
+
+def report(error: Exception, *, as_json: bool = False) -> int:
+    """Print an error that ends a command, and return the exit code."""
+    if os.environ.get("BACKSTORY_DEBUG"):
+        raise error
+    message = _egress(_explain(error))
+    print_error(" ".join(message.split()))
+    if as_json:
+        with suppress(OSError):
+            print_json({"error": {"message": message}})
+    _end_output()
+    return 1
 
 
 def _egress(message: str) -> str:

@@ -48,8 +48,7 @@ def mcp(names: str | None, pattern: str | None, as_json: bool) -> int:
     from ... import open_archive
     from ..mcp import serve_stdio
 
-    library = open_archive()
-    serve_stdio(library.in_scope(library.settings.team.scope), chosen, pattern=pattern)
+    serve_stdio(open_archive(), chosen, pattern=pattern)
     return 0
 
 
