@@ -207,6 +207,7 @@ class TestTerminal:
         document = run(tmp_path, "sync", "--json")
 
         assert "Reading" in written
+        assert "Indexing" in written
         assert "Read 2 events of 1 session from 1 file" in written
         assert json.loads(document.stdout)["events"] == 0
         assert document.stderr == ""

@@ -229,8 +229,13 @@ class Progress:
             self._bar.update(self._bar.task_ids[0], completed=done, total=total or None, detail=detail)
 
     def of_sync(self, progress: SyncProgress) -> None:
-        detail = f"{progress.files_done:,}/{progress.files_total:,} files, {progress.events:,} events"
-        self.update(progress.bytes_done, progress.bytes_total, detail)
+        events = f"{progress.events:,} events"
+        if progress.files_done < progress.files_total:
+            detail = f"{progress.files_done:,}/{progress.files_total:,} files, {events}"
+            self.update(progress.bytes_done, progress.bytes_total, detail)
+        elif self._bar is not None:  # what is left is indexing, which has no measure
+            self._bar.remove_task(self._bar.task_ids[0])
+            self._bar.add_task("Indexing", total=None, detail=events)
 
     def of_state(self, state: SyncState) -> None:
         self.update(state.files_done, state.files_total, f"{state.files_done:,}/{state.files_total:,} files, elsewhere")
@@ -249,12 +254,12 @@ class Progress:
 
 def _rich_bar(label: str) -> RichProgress:
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
-        TextColumn("{task.percentage:>3.0f}%"),
+        TaskProgressColumn("{task.percentage:>3.0f}%"),
         TextColumn("{task.fields[detail]}", style="dim"),
         TimeElapsedColumn(),
         console=Console(stderr=True),
