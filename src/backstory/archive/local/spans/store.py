@@ -9,6 +9,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ....prices import keep_rates
 from ....sqlite import Readers, is_damage, rewrite
 from ...errors import DAMAGED_TRACES, ArchiveError, explain
 from ...spanfields import paths_of
@@ -56,6 +57,7 @@ class LocalSpans:
     """
 
     def __init__(self, home: Path, read_events: ReadEvents[int]) -> None:
+        keep_rates(home / "cache")
         self._path = home / "traces.db"
         self._read_events = read_events
         self._bodies = Bodies(lambda: None)
