@@ -7,7 +7,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import cached_property
 from pathlib import Path
@@ -195,11 +195,19 @@ class Keeper:
     # Keeping up to date
 
     def sync(
-        self, *, progress: Callable[[SyncProgress], None] | None = None, budget: float | None = None
+        self,
+        *,
+        progress: Callable[[SyncProgress], None] | None = None,
+        budget: float | None = None,
+        news: Sequence[Path] | None = None,
     ) -> SyncReport:
-        """Read everything new, for at most `budget` seconds. Raises ArchiveBusy when another process writes."""
+        """Read everything new, or these news, for at most `budget` seconds. Raises ArchiveBusy when another process
+        writes."""
         with self._ingest() as ingest:
-            report = ingest.sync(progress=progress, deadline=None if budget is None else time.monotonic() + budget)
+            deadline = None if budget is None else time.monotonic() + budget
+            if news is not None:
+                return ingest.sync_paths(news, deadline=deadline)
+            report = ingest.sync(progress=progress, deadline=deadline)
             if budget is None and self._keeps_raw:
                 self._keeping.keep_rest(ingest.present(), unless=ingest.repeats_forgotten)
             return report
@@ -218,8 +226,8 @@ class Keeper:
             state = self.archive.sync_state()
             if state.index_behind or state.read_only or state.writing or self._is_hub:
                 return
-            if self._has_news():
-                self.sync(budget=self.settings.catch_up_seconds)
+            if (news := self._find_news()) != []:
+                self.sync(budget=self.settings.catch_up_seconds, news=news)
         except ArchiveBusy:
             return
         except ConfigError:
@@ -233,10 +241,10 @@ class Keeper:
 
         return Frontier(self.home / "frontier")
 
-    def _has_news(self) -> bool:
-        from .ingest.news import has_news
+    def _find_news(self) -> list[Path] | None:
+        from .ingest.news import find_news
 
-        return has_news(
+        return find_news(
             self.archive,
             self.sources,
             self._frontier,
@@ -263,13 +271,14 @@ class Keeper:
         while not stop.is_set():
             try:
                 # Mostly nothing is new, or another process has read it: that is seen before the writer is imported.
-                if not caught_up.is_set() and not self._has_news():
+                news = None if caught_up.is_set() else self._find_news()
+                if news == []:
                     caught_up.set()
                     stop.wait(rest)
                 from .ingest.watch import watch
 
                 with self._ingest() as ingest, self._sharing():
-                    watch(ingest, stop, on_change, on_first=caught_up.set)
+                    watch(ingest, stop, on_change, news=news or (), on_first=caught_up.set)
             except ArchiveBusy:
                 stop.wait(_LOCK_POLL_SECONDS)
             except Exception as error:
@@ -335,18 +344,8 @@ class Keeper:
     def family(self, id: str) -> list[SessionRow]:
         """A session and those it started, which are forgotten with it. Raises LookupError when there is none."""
         from .ingest.forgetting import family_of
-        from .model import InvalidId, SessionRef, parse_id
 
-        try:
-            ref = parse_id(id)
-        except InvalidId:
-            raise LookupError(f"{id} is not the id of a session") from None
-        if not isinstance(ref, SessionRef):
-            raise LookupError(f"{id} is a part of a session; only whole sessions can be forgotten")
-        session = self.archive.session(ref.key)
-        if session is None:
-            raise LookupError(f"no session {ref.key} is in the archive")
-        return family_of(self.archive, session)
+        return family_of(self.archive, id)
 
     def forget(self, id: str, *, patience: float = _FORGET_SECONDS) -> list[SessionRow]:
         """Delete a session and those it started everywhere, for good; gives their rows.

@@ -499,6 +499,8 @@ class TestSessions:
             ({"keys": ("codex/1a", "codex/empty", "codex/nobody")}, 1),
             ({"keys": ("codex/1a", "codex/empty"), "empty": True}, 2),
             ({"keys": ()}, 0),
+            ({"cwds": ("/home/dev/P1", "/home/dev")}, 3),
+            ({"cwds": ()}, 0),
             ({"prefix": "0"}, 2),
             ({"prefix": "0", "source": "codex"}, 1),
             ({"prefix": "0a/agent"}, 1),
@@ -749,6 +751,21 @@ class TestFilesAndState:
         assert found(after="/t/a", limit=1) == ["/t/a/b"]
         assert found(after="/t/ab") == []
         assert [row.state for row in engine.files(FilesRequest(states=False))] == [None, None, None]
+
+    def test_files_by_name(self, engine: Archive) -> None:
+        """By a name that was written with the file, now or before; an engine may give others, too."""
+        row = FileRow(path="/t/a", source="codex", session="s", names=("s", "family"))
+        write(engine, Batch(files=[row, FileRow(path="/t/b", source="codex", session="s2", names=("s2", "s"))]))
+        write(engine, Batch(files=[msgspec.structs.replace(row, offset=7, names=())]))
+
+        def found(name: str) -> set[str]:
+            return {row.path for row in engine.files(FilesRequest(source="codex", naming=name))}
+
+        assert found("s") == {"/t/a", "/t/b"}
+        assert found("family") >= {"/t/a"}
+        assert found("s2") >= {"/t/b"}
+        write(engine, Batch(removed=["codex/s"]))
+        assert found("family") <= {"/t/b"}
 
     def test_stamps(self, engine: Archive) -> None:
         """The properties that show a change, of the files that are there."""

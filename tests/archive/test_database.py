@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import subprocess
 import sys
@@ -12,12 +13,15 @@ import pytest
 import tantivy
 
 from backstory.archive import open_engine
-from backstory.archive.base import ArchiveError
+from backstory.archive.base import ArchiveError, FilesRequest
 from backstory.archive.local import documents
 from backstory.archive.local.database import MIGRATIONS
 from backstory.library import Library
 from backstory.model import DEFAULT_TYPES, EVENT_TYPES
 from tests.transcripts import Transcript
+
+# The version of archives whose files have no names.
+_UNNAMED = 13
 
 
 class TestSchema:
@@ -29,6 +33,25 @@ class TestSchema:
         assert database.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS),)
         assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
         database.close()
+
+    def test_files_of_an_older_archive_get_their_names(self, tmp_path: Path) -> None:
+        """By the states that were kept with them: session, family, and the sessions that they may copy from."""
+        database = sqlite3.connect(tmp_path / "archive.db")
+        database.create_function("title_words", 1, str, deterministic=True)
+        for migration in MIGRATIONS[:_UNNAMED]:
+            database.executescript(migration)
+        state = {"ancestors": ["a", 5], "standing": {"family": "f", "after": ["b"]}}
+        rows = [("/t/1", "s", json.dumps(state)), ("/t/2", "t", "{}"), ("/t/3", "u", None), ("/t/4", "", None)]
+        database.executemany("INSERT INTO file VALUES (?, 'codex', ?, 0, 0, 0, 0, x'', ?, 0, NULL, 0)", rows)
+        database.execute(f"PRAGMA user_version = {_UNNAMED}")
+        database.commit()
+        database.close()
+
+        with Library(tmp_path, environ={}) as library:
+            assert {
+                name: [row.path for row in library.archive.files(FilesRequest(source="codex", naming=name))]
+                for name in ("s", "a", "b", "f", "t", "u", "5")
+            } == {**{name: ["/t/1"] for name in "sabf"}, "t": ["/t/2"], "u": ["/t/3"], "5": []}
 
     def test_a_newer_archive_is_refused(self, tmp_path: Path) -> None:
         open_engine("local", tmp_path).close()

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 from backstory.archive.local import writer
 from backstory.archive.local.writer import LocalWriter
-from backstory.ingest import pipeline
+from backstory.ingest import families, known, pipeline
 from backstory.ingest.progress import Pass
 from backstory.library import Library
-from tests.examples import examples
+from tests.examples import PATIENT, examples
 from tests.transcripts import Transcript, stable_uuid
 
 HOME = home()
@@ -34,7 +34,7 @@ OWNERS = {
 
 
 def library_in(folder: Path) -> Library:
-    return Library(folder / "backstory", agents_home=folder / "home", environ={})
+    return Library(folder / "backstory", agents_home=folder / "home", environ=PATIENT)
 
 
 class Contents:
@@ -59,13 +59,15 @@ def at_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Contents]:
     library.close()
 
 
-def read(folder: Path, batches: list[list[tuple[str, bytes]]]) -> Contents:
+def read(folder: Path, batches: list[list[tuple[str, bytes]]], *, catch_up: bool = False) -> Contents:
     library = library_in(folder)
     for batch in batches:
         for name, data in batch:
             append(folder / "home", name, data)
-        report = library.sync()
-        assert report.skipped == 0
+        if catch_up:  # as before a search: what has changed is looked for, and only that is read
+            library.catch_up()
+        else:
+            assert library.sync().skipped == 0
     result = Contents(library)
     library.close()
     return result
@@ -125,16 +127,27 @@ class TestOrder:
             assert expected - found == []
 
     @settings(max_examples=examples(0.2), suppress_health_check=list(HealthCheck))
-    @given(seed=st.integers(0, 1 << 32), size=st.sampled_from([1, 5, 4000]), batches=st.integers(1, 9))
-    def test_any_order_in_any_batches(self, at_once: Contents, seed: int, size: int, batches: int) -> None:
-        """Files come in any order, cut anywhere, a few at a time."""
+    @given(
+        seed=st.integers(0, 1 << 32),
+        size=st.sampled_from([1, 5, 4000]),
+        batches=st.integers(1, 9),
+        few=st.sampled_from([0, 2, 16]),
+        catch_up=st.booleans(),
+    )
+    def test_any_order_in_any_batches(
+        self, at_once: Contents, seed: int, size: int, batches: int, few: int, catch_up: bool
+    ) -> None:
+        """Files come in any order, cut anywhere, a few at a time. Relatives are looked up for so few, else all are
+        loaded."""
         plan = scatter(HOME, random.Random(seed), batches)
         with (
             patch.object(pipeline, "_EVENTS_PER_COMMIT", size),
             patch.object(pipeline, "_FILES_PER_COMMIT", size),
+            patch.object(families, "_FEW", few),
+            patch.object(known, "_FEW", few),
             tempfile.TemporaryDirectory() as folder,
         ):
-            assert at_once - read(Path(folder), plan) == []
+            assert at_once - read(Path(folder), plan, catch_up=catch_up) == []
 
 
 class TestReadingAgain:

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from backstory.archive.base import Batch, EventRow, SyncState
-from backstory.ingest.news import Frontier, has_news
+from backstory.archive.base import ALL_FILES, Batch, EventRow, FileRow, FilesRequest, SyncState
+from backstory.archive.local.writer import LocalWriter
+from backstory.ingest.news import Frontier, find_news
 from backstory.library import Library
 from backstory.model import EventType, session_id
 from tests.archive_world import conversations
@@ -138,7 +139,7 @@ class TestCost:
 
             patch.setattr(os, "stat", lambda path, **more: stat(counted(path), **more))
             patch.setattr(os, "scandir", lambda path=".": scandir(counted(path)))
-            news = has_news(
+            news = find_news(
                 library.archive,
                 library.sources,
                 Frontier(library.home / "frontier"),
@@ -148,13 +149,33 @@ class TestCost:
                 recent=recent,
                 older=older,
             )
-        return news, len(looks)
+        return news is None or bool(news), len(looks)
 
     @pytest.fixture
     def library(self, tmp_path: Path, agents: Path) -> Iterator[Library]:
-        with Library(tmp_path / "backstory", agents_home=agents, environ={}) as library:
+        with Library(tmp_path / "backstory", agents_home=agents, environ=PATIENT) as library:
             library.sync()
             yield library
+
+    def test_only_what_has_changed_is_read(
+        self, library: Library, agents: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The rows of other files are not, although a transcript may concern others."""
+        asked: list[FilesRequest] = []
+        files = LocalWriter.files
+
+        def noted(writer: LocalWriter, request: FilesRequest = ALL_FILES) -> Iterator[FileRow]:
+            asked.append(request)
+            return files(writer, request)
+
+        monkeypatch.setattr(LocalWriter, "files", noted)
+        Transcript("new", cwd="/p1").prompt("something new").write(agents)
+        Transcript("s7", cwd="/p1").prompt("number 7").prompt("a plum").write(agents)
+        library.catch_up()
+
+        assert found(library, "something new") == found(library, "plum") == 1
+        assert asked
+        assert [request for request in asked if request.paths is None and request.naming is None] == []
 
     def test_nothing_is_new(self, library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
         """Folders are looked at, not listed, and so many files as are asked for."""
@@ -215,8 +236,8 @@ class TestCost:
         self, library: Library, agents: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """A session that is resumed after long is found within some searches, each by an archive opened anew."""
-        monkeypatch.setitem(has_news.__kwdefaults__, "recent", 1)
-        monkeypatch.setitem(has_news.__kwdefaults__, "older", 10)
+        monkeypatch.setitem(find_news.__kwdefaults__, "recent", 1)
+        monkeypatch.setitem(find_news.__kwdefaults__, "older", 10)
         Transcript("s29", cwd="/p2").prompt("number 29").prompt("a quince at last").write(agents)
         hits = []
         for _ in range(3):
@@ -249,6 +270,6 @@ class TestCost:
         self, library: Library, agents: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         writer = library.archive.writer()
-        monkeypatch.setattr(library, "_has_news", lambda: pytest.fail("the writer does that"))
+        monkeypatch.setattr(library, "_find_news", lambda: pytest.fail("the writer does that"))
         library.catch_up()
         writer.close()

@@ -138,6 +138,9 @@ class TestIdentity:
         world.claude("found later", folder)
         world.claude("found inside", folder / "src")
         assert world.projects() == {IDENTITY}
+        for number in range(12):  # more than are looked up one by one
+            world.claude(f"found inside {number}", folder / f"src{number}")
+        assert world.projects() == {IDENTITY}
 
     def test_without_git_a_session_belongs_to_its_folder(self, world: World) -> None:
         (world.code / "plain").mkdir()

@@ -194,6 +194,8 @@ class SessionsRequest(Struct, frozen=True, kw_only=True):
     project: str | None = None
     """Part of the working directory or of the identity of the project, in any case."""
     source: str | None = None
+    cwds: tuple[str, ...] | None = None
+    """The working directories in which they began."""
     empty: bool = False
     """Also sessions without events."""
     order: Literal["updated_at", "started_at"] = "updated_at"
@@ -314,6 +316,8 @@ class FilesRequest(Struct, frozen=True, kw_only=True):
     """Only paths beyond this one."""
     limit: int | None = None
     """At most so many, in the order of paths."""
+    naming: str | None = None
+    """Those that have this among their names, and perhaps others: an engine may leave the choice to the caller."""
 
 
 ALL_FILES = FilesRequest()

@@ -170,6 +170,9 @@ class FileRow(Struct, kw_only=True):
     errors: int = 0
     last_error: str | None = None
     missing: bool = False
+    names: tuple[str, ...] = ()
+    """The agent's own ids of its session, of its family and of the sessions that it may copy from, by which
+    `FilesRequest.naming` finds it. Names that were written stay; they are not read back."""
 
 
 STAMP_COLUMNS = ("path", "source", "inode", "size", "mtime_ns")

@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 from msgspec import Struct
 
-from ..archive.base import FileRow, SessionRow
+from ..archive.base import ALL_FILES, FileRow, FilesRequest, SessionRow
 from ..model import session_mark
 from ..sources.base import Event, Item, Source, Transcript, Usage
 from .scan import HEAD_BYTES, Changed, open_transcript
@@ -25,6 +25,8 @@ from .turns import Added
 from .walk import stored_path
 
 _STANDING = "standing"
+# For so few changes the transcripts that they concern are looked up, one by one; there may be tens of thousands.
+_FEW = 16
 Order = tuple[tuple[int, str], str]
 _K = TypeVar("_K")
 
@@ -89,15 +91,18 @@ class _Kept(Struct, frozen=True):
 class Families:
     """The transcripts that were read, by session, by family and by the sessions they copy from.
 
-    `rows` are without their states. Those are read through once, by `load`, when something has changed.
+    `rows` are without their states, which `load` reads: all of them when much has changed, else those of the sessions
+    and families that are asked for.
     """
 
     def __init__(
-        self, sources: Iterable[Source], rows: Mapping[str, FileRow], load: Callable[[], Iterable[FileRow]]
+        self, sources: Iterable[Source], rows: Mapping[str, FileRow], load: Callable[[FilesRequest], Iterable[FileRow]]
     ) -> None:
         self._sources = {source.name: source for source in sources}
         self._rows = rows
-        self._load: Callable[[], Iterable[FileRow]] | None = load
+        self._load = load
+        self._is_complete = False
+        self._looked_up: set[tuple[str, str]] = set()
         self._kept: dict[str, _Kept] = {}
         # Nearly all have one member: tuples take a quarter of the memory of sets.
         self._by_session: dict[str, tuple[str, ...]] = {}
@@ -106,27 +111,39 @@ class Families:
         self.read_whole: set[str] = set()
         """The transcripts that this sync has read from their start."""
 
-    def open(self) -> None:
-        """To be called before transcripts are read: all that was read until then is committed."""
+    def open(self, changes: int) -> None:
+        """To be called before so many transcripts are read."""
         self.read_whole.clear()
-        if self._load is not None:
-            load, self._load = self._load, None
-            for row in load():
+        if changes > _FEW and not self._is_complete:
+            self._is_complete = True
+            self._add(self._load(ALL_FILES))
+
+    def _look_up(self, source: str, name: str) -> None:
+        """Load the transcripts that have a name, unless that was done."""
+        if not self._is_complete and (source, name) not in self._looked_up:
+            self._looked_up.add((source, name))
+            self._add(self._load(FilesRequest(source=source, naming=name)))
+
+    def _add(self, rows: Iterable[FileRow]) -> None:
+        for row in rows:
+            if row.path not in self._kept:  # else it was noted since, and may not be committed yet
                 self.note(row)
 
     def note(self, row: FileRow) -> None:
-        """A transcript was read, as far as its row says."""
-        if not row.session or self._load is not None:
+        """A transcript was read, as far as its row says, which gets its names."""
+        if not row.session:
             return
         key = f"{row.source}/{row.session}"
         _include(self._by_session, key, row.path)
         standing, state = Standing.split(row.state)
         kept = self._kept[row.path] = _Kept(standing, _ancestors(state))
+        origins = {*(standing.after if standing else ()), *kept.ancestors} - {row.session}
+        row.names = (row.session, *origins)
         if standing is not None:
+            row.names += (standing.family,)
             _include(self._by_family, (row.source, standing.family), row.path)
-        for ancestor in {*(standing.after if standing else ()), *kept.ancestors}:
-            if ancestor != row.session:
-                self._copies[f"{row.source}/{ancestor}"].add(key)
+        for origin in origins:
+            self._copies[f"{row.source}/{origin}"].add(key)
 
     def drop(self, row: FileRow) -> None:
         """A transcript is as if it had never been read."""
@@ -137,18 +154,24 @@ class Families:
 
     def files(self, key: str) -> list[FileRow]:
         """The transcripts of a session that were read, those that are gone among them."""
+        source, _, session = key.partition("/")
+        self._look_up(source, session)
         return [row for path in self._by_session.get(key, ()) if (row := self._rows[path]).state is not None]
 
     def relatives(self, source: str, family: str) -> list[FileRow]:
+        self._look_up(source, family)
         paths = self._by_family.get((source, family), ())
         return [row for path in paths if (row := self._rows[path]).state is not None and not row.missing]
 
     def copies(self, key: str) -> set[str]:
         """The sessions that may have copied from a session."""
+        source, _, session = key.partition("/")
+        self._look_up(source, session)
         return self._copies.get(key, set())
 
     def standing(self, row: FileRow) -> Standing | None:
         """Noted when it was read; for files that an older version read, found out now."""
+        self._look_up(row.source, row.session)
         kept = self._kept.get(row.path)
         standing = kept.standing if kept else None
         if standing is None and (source := self._sources.get(row.source)) is not None:

@@ -7,15 +7,24 @@ from collections.abc import Sequence, Set
 from pathlib import Path
 
 from ..archive.base import Archive, ArchiveBusy, FilesRequest, SessionRow, SessionsRequest
-from ..model import session_mark
+from ..model import InvalidId, SessionRef, parse_id, session_mark
 from .exports import FOLDER
 from .families import repeated
 
 _POLL_SECONDS = 0.1
 
 
-def family_of(archive: Archive, session: SessionRow) -> list[SessionRow]:
-    """A session and those it started, which are forgotten with it."""
+def family_of(archive: Archive, id: str) -> list[SessionRow]:
+    """A session and those it started, which are forgotten with it. Raises LookupError when there is none."""
+    try:
+        ref = parse_id(id)
+    except InvalidId:
+        raise LookupError(f"{id} is not the id of a session") from None
+    if not isinstance(ref, SessionRef):
+        raise LookupError(f"{id} is a part of a session; only whole sessions can be forgotten")
+    session = archive.session(ref.key)
+    if session is None:
+        raise LookupError(f"no session {ref.key} is in the archive")
     family = [session]
     for member in family:
         family += archive.sessions(SessionsRequest(parent=member.key, order="started_at", ascending=True))

@@ -8,38 +8,50 @@ import msgspec
 
 from ..archive.base import FileRow, FilesRequest, Writer
 
+_FEW = 64
 _WITHOUT_STATES = FilesRequest(states=False)
 
 
 class KnownFiles(Mapping[str, FileRow]):
     """The rows by path, without the states of parsers, which take most of the memory: `with_states` reads the few that
-    are needed. They are read when the first one is asked for: a sync that finds nothing new asks for none."""
+    are needed. The first rows are read one by one, when they are asked for; with more, all are read."""
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
-        self._read: dict[str, FileRow] | None = None
-
-    @property
-    def _rows(self) -> dict[str, FileRow]:
-        if self._read is None:
-            self._read = {row.path: row for row in self._writer.files(_WITHOUT_STATES)}
-        return self._read
+        self._rows: dict[str, FileRow | None] = {}
+        self._is_complete = False
 
     def __getitem__(self, path: str) -> FileRow:
-        return self._rows[path]
+        if path not in self._rows and not self._is_complete:
+            if len(self._rows) < _FEW:
+                request = FilesRequest(paths=(path,), states=False)
+                self._rows[path] = next(iter(self._writer.files(request)), None)
+            else:
+                self._complete()
+        row = self._rows.get(path)
+        if row is None:
+            raise KeyError(path)
+        return row
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._rows)
+        self._complete()
+        return (path for path, row in self._rows.items() if row is not None)
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return sum(1 for _ in self)
+
+    def _complete(self) -> None:
+        if not self._is_complete:
+            self._is_complete = True
+            # What was noted since is not in the archive yet.
+            self._rows = {**{row.path: row for row in self._writer.files(_WITHOUT_STATES)}, **self._rows}
 
     def note(self, row: FileRow) -> None:
         """The row of a file as it is about to be written."""
         self._rows[row.path] = msgspec.structs.replace(row, state=None if row.state is None else {})
 
     def drop(self, row: FileRow) -> None:
-        del self._rows[row.path]
+        self._rows[row.path] = None
 
     def with_states(self, rows: Sequence[FileRow]) -> list[FileRow]:
         """Rows as they are to be written."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -53,7 +53,7 @@ def _private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-def has_news(
+def find_news(
     archive: Archive,
     sources: Sequence[Source],
     frontier: Frontier,
@@ -63,16 +63,28 @@ def has_news(
     extra_roots: Mapping[str, Sequence[str]],
     recent: int = RECENT_FILES,
     older: int = OLDER_FILES,
-) -> bool:
-    """True if a sync would change anything: a transcript is new, changed or gone, or the last sync was cut short; or
-    if a complete look is due. Needs no writer."""
+) -> list[Path] | None:
+    """The transcripts, stores and folders that are new or have changed. None if only a complete sync can say more: an
+    agent is new, a transcript is gone, the last sync was cut short, or a complete look is due. Needs no writer."""
     state = archive.sync_state()
     if state.finished_at is None or not state.recovered:
-        return True
-    return _News(archive, sources, frontier, recent, older).found(
-        {source.name: existing_roots(source, home, environ, extra_roots.get(source.name, ())) for source in sources},
-        is_due=time.time_ns() // 1_000_000 - state.finished_at > _SWEEP_MS,
-    )
+        return None
+    news = _News(archive, sources, frontier, recent, older)
+    try:
+        news.look(
+            {
+                source.name: existing_roots(source, home, environ, extra_roots.get(source.name, ()))
+                for source in sources
+            },
+            is_due=time.time_ns() // 1_000_000 - state.finished_at > _SWEEP_MS,
+        )
+    except _Unclear:
+        return None
+    return news.found
+
+
+class _Unclear(Exception):
+    """Something has changed that is no transcript to read."""
 
 
 class _News:
@@ -86,25 +98,29 @@ class _News:
         self._older = older
         self._folders = {(row.source, row.path): row.mtime_ns for row in archive.sync_state(folders=True).folders}
         self._is_store: dict[str, bool] = {}
+        self.found: list[Path] = []
 
-    def found(self, roots: Mapping[str, Sequence[Path]], *, is_due: bool) -> bool:
+    def look(self, roots: Mapping[str, Sequence[Path]], *, is_due: bool) -> None:
         if any(self._is_new(name, root) for name, found in roots.items() for root in found):
-            return True
-        if any(self._has_new_names(name, path) for name, path in self._folders if name in self._sources):
-            return True
+            raise _Unclear
+        for name, folder in self._folders:
+            if name in self._sources:
+                self._look_into(name, folder)
         rows = list(self._archive.files(FilesRequest(stamps=True, newest=self._recent + 1)))
-        if any(map(self._has_changed, rows[: self._recent])):
-            return True
-        return len(rows) > self._recent and (is_due or self._has_changed_older())
+        if len(rows) > self._recent and is_due:
+            raise _Unclear
+        self._look_at(rows[: self._recent])
+        if len(rows) > self._recent:
+            self._look_at(self._older_files())
 
-    def _has_changed_older(self) -> bool:
-        """Look at the next files in the order of paths, from the start again after the last one."""
+    def _older_files(self) -> list[FileRow]:
+        """The next files in the order of paths, from the start again after the last one."""
         rows = self._files_after(self._frontier.read(), self._older)
         if len(rows) < self._older:
             rows += self._files_after("", self._older - len(rows))
         if rows:
             self._frontier.write(rows[-1].path)
-        return any(map(self._has_changed, rows))
+        return rows
 
     def _files_after(self, path: str, limit: int) -> list[FileRow]:
         return list(self._archive.files(FilesRequest(stamps=True, after=path, limit=limit)))
@@ -116,16 +132,16 @@ class _News:
     def _is_known(self, path: str) -> bool:
         return any(True for _ in self._archive.files(FilesRequest(stamps=True, paths=(path,))))
 
-    def _has_new_names(self, name: str, folder: str) -> bool:
-        """True if a transcript was added to a folder, or is gone from it."""
+    def _look_into(self, name: str, folder: str) -> None:
+        """Find what was added to a folder."""
         if _REPLACED in folder:
-            return False
+            return
         try:
             if os.stat(folder).st_mtime_ns == self._folders[name, folder]:  # noqa: PTH116 - called for every folder
-                return False
+                return
             entries = list(os.scandir(folder))
         except OSError:
-            return True
+            raise _Unclear from None
         source = self._sources[name]
         rows = self._archive.files(FilesRequest(stamps=True, source=name, below=folder))
         missing = {row.path for row in rows if os.path.dirname(row.path) == folder}  # noqa: PTH120
@@ -135,19 +151,25 @@ class _News:
                 missing.discard(path)
             elif not entry.is_dir(follow_symlinks=False):
                 if source.accepts(Path(entry.path)) and _is_file(entry):
-                    return True
+                    self.found.append(Path(entry.path))
             elif (name, path) not in self._folders and any(True for _ in walk(source, Path(entry.path))):
-                return True
-        return any(not self._is_in_store(path) for path in missing)
+                self.found.append(Path(entry.path))
+        if any(not self._is_in_store(path) for path in missing):
+            raise _Unclear
 
-    def _has_changed(self, row: FileRow) -> bool:
-        if row.source not in self._sources or _REPLACED in row.path or self._is_in_store(row.path):
-            return False
-        try:
-            seen = look_again(row.path)
-        except OSError:
-            return True
-        return seen is None or not is_as_read(row, seen)
+    def _look_at(self, rows: Iterable[FileRow]) -> None:
+        """Find the files that have changed since they were read."""
+        for row in rows:
+            if row.source not in self._sources or _REPLACED in row.path or self._is_in_store(row.path):
+                continue
+            try:
+                seen = look_again(row.path)
+            except OSError:
+                raise _Unclear from None
+            if seen is None:
+                raise _Unclear
+            if not is_as_read(row, seen):
+                self.found.append(seen.path)
 
     def _is_in_store(self, path: str) -> bool:
         """True for the row of a session: its store has a row of its own."""

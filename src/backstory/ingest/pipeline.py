@@ -136,7 +136,7 @@ class Ingest:
         survey.folders.sort(key=lambda row: (row.path, row.source))
         return changes, survey.folders
 
-    def sync_paths(self, paths: Iterable[Path]) -> SyncReport:
+    def sync_paths(self, paths: Iterable[Path], *, deadline: float | None = None) -> SyncReport:
         """Read what is new in these files, and in these folders; other paths among them are ignored."""
         self.forget_requested()
         paths = list(paths)
@@ -146,7 +146,7 @@ class Ingest:
             roots = self._roots(source)
             own = [path for path in paths if any(path.is_relative_to(root) for root in roots)]
             changes += self._changes(source, named(source, own))
-        return self._read(changes)
+        return self._read(changes, deadline=deadline)
 
     def _read_of(self, source: Source) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
         for row in self._writer.files(FilesRequest(source=source.name)):
@@ -197,8 +197,7 @@ class Ingest:
     ) -> SyncReport:
         run = Pass(changes, progress, deadline, state)
         run.report.errors, self._unreadable = self._unreadable, 0
-        if changes:
-            self._families.open()
+        self._families.open(len(changes))
         with self._writer.bulk(run.bytes_total):
             ordered = deque(family_order(changes))
             changes.clear()  # each is let go when it is read: there may be very many

@@ -12,6 +12,8 @@ from pathlib import Path, PurePath
 from ..archive.base import Batch, Reader, SessionRow, SessionsRequest
 from ..repository import find_repository, is_by_remote, remote_identity, root_identity
 
+# For so few folders that are gone the sessions in them are looked up; there may be tens of thousands of others.
+_FEW = 8
 # A folder without a repository may get one.
 _LOOK_AGAIN_SECONDS = 600.0
 
@@ -25,6 +27,7 @@ class Projects:
         self._identities: dict[str, str | None] = {}
         self._looked_at: dict[str, float] = {}
         self._earlier: dict[str, str] | None = None
+        self._gone = 0
 
     def complete(self, batch: Batch) -> None:
         """Fill in the projects of the sessions in a batch, and what was found out about their folders."""
@@ -65,8 +68,9 @@ class Projects:
 
     def _remembered(self, cwd: str) -> str | None:
         """The identity of a folder that is gone, as other sessions in it or above it have it."""
-        earlier = self._projects_before()
         places = (cwd, *map(str, PurePath(cwd).parents))
+        self._gone += 1
+        earlier = self._projects_in(places) if self._earlier is None and self._gone <= _FEW else self._projects_before()
         return next((name for place in places if (name := self._identities.get(place) or earlier.get(place))), None)
 
     def _named(self, identity: str | None) -> str | None:
@@ -80,6 +84,9 @@ class Projects:
 
     def _projects_before(self) -> dict[str, str]:
         if self._earlier is None:
-            rows = self._known.sessions(SessionsRequest(empty=True))
-            self._earlier = {row.cwd: row.project for row in rows if row.cwd and row.project}
+            self._earlier = self._projects_in(None)
         return self._earlier
+
+    def _projects_in(self, cwds: tuple[str, ...] | None) -> dict[str, str]:
+        rows = self._known.sessions(SessionsRequest(empty=True, cwds=cwds))
+        return {row.cwd: row.project for row in rows if row.cwd and row.project}

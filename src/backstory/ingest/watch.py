@@ -28,15 +28,19 @@ def watch(
     stop: threading.Event,
     on_change: Callable[[SyncReport], None] | None = None,
     *,
+    news: Iterable[Path] = (),
     on_first: Callable[[], None] = lambda: None,
 ) -> None:
     """Read everything new, then changes as they happen, until stopped. `on_first` is called when everything was read
-    that was new at the start."""
+    that was new at the start. `news` are read first, without a look at all the rest."""
 
     def announce(report: SyncReport) -> None:
         if on_change and report.files:
             on_change(report)
 
+    if news:
+        announce(ingest.sync_paths(news))
+        on_first()
     while not stop.is_set():
         roots = ingest.roots()
         announce(ingest.sync())

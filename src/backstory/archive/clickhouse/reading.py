@@ -346,6 +346,7 @@ def _session_conditions(request: SessionsRequest) -> tuple[list[str], dict[str, 
         "project": None if request.project is None else request.project.casefold(),
         "parent": request.parent,
         "keys": request.keys or None,
+        "cwds": request.cwds or None,
         "prefix": request.prefix,
     }
     tests = {
@@ -357,12 +358,13 @@ def _session_conditions(request: SessionsRequest) -> tuple[list[str], dict[str, 
         " OR position(caseFoldUTF8(ifNull(s.project, '')), %(project)s) > 0)",
         "parent": "s.parent = %(parent)s",
         "keys": "s.key IN %(keys)s",
+        "cwds": "s.cwd IN %(cwds)s",
         # A key is `<source>/<the agent's own id>`.
         "prefix": "startsWith(substring(s.key, length(s.source) + 2), %(prefix)s)",
     }
     parameters: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     conditions = ["true" if request.empty else "s.event_count > 0", *(tests[name] for name in parameters)]
-    if request.keys == ():
+    if () in (request.keys, request.cwds):
         conditions.append("false")
     if request.after is not None:
         beyond = ">" if request.ascending else "<"

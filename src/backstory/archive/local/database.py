@@ -206,6 +206,20 @@ MIGRATIONS: tuple[str, ...] = (
     """,
     # Few rows, which the projection looks for whenever it has caught up (`LocalRecord.loose_usage`).
     "CREATE INDEX usage_loose ON usage (session) WHERE turn = 0",
+    # The names of files (`FileRow.names`). Those of files that are there are in the states that ingest kept with them.
+    """
+    CREATE TABLE file_name (path TEXT NOT NULL, name TEXT NOT NULL, PRIMARY KEY (path, name)) STRICT, WITHOUT ROWID;
+    CREATE INDEX file_by_name ON file_name (name);
+    CREATE TRIGGER file_removed AFTER DELETE ON file BEGIN
+        DELETE FROM file_name WHERE path = old.path;
+    END;
+    INSERT OR IGNORE INTO file_name SELECT path, session FROM file WHERE session <> '';
+    INSERT OR IGNORE INTO file_name SELECT path, state ->> '$.standing.family' FROM file
+        WHERE state ->> '$.standing.family' IS NOT NULL;
+    INSERT OR IGNORE INTO file_name SELECT f.path, n.value FROM file f, json_each(f.state, '$.standing.after') n;
+    INSERT OR IGNORE INTO file_name SELECT f.path, n.value FROM file f, json_each(f.state, '$.ancestors') n
+        WHERE n.type = 'text'
+    """,
 )
 
 

@@ -287,11 +287,13 @@ class Reading:
                 # From the separator to the character after it.
                 + ("AND path >= :below || '/' AND path < :below || '0' " if request.below is not None else "")
                 + ("AND path > :after " if request.after is not None else "")
+                + ("AND path IN (SELECT path FROM file_name WHERE name = :naming) " if request.naming else "")
                 + (f"ORDER BY {order} LIMIT :limit" if ordered else ""),
                 {
                     "source": request.source,
                     "below": request.below,
                     "after": request.after,
+                    "naming": request.naming,
                     "limit": _MAX_NUMBER if limit is None else limit,
                 },
             )
@@ -342,9 +344,10 @@ def _session_conditions(request: SessionsRequest) -> tuple[list[str], dict[str, 
     }
     parameters = {name: value for name, value in parameters.items() if value is not None}
     conditions = ["true" if request.empty else "s.event_count > 0", *(tests[name] for name in parameters)]
-    if request.keys is not None:
-        conditions.append("s.key IN (SELECT value FROM json_each(:keys))")
-        parameters["keys"] = msgspec.json.encode(request.keys).decode()
+    for column, values in (("key", request.keys), ("cwd", request.cwds)):
+        if values is not None:
+            conditions.append(f"s.{column} IN (SELECT value FROM json_each(:{column}s))")
+            parameters[f"{column}s"] = msgspec.json.encode(values).decode()
     if request.prefix is not None:
         # A key is `<source>/<the agent's own id>`: one range of keys per source.
         conditions.append(

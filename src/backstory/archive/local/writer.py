@@ -44,6 +44,7 @@ _log = logging.getLogger(__name__)
 _BULK_BYTES = 16 << 20
 
 
+_NAME_FILE = "INSERT OR IGNORE INTO file_name (path, name) VALUES (?, ?)"
 _DELETE_EXCHANGES = "DELETE FROM exchange WHERE session = ? AND number >= ?"
 _MARK_STALE = "INSERT INTO stale (session, turn, event) SELECT session, turn, id FROM event WHERE uid = ?"
 # The index knows the exchanges of a session by its folder.
@@ -181,6 +182,7 @@ class LocalWriter(Reading):
         touched = [row.key for row in batch.usage if (row.session, max(row.turn, 1)) not in changed]
         db.executemany(_TOUCH_TURN, [(self._change, key) for key in touched])
         db.executemany(UPSERT_FILE, [file_values(row) for row in batch.files])
+        db.executemany(_NAME_FILE, [(row.path, name) for row in batch.files for name in row.names])
         if batch.folders is not None:
             db.execute("DELETE FROM folder")
             rows = [(row.path, row.source, row.mtime_ns) for row in batch.folders]
