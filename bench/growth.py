@@ -122,14 +122,23 @@ def _small_sessions(folder: Path, size: int) -> Values:
         again = (time.perf_counter() - started) * 1000
     environ = {**os.environ, "HOME": str(folder / "home"), "BACKSTORY_HOME": str(folder / "backstory")}
     cold = [startup.command(environ, "search", "schema", "migration", "failed") for _ in range(_COLD_RUNS)]
+    news = [_search_news(folder / "home", environ, seed) for seed in range(1, 1 + _COLD_RUNS)]
     mixed = mixed_questions(folder / "home", _MIXED)
     return {
         **_search(folder / "backstory", "search in small sessions", mixed),
         "first sync of small sessions, s": first["seconds"],
         "first sync, peak MB of both processes": first["peak"],
+        "first sync, peak MB without mapped files": first["own"],
         "sync, nothing new": again,
         "cold search": percentile(cold, 0.5),
+        "cold search, one new session": percentile(news, 0.5),
     }
+
+
+def _search_news(home: Path, environ: dict[str, str], seed: int) -> float:
+    """Milliseconds of a search by a new process, after an agent has written a session."""
+    write_small_sessions(home, sessions=1, events=_SESSION_EVENTS, seed=seed)
+    return startup.command(environ, "search", "schema", "migration", "failed")
 
 
 def event_rates(folder: Path, count: int) -> Values:
