@@ -317,7 +317,7 @@ class FilesRequest(Struct, frozen=True, kw_only=True):
     limit: int | None = None
     """At most so many, in the order of paths."""
     naming: str | None = None
-    """Those that have this among their names, and perhaps others: an engine may leave the choice to the caller."""
+    """Those that have this among their names, and perhaps some others."""
 
 
 ALL_FILES = FilesRequest()

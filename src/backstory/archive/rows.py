@@ -172,7 +172,8 @@ class FileRow(Struct, kw_only=True):
     missing: bool = False
     names: tuple[str, ...] = ()
     """The agent's own ids of its session, of its family and of the sessions that it may copy from, by which
-    `FilesRequest.naming` finds it. Names that were written stay; they are not read back."""
+    `FilesRequest.naming` finds it. But for the session they are texts in its state, where an engine may look for them.
+    Names that were written stay; they are not read back."""
 
 
 STAMP_COLUMNS = ("path", "source", "inode", "size", "mtime_ns")

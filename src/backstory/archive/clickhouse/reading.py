@@ -283,13 +283,20 @@ class Reading:
             "source": " AND f.source = %(source)s",
             "below": " AND startsWith(f.path, concat(%(below)s, '/'))",
             "after": " AND f.path > %(after)s",
+            "naming": " AND (f.session = %(naming)s OR position(f.state, %(text)s) > 0)",
         }
-        given = {"source": request.source, "below": request.below, "after": request.after}
+        given = {
+            "source": request.source,
+            "below": request.below,
+            "after": request.after,
+            "naming": request.naming,
+        }
         parameters = {name: value for name, value in given.items() if value is not None}
         order, limit = ("f.path", request.limit) if request.newest is None else ("f.mtime_ns DESC", request.newest)
         rows = self._server.rows(
             f"{select}{''.join(tests[name] for name in parameters)} ORDER BY {order} LIMIT {row_limit(limit)}",
-            {**parameters, "machine": self._machine},
+            # States are JSON, in which a name may be escaped.
+            {**parameters, "machine": self._machine, "text": msgspec.json.encode(request.naming).decode()},
         )
         return map(read, rows)
 

@@ -28,7 +28,7 @@ ROW_DIGESTS = ("uid", "usage_key", "prompt", "terminal", "candidate", "last_answ
 """Columns that are hexadecimal digits in a row as JSON."""
 EXCHANGE_COLUMNS = ("session", "number", "ts", "user", "user_text", "said")
 USAGE_COLUMNS = UsageRow.__struct_fields__
-FILE_COLUMNS = FileRow.__struct_fields__
+FILE_COLUMNS = tuple(name for name in FileRow.__struct_fields__ if name != "names")  # those are in the state
 
 Values = list[Any]
 _decode = msgspec.json.Decoder().decode
@@ -183,7 +183,7 @@ def file_values(row: FileRow, version: int, machine: str) -> Values:
     values = msgspec.structs.asdict(row)
     values["prefix"] = row.prefix.hex()
     values["state"] = None if row.state is None else encode(row.state)
-    return [*values.values(), version, machine]
+    return [*(values[name] for name in FILE_COLUMNS), version, machine]
 
 
 FILE_WRITTEN = (*FILE_COLUMNS, "version", "machine")
