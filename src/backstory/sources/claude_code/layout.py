@@ -22,10 +22,12 @@ import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 DESKTOP = "local-agent-mode-sessions"
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 _LISTING_SECONDS = 5
+_FEW = 8
 _AGENT_ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
 # Runs that Claude Code starts for itself: to summarise a conversation, to guess the next prompt.
 _HELPERS = ("agent-acompact-", "agent-aprompt_suggestion-")
@@ -96,13 +98,21 @@ def session_folder(path: Path) -> Path:
     return path.with_suffix("")
 
 
+class _Listing(NamedTuple):
+    """A folder of projects since a time: the questions about it, and when there are many, the slugs that hold each
+    name."""
+
+    since: float
+    questions: int = 0
+    slugs: dict[str, list[str]] | None = None
+
+
 class Projects:
-    """The folders of projects, listed once for many transcripts: looking for each transcript in each folder would take
-    the square of their number."""
+    """The folders of projects. A few transcripts are looked for in each folder; for more, all folders are listed once:
+    otherwise it would take the square of their number."""
 
     def __init__(self) -> None:
-        self._listings: dict[Path, tuple[float, dict[str, list[str]]]] = {}
-        """By folder of projects: the time it was listed, and the slugs that hold each name."""
+        self._listings: dict[Path, _Listing] = {}
 
     def parts_of(self, path: Path) -> list[Path]:
         """The session's transcript or folder: this one, and those below the other working directories it was in."""
@@ -130,11 +140,22 @@ class Projects:
 
     def _slugs(self, projects: Path, name: str) -> list[str]:
         now = time.monotonic()
-        listed, found = self._listings.get(projects, (0.0, None))
-        if found is None or now - listed > _LISTING_SECONDS:
-            found = _slugs_by_name(projects)
-            self._listings[projects] = (now, found)
-        return found.get(name, [])
+        known = self._listings.get(projects)
+        if known is None or now - known.since > _LISTING_SECONDS:
+            known = _Listing(now)
+        slugs = known.slugs
+        if slugs is None and known.questions >= _FEW:
+            slugs = _slugs_by_name(projects)
+        self._listings[projects] = _Listing(known.since, known.questions + 1, slugs)
+        return _slugs_with(projects, name) if slugs is None else slugs.get(name, [])
+
+
+def _slugs_with(projects: Path, name: str) -> list[str]:
+    try:
+        slugs = os.listdir(projects)  # noqa: PTH208
+    except OSError:
+        return []
+    return [slug for slug in slugs if os.path.exists(projects / slug / name)]  # noqa: PTH110 - raises nothing
 
 
 def _slugs_by_name(projects: Path) -> dict[str, list[str]]:
