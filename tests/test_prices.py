@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from genai_prices import Usage, calc_price
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backstory.prices import Tokens, price
+from backstory.prices import Tokens, price, price_list
 
 NOW = 1_767_225_600_000
 # Prices of `o3` and `claude-opus-4-6` changed at a date, those of `deepseek-chat` depended on the time of day.
@@ -58,6 +59,10 @@ class TestPrice:
 
     def test_more_cached_than_given(self) -> None:
         assert price("gemini-2.5-pro", Tokens(10, 0, 500_000), NOW) is not None
+
+
+def test_the_version_of_the_price_list() -> None:
+    assert price_list() == version("genai-prices")
 
 
 class TestKept:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache, lru_cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -90,7 +91,12 @@ def price(model: str | None, tokens: Tokens, at_ms: int, provider: str | None = 
 
 @cache
 def price_list() -> str:
-    """The version of the price list. Another version may know other models. To look it up takes milliseconds."""
+    """The version of the price list. Another version may know other models."""
+    found = find_spec("genai_prices")
+    if found is not None and found.origin is not None:
+        # `importlib.metadata` finds it in the same place, but importing that takes longer than to read some records.
+        for path in Path(found.origin).parents[1].glob("genai_prices-*.dist-info"):
+            return path.name.removeprefix("genai_prices-").removesuffix(".dist-info")
     from importlib.metadata import version
 
     return version("genai-prices")
