@@ -22,6 +22,7 @@ from .walk import existing_roots, is_as_read, look_again, stored_path, walk
 RECENT_FILES = 1_000
 OLDER_FILES = 1_000
 _SWEEP_MS = 3_600_000
+_MOST_NEWS = 100
 # In a path that is not UTF-8: the archive does not know its bytes. Only a sync looks there.
 _REPLACED = "\ufffd"
 
@@ -64,8 +65,9 @@ def find_news(
     recent: int = RECENT_FILES,
     older: int = OLDER_FILES,
 ) -> list[Path] | None:
-    """The transcripts, stores and folders that are new or have changed. None if only a complete sync can say more: an
-    agent is new, a transcript is gone, the last sync was cut short, or a complete look is due. Needs no writer."""
+    """The transcripts, stores and folders that are new or have changed. None if a complete sync is needed: an agent is
+    new, a transcript is gone, the last sync was cut short, there are many news, or a complete look is due. Needs no
+    writer."""
     state = archive.sync_state()
     if state.finished_at is None or not state.recovered:
         return None
@@ -80,7 +82,7 @@ def find_news(
         )
     except _Unclear:
         return None
-    return news.found
+    return news.found if len(news.found) <= _MOST_NEWS else None
 
 
 class _Unclear(Exception):
