@@ -48,6 +48,7 @@ class Keeper:
         self.settings: Settings = load_settings(self.home, environ)
         self.agents_home = agents_home or user_home()
         self._environ = environ
+        self._syncing = threading.Lock()
         self._watching_since = -math.inf
         # Set when the news at the start of `watch` are read; None where this process does not watch.
         self._caught_up: threading.Event | None = None
@@ -197,8 +198,9 @@ class Keeper:
     def sync(
         self, *, progress: Callable[[SyncProgress], None] | None = None, budget: float | None = None
     ) -> SyncReport:
-        """Read everything new, for at most `budget` seconds. Raises ArchiveBusy when another process writes."""
-        with self._ingest() as ingest:
+        """Read everything new, for at most `budget` seconds. Raises ArchiveBusy when another process writes; threads
+        that call this at once take turns."""
+        with self._syncing, self._ingest() as ingest:
             report = ingest.sync(progress=progress, deadline=None if budget is None else time.monotonic() + budget)
             if budget is None and self._keeps_raw:
                 self._keeping.keep_rest(ingest.present(), unless=ingest.repeats_forgotten)
@@ -246,11 +248,7 @@ class Keeper:
         )
 
     def watch(
-        self,
-        stop: threading.Event,
-        on_change: Callable[[SyncReport], None] | None = None,
-        *,
-        rest: float = 0.0,
+        self, stop: threading.Event, on_change: Callable[[SyncReport], None] | None = None, *, rest: float = 0.0
     ) -> None:
         """Keep the archive live until stopped. While another process does it, wait for its turn to end.
 
