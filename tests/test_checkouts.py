@@ -69,6 +69,20 @@ class TestCheckouts:
 
         assert found == repository.with_name("store") / "src"
 
+    def test_a_repository_without_a_remote(self, repository: Path, tmp_path: Path) -> None:
+        """By its first commit; another one without a remote beside it is not taken for it."""
+        git(repository, "remote", "remove", "origin")
+        other = repository.with_name("other")
+        other.mkdir()
+        git(other, "init")
+        git(other, "commit", "--allow-empty", "-m", "another first")
+        checkouts = Checkouts(tmp_path)
+        for _ in range(2):
+            checkouts.note([str(repository / "src")])
+        repository.rename(repository.with_name("store"))
+
+        assert checkouts.find(repository / "src", "main") == repository.with_name("store") / "src"
+
     def test_another_clone(self, repository: Path, tmp_path: Path) -> None:
         """One by another protocol is a checkout of the same repository."""
         checkouts = Checkouts(tmp_path)

@@ -34,6 +34,22 @@ class TestLibrary:
             assert [entry["id"] for entry in listed] == [hit["session"]["id"]]
             assert archive.call("open", {"id": "nonsense"})["error"]["code"] == "invalid_id"
 
+    def test_threads_that_sync_at_once(self, tmp_path: Path) -> None:
+        """They take turns: each reads everything new, and none is told that another process writes."""
+        Transcript("one").prompt("hello").answer("hi").write(tmp_path / "home")
+        second: list[int] = []
+        with Library(tmp_path / "backstory", agents_home=tmp_path / "home", environ={}) as library:
+            other = threading.Thread(target=lambda: second.append(library.sync().events))
+
+            def join_in(_: object) -> None:
+                if other.ident is None:
+                    other.start()
+                    other.join(0.2)
+
+            assert library.sync(progress=join_in).events == 2
+            other.join()
+        assert second == [0]
+
     def test_an_unknown_tool(self, tmp_path: Path) -> None:
         with backstory.open_archive(tmp_path) as archive, pytest.raises(KeyError):
             archive.call("no_such_tool", {})

@@ -14,6 +14,7 @@ from backstory import live
 from backstory.library import Library
 from backstory.model import event_id, session_id, turn_id
 from tests.examples import PATIENT
+from tests.transcripts import Transcript
 
 SECRET = "xylophagous"
 PARENT, FORK = "019ee001-0000-7000-8000-0000000000aa", "019ee001-0000-7000-8000-0000000000bb"
@@ -77,6 +78,37 @@ class TestForks:
         library.sync()
         assert texts(library, SECRET) == []
         assert texts(library, "its own") == ["its own answer", "its own question"]
+        assert holding(library) == []
+        assert library.raw.paths() == set()
+
+
+class TestGrowth:
+    """A forgotten session that goes on: what it says then is forgotten, too, also in copies of its transcript."""
+
+    @pytest.mark.parametrize("marked", [False, True], ids=["copied", "forked"])
+    def test_copies_of_claude_code(self, library: Library, tmp_path: Path, marked: bool) -> None:
+        """A copy of the file has the records as they are; a fork names the session that it copied each from."""
+        original = Transcript("original").prompt(f"the {SECRET} question").answer(f"the {SECRET} answer")
+        original.write(tmp_path)
+        library.sync()
+        library.forget(session_id(f"claude-code/{original.id}"))
+        original.prompt(f"more about {SECRET}").answer(f"again {SECRET}")
+        original.write(tmp_path)
+        library.sync()
+        copy = Transcript("copy")
+        own = {"sessionId": copy.id, "forkedFrom": {"sessionId": original.id, "messageUuid": "m"}} if marked else {}
+        copy.records = [{**record, **own} for record in original.records]
+        copy.write(tmp_path)
+        library.sync()
+        assert texts(library, SECRET) == []
+        assert library.call("list_conversations", {})["conversations"] == []
+        copy.prompt("its own question").answer("its own answer")
+        copy.write(tmp_path)
+        library.sync()
+        assert texts(library, SECRET) == []
+        assert texts(library, "its own") == ["its own answer", "its own question"]
+        turns = library.call("read_conversation", {"session_id": copy.id})["turns"]
+        assert [turn["user_text"] for turn in turns] == ["its own question"]
         assert holding(library) == []
         assert library.raw.paths() == set()
 

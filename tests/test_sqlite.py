@@ -144,6 +144,29 @@ class TestReaders:
         assert readers.connection is not first
         readers.close()
 
+    def test_closed_while_another_thread_reads(self, path: Path) -> None:
+        """That thread reads to its end."""
+        with closing(connect(path, writable=True)) as db, transaction(db):
+            db.executemany("INSERT INTO note (text) VALUES (?)", [("x",)] * 5_000)
+        readers = Readers(lambda: connect(path, writable=False))
+        begun, closed = threading.Event(), threading.Event()
+        counted: list[int] = []
+
+        def read() -> None:
+            rows = readers.connection.execute("SELECT id FROM note WHERE text = 'x'")
+            next(rows)
+            begun.set()
+            closed.wait(60)
+            counted.append(sum(1 for _ in rows))
+
+        thread = threading.Thread(target=read)
+        thread.start()
+        begun.wait(60)
+        readers.close()
+        closed.set()
+        thread.join()
+        assert counted == [4_999]
+
     def test_an_answer_is_kept_until_another_connection_commits(self, path: Path) -> None:
         asked = []
 

@@ -12,6 +12,8 @@ def main() -> None:
     gc.set_threshold(50_000)
     # Whatever this process writes is for its owner only, also what libraries write.
     os.umask(0o077)
+    if os.environ.get("HOME") == "":  # Python takes an empty one for `/`
+        del os.environ["HOME"]
     if sys.argv[1:2] == ["hook"]:  # not worth the imports of the command line
         from .faces.hook import main as answer_hook
 

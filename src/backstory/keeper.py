@@ -48,6 +48,7 @@ class Keeper:
         self.settings: Settings = load_settings(self.home, environ)
         self.agents_home = agents_home or user_home()
         self._environ = environ
+        self._syncing = threading.Lock()
         self._watching_since = -math.inf
         # Set when the news at the start of `watch` are read; None where this process does not watch.
         self._caught_up: threading.Event | None = None
@@ -202,8 +203,8 @@ class Keeper:
         news: Sequence[Path] | None = None,
     ) -> SyncReport:
         """Read everything new, or these news, for at most `budget` seconds. Raises ArchiveBusy when another process
-        writes."""
-        with self._ingest() as ingest:
+        writes; threads that call this at once take turns."""
+        with self._syncing, self._ingest() as ingest:
             deadline = None if budget is None else time.monotonic() + budget
             if news is not None:
                 return ingest.sync_paths(news, deadline=deadline)
@@ -254,11 +255,7 @@ class Keeper:
         )
 
     def watch(
-        self,
-        stop: threading.Event,
-        on_change: Callable[[SyncReport], None] | None = None,
-        *,
-        rest: float = 0.0,
+        self, stop: threading.Event, on_change: Callable[[SyncReport], None] | None = None, *, rest: float = 0.0
     ) -> None:
         """Keep the archive live until stopped. While another process does it, wait for its turn to end.
 

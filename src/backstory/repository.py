@@ -91,8 +91,8 @@ def worktrees_of(repository: Repository) -> Iterator[Path]:
 class Checkouts:
     """The checkouts that projects were in, by which a project is found again after its folder has moved.
 
-    The identities of repositories with a remote are remembered by folder in `checkouts.json` below the home, while the
-    folders are there.
+    The identities of repositories are remembered by folder in `checkouts.json` below the home, while the folders are
+    there: by their remote, or by their first commit alone (`@1f3a...`), because the name goes with the folder.
     """
 
     def __init__(self, home: Path) -> None:
@@ -104,8 +104,11 @@ class Checkouts:
         found = dict(known)
         for folder in folders:
             repository = find_repository(Path(folder)) if Path(folder).is_dir() else None
-            if repository is not None and (identity := remote_identity(repository)):
-                found[str(repository.tree)] = identity
+            if repository is None:
+                continue
+            tree = str(repository.tree)
+            if identity := _lasting_identity(repository, known.get(tree)):
+                found[tree] = identity
         if found != known:
             part = self._path.with_suffix(".part")
             part.write_text(json.dumps(found, indent=1), "utf-8")
@@ -121,7 +124,7 @@ class Checkouts:
         same = {
             repository.tree: repository
             for place in self._places(lost, [Path(tree) for tree, other in known.items() if other == identity])
-            if (repository := find_repository(place)) is not None and remote_identity(repository) == identity
+            if (repository := find_repository(place)) is not None and _lasting_identity(repository) == identity
         }
         best = next((one for one in same.values() if branch_of(one) == branch), next(iter(same.values()), None))
         if best is None:
@@ -149,6 +152,15 @@ class Checkouts:
         except (OSError, ValueError):
             return {}
         return known if isinstance(known, dict) else {}
+
+
+def _lasting_identity(repository: Repository, before: str | None = None) -> str | None:
+    """The identity that a repository keeps when it is moved. `before` is the one that it had."""
+    by_remote = remote_identity(repository)
+    if by_remote is not None or (before is not None and not is_by_remote(before)):
+        return by_remote or before
+    by_root = root_identity(repository)
+    return by_root[by_root.rindex("@") :] if by_root else None
 
 
 def _at(tree: Path) -> Repository | None:

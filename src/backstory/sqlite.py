@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal, TypeVar
-from weakref import WeakSet
 
 __all__ = [
     "FULL_DISK",
@@ -265,7 +264,7 @@ def time_limit(connection: sqlite3.Connection, deadline: float | None) -> Iterat
 
 
 class Readers:
-    """One connection per thread, made by `open` at the first use; it is closed with its thread, or by `close`.
+    """One connection per thread, made by `open` at the first use; it is closed with its thread, or by `close` in it.
 
     A thread gets a new connection when `identity` gives another value: the file was replaced.
     """
@@ -274,7 +273,6 @@ class Readers:
         self._open = open
         self._identity = identity
         self._local = threading.local()
-        self._readers: WeakSet[_Reader] = WeakSet()
 
     @property
     def connection(self) -> sqlite3.Connection:
@@ -299,11 +297,13 @@ class Readers:
         reader: _Reader | None = getattr(self._local, "reader", None)
         if reader is None or reader.identity != identity:
             reader = self._local.reader = _Reader(self._open(), identity)
-            self._readers.add(reader)
         return reader
 
     def close(self) -> None:
-        for reader in list(self._readers):
+        """Close the connection of this thread. Another thread may be reading with its own: to close a connection under
+        a statement that runs would crash the process."""
+        reader: _Reader | None = getattr(self._local, "reader", None)
+        if reader is not None:
             reader.connection.close()
 
 

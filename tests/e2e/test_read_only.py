@@ -57,6 +57,7 @@ def home(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     Transcript("one").prompt("Tell me about wombats").answer("They dig.").write(home)
     with Library(home / ".backstory", agents_home=home, environ={}) as library:
         library.sync()
+        library.call("moss.store", {"name": "digging", "capsule_text": "wombats dig", "allow_thin": True})
         (home / "event").write_text(library.search("wombats")["data"]["results"][0]["id"])
     if "without" in request.param:
         for path in (home / ".backstory").glob("*.db"):
@@ -79,6 +80,9 @@ def results(home: Path) -> dict[str, Result]:
         "sessions": ["sessions", "--since", "2020-01-01", "--json"],
         "status": ["--json"],
         "traces": ["call", "list_traces", "{}"],
+        "capsules": ["capsule", "list", "--json"],
+        "capsule": ["call", "moss.fetch", '{"name": "digging"}'],
+        "store": ["call", "moss.store", '{"name": "more", "capsule_text": "x", "allow_thin": true}'],
         "sync": ["sync"],
         "reindex": ["reindex"],
         "doctor": ["doctor"],
@@ -114,6 +118,11 @@ class TestReading:
         ]
         assert len(answer(results["traces"])["traces"]) == 1
 
+    def test_capsules(self, results: dict[str, Result]) -> None:
+        assert [each["name"] for each in answer(results["capsules"])["items"]] == ["digging"]
+        assert answer(results["capsule"])["capsule_text"] == "wombats dig"
+        assert [each["name"] for each in answer(results["search"])["capsules"]] == ["digging"]
+
 
 class TestWriting:
     """A command that would write says why it cannot."""
@@ -122,6 +131,10 @@ class TestWriting:
     def test_refused(self, home: Path, results: dict[str, Result], command: str) -> None:
         assert results[command].code == 1
         assert results[command].err == f"error: {home / '.backstory'} cannot be written to: check its permissions\n"
+
+    def test_a_capsule(self, results: dict[str, Result]) -> None:
+        assert results["store"].code == 1
+        assert "cannot be written to" in results["store"].err
 
     def test_doctor(self, home: Path, results: dict[str, Result]) -> None:
         assert results["doctor"].code == 1

@@ -187,6 +187,18 @@ class TestReadingAgain:
         assert prompts == {"second": ["question one", "question two", "fork of two"], "first": ["question three"]}
         library.close()
 
+    def test_nothing_is_lost_that_was_cut_off(self, tmp_path: Path) -> None:
+        """Nor does a copy that was cut after it was read lose its end: it could not be read again."""
+        self.put(tmp_path, self.SECOND)
+        library = library_in(tmp_path)
+        library.sync()
+        (tmp_path / "home" / self.SECOND).write_bytes(b"".join(HOME[self.SECOND][:-1]))
+        library.sync()
+        self.put(tmp_path, self.FIRST)
+        library.sync()
+        assert "answer to the fork" in {row["text"] for row in dump(library)["events"]}
+        library.close()
+
     @pytest.mark.parametrize("step", ["_remove", "flush"])
     def test_killed_on_the_way(self, tmp_path: Path, step: str) -> None:
         """After a crash the next process sees what is left to do."""

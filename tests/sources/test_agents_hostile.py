@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -101,3 +105,20 @@ class TestHostile:
                 other = tmp_path / str(number) / path.name
                 for content in (b"", b"\x00\xff\n", b"[]\n7\n", b'{"torn": ', b"{}\n"):
                     assert source.describe(other, content) is None
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+class TestPipes:
+    def test_in_the_place_of_files_beside_transcripts(self, tmp_path: Path) -> None:
+        """They are not waited for: the transcripts are read without them."""
+        for agent in AGENTS:
+            shutil.copytree(SAMPLES / agent / "home", tmp_path, dirs_exist_ok=True)
+        beside = [path for path in tmp_path.rglob("*") if path.is_file() and path.suffix not in (".jsonl", ".txt")]
+        for path in beside:
+            path.unlink()
+            os.mkfifo(path)
+        environ = {"HOME": str(tmp_path), "BACKSTORY_HOME": str(tmp_path / "backstory"), "PATH": os.defpath}
+        program = [sys.executable, "-m", "backstory", "sync", "--json"]
+        done = subprocess.run(program, env=environ, capture_output=True, timeout=60, check=True)
+        assert len(beside) > 10
+        assert json.loads(done.stdout)["sessions"] > 10

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from ..archive.base import Batch, FileRow, FilesRequest, FolderRow, SessionsRequest, SyncState, Writer
 from ..model import session_mark
 from ..sources.base import About, Event, Item, Source, Transcript
-from .families import Families, Watch, repeated, settled
+from .families import Families, Standing, Watch, repeated, settled
 from .known import KnownFiles
 from .progress import Pass, SyncProgress, SyncReport
 from .projects import Projects
@@ -225,7 +225,7 @@ class Ingest:
     def _take_back(self) -> list[Changed]:
         """Remove the sessions that were read too early, and give their transcripts, to be read from the start.
 
-        A session one of whose transcripts is gone stays as it is: nothing that was read is lost.
+        A session one of whose transcripts is gone, cut or rewritten stays as it is: nothing that was read is lost.
         """
         keys = sorted({key for _, found in self._again.values() for key in found if self._can_be_read(key)})
         rows = [row for key in keys for row in self._families.files(key)]
@@ -258,7 +258,7 @@ class Ingest:
 
     def _can_be_read(self, key: str) -> bool:
         files = self._families.files(key)
-        return bool(files) and all(not row.missing and os.access(row.path, os.R_OK) for row in files)
+        return bool(files) and all(map(self._families.has_all, files))
 
     def _described_by(self, key: str) -> Iterator[str]:
         """The sessions without a transcript of their own that are part of the transcript of this session."""
@@ -281,13 +281,13 @@ class Ingest:
                 )
             added = self._add(change, items, again=reading.offset <= reading.known_until)
             watch.see(items, added)
-            reading.standing = watch.standing(self._assembly.position(change.transcript))
+            reading.standing = self._standing(watch, reading)
             if self._full:
                 self._commit(run, reading)
                 if run.is_over:
                     return False
         watch.end()
-        reading.standing = watch.standing(self._assembly.position(change.transcript))
+        reading.standing = self._standing(watch, reading)
         row = reading.checkpoint(finished=True)
         if reading.from_start:
             self._families.read_whole.add(row.path)
@@ -303,6 +303,9 @@ class Ingest:
             self._commit(run)
             self._assembly.forget()
         return True
+
+    def _standing(self, watch: Watch, reading: Reading) -> Standing:
+        return watch.standing(self._assembly.position(reading.change.transcript), rewritten=reading.rewritten)
 
     def _keep_bytes(self, keep: Keep, change: Changed, row: FileRow, *, from_start: bool) -> None:
         """Keep the bytes of a transcript, unless they repeat what was forgotten."""

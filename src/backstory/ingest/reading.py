@@ -36,6 +36,8 @@ class Reading:
         """The first step begins with the first record of the file."""
         self.known_until = 0
         """The offset up to which the file was read before, if it is read from its start once more."""
+        self.rewritten = False
+        """The file is not as it was, up to where it was read before: it was cut or rewritten."""
         self._lookup = lookup
         self._unknown = Kinds(change.source.name)
         self._parser: Parser | None = None
@@ -114,8 +116,11 @@ class Reading:
             # A compressed stream cannot be entered in the middle: it is read again, and what is known is passed over.
             if not self._compressed:
                 before = change.before
-                if before is not None and before.offset and _is_append(before, stream, change.size):
-                    parser = self._go_on(before)
+                if before is not None and before.offset:
+                    if _is_append(before, stream, change.size):
+                        parser = self._go_on(before)
+                    else:
+                        self.rewritten = bool(before.prefix)  # an upgrade takes the prefix away to have it read again
                 stream.seek(row.offset)
             if parser is None:
                 parser = change.source.parser(change.transcript, None, self._lookup)
@@ -213,6 +218,6 @@ def _prefix_digest(stream: BinaryIO, offset: int) -> bytes:
     return hasher.digest()
 
 
-def _is_append(before: FileRow | None, stream: BinaryIO, size: int) -> bool:
+def _is_append(before: FileRow, stream: BinaryIO, size: int) -> bool:
     """True if the file only grew since it was read; otherwise it is read again from its start."""
-    return before is not None and before.offset <= size and before.prefix == _prefix_digest(stream, before.offset)
+    return before.offset <= size and before.prefix == _prefix_digest(stream, before.offset)

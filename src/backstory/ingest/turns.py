@@ -25,7 +25,7 @@ class _Place(NamedTuple):
 
 class Added(NamedTuple):
     """The time of the earliest event that was new, the sessions that had some of the others, the other sessions that
-    the transcript has spoken of, and the digest of an item that was forgotten, if there was one."""
+    the transcript has spoken of, and the digest of something forgotten that it repeats, if there was any."""
 
     since: int | None
     owners: frozenset[str]
@@ -91,19 +91,20 @@ class Assembly:
             found = self._known.events(part=Part(uids=tuple(new), texts=False))
             self._placed.update((event.uid, _Place(event.session, event.turn)) for event in found)
         gone = self._known.forgotten([*new, *(item.key for item in items if isinstance(item, Usage))])
+        lost = self._forgotten_origins(transcript.source, items)
         own = self._session(transcript, None)
         for item in items:
             session = own if item.session is None else self._session(transcript, item.session)
             if session.forgotten:
                 continue
             if isinstance(item, Event):
-                if item.uid in gone:
+                if item.uid in gone or item.origin in lost:
                     session.inherits = session.inherits or not session.row.event_count
                     session.pass_over(item)
                 else:
                     self._add_event(session, item, fallback_ts)
             elif isinstance(item, Usage):
-                if item.key not in gone:
+                if item.key not in gone and item.origin not in lost:
                     self._add_usage(session, item, fallback_ts)
             elif isinstance(item, About):
                 describe(session.row, item, transcript)
@@ -111,7 +112,15 @@ class Assembly:
             else:
                 session.end_turn(item)
         others = frozenset(self._current) - {own.row.key}
-        return Added(self._since, frozenset(self._owners), others, tuple(gone)[:1])
+        return Added(self._since, frozenset(self._owners), others, (*lost.values(), *gone)[:1])
+
+    def _forgotten_origins(self, source: str, items: Sequence[Item]) -> dict[str | None, bytes]:
+        """The digests of the forgotten sessions that items were copied from, by the agent's own ids. Such a session may
+        have gone on since: what it said then is forgotten, too."""
+        origins = {item.origin for item in items if isinstance(item, Event | Usage) and item.origin}
+        marks: dict[str | None, bytes] = {origin: session_mark(f"{source}/{origin}") for origin in origins}
+        gone = self._known.forgotten([*marks.values()])
+        return {origin: mark for origin, mark in marks.items() if mark in gone}
 
     def session_row(self, key: str) -> SessionRow | None:
         """A session as it is, with what is not committed yet."""

@@ -73,6 +73,8 @@ class Event(Struct, kw_only=True):
     """Milliseconds since the epoch; None takes the time of the event before it."""
     session: str | None = None
     """The agent's own session id when the event belongs to another session than the file's (nested subagents)."""
+    origin: str | None = None
+    """The agent's own id of the session that the record was copied from, where the record names it."""
     starts_turn: bool = False
     """A prompt that opens a new turn."""
     ends_turn: bool = False
@@ -139,6 +141,8 @@ class Usage(Struct, kw_only=True):
 
     key: bytes
     session: str | None = None
+    origin: str | None = None
+    """As of an event."""
     by_time: bool = False
     """It is of the turn that began last before its time, wherever the transcript stands: that of a run beside it."""
     model: str | None = None

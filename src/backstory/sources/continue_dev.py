@@ -152,7 +152,7 @@ def _executions(path: Path, workspace: str) -> dict[str, Path]:
     """The logs of a workspace, by the ids of their executions."""
     folder = path.parents[2] / hashlib.sha256(workspace.encode()).hexdigest()[:32]
     found = {}
-    for log in folder.glob("*/*"):
+    for log in filter(Path.is_file, folder.glob("*/*")):
         try:
             with log.open("rb") as stream:
                 identity = _EXECUTION.search(stream.read(_HEAD_BYTES))

@@ -17,7 +17,7 @@ from msgspec import field
 from ..model import EventType, parse_time
 from .base import Item, Lookup, Parser, Source, Transcript, TurnEnd
 from .content import exit_code_in, readable
-from .decoding import begun_at, head_records
+from .decoding import begun_at, head_records, read_file
 from .fields import Payload, integer, mapping_of, only_mappings, remote_address, text_of
 from .parsing import Memory, RecordParser, restored, tokens_of, version_of, with_news
 
@@ -123,8 +123,8 @@ class CopilotParser(RecordParser[CopilotMemory]):
         workspace = self.transcript.path.with_name(_WORKSPACE)
         self.memory.beside = version_of(workspace)
         try:
-            settings = dict(_SETTINGS.findall(workspace.read_text("utf-8")))
-        except (OSError, UnicodeDecodeError):
+            settings = dict(_SETTINGS.findall(read_file(workspace).decode()))
+        except (OSError, ValueError):
             settings = {}
         title = _scalar(settings.get("name", ""))
         self.note(title=title or None, title_rank=3 if settings.get("user_named") == "true" else 1)

@@ -5,10 +5,12 @@ Decoding accepts control characters, NaN, numbers of any size and halves of surr
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any
 
 import msgspec
@@ -83,11 +85,20 @@ def encode(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
+def read_file(path: Path, limit: int = MAX_DOCUMENT_BYTES) -> bytes:
+    """The bytes of a file beside or within a transcript. Raises OSError, also for what is no regular file, such as a
+    pipe, which may have no end; and ValueError for more than `limit` bytes."""
+    status = path.stat()
+    if not S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    if status.st_size > limit:
+        raise ValueError(f"{path.name} has more than {limit >> 20} MiB")
+    return path.read_bytes()
+
+
 def read_document(path: Path, limit: int = MAX_DOCUMENT_BYTES) -> Any:
     """The JSON document in a file of at most `limit` bytes. Raises OSError, and ValueError for anything else."""
-    if path.stat().st_size > limit:
-        raise ValueError(f"{path.name} has more than {limit >> 20} MiB")
-    return decode(path.read_bytes())
+    return decode(read_file(path, limit))
 
 
 def read_or_none(path: Path, limit: int = MAX_DOCUMENT_BYTES) -> Any:

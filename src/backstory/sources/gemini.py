@@ -23,7 +23,7 @@ from msgspec import field
 from ..model import EventType, digest, parse_time
 from .base import Item, Lookup, Parser, Source, Transcript, TurnEnd
 from .content import exit_code_in, function_response, part_text, parts_text, readable
-from .decoding import begun_at, head_records, read_mapping
+from .decoding import begun_at, head_records, read_file, read_mapping
 from .fields import Payload, list_of, mapping_of, only_mappings, text_of
 from .parsing import Memory, RecordParser, remember, restored, tokens_of
 
@@ -227,8 +227,8 @@ def _project_of(path: Path) -> str | None:
     """The working directory. Folders of projects are named by a list of projects, or by the digest of the directory."""
     folder = next((parent.parent for parent in path.parents if parent.name == "chats"), path.parent)
     try:
-        root = (folder / ".project_root").read_text("utf-8").strip()
-    except (OSError, UnicodeDecodeError):
+        root = read_file(folder / ".project_root").decode().strip()
+    except (OSError, ValueError):
         root = ""
     if root:
         return root

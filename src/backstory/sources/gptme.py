@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from ..model import EventType, digest, parse_time
 from .base import Item, Lookup, Parser, Source, Transcript, TurnEnd
 from .content import exit_code_in, readable
-from .decoding import head_records
+from .decoding import head_records, read_file
 from .fields import Payload, arguments_of, mapping_of, text_of
 from .parsing import PendingMemory, RecordParser, restored, tokens_of, version_of, with_cached, with_news
 
@@ -84,7 +84,7 @@ class GptmeParser(RecordParser[PendingMemory]):
         path = self.transcript.path.with_name(_CONFIG)
         self.memory.beside = version_of(path)
         try:
-            chat = mapping_of(tomllib.loads(path.read_text("utf-8")), "chat")
+            chat = mapping_of(tomllib.loads(read_file(path).decode()), "chat")
         except (OSError, ValueError):
             return
         self.memory.model = self.memory.model or text_of(chat, "model")

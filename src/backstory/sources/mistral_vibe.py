@@ -15,7 +15,7 @@ import msgspec
 from ..model import EventType, parse_time
 from .base import Item, Lookup, Parser, Source, Transcript, TurnEnd
 from .content import raw_text, readable
-from .decoding import begun_at, head_records, read_mapping, records_in
+from .decoding import begun_at, head_records, read_file, read_mapping, records_in
 from .fields import Payload, integer, list_of, mapping_of, mappings_of, text_of
 from .messages import read_completion
 from .parsing import Memory, RecordParser, restored, tokens_of
@@ -23,7 +23,6 @@ from .parsing import Memory, RecordParser, restored, tokens_of
 _UNIFIED = "unified"
 _META = "meta.json"
 _FAILED = {"failed", "error", "denied", "cancelled"}
-_MAX_CHUNK_BYTES = 256 << 20
 
 
 class MistralVibe(Source):
@@ -209,13 +208,12 @@ def _entries(folder: Path) -> Iterator[Any]:
 
 
 def _read_list(path: Path) -> list[Any]:
-    with path.open("rb") as file:
-        return list_of(msgspec.json.decode(file.read(_MAX_CHUNK_BYTES)))
+    return list_of(msgspec.json.decode(read_file(path)))
 
 
 def _deltas(path: Path) -> Iterator[Payload]:
     try:
-        data = path.read_bytes()
+        data = read_file(path)
     except FileNotFoundError:
         return
     for record in records_in(data):

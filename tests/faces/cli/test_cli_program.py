@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +17,11 @@ from backstory.archive.base import ArchiveBusy
 from backstory.faces.cli.app import COMMANDS, program
 
 from .conftest import Program, World
+
+try:
+    import pwd
+except ImportError:  # Windows
+    pwd = None  # type: ignore[assignment]
 
 DETAILS = "with the details that BACKSTORY_DEBUG=1 shows"
 
@@ -59,6 +67,17 @@ class TestHelp:
     def test_version(self, backstory: Program) -> None:
         """Name and version."""
         assert backstory("--version") == (0, f"backstory {__version__}\n", "")
+
+
+class TestHome:
+    @pytest.mark.skipif(sys.platform == "win32", reason="Windows knows the home by other variables")
+    def test_an_empty_variable(self) -> None:
+        """It counts as none: the home is that of the account, not the root of the file system."""
+        script = "from backstory.__main__ import main; main()"
+        after = f"import atexit; atexit.register(lambda: print(__import__('pathlib').Path.home())); {script}"
+        command = [sys.executable, "-c", after, "--version"]
+        done = subprocess.run(command, env={**os.environ, "HOME": ""}, capture_output=True, text=True, check=True)
+        assert done.stdout.split()[-1] == pwd.getpwuid(os.getuid()).pw_dir
 
 
 class TestErrors:

@@ -74,8 +74,8 @@ class Start(Struct, frozen=True, kw_only=True):
 def resume(words: tuple[str, ...], agent: str | None, only_print: bool, as_json: bool) -> int:
     """Continue a session in its agent: by its id, by words that find it, or the last one in this folder.
 
-    Goes to the session's folder first; if that has moved, to where the same git remote is checked out now. A session
-    that its agent has deleted is restored. With --json the command is only shown.
+    Goes to the session's folder first; if that has moved, to where the same git repository is checked out now. A
+    session that its agent has deleted is restored. With --json the command is only shown.
     """
     library = up_to_date(as_json=as_json)
     session = _choose(library, words, agent)

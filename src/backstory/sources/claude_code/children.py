@@ -151,6 +151,8 @@ def holds_displaced(path: Path) -> bool:
 
 def _before_assignment(path: Path) -> list[dict[str, Any]]:
     records: list[dict[str, Any]] = []
+    if not path.is_file():
+        return records
     try:
         with path.open("rb") as file:
             for _ in range(_MAX_RECORDS):

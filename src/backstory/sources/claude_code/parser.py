@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from ...model import EventType, digest
-from ..base import About, Event, Item, Transcript, TurnEnd
+from ..base import About, Event, Item, Transcript, TurnEnd, Usage
 from ..content import count_images, readable
 from ..fields import text_of
 from ..parsing import remember
@@ -54,6 +54,13 @@ class ClaudeCodeParser:
     def parse(self, record: Any) -> Iterable[Item]:
         if type(record) is not dict:
             raise ValueError(f"not a JSON object but {type(record).__name__}")
+        items = self._read(record)
+        if self._in_folder and (record.get("sessionId") != self._session or "forkedFrom" in record):
+            items = list(items)
+            self._note_origin(record, items)
+        return items
+
+    def _read(self, record: dict[str, Any]) -> Iterable[Item]:
         kind = record.get("type")
         if kind == "progress":  # half of all records: ticks of hooks and commands, whose outcome stands elsewhere
             data = record.get("data")
@@ -81,6 +88,14 @@ class ClaudeCodeParser:
     def state(self) -> dict[str, Any]:
         built: dict[str, Any] = msgspec.to_builtins(self._state)
         return built
+
+    def _note_origin(self, record: dict[str, Any], items: list[Item]) -> None:
+        """A fork names the session that it copied a record from; a copy of the file has the id of the other session."""
+        origin = text_of(record.get("forkedFrom"), "sessionId") or text_of(record, "sessionId")
+        if origin and origin not in (self._session, self._path.stem):
+            for item in items:
+                if isinstance(item, Event | Usage):
+                    item.origin = origin
 
     # ---- the conversation
 

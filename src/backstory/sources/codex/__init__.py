@@ -11,6 +11,7 @@ import msgspec
 
 from ...model import parse_time
 from ..base import Lookup, Parser, Source, Transcript
+from ..decoding import read_file
 from .lifecycle import ThreadHistory, parents
 from .parser import RECORDS, RolloutParser, is_bare_record, json_records, open_envelope
 
@@ -96,7 +97,7 @@ class Codex(Source):
             version = (status.st_mtime_ns, status.st_size)
             if self._titles.get(index, ((), {}))[0] != version:
                 self._titles[index] = (version, _read_titles(index))
-        except OSError:
+        except (OSError, ValueError):
             return {}
         return self._titles[index][1]
 
@@ -151,7 +152,7 @@ def _session_of(path: Path) -> str:
 def _read_titles(index: Path) -> dict[str, str]:
     """Lines of {id, thread_name}; the last one for an id holds."""
     titles = {}
-    for line in index.read_bytes().splitlines():
+    for line in read_file(index).splitlines():
         try:
             entry = msgspec.json.decode(line)
         except (msgspec.DecodeError, UnicodeError):

@@ -22,7 +22,7 @@ from ...archive.query import index_text
 from ...archive.stopwords import stop_words
 from ...config import make_private_folder
 from ...egress import Mode, egress
-from ...sqlite import Unusable, connect, explain, is_damage, prepare, transaction, version_of
+from ...sqlite import Unusable, connect, explain, is_damage, is_writable, prepare, transaction, version_of
 from .capsule import SECOND, Capsule
 from .rows import TEXT, WHOLE, Filters, Reader, Writer, decode
 
@@ -241,17 +241,20 @@ class Store:
 
 
 def _open(path: Path) -> sqlite3.Connection:
+    """A store that cannot be written to, as on a mounted backup, is read as it is."""
     make_private_folder(path.parent)
-    for name in (path.name, f"{path.name}-wal", f"{path.name}-shm"):
-        with suppress(FileNotFoundError):
-            path.with_name(name).chmod(0o600)
+    writable = is_writable(path)
+    if writable:
+        for name in (path.name, f"{path.name}-wal", f"{path.name}-shm"):
+            with suppress(FileNotFoundError):
+                path.with_name(name).chmod(0o600)
     # An acknowledged capsule survives a power cut.
-    connection = connect(path, writable=True, busy_seconds=_BUSY_SECONDS, pragmas={"synchronous": "FULL"})
+    connection = connect(path, writable=writable, busy_seconds=_BUSY_SECONDS, pragmas={"synchronous": "FULL"})
     connection.row_factory = sqlite3.Row
     try:
         if version_of(connection, path.name, len(_MIGRATIONS)) < len(_MIGRATIONS):
             prepare(path, _MIGRATIONS, busy_seconds=_BUSY_SECONDS)
-        if not Reader(connection).index_is_current:
+        if writable and not Reader(connection).index_is_current:
             with transaction(connection):
                 Writer(connection, _clock_us()).refresh_index()
     except BaseException:
