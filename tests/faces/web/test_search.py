@@ -208,6 +208,31 @@ class TestInTheBrowser:
         page.go_back()
         chip.wait_for()
 
+    def test_the_keyboard_goes_on_where_it_was(self, open_page: Open) -> None:
+        page = open_page("/?q=cart")
+        page.locator(".facets a", has_text="agent").first.press("Enter")
+        page.locator(".chips .chip").wait_for()
+        wait_until(page, "document.activeElement.dataset.filter === 'type assistant_response'")
+        page.locator(".chips .chip").press("Enter")
+        page.wait_for_url("**/?q=cart")
+        wait_until(page, "document.activeElement.name === 'q'")
+
+    def test_more_sessions_lead_to_the_first_of_them(self, open_page: Open) -> None:
+        page = open_page("/?q=passed+pallet7+flaky+wombat+shelves&n=1")
+        shown = page.locator("[data-entry]").count()
+        page.get_by_role("link", name="More sessions").press("Enter")
+        page.locator(".group").nth(1).wait_for()
+        wait_until(page, f"document.activeElement === document.querySelectorAll('[data-entry]')[{shown}]")
+
+    def test_dates_are_in_the_address(self, open_page: Open) -> None:
+        page = open_page("/?q=cart&agent=claude-code")
+        page.get_by_text("other dates").click()
+        page.get_by_label("from").fill("2026-01-01")
+        page.get_by_role("button", name="Apply").click()
+        page.wait_for_url("**/?q=cart&agent=claude-code&since=2026-01-01")
+        page.locator(".chips .chip", has_text="since 2026-01-01").wait_for()
+        wait_until(page, "document.activeElement.textContent === 'Apply'")
+
     def test_keyboard_only(self, open_page: Open) -> None:
         page = open_page("/?q=pallet5")
         page.locator(".hit").first.wait_for()

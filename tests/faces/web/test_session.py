@@ -20,6 +20,11 @@ from .conftest import Watched, WebServer, wait_until
 from .world import CHILD_CALLS, LONG_TURNS, World
 
 Open = Callable[..., Any]
+# True for a link that is within the box of the rail.
+IN_SIGHT = """link => {
+  const [own, rail] = [link, link.closest(".rail")].map((each) => each.getBoundingClientRect());
+  return rail.top <= own.top && own.bottom <= rail.bottom;
+}"""
 
 
 class Elements(HTMLParser):
@@ -313,14 +318,17 @@ class TestInTheBrowser:
         every = list(range(1, LONG_TURNS + 1))
         page = open_page(f"/s/{world.long}?at=118")
         wait_until(page, f"every => String(({turns})()) === String(every)", every)
-        assert page.locator(".rail a[data-to='118']").evaluate(
-            "link => { const [own, rail] = [link, link.closest('.rail')].map((each) => each.getBoundingClientRect());"
-            " return rail.top <= own.top && own.bottom <= rail.bottom; }"
-        )
+        assert page.locator(".rail a[data-to='118']").evaluate(IN_SIGHT)
         page = open_page(f"/s/{world.long}")
         assert page.evaluate(turns)[-1] != LONG_TURNS
         page.locator(".rail .later").scroll_into_view_if_needed()
         wait_until(page, f"every => String(({turns})()) === String(every)", every)
+
+    def test_the_rail_shows_the_turn_that_is_read(self, open_page: Open, world: World) -> None:
+        page = open_page(f"/s/{world.long}?at=60")
+        page.locator("#turn-68").evaluate("turn => turn.scrollIntoView({ behavior: 'instant' })")
+        wait_until(page, "Number(document.querySelector('.rail a[aria-current]').dataset.to) >= 66")
+        assert page.locator(".rail a[aria-current]").evaluate(IN_SIGHT)
 
     def test_scripts_off(self, open_page: Open, world: World) -> None:
         page = open_page(f"/s/{world.long}", java_script_enabled=False)

@@ -106,9 +106,14 @@ field.addEventListener("blur", () => {
   typed = false;
 });
 
+function focusOn(element) {
+  if (element.matches("[data-entry]")) element.tabIndex = -1;
+  element.focus();
+}
+
 function focusFirst() {
   const first = found.querySelector("[data-entry]");
-  if (first) (first.tabIndex = -1), first.focus();
+  if (first) focusOn(first);
   return Boolean(first);
 }
 
@@ -125,14 +130,31 @@ field.addEventListener("keydown", (event) => {
   if (event.key === "ArrowDown" && focusFirst()) event.preventDefault();
 });
 
-found.addEventListener("click", (event) => {
+found.addEventListener("click", async (event) => {
   const link = event.target.closest("a[data-filter]");
   if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
   event.preventDefault();
-  const url = new URL(link.href);
-  history.pushState(null, "", url);
-  show(url);
+  const before = found.querySelectorAll("[data-entry]").length;
+  await go(new URL(link.href));
+  // The keyboard goes on at the same filter, behind the last result, or at the box.
+  const again = link.matches(".continue")
+    ? found.querySelectorAll("[data-entry]")[before]
+    : [...found.querySelectorAll(".facets [data-filter]")].find((each) => each.dataset.filter === link.dataset.filter);
+  if (document.activeElement === document.body) focusOn(again ?? field);
 });
+
+found.addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const url = new URL(event.target.action);
+  for (const [name, value] of new FormData(event.target)) if (value) url.searchParams.set(name, value);
+  await go(url);
+  focusOn(found.querySelector(".dates button"));
+});
+
+function go(url) {
+  history.pushState(null, "", url);
+  return show(url);
+}
 
 addEventListener("popstate", () => {
   const url = new URL(location.href);

@@ -74,8 +74,7 @@ function markCurrent(ordinal) {
   rail.querySelector("[aria-current]")?.removeAttribute("aria-current");
   link.setAttribute("aria-current", "true");
   // Only the rail scrolls, not the page.
-  const above = link.offsetTop - rail.offsetTop - rail.clientHeight / 2;
-  rail.scrollTop = above;
+  rail.scrollTop += link.getBoundingClientRect().top - rail.getBoundingClientRect().top - rail.clientHeight / 2;
 }
 
 function follow() {
