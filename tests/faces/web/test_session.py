@@ -306,6 +306,23 @@ class TestInTheBrowser:
         page.wait_for_url("**at=100**")
         page.locator("#turn-100").wait_for()
 
+    def test_enter_leads_to_the_first_match_of_what_was_typed(self, open_page: Open, world: World) -> None:
+        page = open_page(f"/s/{world.long}?find=pallet7")
+        page.locator("main").focus()
+        page.keyboard.press("f")
+        page.keyboard.type("pallet99")
+        page.keyboard.press("Enter")
+        wait_until(page, "document.activeElement.matches('#matches li:first-child a')")
+        wait_until(page, "document.activeElement.querySelector('mark')?.textContent === 'pallet99'")
+
+    def test_a_find_that_fails_says_so_and_can_be_asked_again(self, open_page: Open, world: World) -> None:
+        page = open_page(f"/s/{world.long}", quiet=False)
+        page.route("**part=matches**", lambda route: route.abort(), times=1)
+        page.get_by_role("searchbox").fill("pallet99")
+        page.get_by_text("could not be searched").first.wait_for()
+        page.keyboard.press("Enter")
+        wait_until(page, "document.activeElement.matches('#matches a')")
+
     def test_an_event_link_opens_its_part(self, open_page: Open, site: WebServer, world: World) -> None:
         event = httpx.URL(fetch(site, world.long, find="pallet88")["find"]["lines"][0]["url"]).fragment
         page = open_page(f"/s/{world.long}#{event}")
