@@ -188,13 +188,13 @@ class TestWriting:
 
     def test_exporting_and_importing(self, client: httpx.Client, library: Library, turnip: str) -> None:
         page = client.post("/capsules", data=form(client, action="export", workspace="farm")).text
-        path = re.search(r"written to (\S+\.jsonl)", page)
+        path = re.search(r"\d+ capsules? written to (\S+\.jsonl)", page)
         assert path is not None
         content = Path(path[1]).read_bytes()
         library.call("moss.delete", {"workspace": "farm", "name": "turnip"})
         library.call("moss.purge", {"workspace": "farm"})
         answer = client.post("/capsules", data=form(client, mode="replace"), files={"file": ("farm.jsonl", content)})
-        assert "imported" in answer.text
+        assert re.search(r"\d+ capsules? imported, \d+ already there\.", answer.text)
         assert client.get(turnip).status_code == 200
         assert not list((library.home / "exports").glob("import-*"))
 

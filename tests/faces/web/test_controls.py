@@ -28,7 +28,7 @@ def marked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     transcript.prompt("Count the pears.")
     transcript._record("user", message={"role": "user", "content": "[Request interrupted by user]"})
     transcript._record("system", subtype="compact_boundary", content="Conversation compacted")
-    transcript._record("user", message={"role": "user", "content": "Summary: ten apples."}, isCompactSummary=True)
+    transcript._record("user", message={"role": "user", "content": "**Summary**: ten apples."}, isCompactSummary=True)
     transcript.prompt("And the plums?")
     error = [{"type": "text", "text": "API Error: 529 overloaded"}]
     transcript._record(
@@ -118,6 +118,9 @@ class TestCopying:
 
 
 class TestMarks:
+    def test_a_folded_text_begins_without_marks_of_markdown(self, marked: str) -> None:
+        assert '<span class="argument">Summary: ten apples.</span>' in httpx.get(marked).text
+
     def test_compactions_interrupts_and_errors_are_seen(self, marked: str) -> None:
         text = httpx.get(marked).text
         for mark in ("Context compacted", "Interrupted", "Error"):

@@ -172,7 +172,7 @@ class TestGrowth:
         place = page.evaluate("scrollY")
         writing.work(2)
         writing.transcript.answer("All watered.").prompt("And the cactus?")
-        writing.work(0)
+        writing.work(8)
         badge = page.locator("#growth")
         badge.wait_for()
         assert page.evaluate("scrollY") == place
@@ -184,6 +184,8 @@ class TestGrowth:
         assert page.locator(".rail a").evaluate_all("links => links.map((link) => link.dataset.to)") == ["1", "2"]
         badge.click()
         eventually(lambda: page.evaluate("scrollY") > place)
+        page.locator("#turn-2").evaluate("turn => turn.scrollIntoView({ behavior: 'instant' })")
+        page.locator(".rail a[data-to='2'][aria-current]").wait_for(state="attached")
 
     def test_the_state_says_how_long_a_session_is(self, server: WebServer, alone: Library) -> None:
         writing = Writing(alone, "lilacs")

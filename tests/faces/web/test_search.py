@@ -14,6 +14,22 @@ from .conftest import WebServer, wait_until
 from .world import LONG_TURNS, World
 
 Open = Callable[..., Any]
+# Asks for each text as soon as there are results for the one before; gives the addresses that the history got.
+ASK_IN_A_ROW = """async (texts) => {
+  const field = document.querySelector("[data-search]"), found = document.getElementById("found");
+  const given = [];
+  for (const name of ["pushState", "replaceState"]) {
+    const change = history[name].bind(history);
+    history[name] = (...values) => (given.push(String(values[2])), change(...values));
+  }
+  for (const text of texts) {
+    const shown = new Promise((done) => new MutationObserver(done).observe(found, { childList: true }));
+    field.value = text;
+    field.dispatchEvent(new Event("input"));
+    await shown;
+  }
+  return given;
+}"""
 # The sum of the layout shifts of a page so far.
 SHIFTS = """() => new Promise((done) => {
   let sum = 0;
@@ -137,6 +153,48 @@ class TestInTheBrowser:
         assert len(held) == 1
         assert page.locator(".group mark", has_text="flaky").count() == 0
 
+    def test_the_address_follows_when_typing_rests(self, open_page: Open) -> None:
+        page = open_page("/")
+        before = page.evaluate("history.length")
+        assert page.evaluate(ASK_IN_A_ROW, ["p", "pal", "pallet", "pallet7"]) == []
+        page.wait_for_url("**/?q=pallet7")
+        wait_until(page, "document.title === 'pallet7 · Backstory'")
+        assert "match" in page.get_by_role("status").inner_text()
+        assert page.evaluate("history.length") == before + 1
+
+    def test_whoever_follows_a_match_at_once_comes_back_to_the_search(self, open_page: Open) -> None:
+        page = open_page("/")
+        page.evaluate(ASK_IN_A_ROW, ["pallet7"])
+        match = page.locator(".hit", has=page.locator("mark", has_text="pallet7")).first
+        match.press("Enter")
+        page.wait_for_url("**/s/session:**")
+        page.go_back()
+        page.wait_for_url("**/?q=pallet7")
+        match.wait_for()
+
+    def test_enter_leads_to_the_first_result_of_what_was_typed(self, open_page: Open) -> None:
+        """Also when the results come after the key."""
+        page = open_page("/")
+        held: list[Any] = []
+        page.route("**/?q=pallet7&part=found", lambda route: held.append(route))
+        with page.expect_request("**/?q=pallet7&part=found"):
+            page.get_by_role("searchbox").fill("pallet7")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/?q=pallet7")
+        held[0].continue_()
+        page.locator(".hit").first.wait_for()
+        wait_until(page, "document.activeElement === document.querySelector('[data-entry]')")
+
+    def test_results_fade_while_new_ones_are_late(self, open_page: Open) -> None:
+        page = open_page("/?q=flaky")
+        held: list[Any] = []
+        page.route("**/?q=pallet7&part=found", lambda route: held.append(route))
+        with page.expect_request("**/?q=pallet7&part=found"):
+            page.get_by_role("searchbox").fill("pallet7")
+        page.locator("#found[aria-busy=true]").wait_for()
+        held[0].continue_()
+        page.locator("#found:not([aria-busy])").wait_for()
+
     def test_filters_are_in_the_address(self, open_page: Open) -> None:
         page = open_page("/?q=cart")
         page.locator(".facets a", has_text="agent").first.click()
@@ -149,6 +207,31 @@ class TestInTheBrowser:
         page.wait_for_url("**/?q=cart")
         page.go_back()
         chip.wait_for()
+
+    def test_the_keyboard_goes_on_where_it_was(self, open_page: Open) -> None:
+        page = open_page("/?q=cart")
+        page.locator(".facets a", has_text="agent").first.press("Enter")
+        page.locator(".chips .chip").wait_for()
+        wait_until(page, "document.activeElement.dataset.filter === 'type assistant_response'")
+        page.locator(".chips .chip").press("Enter")
+        page.wait_for_url("**/?q=cart")
+        wait_until(page, "document.activeElement.name === 'q'")
+
+    def test_more_sessions_lead_to_the_first_of_them(self, open_page: Open) -> None:
+        page = open_page("/?q=passed+pallet7+flaky+wombat+shelves&n=1")
+        shown = page.locator("[data-entry]").count()
+        page.get_by_role("link", name="More sessions").press("Enter")
+        page.locator(".group").nth(1).wait_for()
+        wait_until(page, f"document.activeElement === document.querySelectorAll('[data-entry]')[{shown}]")
+
+    def test_dates_are_in_the_address(self, open_page: Open) -> None:
+        page = open_page("/?q=cart&agent=claude-code")
+        page.get_by_text("other dates").click()
+        page.get_by_label("from").fill("2026-01-01")
+        page.get_by_role("button", name="Apply").click()
+        page.wait_for_url("**/?q=cart&agent=claude-code&since=2026-01-01")
+        page.locator(".chips .chip", has_text="since 2026-01-01").wait_for()
+        wait_until(page, "document.activeElement.textContent === 'Apply'")
 
     def test_keyboard_only(self, open_page: Open) -> None:
         page = open_page("/?q=pallet5")

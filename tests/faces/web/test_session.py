@@ -20,6 +20,11 @@ from .conftest import Watched, WebServer, wait_until
 from .world import CHILD_CALLS, LONG_TURNS, World
 
 Open = Callable[..., Any]
+# True for a link that is within the box of the rail.
+IN_SIGHT = """link => {
+  const [own, rail] = [link, link.closest(".rail")].map((each) => each.getBoundingClientRect());
+  return rail.top <= own.top && own.bottom <= rail.bottom;
+}"""
 
 
 class Elements(HTMLParser):
@@ -301,6 +306,23 @@ class TestInTheBrowser:
         page.wait_for_url("**at=100**")
         page.locator("#turn-100").wait_for()
 
+    def test_enter_leads_to_the_first_match_of_what_was_typed(self, open_page: Open, world: World) -> None:
+        page = open_page(f"/s/{world.long}?find=pallet7")
+        page.locator("main").focus()
+        page.keyboard.press("f")
+        page.keyboard.type("pallet99")
+        page.keyboard.press("Enter")
+        wait_until(page, "document.activeElement.matches('#matches li:first-child a')")
+        wait_until(page, "document.activeElement.querySelector('mark')?.textContent === 'pallet99'")
+
+    def test_a_find_that_fails_says_so_and_can_be_asked_again(self, open_page: Open, world: World) -> None:
+        page = open_page(f"/s/{world.long}", quiet=False)
+        page.route("**part=matches**", lambda route: route.abort(), times=1)
+        page.get_by_role("searchbox").fill("pallet99")
+        page.get_by_text("could not be searched").first.wait_for()
+        page.keyboard.press("Enter")
+        wait_until(page, "document.activeElement.matches('#matches a')")
+
     def test_an_event_link_opens_its_part(self, open_page: Open, site: WebServer, world: World) -> None:
         event = httpx.URL(fetch(site, world.long, find="pallet88")["find"]["lines"][0]["url"]).fragment
         page = open_page(f"/s/{world.long}#{event}")
@@ -313,14 +335,17 @@ class TestInTheBrowser:
         every = list(range(1, LONG_TURNS + 1))
         page = open_page(f"/s/{world.long}?at=118")
         wait_until(page, f"every => String(({turns})()) === String(every)", every)
-        assert page.locator(".rail a[data-to='118']").evaluate(
-            "link => { const [own, rail] = [link, link.closest('.rail')].map((each) => each.getBoundingClientRect());"
-            " return rail.top <= own.top && own.bottom <= rail.bottom; }"
-        )
+        assert page.locator(".rail a[data-to='118']").evaluate(IN_SIGHT)
         page = open_page(f"/s/{world.long}")
         assert page.evaluate(turns)[-1] != LONG_TURNS
         page.locator(".rail .later").scroll_into_view_if_needed()
         wait_until(page, f"every => String(({turns})()) === String(every)", every)
+
+    def test_the_rail_shows_the_turn_that_is_read(self, open_page: Open, world: World) -> None:
+        page = open_page(f"/s/{world.long}?at=60")
+        page.locator("#turn-68").evaluate("turn => turn.scrollIntoView({ behavior: 'instant' })")
+        wait_until(page, "Number(document.querySelector('.rail a[aria-current]').dataset.to) >= 66")
+        assert page.locator(".rail a[aria-current]").evaluate(IN_SIGHT)
 
     def test_scripts_off(self, open_page: Open, world: World) -> None:
         page = open_page(f"/s/{world.long}", java_script_enabled=False)

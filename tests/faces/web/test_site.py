@@ -65,10 +65,13 @@ class TestToken:
             asked = client.get("/?q=x")
             assert asked.status_code == 401
             assert 'action="/token"' in asked.text
-            assert client.post("/token", data={"token": "wrong"}).status_code == 401
+            refused = client.post("/token", data={"token": "wrong", "back": "/?q=x"})
+            assert refused.status_code == 401
+            assert 'name="back" value="/?q=x"' in refused.text
             entered = client.post("/token", data={"token": TOKEN, "back": "/?q=x"})
             assert (entered.status_code, entered.headers["location"]) == (303, "/?q=x")
             assert "HttpOnly" in entered.headers["set-cookie"]
+            assert "Max-Age=31536000" in entered.headers["set-cookie"]  # also when the browser is started anew
             assert "SameSite=strict" in entered.headers["set-cookie"]
             assert client.get("/?q=x").status_code == 200
 

@@ -197,3 +197,11 @@ class TestUsagePage:
         page.get_by_text("Table of days").click()
         assert page.get_by_role("region", name="Days").locator("tbody tr").count() > 0
         assert violations(page) == []
+
+    def test_the_names_of_columns_stand_above_them(self, open_page: Callable[..., Any]) -> None:
+        page = open_page("/usage?range=all")
+        table = page.get_by_role("region", name="Sessions that cost most")
+        begin = "cell => cell.getBoundingClientRect().left + parseFloat(getComputedStyle(cell).paddingLeft)"
+        names, cells = table.locator("thead th:not(.number)"), table.locator("tbody tr").first.locator(":scope > *")
+        for place in range(names.count()):
+            assert cells.nth(place).evaluate(begin) == names.nth(place).evaluate(begin)

@@ -24,6 +24,7 @@ TOKEN_SUBPROTOCOL = "backstory.token."
 """A browser cannot set headers on a WebSocket; it can offer this subprotocol with the token behind the last dot."""
 
 _COOKIE = "backstory_token"
+_COOKIE_SECONDS = 365 * 86_400
 TOKEN_PATH = "/token"
 """The form that asks for the token is sent here."""
 # Without a token: the health check, and the page that asks for it, with its stylesheet.
@@ -154,7 +155,7 @@ class Guard:
 
 def remember_token(response: Response, token: str) -> None:
     """Let the browser present the token from now on; scripts and other sites cannot read or send it."""
-    response.set_cookie(_COOKIE, token, httponly=True, samesite="strict")
+    response.set_cookie(_COOKIE, token, max_age=_COOKIE_SECONDS, httponly=True, samesite="strict")
 
 
 def opens_page(connection: HTTPConnection) -> bool:

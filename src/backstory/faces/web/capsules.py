@@ -21,6 +21,7 @@ from ...config import make_private_folder
 from ...toolsets.capsules.answers import Item, Summary, Version
 from ...toolsets.capsules.capsule import secret_warnings
 from ...toolsets.capsules.sections import PURPOSES, missing_sections
+from ..words import plural
 from .rendering import Diff, capsule_url, compare
 from .site import Answer, Changed, Form, Nav, Site
 
@@ -229,13 +230,7 @@ class _Pages:
                 arguments = {"path": path, "mode": form.fields.get("mode") or "error"}
                 return self._outcome("moss.import", arguments, _imported)
         workspace = form.fields.get("workspace")
-        return self._outcome(
-            "moss.export",
-            {"workspace": workspace} if workspace else {},
-            lambda answer: (
-                f"{answer['count']:,} written to {answer['path']}, exactly as stored: treat the file like the store."
-            ),
-        )
+        return self._outcome("moss.export", {"workspace": workspace} if workspace else {}, _exported)
 
     def _outcome(self, tool: str, arguments: dict[str, Any], say: Callable[[dict[str, Any]], str]) -> Answer:
         """The list with what a tool answered."""
@@ -285,10 +280,15 @@ def _file_in(library: Library, content: bytes) -> Iterator[str]:
         Path(name).unlink()
 
 
+def _exported(answer: dict[str, Any]) -> str:
+    count = plural(answer["count"], "capsule")
+    return f"{count} written to {answer['path']}, exactly as stored: treat the file like the store."
+
+
 def _imported(answer: dict[str, Any]) -> str:
     if answer["errors"] and not answer["imported"]:
         return "Nothing was imported."
-    return f"{answer['imported']:,} imported, {answer['skipped']:,} already there."
+    return f"{plural(answer['imported'], 'capsule')} imported, {answer['skipped']:,} already there."
 
 
 def _file_name(item: Mapping[str, Any]) -> str:

@@ -33,10 +33,10 @@ def access_routes(site: Site, access: Access) -> list[Route]:
 
     async def token(request: Request) -> Response:
         fields = await read_form(request)
-        given = fields.get("token", "").strip()
+        given, back = fields.get("token", "").strip(), own_path(fields.get("back", ""))
         if access.token is None or not access.accepts([given]):
-            return site.token_page(request, wrong=True)
-        response = RedirectResponse(own_path(fields.get("back", "")), status_code=303)
+            return site.token_page(request, refused_from=back)
+        response = RedirectResponse(back, status_code=303)
         remember_token(response, access.token)
         return response
 

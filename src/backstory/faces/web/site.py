@@ -285,9 +285,10 @@ class Site:
 
         return handler
 
-    def token_page(self, request: HTTPConnection, *, wrong: bool = False) -> Response:
-        """The page that asks for the token, once for each browser."""
-        text = self.render(request, "token.html", wrong=wrong)
+    def token_page(self, request: HTTPConnection, *, refused_from: str | None = None) -> Response:
+        """The page that asks for the token, once for each browser; again, with the address to go on at, if another one
+        was given."""
+        text = self.render(request, "token.html", refused_from=refused_from)
         return self._html(request, text, 401)
 
 

@@ -1,6 +1,7 @@
 // A session that is being written grows at its end while it is read. What is on the screen stays where it is.
 
 import { say } from "./app.js";
+import { follow } from "./session.js";
 
 const link = document.getElementById("growth");
 const live = document.getElementById("live-badge");
@@ -93,6 +94,7 @@ async function grow() {
   // Where a later part is still to be loaded, it has what is new.
   if (turns.querySelector(":scope > .later")) return;
   const added = append(await readEnd());
+  follow();
   unseen.push(...added);
   for (const element of added) seen.observe(element);
   show();

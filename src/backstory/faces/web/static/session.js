@@ -74,11 +74,11 @@ function markCurrent(ordinal) {
   rail.querySelector("[aria-current]")?.removeAttribute("aria-current");
   link.setAttribute("aria-current", "true");
   // Only the rail scrolls, not the page.
-  const above = link.offsetTop - rail.offsetTop - rail.clientHeight / 2;
-  rail.scrollTop = above;
+  rail.scrollTop += link.getBoundingClientRect().top - rail.getBoundingClientRect().top - rail.clientHeight / 2;
 }
 
-function follow() {
+// Observes what has come to the page.
+export function follow() {
   for (const link of turns.querySelectorAll(":scope > .later:not([aria-busy])")) near.observe(link);
   for (const turn of turns.querySelectorAll(":scope > .turn")) current.observe(turn);
 }
@@ -185,28 +185,37 @@ const field = form.elements.find;
 const matches = document.getElementById("matches");
 let waiting = 0;
 let asked = 0;
+let shown = Promise.resolve();
 
 async function find() {
   const number = ++asked;
   const url = new URL(form.action);
   const query = field.value.trim();
   if (query) url.searchParams.set("find", query);
-  const content = await part(url, "matches");
+  const content = await part(url, "matches").catch(() => "The session could not be searched. Type or press Enter again.");
   if (number !== asked) return; // an answer to what was typed before
   matches.replaceChildren(content);
-  say(`${matches.querySelectorAll("li").length} matches`);
+  say(typeof content === "string" ? content : `${matches.querySelectorAll("li").length} matches`);
   if (query) page.searchParams.set("find", query);
   else page.searchParams.delete("find");
   page.hash = location.hash;
   history.replaceState(null, "", page);
 }
 
+function startFind() {
+  clearTimeout(waiting);
+  waiting = 0;
+  shown = find();
+}
+
 field.addEventListener("input", () => {
   clearTimeout(waiting);
-  waiting = setTimeout(find, 80);
+  waiting = setTimeout(startFind, 80);
 });
-form.addEventListener("submit", (event) => {
+form.addEventListener("submit", async (event) => {
   event.preventDefault();
+  if (waiting || !matches.querySelector("a")) startFind();
+  await shown;
   matches.querySelector("a")?.focus();
 });
 
