@@ -6,6 +6,7 @@ import random
 import string
 import time
 import unicodedata
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -130,7 +131,10 @@ IN_CONTEXT: dict[str, list[tuple[str, str]]] = {
 
 # Rule -> what looks like it and is not.
 NOT_SECRET: dict[str, list[str]] = {
-    "cut-token": ["ghp_word…", "sk-learn-contrib…", "task-12345678…", "what ghp_ means…", "eyJ…", "see AKIA…"],
+    "cut-token": [
+        *("ghp_word…", "sk-learn-contrib…", "task-12345678…", "what ghp_ means…", "eyJ…", "see AKIA…"),
+        *("see http://localhost:8080…", "http://h:80/a1…", "a Bearer token…", "the password: migrat…"),
+    ],
     "github-token": ["ghp_short", "ghp_" + "_" * 5 + " ", "right_" + body(36), "xghp_" + body(36)],
     "github-fine-grained-token": ["github_pat_token", "github_path_" + body(16)],
     "stripe-key": ["sk_live_mode", "task_live_" + body(24), "is_live_stream"],
@@ -258,6 +262,18 @@ CONTEXTS = (
 EVERY_TOKEN = [token for tokens in TOKENS.values() for token in tokens]
 
 
+# Rule -> (what stands before a secret at which a title or an excerpt was cut, the part that is left of it).
+CUT: dict[str, list[tuple[str, str]]] = {
+    "url-password": [("postgres://app:", "s3cr3t-Pa"), ("https://:", "hun")],
+    "bearer-token": [("curl -H 'Bearer ", "a1B2c3")],
+    "authorization-header": [("Authorization: Basic ", "dXNlcjpw")],
+    "telegram-token": [("the bot is ", "123456789" + ":AAb1")],
+    "password": [('DB_PASSWORD="', "hunter2!x"), ('{\\"passwd\\": \\"', "a1b")],
+    "secret": [('API_KEY = "', "z6sF"), ("aws_secret_access_key=", "gZb22FFnE"), ('"token": "', "a1b2")],
+    "private-key": [("", "-----BEGIN RSA PRIVATE " + "KEY----- MIIEpAIB"), ("", pem()[:92] + "\nMIIEp")],
+}
+
+
 class TestRules:
     """Each rule finds its secrets wherever they stand, and nothing that only resembles them."""
 
@@ -277,6 +293,14 @@ class TestRules:
         for text, secret in IN_CONTEXT[rule]:
             assert redact(text) == text.replace(secret, f"[redacted:{rule}]")
             assert redact(f"before\n{text}") == f"before\n{text.replace(secret, f'[redacted:{rule}]')}"
+
+    @pytest.mark.parametrize("rule", CUT)
+    def test_what_is_left_of_a_secret_is_replaced(self, rule: str) -> None:
+        """Titles and excerpts are cut before they are redacted."""
+        for before, left in CUT[rule]:
+            for context in ("{}…", "fix {}…", "fix {}…\nand {}…"):
+                text = context.replace("{}", before + left)
+                assert redact(text) == context.replace("{}", f"{before}[redacted:{rule}]")
 
     @pytest.mark.parametrize("rule", NOT_SECRET)
     def test_what_only_looks_like_it_stays(self, rule: str) -> None:
@@ -313,7 +337,7 @@ FRAGMENTS = [
     *(token for tokens in TOKENS.values() for token in tokens[:1]),
     *(text for cases in IN_CONTEXT.values() for text, _ in cases[:2]),
     *("", " ", "\n", "\\n", '"', "'", "=", ":", "-", "_", ".", "/", "@", "://", "x", "9", "password="),
-    *("token: ", "Bearer "),
+    *("token: ", "Bearer ", "…"),
     *("[redacted:jwt]", "-----BEGIN PRIVATE " + "KEY-----", "-----END PRIVATE " + "KEY-----", "eyJ", "sk-", "ghp_"),
 ]
 
@@ -347,7 +371,7 @@ class TestRedactTwice:
 ATTACKS = [
     *(token[:width] for tokens in TOKENS.values() for token in tokens[:1] for width in (12,)),
     *("a", "A", "0", "-", "_", ".", "=", ":", "/", "@", "\\", '"', " ", "\n", "a-", "a.", "a1", "eyJ-", "eyJ."),
-    *(".eyJ", "://"),
+    *(".eyJ", "://", "sk-a.", "sk-1.", "pwd=1", "…", "a…", "a:…"),
     *("://a:", "://:a", "en=", "en=a1", "en:a1", "token=", "token='", "token=a1b2c3d4", 'password="a1b2c3d4" '),
     *("KEY=   ",),
     *("-----BEGIN PRIVATE " + "KEY-----", "-----BEGIN A B C D ", "-----BEGIN PRIVATE " + "KEY-----" + "a" * 50),
@@ -365,8 +389,8 @@ class TestTime:
     """Time is bounded: a text made to hurt takes a fraction of a second."""
 
     def test_repeated(self) -> None:
-        for attack in dict.fromkeys(ATTACKS):
-            text = (attack * (200_000 // len(attack) + 1))[:200_000]
+        for attack, end in product(dict.fromkeys(ATTACKS), ("", "…")):
+            text = (attack * (200_000 // len(attack) + 1))[:200_000] + end
             started = time.process_time()
             egress(text)
             assert time.process_time() - started < 1, ascii(attack)

@@ -106,6 +106,14 @@ class TestPutting:
         _, spans = engine.spans.trace("t") or (None, [])
         assert [found.parent for found in spans] == [None, 1]
 
+    def test_an_unknown_parent_sorts_as_none(self, engine: Archive) -> None:
+        """The order of a page is that of the values it shows: what has none comes last."""
+        engine.spans.put([span(5, parent=0x99), span(6), span(7, parent=5), span(8, parent=6)], {})
+        for descending, expected in ((False, [7, 8]), (True, [8, 7])):
+            found = engine.spans.spans(query(sort="parentId", descending=descending), chars=10)
+            assert ids(found)[:2] == expected
+            assert sorted(ids(found)[2:]) == [5, 6]
+
     def test_status_and_latency(self, engine: Archive) -> None:
         """No end is pending; an error of any span is one of the trace."""
         engine.spans.put([span(1, "open", end=None), span(2, "open", parent=1)], {})

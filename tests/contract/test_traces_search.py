@@ -234,6 +234,15 @@ class TestErrors:
         assert caller(archive)("list_traces")["code"] == "CONNECTION_FAILED"
         archive.close()
 
+    def test_values_are_redacted_before_they_are_cut(self, call: Call) -> None:
+        token = "SG." + "aBcDeFgHiJkLmNoPqRsTuv." + "q1W2" * 11
+        error = call("search_spans", filters=[where("startTime", "gt", f"{'x' * 60} {token}")])
+        assert error["code"] == "INVALID_QUERY"
+        assert "SG.aB" not in json.dumps(error)
+        error = call("search_spans", filters=[where("data.metadata." + f"{'x' * 60} {token}" + ".a" * 600, "eq", 1)])
+        assert error["code"] == "INVALID_QUERY"
+        assert "SG.aB" not in json.dumps(error)
+
 
 class TestPages:
     """Pages neither repeat nor skip, cursors belong to their question, totals stop at ten thousand."""

@@ -26,6 +26,7 @@ from backstory.faces.cli.app import program
 from backstory.faces.cli.app import run as run_program
 from backstory.faces.http.server import create_app
 from backstory.library import TOOLSETS, Library
+from backstory.model import session_id
 from backstory.toolsets.base import Tool
 from backstory.toolsets.live.tools import Portal
 from tests.capsule_world import capsule_text
@@ -92,6 +93,12 @@ def _fill(library: Library) -> dict[str, Any]:
     live = portal.call("session::create", {"title": HOSTILE, "metadata": {HOSTILE: HOSTILE}})["session_id"]
     message = {"role": "user", "content": [{"type": "text", "text": HOSTILE}], "timestamp": 1_717_800_000_000}
     entry = portal.call("session::append", {"session_id": live, "message": message})["entry_id"]
+    call = {"type": "function_call", "id": HOSTILE, "function_id": HOSTILE, "arguments": {HOSTILE: HOSTILE}}
+    made = {"model": HOSTILE, "provider": HOSTILE, "stop_reason": "function_call", "timestamp": 1_717_800_000_001}
+    portal.call("session::ensure", {"session_id": f"id {HOSTILE}"})
+    for session in (live, f"id {HOSTILE}"):
+        answer = {"session_id": session, "message": {"role": "assistant", "content": [call], **made}}
+        portal.call("session::append", answer)
     portal.close()
     library.sync()
     hits = library.search("platypus", n_hits=25, event_types=["user_input", "tool_call", "tool_response"])
@@ -105,6 +112,7 @@ def _fill(library: Library) -> dict[str, Any]:
     (library.home / "capsule.md").write_text(text, "utf-8")
     return {
         "live": live,
+        "named": session_id(f"live/id {HOSTILE}"),
         "entry": entry,
         "session": opens[0]["session_id"],
         "turn": opens[0]["turn_id"],
@@ -243,10 +251,12 @@ COMMANDS: dict[str, Lines] = {
         *([id] for id in (ids["session"], ids["turn"], *ids["events"], ids["native"])),
         *([id, "--md"] for id in (ids["session"], ids["turn"], ids["events"][0])),
         [ids["session"], "--full"],
+        [ids["named"]],
     ],
     "export": lambda ids: [
-        [ids["session"], f"--{format}", "--output", target]
+        [id, f"--{format}", "--output", target]
         for format in ("html", "md", "jsonl")
+        for id in (ids["session"], ids["named"])
         for target in ("-", str(Path(ids["file"]).with_name(f"export.{format}")))
     ],
     "sessions": lambda ids: [["--since", "2001-01-01"]],
@@ -406,7 +416,7 @@ def _search_page(path: str) -> Routes:
 
 def _session_page(suffix: str) -> Routes:
     def requests(server: Served, ids: dict[str, Any]) -> Iterator[httpx.Response]:
-        for id in (ids["session"], ids["turn"], ids["native"], quote(HOSTILE, safe="")):
+        for id in (ids["session"], ids["turn"], ids["native"], ids["named"], quote(HOSTILE, safe="")):
             address = f"{server.url}/s/{id}{suffix}"
             yield httpx.get(address, params={"find": "platypus"}, follow_redirects=True, timeout=30)
 

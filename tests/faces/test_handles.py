@@ -39,6 +39,12 @@ class TestHandle:
             assert handle(turn_id(key, 12)) == f"{short}:12", key
             assert find_id(ARCHIVE, f"{short}:12") == turn_id(key, 12), key
 
+    def test_leaves_what_egress_would_change_encoded(self) -> None:
+        """Programs choose the ids of live sessions and of telemetry; a terminal shows neither secrets nor escapes."""
+        for native in ("a \x1b[31mred", "a\u202eb", "gh" + "p_" + "a1B2" * 9):
+            assert handle(session_id(f"otel/{native}")) == session_id(f"otel/{native}")
+            assert handle(turn_id(f"otel/{native}", 2)) == turn_id(f"otel/{native}", 2)
+
     def test_leaves_events_as_they_are(self) -> None:
         """Their ids are short already."""
         assert handle(event_id(bytes(16))) == event_id(bytes(16))

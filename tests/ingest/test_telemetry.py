@@ -284,8 +284,15 @@ class TestLossless:
     def test_the_end_of_a_name(self, world: World, encoding: Encoding) -> None:
         """A name that is too long to sort by is an attribute as a whole."""
         _, found = world.data({**EMPTY, "name": "n" * 5000}, encoding)
-        assert found["name"] == "n" * 1000
+        assert found["name"] == "n" * 999 + "…"
         assert found["data"]["attributes"]["otel.name"] == "n" * 5000
+
+    def test_a_name_that_is_cut_within_a_secret(self, world: World, encoding: Encoding) -> None:
+        """Egress recognises what is left of it."""
+        token = "gh" + "p_" + "a1B2" * 9
+        trace, _ = world.data({**EMPTY, "name": f"{'n' * 980} {token}"}, encoding)
+        (found,) = caller(world.archive, Settings())("get_trace", traceId=trace)["trace"]["spans"]
+        assert found["name"] == f"{'n' * 980} [redacted:cut-token]…"
 
     @pytest.mark.parametrize("depth", [9, 25])
     def test_any_depth(self, world: World, encoding: Encoding, depth: int) -> None:

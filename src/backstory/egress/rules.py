@@ -12,6 +12,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from functools import cache, lru_cache
 from itertools import accumulate
+from string import ascii_letters, digits
 from typing import NamedTuple
 
 
@@ -78,8 +79,8 @@ _GROUPS = (
             # A block in which one was replaced before is not one: redacting twice changes nothing.
             r"(?:[^-\[]++|-(?!----)|\[(?!redacted:private-key\]))*+"
             r"-----END (?:[A-Z0-9]+ ){0,4}PRIVATE KEY(?: BLOCK)?-----"
-            # A torn block: the lines of it that are there.
-            r"|(?:(?:\s|\\[nr])*+[0-9A-Za-z+/=]{40,}+)+)"
+            # A torn block: the lines of it that are there, and the beginning of one at which a text was cut.
+            r"|(?:(?:\s|\\[nr])*+[0-9A-Za-z+/=]{40,}+)*+(?:(?:\s|\\[nr])*+[0-9A-Za-z+/=]++(?=…)|(?<=[0-9A-Za-z+/=]{40})))"
         ),
         anthropic_key=_token("sk-ant-", r"[\w-]{24,}"),
         openai_key=_token("sk-", rf"(?:(?:proj|svcacct|admin)-[\w-]{{24,}}|(?:or-v1-)?[0-9A-Za-z]{{32,}}{_RIGHT})"),
@@ -110,14 +111,6 @@ _GROUPS = (
         google_api_key=_token("AIza", rf"[\w-]{{35}}{_RIGHT_URL}"),
         atlassian_token=_token("ATATT3", r"[\w=-]{60,}"),
         age_secret_key=_token("AGE-SECRET-KEY-1", rf"[0-9A-Z]{{58}}{_RIGHT}"),
-    ),
-    # Titles and excerpts were cut before they came here: the beginning of a token, too short for its own rule.
-    _group(
-        r"…(?<=[\w.+/=-]…)",
-        cut_token=r"(?:(?<![0-9A-Za-z_-])|(?<=\\[nrt]))(?:gh[oprsu]_|github_pat_|[rs]k_(?:live|test)_|whsec_|hf_|npm_"
-        r"|do[opr]_v1_|lin_(?:api|oauth)_|ntn_|sbp_|shp(?:at|ca|pa|ss)_|glsa_|gsk_|r8_|dckr_pat_|sk-|glpat-|xox[abeoprs]-"
-        r"|pypi-AgE|xai-|pplx-|eyJ|SG\.|ya29\.|hv[bs]\.|A(?:KIA|SIA|Iza|TATT3|GE-SECRET-KEY-1)|akia)"
-        r"(?=[\w.+/=-]*\d)[\w.+/=-]{4,}+(?=…)",
     ),
     # Names are compared in lower case, and some answers show them so.
     _group(r"akia[0-9a-z]{16}", aws_access_key_id=_token("akia", rf"[0-9a-z]{{16}}{_RIGHT}")),
@@ -174,8 +167,35 @@ _LETTER = re.compile(r"[A-Za-z]")
 _SYMBOL = re.compile(r"[!@#$%^*?~+]")
 _WORDS = re.compile(r"[a-z]{4,}|[A-Z]{4,}")
 
+# Titles and excerpts were cut before they came here: they end with the beginning of a secret, too short for its rule.
+_CUT = "…"
+_CUT_GATE = re.compile(rf"{_CUT}(?<=[^\s{_CUT}]{_CUT})")
+_CUT_TOKEN = "cut-token"
+_TOKEN_CHARS = f"{ascii_letters}{digits}_.+/=-"
+_TOKEN_START = re.compile(
+    r"(?:(?<![0-9A-Za-z_-])|(?<=\\[nrt]))(?:gh[oprsu]_|github_pat_|[rs]k_(?:live|test)_|whsec_|hf_|npm_|do[opr]_v1_"
+    r"|lin_(?:api|oauth)_|ntn_|sbp_|shp(?:at|ca|pa|ss)_|glsa_|gsk_|r8_|dckr_pat_|sk-|glpat-|xox[abeoprs]-|pypi-AgE|xai-"
+    r"|pplx-|eyJ|SG\.|ya29\.|hv[bs]\.|A(?:KIA|SIA|Iza|TATT3|GE-SECRET-KEY-1)|akia)",
+    re.ASCII,
+)
+_LEAST_CUT_CHARS = 4
+# Secrets by their context, under the names of their rules. One sign of these is in each, and in most a digit.
+_END_CHARS = 512
+_SIGN = r"\\{0,3}[\"']?\s?[=:][=>]{0,2}\s?\\{0,3}[\"'`]?(?=[^\s\d]{0,64}\d)"
+_KEYS = "api|access|secret|private|auth|encryption|signing|master|client|account"
+_END_SIGNS = re.compile(r"://|Bearer |:AA|(?i:passw|pwd|secret|token|key|authorization)", re.ASCII)
+_END_RULES = {
+    # Not the port of an address.
+    "url-password": r"(://[^\s/:@\"'`<>]{0,64}:)(?=\d*[^\d\s/@])[^\s/@\"'`<>\[\]{}$\\]++\Z",
+    "bearer-token": r"(Bearer )(?=[^\s\d]{0,64}\d)[\w.~+/-]++\Z",
+    "authorization-header": r"((?i:authorization)\\?[\"']?:\s?\\?[\"']?(?i:basic|token) )[\w.~+/-]++\Z",
+    "telegram-token": r"(?:(?<![\w:])|(?<=\\[nrt]))\d{8,10}:AA[\w-]++\Z",
+    "password": rf"((?i:passw(?:or)?d|pwd){_SIGN})[^\s\"'`\\\[\]{{}}<>]++\Z",
+    "secret": rf"((?i:secret|token|(?:{_KEYS})[_-]?key){_SIGN})[\w+/.~=-]++\Z",
+}
+
 RULES: tuple[str, ...] = tuple(
-    dict.fromkeys((*(name for group in _GROUPS for name in group.rules), *filter(None, _NAMES.values())))
+    dict.fromkeys((*(name for group in _GROUPS for name in group.rules), *filter(None, _NAMES.values()), _CUT_TOKEN))
 )
 
 
@@ -187,6 +207,9 @@ def redact(text: str) -> str:
                 text = _apply(name, pattern, text)
     for assignment in _ASSIGNMENTS:
         text = assignment.sub(_redact_assignment, text)
+    if _CUT_GATE.search(text):
+        *parts, rest = text.split(_CUT)
+        text = _CUT.join((*map(_redact_end, parts), rest))
     return text
 
 
@@ -205,12 +228,25 @@ BETWEEN = "\n" * 5
 def suspects(texts: Sequence[str]) -> set[int]:
     """The places of the texts that may hold a secret; `redact` leaves all others unchanged."""
     joined = BETWEEN.join(texts)
-    scans = (*(group.gate for group in _GROUPS), *_ASSIGNMENTS)
+    scans = (*(group.gate for group in _GROUPS), *_ASSIGNMENTS, _CUT_GATE)
     found = [match.start() for scan in scans for match in scan.finditer(joined)]
     if not found:
         return set()
     starts = list(accumulate((len(text) + len(BETWEEN) for text in texts), initial=0))
     return {bisect_right(starts, place) - 1 for place in found}
+
+
+def _redact_end(text: str) -> str:
+    """A text that is cut off, without the beginning of a secret at its end."""
+    # The first beginning in the last word decides, so that the word is looked at once.
+    start = _TOKEN_START.search(text, len(text.rstrip(_TOKEN_CHARS)))
+    if start and len(text) >= start.end() + _LEAST_CUT_CHARS and _DIGITS.search(text, start.end()):
+        return text[: start.start()] + _mark(_CUT_TOKEN)
+    head, end = text[:-_END_CHARS], text[-_END_CHARS:]
+    if _END_SIGNS.search(end):
+        for name, pattern in _END_RULES.items():
+            end = _apply(name, pattern, end)
+    return head + end
 
 
 def _apply(name: str, pattern: str, text: str) -> str:

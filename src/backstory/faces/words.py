@@ -165,15 +165,20 @@ class AmbiguousHandle(ValueError):
 
 
 def handle(full_id: str) -> str:
-    """Shorten the id of a session or turn; `find_id` is the inverse. Event ids are short already."""
+    """Shorten the id of a session or turn; `find_id` is the inverse. Event ids are short already.
+
+    An id that egress would change, because a program gave it a secret or control characters, stays as it is: encoded.
+    """
+    from ..egress import egress
     from ..model import SessionRef, TurnRef, parse_id
 
     ref = parse_id(full_id)
-    if isinstance(ref, SessionRef):
-        return _shorten(ref.key)
-    if isinstance(ref, TurnRef):
-        return f"{_shorten(ref.key)}:{ref.ordinal}"
-    return full_id
+    if not isinstance(ref, SessionRef | TurnRef):
+        return full_id
+    short = _shorten(ref.key)
+    if egress(short) != short:
+        return full_id
+    return f"{short}:{ref.ordinal}" if isinstance(ref, TurnRef) else short
 
 
 def find_id(archive: Archive, text: str) -> str:

@@ -313,7 +313,7 @@ def _row(trace: str, id: int, name: str, start: int, meaning: Meaning) -> SpanRo
     return SpanRow(
         trace=trace,
         id=id,
-        name=name[:_MAX_NAME_CHARS] or "span",
+        name=_short(name) or "span",
         type=meaning.type,
         start=start,
         model=meaning.model,
@@ -333,6 +333,11 @@ def _row(trace: str, id: int, name: str, start: int, meaning: Meaning) -> SpanRo
         output=meaning.output,
         tool_calls=meaning.tool_calls,
     )
+
+
+def _short(name: str) -> str:
+    """A name with an ellipsis where it is cut: by that egress recognises what is left of a secret."""
+    return name if len(name) <= _MAX_NAME_CHARS else f"{name[: _MAX_NAME_CHARS - 1]}…"
 
 
 def _all_attributes(raw: RawSpan) -> dict[str, Any]:

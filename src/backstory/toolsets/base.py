@@ -273,7 +273,7 @@ def _shorten(value: Any, cap: int, depth: int, room: list[int], mode: Mode) -> A
     if room[0] < 0:
         raise _TooMuch
     if isinstance(value, str):
-        return _cut(value, cap, mode).encode("utf-8", "replace").decode()
+        return cut_text(value, cap, mode).encode("utf-8", "replace").decode()
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int) and value.bit_length() < 64:
@@ -292,7 +292,8 @@ def _shorten(value: Any, cap: int, depth: int, room: list[int], mode: Mode) -> A
     return f"<{type(value).__name__}>"
 
 
-def _cut(text: str, cap: int, mode: Mode) -> str:
+def cut_text(text: str, cap: int, mode: Mode = "egress") -> str:
+    """The text up to `cap` characters, redacted before it is cut."""
     if len(text) <= cap:
         return text
     from ..egress import egress

@@ -113,6 +113,16 @@ class TestReading(Importing):
         assert self.lines(world, HEADER, record(2, capsule_text="thin"), allow_thin=True)["imported"] == 1
 
 
+class TestProblems(Importing):
+    def test_are_redacted_before_they_are_cut(self, world: World) -> None:
+        """Half a secret would not be recognised as one."""
+        for length in range(540, 600, 4):
+            name = "n" * length + " SG." + "aBcDeFgHiJkLmNoPqRsTuv." + "q1W2" * 11
+            answer = self.lines(world, HEADER, record(1, name_raw=name), record(2, name_raw=name))
+            assert self.codes(answer) == [(3, "NAME_COLLISION")]
+            assert "SG.aB" not in json.dumps(answer)
+
+
 class TestError(Importing):
     def test_all_or_nothing(self, world: World) -> None:
         """One problem is enough. Every collision is listed with its line."""

@@ -407,6 +407,17 @@ class TestLargeNumbers:
         message = assistant("x", usage={"input": 2**64})
         assert world.refused("append", session_id=session_id, message=message) == "invalid_request"
 
+    def test_in_values_of_any_kind(self, world: World) -> None:
+        """`data` and `details` are any JSON value, of any size."""
+        session_id = world.session()
+        note = world.call("append", session_id=session_id, custom={"custom_type": "count", "data": 2**64})["entry_id"]
+        answer = world.append(session_id, result(details=2**64))
+        change = {"session_id": session_id, "entry_id": answer, "content": text("b"), "details": 2**65}
+        assert world.call("update-message", **change)["updated"]
+        world.reopen()
+        assert world.call("get-message", session_id=session_id, entry_id=note)["entry"]["data"] == 2**64
+        assert world.call("get-message", session_id=session_id, entry_id=answer)["entry"]["message"]["details"] == 2**65
+
     def test_as_a_limit(self, world: World) -> None:
         session_id = world.session()
         world.append(session_id, user("a"))

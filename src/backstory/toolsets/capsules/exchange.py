@@ -20,6 +20,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ...config import CapsuleSettings
+from ..base import cut_text
 from .answers import CapsuleError, Exported, Imported, ImportProblem
 from .capsule import MAX_FIELD_CHARS, Capsule, normalise, workspace_or_default
 from .files import (
@@ -257,7 +258,7 @@ def _short(text: str) -> str: ...
 @overload
 def _short(text: str | None) -> str | None: ...
 def _short(text: str | None) -> str | None:
-    return text if text is None or len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}…"
+    return None if text is None else cut_text(text, _SHOWN_CHARS)
 
 
 def _place_strictly(writer: Writer, capsule: Capsule) -> bool:

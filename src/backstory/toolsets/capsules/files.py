@@ -21,6 +21,7 @@ from msgspec import Struct
 
 from ...files import PART_PATTERN
 from ...files import replacing as replacing_whole
+from ..base import cut_text
 from .answers import CapsuleError, ImportProblem
 from .capsule import SECOND, Capsule, check_fields, with_text, workspace_or_default
 from .sections import missing_sections
@@ -148,8 +149,7 @@ def _unusable(path: Path, error: OSError) -> CapsuleError:
     """The error for a file that cannot be used: about the path, unless the disk is full."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return CapsuleError.internal(f"{path} cannot be written: {error.strerror}; make room and try again")
-    shown = str(path) if len(str(path)) <= _SHOWN_CHARS else f"{str(path)[:_SHOWN_CHARS]}…"
-    return CapsuleError.invalid("path", f"{shown} cannot be used: {error.strerror}")
+    return CapsuleError.invalid("path", f"{cut_text(str(path), _SHOWN_CHARS)} cannot be used: {error.strerror}")
 
 
 def _expanded(given: str) -> Path:

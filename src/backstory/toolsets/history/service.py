@@ -103,7 +103,7 @@ class History:
         if found is None:
             return []
         views, turn = self._views, found.turn
-        return [ReadEvent(views.event_header(row, turn), views.content(row), row.call_id) for row in found.events]
+        return [views.read_event(row, turn) for row in found.events]
 
     # search_sessions
 

@@ -34,6 +34,7 @@ from .types import (
     EventLine,
     HitSession,
     Quote,
+    ReadEvent,
     ResponseContent,
     SessionHead,
     SessionName,
@@ -234,6 +235,10 @@ class Views:
         if row.type is EventType.TOOL_RESPONSE:
             return ResponseContent(tool, row.exit_code, text, failed=UNSET if row.failed is None else row.failed)
         return TextContent(text)
+
+    def read_event(self, row: EventRow, turn: TurnRow) -> ReadEvent:
+        call_id = None if row.call_id is None else self._egress(row.call_id)
+        return ReadEvent(self.event_header(row, turn), self.content(row), call_id)
 
     def _names(self, texts: Sequence[str]) -> list[str]:
         return [self._name(text) for text in texts]

@@ -67,9 +67,9 @@ def _null() -> None:
 
 
 def check_numbers(struct: Struct) -> None:
-    """Refuse numbers beyond 64 bits."""
+    """Refuse numbers beyond 64 bits. `data` and `details` hold any JSON value, and keep it."""
     for name in struct.__struct_fields__:
-        if isinstance(number := getattr(struct, name), int) and number > LARGEST:
+        if name not in ("data", "details") and isinstance(number := getattr(struct, name), int) and number > LARGEST:
             raise ValueError(f"{name}: Expected `int` <= {LARGEST}")
 
 

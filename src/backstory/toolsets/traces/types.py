@@ -10,6 +10,7 @@ from typing import Any, Literal
 from msgspec import UNSET, Struct, UnsetType
 
 from ...archive.spans import Condition, Operator, SpanType, Status, Value
+from ..base import cut_text
 
 ErrorCode = Literal["CONNECTION_FAILED", "INVALID_QUERY", "NOT_FOUND", "TIMEOUT", "PARTIAL_FAILURE"]
 Number = int | float
@@ -207,7 +208,7 @@ def _span_kind(field: str) -> Kind | None:
     if field in SPAN_FIELDS:
         return SPAN_FIELDS[field]
     if field.count(".") >= _MAX_PARTS:
-        raise Refused("INVALID_QUERY", f"Invalid path: at most {_MAX_PARTS} parts", field=f"{field[:100]}…")
+        raise Refused("INVALID_QUERY", f"Invalid path: at most {_MAX_PARTS} parts", field=cut_text(field, 100))
     return "any" if any(field.startswith(prefix) and field != prefix for prefix in _OPEN) else None
 
 
@@ -244,7 +245,8 @@ def _milliseconds(given: Filter) -> Value:
         try:
             moment = datetime.fromisoformat(value)
         except ValueError:
-            raise _clash(given, f"'{given.field}' is {_WORDS['time']}, and '{value[:80]}' is neither") from None
+            problem = f"'{given.field}' is {_WORDS['time']}, and '{cut_text(value, 80)}' is neither"
+            raise _clash(given, problem) from None
         # Any year, to the microsecond: it is compared, not stored.
         since = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH
         whole, rest = divmod(since, timedelta(milliseconds=1))

@@ -24,6 +24,9 @@ from .rows import marked
 _SIGNS = {"eq": "=", "ne": "!=", "gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
 _COST_SOURCE = "if(s.cost IS NULL, NULL, if(s.cost_reported, 'reported', 'computed'))"
 _TIME = "concat(replaceOne(toString(fromUnixTimestamp64Milli({}, 'UTC')), ' ', 't'), 'z')"
+_HEX = "lower(hex(reinterpretAsUInt64({})))"
+# An unknown parent makes a root, which has none.
+_KNOWN_PARENT = "(s.trace, s.parent) IN (SELECT trace, uid FROM span FINAL)"
 # The kinds of values in the order that they sort in (`rows.marked`).
 _KINDS = "nsb"
 
@@ -72,8 +75,7 @@ def _span_test(condition: Condition, values: Values) -> str:
     if field == "id":
         return _hex("s.uid", operator, value, values)
     if field == "parentId":
-        known = "(s.trace, s.parent) IN (SELECT trace, uid FROM span FINAL)"
-        return f"{_hex('s.parent', operator, value, values)} AND {known}"
+        return f"{_hex('s.parent', operator, value, values)} AND {_KNOWN_PARENT}"
     return _attribute(condition, values)
 
 
@@ -143,7 +145,7 @@ def _session(operator: Operator, value: str, values: Values) -> str:
 def _hex(column: str, operator: Operator, value: Value, values: Values) -> str:
     text = str(value).lower()
     if operator == "contains":
-        return f"position(lower(hex(reinterpretAsUInt64({column}))), {values.bind(text)}) > 0"
+        return f"position({_HEX.format(column)}, {values.bind(text)}) > 0"
     try:
         number = int.from_bytes(bytes.fromhex(text), "big", signed=True) if len(text) == 16 else None
     except ValueError:
@@ -228,8 +230,10 @@ def _span_expression(field: str) -> str | None:
         return f"s.{column}"
     if field in CODES:
         return f"s.{CODES[field][0]}"
-    if field in ("id", "parentId"):
-        return f"lower(hex(reinterpretAsUInt64(s.{'uid' if field == 'id' else 'parent'})))"
+    if field == "id":
+        return _HEX.format("s.uid")
+    if field == "parentId":
+        return f"if({_KNOWN_PARENT}, {_HEX.format('s.parent')}, NULL)"
     if field == "traceId":
         return "s.trace"
     if column := OF_TRACE.get(field):

@@ -107,9 +107,10 @@ def span_sort(field: str, sent: Collection[str] = ()) -> Sql:
         return f"(SELECT text FROM name WHERE id = s.{column})", []
     if field in CODES:
         return f"s.{CODES[field][0]}", []
-    if field in ("id", "parentId"):
-        column = "uid" if field == "id" else "parent"
-        return f"CASE WHEN s.{column} IS NOT NULL THEN printf('%016x', s.{column}) END", []
+    if field == "id":
+        return "printf('%016x', s.uid)", []
+    if field == "parentId":  # an unknown parent makes a root, which has none
+        return "(SELECT printf('%016x', p.uid) FROM span p WHERE p.uid = s.parent AND p.trace = s.trace)", []
     if field == "traceId" or field in OF_TRACE:
         return f"(SELECT {OF_TRACE.get(field, 'uid')} FROM trace WHERE id = s.trace)", []
     if field == "data.metadata.costSource":
