@@ -207,10 +207,11 @@ class TestCost:
             file.write("{}\n")
         assert not self.looked_at(library, monkeypatch, recent=0)[0]
         assert self.looked_at(library, monkeypatch, recent=50)[0]
-        later = time.time_ns() + 2 * 3600 * 10**9
-        with monkeypatch.context() as patch:
-            patch.setattr(time, "time_ns", lambda: later)
-            assert self.looked_at(library, monkeypatch, recent=0)[0]
+        now = time.time_ns()
+        for hours in (2, -2):  # a clock that was ahead at the last sync is set right
+            with monkeypatch.context() as patch:
+                patch.setattr(time, "time_ns", lambda at=now + hours * 3600 * 10**9: at)
+                assert self.looked_at(library, monkeypatch, recent=0)[0]
 
     def test_older_files_in_turn(self, library: Library, agents: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Each look goes on where the one before it ended, and none is at more files: of thirty, an old one that grows

@@ -16,6 +16,7 @@ from backstory.ingest import lines, pipeline, reading
 from backstory.ingest.progress import SyncProgress
 from backstory.library import Library
 from backstory.model import EventType
+from backstory.sources.claude_code.source import ClaudeCode
 from tests.archive_world import conversations, usage_of
 from tests.transcripts import Transcript
 
@@ -221,6 +222,32 @@ class TestDamage:
         machine.library.sync()
         assert len(machine.texts(talk("fine"))) == 2
         assert machine.texts(odd)[0][-1] == "last"
+
+    @pytest.mark.parametrize("kind", [["user"], {"user": 1}])
+    def test_a_first_record_of_no_type(self, machine: Machine, kind: object) -> None:
+        """It stops neither its own transcript nor the others."""
+        odd = Transcript("odd").prompt("first").answer("last")
+        odd.records.insert(0, {**odd.records[0], "type": kind, "uuid": "odd"})
+        odd.write(machine.home)
+        talk("fine").write(machine.home)
+        machine.library.sync()
+        assert len(machine.texts(talk("fine"))) == 2
+        assert machine.texts(odd)[-1][-1] == "last"
+
+    def test_a_shape_that_a_source_did_not_foresee(self, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A transcript that its source fails to describe is counted as broken; the others are read."""
+        odd = talk("odd").write(machine.home)
+        describe = ClaudeCode.describe
+
+        def fail(source: ClaudeCode, path: Path, head: bytes) -> object:
+            if path == odd:
+                raise TypeError("unhashable type")
+            return describe(source, path, head)
+
+        monkeypatch.setattr(ClaudeCode, "describe", fail)
+        talk("fine").write(machine.home)
+        report = machine.library.sync()
+        assert (report.errors, len(machine.texts(talk("fine")))) == (1, 2)
 
     def test_what_is_no_file_is_not_waited_for(self, machine: Machine) -> None:
         path = talk().write(machine.home)

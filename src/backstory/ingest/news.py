@@ -71,6 +71,7 @@ def find_news(
     state = archive.sync_state()
     if state.finished_at is None or not state.recovered:
         return None
+    since_sync = time.time_ns() // 1_000_000 - state.finished_at
     news = _News(archive, sources, frontier, recent, older)
     try:
         news.look(
@@ -78,7 +79,7 @@ def find_news(
                 source.name: existing_roots(source, home, environ, extra_roots.get(source.name, ()))
                 for source in sources
             },
-            is_due=time.time_ns() // 1_000_000 - state.finished_at > _SWEEP_MS,
+            is_due=not 0 <= since_sync <= _SWEEP_MS,  # negative when the clock was set back
         )
     except _Unclear:
         return None

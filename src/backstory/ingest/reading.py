@@ -14,7 +14,7 @@ from ..sources.base import About, Event, Item, Lookup, Parser, Stored, Usage
 from ..sources.decoding import UNDECODABLE, decode_fast
 from .families import Standing
 from .lines import MAX_LINE_BYTES, BrokenLine, decode_leniently, lines
-from .scan import Changed, in_utf8, open_transcript
+from .scan import MISREAD, Changed, in_utf8, open_transcript
 from .unknown import Kinds
 from .walk import stored_path
 
@@ -70,7 +70,7 @@ class Reading:
             self._incremental = records is None
             for items in self._appended_lines() if records is None else self._all_records(records):
                 yield items if self._is_utf8 else [in_utf8(item) for item in items]
-        except (OSError, ValueError, EOFError) as error:
+        except (OSError, EOFError, *MISREAD) as error:
             self.interrupted = isinstance(error, OSError)
             self._problem(f"cannot be read: {error}")
 
@@ -193,8 +193,7 @@ class Reading:
                 items = list(items)
             self._unknown.count(record, items)
             return items
-        except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
-            # A shape that no parser foresaw must not stop the rest of the file.
+        except MISREAD as error:
             self._problem(f"a record is not understood: {type(error).__name__}: {error}")
             return ()
 

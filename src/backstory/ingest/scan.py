@@ -25,6 +25,8 @@ T = TypeVar("T", bound=Struct)
 HEAD_BYTES = 65_536
 UNREADABLE = "cannot be read"
 """The beginning of the error of a file that could not be opened."""
+MISREAD = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""What a source may raise for a shape that it did not foresee: it must not stop the rest."""
 _MAX_INT64 = (1 << 63) - 1
 
 
@@ -98,7 +100,7 @@ def changed_files(
                 yield from _changed_sessions(source, seen, list(stored), known)
                 continue
             transcript = source.describe(path, _head(path))
-        except (OSError, ValueError) as error:
+        except (OSError, *MISREAD) as error:
             yield _nothing_to_read(source, seen, before, error)
             continue
         if transcript is None:

@@ -189,7 +189,7 @@ def _is_ours(record: dict[str, Any]) -> bool:
         return "leafUuid" in record
     if kind in ("system", "attachment", "progress"):
         return "sessionId" in record and ("isSidechain" in record or "userType" in record)
-    return kind in _METADATA and ("sessionId" in record or "messageId" in record)
+    return isinstance(kind, str) and kind in _METADATA and ("sessionId" in record or "messageId" in record)
 
 
 def _identity(path: Path, first: _First) -> tuple[str, str | None]:
