@@ -15,6 +15,7 @@ from ..base import (
     Archive,
     ArchiveError,
     Counts,
+    EventRow,
     Opened,
     OpenedEvent,
     OpenedSession,
@@ -28,10 +29,12 @@ from ..lock import WriterLock, is_held
 from .glances import Glances
 from .migrations import keep, migrate
 from .reading import having, of_types
+from .rows import read_event
 from .search import Searching
-from .server import Server
+from .server import Server, hexed
 from .spans.store import ClickHouseSpans
 from .spans.turns import TraceFeed
+from .together import read_together
 from .writer import ClickHouseWriter
 
 _BESIDE = (
@@ -41,6 +44,11 @@ _BESIDE = (
 _CHILDREN = (
     "(SELECT arrayMap(c -> c.3, arraySort(groupArray((started_at, public_id, key)))) FROM session FINAL "
     "WHERE parent = %(key)s AND event_count > 0{})"
+)
+# The events at the places of a uid, and beside them, these without their texts.
+_EVENT_WITH_NEIGHBOURS = (
+    "SELECT e.row, if(e.uid = {0}, e.body, '') FROM event e FINAL WHERE (e.session, e.turn, e.ordinal) GLOBAL IN "
+    "(SELECT session, turn, toUInt32(ordinal + arrayJoin([-1, 0, 1])) FROM place WHERE uid = {0})"
 )
 
 
@@ -142,11 +150,12 @@ class ClickHouseArchive(Searching, Archive):
     def _turns_around(self, ref: TurnRef) -> dict[int, tuple[TurnRow, SessionRow]]:
         """A turn with the one before and the one after, by ordinal."""
         ordinals = range(max(ref.ordinal - 1, 0), ref.ordinal + 2)
-        found = self._turns_at([(ref.key, ordinal) for ordinal in ordinals])
-        return {ordinal: both for (_, ordinal), both in found.items()}
+        _, turns, sessions = read_together(self._server, [(ref.key, ordinal) for ordinal in ordinals])
+        return {ordinal: (turn, sessions[key]) for (key, ordinal), turn in turns.items() if key in sessions}
 
     def _open_event(self, ref: EventRef, part: Part) -> OpenedEvent | None:
-        event = next(iter(self.events(part=Part(uids=(ref.uid,)))), None)
+        beside = [read_event(row) for row in self._server.rows(_EVENT_WITH_NEIGHBOURS.format(hexed([ref.uid])))]
+        event = next((each for each in beside if each.uid == ref.uid), None)
         if event is None:
             return None
         around = self._turns_around(TurnRef(event.session, event.turn))
@@ -154,13 +163,7 @@ class ClickHouseArchive(Searching, Archive):
             if self.session(event.session) is None:
                 return None
             raise ArchiveError("the turn of this event is missing; `backstory doctor` may tell why")
-        beside, children = self._server.row(
-            "SELECT (SELECT groupArray((b.ordinal, b.uid)) FROM event b FINAL WHERE b.session = %(key)s "
-            f"AND b.turn = {event.turn} AND b.ordinal IN ({max(event.ordinal - 1, 0)}, {event.ordinal + 1})), "
-            + _CHILDREN.format(" AND parent_call = %(call)s"),
-            {"key": event.session, "call": event.call_id or ""},
-        )
-        uids = dict(beside)
+        uids = {each.ordinal: each.uid for each in beside if (each.session, each.turn) == (event.session, event.turn)}
         turn, session = around[event.turn]
         return OpenedEvent(
             session=session,
@@ -171,8 +174,16 @@ class ClickHouseArchive(Searching, Archive):
             next=uids.get(event.ordinal + 1),
             has_previous_turn=event.turn - 1 in around,
             has_next_turn=event.turn + 1 in around,
-            children=children if event.call_id is not None else [],
+            children=self._started_by(event),
         )
+
+    def _started_by(self, event: EventRow) -> list[str]:
+        """The sessions that a call has started."""
+        if event.call_id is None:
+            return []
+        started = _CHILDREN.format(" AND parent_call = %(call)s")
+        (keys,) = self._server.row(f"SELECT {started}", {"key": event.session, "call": event.call_id})
+        return list(keys)
 
     def _number(self, sql: str, **parameters: Any) -> int:
         row = self._server.row(sql, parameters)

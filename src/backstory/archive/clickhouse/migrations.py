@@ -12,7 +12,17 @@ from collections.abc import Callable
 from ..errors import ArchiveError
 from .documents import STEM
 from .postings import DOCUMENTS, VIEWS, postings
-from .schema import CREATE_TABLES, CREATE_VIEWS, DOCUMENT_ROW, EVENT_ROW, EXCHANGE_TOKENS, SPLIT, TABLES
+from .schema import (
+    CREATE_TABLES,
+    CREATE_VIEWS,
+    DOCUMENT_BLOCKS,
+    DOCUMENT_ROW,
+    EVENT_ROW,
+    EXCHANGE_TOKENS,
+    QUICKLY_READ,
+    SPLIT,
+    TABLES,
+)
 from .server import Server, quoted
 
 # Of events until version 3.
@@ -142,6 +152,15 @@ MIGRATIONS: tuple[tuple[str | Callable[[Server], None], ...], ...] = (
         f"ALTER TABLE event ADD COLUMN IF NOT EXISTS {EVENT_ROW}",
         "ALTER TABLE event MATERIALIZE COLUMN row SETTINGS mutations_sync = 0",
         _make_small_granules,
+    ),
+    (
+        # Parts that are there keep their compression until they are merged.
+        *(
+            f"ALTER TABLE {table.name} MODIFY SETTING {QUICKLY_READ}"
+            for table in TABLES
+            if QUICKLY_READ in table.settings
+        ),
+        f"ALTER TABLE document MODIFY SETTING {DOCUMENT_BLOCKS}",
     ),
 )
 VERSIONS = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -119,16 +119,6 @@ class Reading:
         if part.usage:
             self._add_usage(key, turns)
         return turns
-
-    def _turns_at(self, places: Collection[tuple[str, int]]) -> dict[tuple[str, int], tuple[TurnRow, SessionRow]]:
-        """Turns by their places, with their sessions."""
-        rows = self._server.rows(
-            f"SELECT {TURN}, {SESSION} FROM turn t FINAL JOIN session s FINAL ON s.key = t.session "
-            "WHERE (t.session, t.ordinal) IN %(turns)s AND s.key IN %(sessions)s",
-            {"turns": tuple(places), "sessions": tuple({session for session, _ in places})},
-        )
-        found = [(read_turn((turn,)), read_session((session,))) for turn, session in rows]
-        return {(turn.session, turn.ordinal): (turn, session) for turn, session in found}
 
     def _add_heads(self, turns: Sequence[TurnRow], chars: int) -> None:
         uids = [uid for turn in turns for uid in (turn.prompt, turn.response) if uid is not None]

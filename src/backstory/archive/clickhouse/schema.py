@@ -85,8 +85,12 @@ SESSION_ROW, TURN_ROW = _row(*SESSION_COLUMNS), _row(*TURN_COLUMNS)
 EVENT_ROW = f"{_row(*EVENT_COLUMNS)} CODEC(ZSTD(1))"
 # What a search reads of its best events.
 DOCUMENT_ROW = _row("session", "turn", "ordinal", "uid", "type", "project", "ts", "words")
+# A server may compress large parts with ZSTD, which takes several times as long to read a few rows of.
+QUICKLY_READ = "default_compression_codec = 'LZ4'"
 # Rows are few and read as a whole: in a compact part their columns are next to each other.
-_WHOLE_ROWS = "index_granularity = 256, min_bytes_for_wide_part = 1000000000000"
+_WHOLE_ROWS = f"index_granularity = 256, min_bytes_for_wide_part = 1000000000000, {QUICKLY_READ}"
+# A search reads single rows: a block is not much longer than a granule.
+DOCUMENT_BLOCKS = "min_compress_block_size = 1024"
 TABLES = (
     Table(
         "session",
@@ -137,7 +141,7 @@ TABLES = (
         "ts",
         _month("ts"),
         # Texts are long: what is read for one event is read for its neighbours, too.
-        "index_granularity = 32, min_compress_block_size = 16384",
+        f"index_granularity = 32, min_compress_block_size = 16384, {QUICKLY_READ}",
     ),
     Table(
         "posting",  # of a word or a marked stem: the events of a version that have it, how often, and their lengths
@@ -150,7 +154,7 @@ TABLES = (
         "version",
         "intDiv(version, 1000000)",
         _month("intDiv(version, 1000000)"),
-        "index_granularity = 128, min_compress_block_size = 16384",
+        f"index_granularity = 1024, min_compress_block_size = 16384, {QUICKLY_READ}",
     ),
     Table(
         "document",  # what a search needs of events, by the names that postings have for them
@@ -164,7 +168,7 @@ TABLES = (
         "session",
         "intDiv(version, 1000000)",
         None,
-        "index_granularity = 32, min_compress_block_size = 8192",
+        f"index_granularity = 32, {DOCUMENT_BLOCKS}, {QUICKLY_READ}",
     ),
     Table(
         "replaced",  # the names that postings have for events that were replaced since
@@ -195,7 +199,7 @@ TABLES = (
         "session",
         "ts",
         None,
-        "index_granularity = 1024",
+        f"index_granularity = 1024, {QUICKLY_READ}",
     ),
     Table(
         "exchange",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from itertools import chain
@@ -19,10 +19,11 @@ from ..ranking import bound as bound_of
 from .beginning import Beginning, begin, known_tokens
 from .documents import splitter
 from .question import Question, Statistics, Words
-from .reading import CURRENT_EXCHANGE, EVENT, EXCHANGES_AT_ONCE, SESSION, TURN, Reading, row_limit
+from .reading import CURRENT_EXCHANGE, EXCHANGES_AT_ONCE, SESSION, Reading, row_limit
 from .retrieval import Matches, Place, Retrieval, read_place
-from .rows import EXCHANGE_COLUMNS, columns, decode_row, read_event, read_session, read_turn
+from .rows import EXCHANGE_COLUMNS, columns, decode_row
 from .server import Server, array
+from .together import read_together
 
 # Statistics are read anew when the number of events has changed by this part.
 _CHANGED = 0.02
@@ -151,37 +152,24 @@ class Searching(Reading):
     def _hits(self, ranked: Sequence[Ranked], *, places: Mapping[int, Place], bound: float) -> list[Hit]:
         """An event that was replaced since has another version."""
         chosen = [places[hit.candidate.id] for hit in ranked]
-        turn_rows = self._rows_beside(
-            f"SELECT {TURN} FROM turn t FINAL WHERE (t.session, t.ordinal) IN {{}}",
-            "Tuple(String, UInt32)",
+        events, turns, sessions = read_together(
+            self._server,
             {(place.session, place.turn) for place in chosen},
-        )
-        session_rows = self._rows_beside(
-            f"SELECT {SESSION} FROM session s FINAL WHERE s.key IN {{}}", "String", {place.session for place in chosen}
-        )
-        event_rows = self._rows_at(
-            f"SELECT e.version, {EVENT} FROM event e FINAL WHERE (e.session, e.turn, e.ordinal) IN {{}}",
-            "Tuple(String, UInt32, UInt32)",
             {(place.session, place.turn, place.ordinal) for place in chosen},
         )
-        events = {(event.uid, version): event for version, event in ((v, read_event(row)) for v, *row in event_rows)}
-        turns = {(turn.session, turn.ordinal): turn for turn in map(read_turn, turn_rows())}
-        sessions = {session.key: session for session in map(read_session, session_rows())}
-        hits = []
-        for hit, place in zip(ranked, chosen, strict=True):
-            event, session = events.get((place.uid, place.version)), sessions.get(place.session)
-            turn = turns.get((place.session, place.turn))
-            if event is not None and turn is not None and session is not None:
-                score = min(hit.score / bound, 1.0)
-                hits.append(Hit(score=score, event=event, turn=turn, session=session, evidence=hit.evidence))
-        return hits
-
-    def _rows_at(self, sql: str, kind: str, keys: Iterable[Any]) -> Sequence[Any]:
-        """The rows with these keys. A page has few of them."""
-        return self._server.rows(sql.format(array(keys, kind)))
-
-    def _rows_beside(self, sql: str, kind: str, keys: Iterable[Any]) -> Callable[[], Sequence[Any]]:
-        return self._server.beside(partial(self._rows_at, sql, kind, keys))
+        return [
+            Hit(
+                score=min(hit.score / bound, 1.0),
+                event=events[place.uid, place.version],
+                turn=turns[place.session, place.turn],
+                session=sessions[place.session],
+                evidence=hit.evidence,
+            )
+            for hit, place in zip(ranked, chosen, strict=True)
+            if (place.uid, place.version) in events
+            and (place.session, place.turn) in turns
+            and place.session in sessions
+        ]
 
     # Exchanges
 
