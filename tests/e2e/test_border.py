@@ -107,7 +107,7 @@ def _fill(library: Library) -> dict[str, Any]:
     labels = {"title": HOSTILE, "tags": [HOSTILE], "source": HOSTILE, "run_id": "r", "allow_thin": True}
     capsules = {
         name: library.call("moss.store", {"capsule_text": text, "name": f"{name} {HOSTILE}", **labels})["id"]
-        for name in ("capsule", "other")
+        for name in ("capsule", "other", "deleted")
     }
     (library.home / "capsule.md").write_text(text, "utf-8")
     return {
@@ -160,8 +160,8 @@ TOOLS: dict[str, Calls] = {
     "moss.history": lambda ids: [{"id": ids["capsule"]}, {"id": ids["capsule"], "version": 1}],
     "moss.export": lambda ids: [{}],
     "moss.import": lambda ids: [{"path": ids["export"]}],
-    "moss.delete": lambda ids: [{"id": ids["other"]}],
-    "moss.restore": lambda ids: [{"id": ids["other"]}],
+    "moss.delete": lambda ids: [{"id": ids["deleted"]}],
+    "moss.restore": lambda ids: [{"id": ids["deleted"]}],
     "moss.purge": lambda ids: [{}],
     "list_traces": lambda ids: [{}],
     "search_traces": lambda ids: [{}],
@@ -173,6 +173,8 @@ TOOLS: dict[str, Calls] = {
     "session_get_message": lambda ids: [{"session_id": ids["live"], "entry_id": ids["entry"]}],
     "session_append": lambda ids: [{"session_id": ids["live"], "message": _message(HOSTILE)}],
 }
+# These need one another; all others are called in any order.
+IN_ORDER = ("moss.delete", "moss.restore", "moss.purge")
 SILENT = {
     "moss.export",
     "moss.import",
@@ -211,10 +213,11 @@ class TestTools:
     def test_every_tool_has_a_case(self, library: Library) -> None:
         assert {tool.name for tool in every_tool(library)} == set(TOOLS)
 
-    @pytest.mark.parametrize("name", TOOLS)
-    def test_answers(self, world: World, library: Library, name: str) -> None:
+    @pytest.mark.parametrize("names", [*((name,) for name in TOOLS if name not in IN_ORDER), IN_ORDER], ids=",".join)
+    def test_answers(self, world: World, library: Library, names: tuple[str, ...]) -> None:
         """The object, its text, and what an MCP client receives."""
-        for arguments in TOOLS[name](world.ids):
+        calls = [(name, arguments) for name in names for arguments in TOOLS[name](world.ids)]
+        for name, arguments in calls:
             reply = library.reply(name, arguments)
             assert not reply.is_error, reply.text
             assert json.loads(reply.text) == reply.data
