@@ -40,6 +40,9 @@ class Full:
         self.first = next(iter(self.acknowledged))
         self.streamed = self.world.append(self.first, assistant(""))
         self.acknowledged[self.first].append(self.streamed)
+        # More than the index takes when it is saved, which happens at any moment: a deletion makes room for both.
+        for session_id, entries in self.acknowledged.items():
+            entries.append(self.world.append(session_id, user("x" * 200_000)))
         # Until not even a little fits, in whichever of the files it is that has no room.
         for size in (20_000, 2_000, 1):
             for session_id, entries in self.acknowledged.items():
