@@ -18,25 +18,6 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 from weakref import WeakSet
 
-__all__ = [
-    "FULL_DISK",
-    "Readers",
-    "TimeoutExceeded",
-    "Unusable",
-    "connect",
-    "explain",
-    "is_damage",
-    "is_writable",
-    "prepare",
-    "remove",
-    "rewrite",
-    "select_in",
-    "snapshot",
-    "time_limit",
-    "transaction",
-    "version_of",
-]
-
 T = TypeVar("T")
 Pragmas = Mapping[str, int | str]
 Functions = Mapping[str, Callable[[str], str]]
