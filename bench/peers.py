@@ -25,7 +25,7 @@ class Built(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """How long it took, and the numbers of the texts found, counted from 1, best first."""
+    """The seconds of a query, and the numbers of the texts found, counted from 1, best first."""
 
     seconds: float
     found: tuple[int, ...]

@@ -29,7 +29,7 @@ Record = dict[str, Any]
 
 
 class Home(NamedTuple):
-    """What was written. Subagents are sessions of their own, and their events are counted with the others."""
+    """The size of a home. Subagents are sessions of their own; their events are counted with the others."""
 
     sessions: int
     subagents: int

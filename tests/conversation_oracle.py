@@ -67,13 +67,13 @@ def expected(turns: list[OracleTurn]) -> list[tuple[str, str, list[str]]]:
 
 def check(turns: list[Json], path: Path) -> None:
     """Every turn is as the lines of the transcript have it."""
-    wanted = oracle_turns(path)
+    reference = oracle_turns(path)
     if not any((path.with_suffix("") / "subagents").glob("agent-ap*")):
-        assert shown(turns) == expected(wanted), path
+        assert shown(turns) == expected(reference), path
         return
     # Old versions moved records of a session into the files of its helpers; they are put back where they belong.
-    assert [turn["user_text"] for turn in turns] == [turn.user_text for turn in wanted]
-    for turn, raw in zip(turns, wanted, strict=True):
+    assert [turn["user_text"] for turn in turns] == [turn.user_text for turn in reference]
+    for turn, raw in zip(turns, reference, strict=True):
         rest = iter(turn["assistant_text"].split("\n"))
         assert all(line in rest for line in raw.assistant_text.split("\n")), path
     assert all(before["turn_number"] + 1 == after["turn_number"] for before, after in pairwise(turns))

@@ -7,10 +7,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import msgspec
 
 from backstory.library import Library
+from tests.schemas import validator
 from tests.transcripts import Transcript
 
 Json = dict[str, Any]
@@ -43,9 +43,9 @@ def tool_use(name: str, arguments: Any, id: str = "toolu_1") -> Json:
 
 
 @cache
-def _validator(schema: bytes) -> jsonschema.Draft202012Validator:
+def _validator(schema: bytes) -> Any:
     """To make one takes longer than to use it."""
-    return jsonschema.Draft202012Validator(msgspec.json.decode(schema))
+    return validator(msgspec.json.decode(schema))
 
 
 class World:

@@ -13,26 +13,6 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-__all__ = [
-    "HUB_FILE",
-    "LIVE_STATE",
-    "ArchiveSettings",
-    "CapsuleSettings",
-    "ClickHouseSettings",
-    "ConfigError",
-    "McpSettings",
-    "Settings",
-    "TeamSettings",
-    "configured_live_folder",
-    "expand_placeholders",
-    "home_folder",
-    "live_folder",
-    "load_settings",
-    "make_private_folder",
-    "resolve_live_folder",
-    "user_home",
-]
-
 LIVE_STATE = ".store"
 """The folder beside the files of live sessions that holds the state of their writer."""
 HUB_FILE = "hub-id"

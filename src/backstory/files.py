@@ -8,8 +8,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["PART_PATTERN", "replacing"]
-
 PART_PATTERN = ".backstory-*.part"
 """The names of files that are being written. One that is old belongs to a process that was killed."""
 

@@ -13,33 +13,6 @@ from urllib.parse import unquote_to_bytes
 
 from msgspec import Struct
 
-__all__ = [
-    "DEFAULT_TYPES",
-    "EVENT_TYPES",
-    "FILE_SUFFIX",
-    "SEARCHABLE_TYPES",
-    "UID_BYTES",
-    "Digest",
-    "EventRef",
-    "EventType",
-    "InvalidId",
-    "Ref",
-    "SessionRef",
-    "TurnRef",
-    "call_by_tokens",
-    "digest",
-    "event_id",
-    "file_name",
-    "parse_id",
-    "parse_rfc3339",
-    "parse_time",
-    "rfc3339",
-    "session_id",
-    "session_mark",
-    "session_of_file",
-    "turn_id",
-]
-
 
 class EventType(StrEnum):
     """The kinds of events, in the canonical order. The position is the code that the archive stores: append only."""

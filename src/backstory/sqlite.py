@@ -17,25 +17,6 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-__all__ = [
-    "FULL_DISK",
-    "Readers",
-    "TimeoutExceeded",
-    "Unusable",
-    "connect",
-    "explain",
-    "is_damage",
-    "is_writable",
-    "prepare",
-    "remove",
-    "rewrite",
-    "select_in",
-    "snapshot",
-    "time_limit",
-    "transaction",
-    "version_of",
-]
-
 T = TypeVar("T")
 Pragmas = Mapping[str, int | str]
 Functions = Mapping[str, Callable[[str], str]]

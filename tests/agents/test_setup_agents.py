@@ -184,7 +184,7 @@ class TestHooks:
         assert "Last session here:" in _after(machine.requests(), "earlier work on this project")
 
     def test_around_a_compaction(self, machine: Machine) -> None:
-        """Claude Code is told what the summary should keep, and then where to read what was dropped."""
+        """Claude Code learns what the summary should keep, and then where to read what was dropped."""
         session = machine.claude("Remember the grebe ledger.")["session_id"]
         machine.backstory("sync")
         machine.requests()

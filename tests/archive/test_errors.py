@@ -90,9 +90,9 @@ class TestDamagedArchive:
         path.write_bytes(path.read_bytes()[:kept] + b"garbage" * 3000)
         for command in (["search", "wombats"], ["sync"], ["open", "x"], ["sessions"], ["reindex"], []):
             assert run([*command, "--json"]) == 1
-            told = capsys.readouterr().err
-            assert "archive.db is damaged" in told
-            assert "move it away and run backstory sync" in told
+            message = capsys.readouterr().err
+            assert "archive.db is damaged" in message
+            assert "move it away and run backstory sync" in message
 
     def test_while_it_is_open(self, library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """MCP clients get the same message."""

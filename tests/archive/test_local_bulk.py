@@ -358,7 +358,7 @@ def interrupt_after(count: int, entry: Callable[[Any], Any]) -> Callable[[Any], 
 
 
 class TestMeans:
-    """What a writer does otherwise while much is written changes nothing of what it finds and keeps."""
+    """A writer finds and keeps the same while much is written, although it works in other ways then."""
 
     def test_known_events_are_known(self, tmp_path: Path) -> None:
         """Also those of commits before, in an archive that was empty."""

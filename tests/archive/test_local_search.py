@@ -177,9 +177,9 @@ class TestFilters:
     def test_types_from_both_fields(self, shelf: Shelf) -> None:
         for other in SEARCHABLE_TYPES:
             shelf.add("needle in hay", type=other)
-        wanted = (EventType.USER_INPUT, EventType.REASONING)
-        found = shelf.search("needle hay", types=wanted)
-        assert {hit.event.type for hit in found.hits} == set(wanted)
+        types = (EventType.USER_INPUT, EventType.REASONING)
+        found = shelf.search("needle hay", types=types)
+        assert {hit.event.type for hit in found.hits} == set(types)
 
     def test_unknown_events_are_never_found(self, shelf: Shelf) -> None:
         shelf.add("needle", type=EventType.UNKNOWN)

@@ -134,7 +134,7 @@ class TestInPython:
 
     def test_what_could_not_be_forgotten_is_later(self, library: Library, caplog: pytest.LogCaptureFixture) -> None:
         self.talk(library)
-        told: list[str] = []
+        deleted: list[str] = []
 
         def refuse(session_id: str) -> None:
             raise OSError("the archive is away")
@@ -146,14 +146,14 @@ class TestInPython:
         asyncio.run(delete(refuse))
         assert "the archive is away" in caplog.text
         asyncio.run(delete(None))
-        asyncio.run(delete(told.append))
-        assert told == ["s"]
-        asyncio.run(delete(told.append))
-        assert told == ["s"]
+        asyncio.run(delete(deleted.append))
+        assert deleted == ["s"]
+        asyncio.run(delete(deleted.append))
+        assert deleted == ["s"]
 
     def test_deleted_again_meanwhile(self, library: Library) -> None:
         """Another session under the same id, deleted while the first is being forgotten, is forgotten too."""
-        told: list[str] = []
+        deleted: list[str] = []
 
         async def scenario() -> None:
             loop = asyncio.get_running_loop()
@@ -164,18 +164,18 @@ class TestInPython:
                 await sessions.call("session::delete", {"session_id": "s"})
 
             def forget(session_id: str) -> None:
-                told.append(session_id)
-                if len(told) == 1:
+                deleted.append(session_id)
+                if len(deleted) == 1:
                     asyncio.run_coroutine_threadsafe(once_more(), loop).result(60)
 
             async with Live(library.home, forget=forget, environ={}) as sessions:
                 await sessions.call("session::ensure", {"session_id": "s"})
                 await sessions.call("session::delete", {"session_id": "s"})
-                while not told:
+                while not deleted:
                     await asyncio.sleep(0.01)
 
         asyncio.run(scenario())
-        assert told == ["s", "s"]
+        assert deleted == ["s", "s"]
         kept = b"".join(path.read_bytes() for path in (library.home / "live").rglob("*.jsonl"))
         assert b"numbat" not in kept
 

@@ -269,18 +269,18 @@ class TestOffer:
         assert served(use, server=server, era=era).endswith("Search before you ask.\n\nLeave notes.")
         assert "Leave notes" not in served(use, server=server, era=era, names=("history",))
 
-    def test_passes_the_pattern_to_conversations_only(self, server: str) -> None:
-        """Other toolsets have no use for it."""
-        library = FakeLibrary()
 
-        async def main() -> None:
-            made = SERVERS[server](cast("Library", library), ("history", "conversations"), pattern="-home-*")
-            async with Client(made) as client:
-                await client.list_tools()
+def test_passes_the_pattern_to_conversations_only() -> None:
+    """Other toolsets have no use for it. Only `backstory mcp` has patterns."""
+    library = FakeLibrary()
 
-        anyio.run(main)
+    async def main() -> None:
+        async with Client(direct(cast("Library", library), ("history", "conversations"), pattern="-home-*")) as client:
+            await client.list_tools()
 
-        assert library.patterns == ["-home-*"]
+    anyio.run(main)
+
+    assert library.patterns == ["-home-*"]
 
 
 class TestCancellation:

@@ -7,8 +7,6 @@ import sqlite3
 from ..sqlite import explain as explain_sqlite
 from ..sqlite import is_damage
 
-__all__ = ["DAMAGED", "DAMAGED_TRACES", "ArchiveBusy", "ArchiveError", "DeadlineExceeded", "explain"]
-
 DAMAGED = (
     "{} is damaged ({}): move it away and run backstory sync, which reads again every transcript that is still there"
 )

@@ -181,32 +181,30 @@ def rank(
     context: Context,
     *,
     spread: bool,
-    weights: Weights | None = None,
 ) -> list[Ranked]:
     """The candidates of the returned types by score, then the newest, then in the order they came in. The same order
     is that of the events of a session.
 
     `spread` lets other sessions come between the hits of one; it makes no sense within a session.
     """
-    weights = weights or WEIGHTS
-    by_type = {kind: _weight(kind, context, weights) for kind in EventType}
-    factor = _Factor(context, weights)
+    by_type = {kind: _weight(kind, context) for kind in EventType}
+    factor = _Factor(context)
     sessions: defaultdict[int, list[Candidate]] = defaultdict(list)
     for candidate in candidates:
         sessions[candidate.session].append(candidate)
     ranked: list[Ranked] = []
     for session, events in sessions.items():
-        title = weights.title * titles[session] if session in titles else 0.0
+        title = WEIGHTS.title * titles[session] if session in titles else 0.0
         if len(events) > 1:
             weighed = [(one.score * by_type[one.type], one.ts, -place, one) for place, one in enumerate(events)]
             weighed.sort(reverse=True)
-            _rank_session(ranked, weighed, title, returned, factor, spread, weights)
+            _rank_session(ranked, weighed, title, returned, factor, spread)
             continue
         # Most candidates are the only ones of their sessions: the sums of `_rank_session` have one member.
         (candidate,) = events
         if candidate.type in returned:
             own = candidate.score * by_type[candidate.type]
-            turn, times = weights.turn * own, factor.of(candidate, candidate.ts)
+            turn, times = WEIGHTS.turn * own, factor.of(candidate, candidate.ts)
             score = (own + turn + title) * times
             ranked.append(Ranked(candidate, score, candidate.ts, own, 0.0, turn, title, times, 1.0))
     return _in_order(ranked)
@@ -234,7 +232,6 @@ def _rank_session(
     returned: Collection[EventType],
     factor: _Factor,
     spread: bool,
-    weights: Weights,
 ) -> None:
     """Add the hits of a session, given its events in order. The best one has all the evidence of the session, the
     others as much less as they match less."""
@@ -244,11 +241,11 @@ def _rank_session(
     turns: defaultdict[int, list[float]] = defaultdict(list)
     for own, _, _, candidate in events:
         turns[candidate.turn].append(own)
-    session = _sum([own for own, _, _, _ in events[: weights.events]], weights)
+    session = _sum([own for own, _, _, _ in events[: WEIGHTS.events]])
     best_turn = events[0][0]
     if len(turns) < len(events):
-        best_turn = max([_sum(scores, weights) for scores in turns.values()])
-    turn = weights.turn * best_turn
+        best_turn = max([_sum(scores) for scores in turns.values()])
+    turn = WEIGHTS.turn * best_turn
     total = session + turn + title
     rest = session - events[0][0]
     repeated, best = 1.0, hits[0][0]
@@ -258,21 +255,19 @@ def _rank_session(
         score = total * share * times * repeated
         ranked.append(Ranked(candidate, score, ts, own, rest, turn, title, times, repeated))
         if spread:
-            repeated *= weights.repeated
+            repeated *= WEIGHTS.repeated
 
 
-def bound(best: float, titles: float, context: Context, weights: Weights | None = None) -> float:
+def bound(best: float, titles: float, context: Context) -> float:
     """The highest score that a question can reach, given the highest BM25 score of an event and of a title."""
-    weights = weights or WEIGHTS
-    top = max([_weight(kind, context, weights) for kind in EventType]) * best
-    own = _sum([top] * weights.events, weights) * (1 + weights.turn)
-    return (own + weights.title * titles) * _highest_factor(context, weights)
+    top = max([_weight(kind, context) for kind in EventType]) * best
+    own = _sum([top] * WEIGHTS.events) * (1 + WEIGHTS.turn)
+    return (own + WEIGHTS.title * titles) * _highest_factor(context)
 
 
-def reach_of_title(score: float, context: Context, weights: Weights | None = None) -> float:
+def reach_of_title(score: float, context: Context) -> float:
     """The highest score of a session of which nothing but the title matches."""
-    weights = weights or WEIGHTS
-    return weights.title * score * _highest_factor(context, weights)
+    return WEIGHTS.title * score * _highest_factor(context)
 
 
 def score_titles(titles: int, having: Iterable[Sequence[S]]) -> dict[S, float]:
@@ -290,40 +285,39 @@ def score_titles(titles: int, having: Iterable[Sequence[S]]) -> dict[S, float]:
     return dict(nsmallest(_TITLES, scores.items(), key=lambda one: (-one[1], one[0])))
 
 
-def _highest_factor(context: Context, weights: Weights) -> float:
-    factor = weights.recent[0][1]
+def _highest_factor(context: Context) -> float:
+    factor = WEIGHTS.recent[0][1]
     for applies, share in (
-        (context.projects, weights.project),
-        (context.here, weights.here),
-        (context.period, weights.period),
+        (context.projects, WEIGHTS.project),
+        (context.here, WEIGHTS.here),
+        (context.period, WEIGHTS.period),
     ):
         factor *= share if applies else 1.0
     return factor
 
 
-def _sum(best_first: Sequence[float], weights: Weights) -> float:
+def _sum(best_first: Sequence[float]) -> float:
     total, share = 0.0, 1.0
-    for score in best_first[: weights.events]:
+    for score in best_first[: WEIGHTS.events]:
         total += score * share
-        share *= weights.following
+        share *= WEIGHTS.following
     return total
 
 
-def _weight(kind: EventType, context: Context, weights: Weights) -> float:
+def _weight(kind: EventType, context: Context) -> float:
     if context.is_error and kind is EventType.TOOL_RESPONSE:
-        return weights.output_in_errors
-    return weights.types[kind]
+        return WEIGHTS.output_in_errors
+    return WEIGHTS.types[kind]
 
 
 class _Factor:
     """The factor of an event for its project, the time that the question names, and its age."""
 
-    def __init__(self, context: Context, weights: Weights) -> None:
+    def __init__(self, context: Context) -> None:
         self._now = context.now
         self._named, self._here, self._period = context.projects, context.here, context.period
         self._plain = not (context.projects or context.here or context.period)
-        self._weights = weights
-        self._recent = [(context.now - hours * _HOUR_MS, share) for hours, share in weights.recent]
+        self._recent = [(context.now - hours * _HOUR_MS, share) for hours, share in WEIGHTS.recent]
         self._old = self._recent[-1][0]
 
     def of(self, candidate: Candidate, ts: int) -> float:
@@ -331,11 +325,11 @@ class _Factor:
             return 1.0
         factor = 1.0
         if candidate.project in self._named:
-            factor *= self._weights.project
+            factor *= WEIGHTS.project
         if candidate.project in self._here:
-            factor *= self._weights.here
+            factor *= WEIGHTS.here
         if self._period is not None and self._period[0] <= ts < self._period[1]:
-            factor *= self._weights.period
+            factor *= WEIGHTS.period
         if ts <= self._now:
             for since, share in self._recent:
                 if ts > since:

@@ -75,10 +75,6 @@ class FoundAgent(Struct):
     version: str | None
     targets: list[Target]
 
-    @property
-    def is_wired(self) -> bool:
-        return all(target.state == "wired" for target in self.targets)
-
 
 class _AgentFiles:
     """The files of the agents below a home. `command` is what starts Backstory; by default this installation."""

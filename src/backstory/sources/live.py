@@ -18,8 +18,6 @@ from ..config import LIVE_STATE, configured_live_folder
 from ..model import EventType, digest, session_of_file
 from .base import About, Event, Item, Lookup, Parser, Source, Transcript, TurnEnd, Usage
 
-__all__ = ["Live"]
-
 _RECENT = 50
 _MOST = 2**53
 Json = dict[str, Any]

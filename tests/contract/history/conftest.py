@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import anyio.from_thread
-import jsonschema
 import pytest
 from history_world import Altered, Call, server, write_world
 from mcp import Client, StdioServerParameters
@@ -20,6 +19,7 @@ from backstory.toolsets.base import Toolset
 from backstory.toolsets.history.service import History
 from backstory.toolsets.history.tools import toolset
 from tests.engines import PrepareHome
+from tests.schemas import validator
 
 
 @pytest.fixture(scope="session", params=["local", pytest.param("team", marks=pytest.mark.slow)])
@@ -109,7 +109,7 @@ def _in_time(ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 def caller(tools: Toolset) -> Callable[[str, Any], dict[str, Any]]:
     """Calls handlers, and holds every answer against its schema and its text."""
     by_name = {tool.name: tool for tool in tools.tools}
-    schemas = {tool.name: jsonschema.Draft202012Validator(tool.output_schema or {}) for tool in tools.tools}
+    schemas = {tool.name: validator(tool.output_schema or {}) for tool in tools.tools}
 
     def send(tool: str, arguments: Any) -> dict[str, Any]:
         reply = by_name[tool].handler(arguments)

@@ -335,11 +335,11 @@ class TestManyKeys:
 
     def test_list(self, world: World) -> None:
         many = {f"key-{number}": number for number in range(3000)}
-        wanted = world.session(metadata={**many, "more": True})
+        matching = world.session(metadata={**many, "more": True})
         world.session(metadata={**many, "key-2999": "other"})
         world.session(metadata=many)
         assert [meta["session_id"] for meta in world.call("list", metadata={**many, "more": True})["sessions"]] == [
-            wanted
+            matching
         ]
         assert len(world.call("list", metadata=many, status="idle")["sessions"]) == 2
         assert world.call("list", metadata=many, status="done")["sessions"] == []

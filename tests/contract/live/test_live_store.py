@@ -23,8 +23,8 @@ class TestSurface:
 
     def test_names(self, world: World) -> None:
         names = [function.id for function in world.live.functions()]
-        wanted = [f"session::{name}" for name in PUBLIC] + [f"session::store::{name}" for name in STORE]
-        assert sorted([*wanted, "session::store::replay-events"]) == sorted(names)
+        expected = [f"session::{name}" for name in PUBLIC] + [f"session::store::{name}" for name in STORE]
+        assert sorted([*expected, "session::store::replay-events"]) == sorted(names)
 
     def test_schemas_are_complete(self, world: World) -> None:
         for function in world.live.functions():

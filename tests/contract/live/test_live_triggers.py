@@ -252,7 +252,7 @@ class TestReplay:
         assert [len(got) for got in (all_of_it, by_role, by_owner, *deletions)] == [1, 0, 0, 1, 1]
 
     def test_replayed_events_are_the_events(self, world: World) -> None:
-        told = world.bind("session::store::events")
+        received = world.bind("session::store::events")
         session_id = world.session(metadata={"owner": "a"}, title="T", description="D")
         entry_id = world.append(session_id, assistant("a"))
         world.call("update-message", session_id=session_id, entry_id=entry_id, content=text("b"))
@@ -264,7 +264,7 @@ class TestReplay:
         again = world.bind("session::store::events", {"after": 0})
         world.settle()
         assert len(again) == 8
-        assert again == told
+        assert again == received
 
     def test_a_number_that_is_not_there_yet(self, world: World) -> None:
         assert refusal(world, "created", {"after": 5}) == "invalid_cursor"

@@ -162,7 +162,7 @@ class TestImport:
         assert list(home.rglob("imports/*/*")) == []
 
     def test_a_damaged_zip(self, home: Path, backstory: Program) -> None:
-        """A byte that changed on the way, and one that ends too early, are told."""
+        """A byte that changed on the way, and a file that ends too early, are reported."""
         export = home / "export.zip"
         with zipfile.ZipFile(export, "w") as file:
             file.writestr("conversations.json", json.dumps(claude_export("How is bread made?", "With time.")))
@@ -174,7 +174,7 @@ class TestImport:
         assert "report" not in result.err
 
     def test_a_file_that_was_cut(self, home: Path, backstory: Program) -> None:
-        """It is told, and what is whole can be found after a sync."""
+        """It is reported, and what is whole can be found after a sync."""
         first, second = (json.dumps(claude_export(word, "Yes."))[1:-1] for word in ("Bread?", "Butter?"))
         export = home / "conversations.json"
         export.write_text(f"[{first}, {second[:-9]}")

@@ -31,7 +31,7 @@ class TestTable:
         settings = parse_settings({}, tmp_path, {})
         assert settings.adapter == FsSettings(data_dir=str(tmp_path / "live"))
         assert (settings.default_list_limit, settings.max_list_limit) == (50, 500)
-        assert [settings.limit(wanted) for wanted in (None, 0, 7, 900)] == [50, 1, 7, 500]
+        assert [settings.limit(given) for given in (None, 0, 7, 900)] == [50, 1, 7, 500]
 
     def test_folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("HOME", "/home/me")
@@ -203,13 +203,13 @@ class TestExchange:
         assert world.call("on-config-change") == {"ok": True}
         world.until(lambda: len(feed) >= 8)
         world.settle()
-        told = [(short(envelope["trigger_type"]), envelope["payload"]["session_id"]) for envelope in feed]
-        assert told[0] == ("deleted", gone)
-        assert told[1] == ("created", source)
-        assert told[2:6] == [
+        received = [(short(envelope["trigger_type"]), envelope["payload"]["session_id"]) for envelope in feed]
+        assert received[0] == ("deleted", gone)
+        assert received[1] == ("created", source)
+        assert received[2:6] == [
             (kind, source) for kind in ("message-added", "message-added", "message-added", "message-updated")
         ]
-        assert told[6] == ("created", fork)
+        assert received[6] == ("created", fork)
         parents: set[str | None] = {None}
         for payload in (
             envelope["payload"] for envelope in feed if envelope["trigger_type"] == "session::message-added"

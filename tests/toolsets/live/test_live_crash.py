@@ -292,9 +292,9 @@ class TestKilled:
         sessions = self.sessions(world)
         for session_id, count in sessions.items():
             assert len(world.call("store::list-entries", session_id=session_id)["entries"]) == count
-        told = [payload["entry_id"] for kind, payload in world.events() if kind == "message-added"]
-        assert len(told) == len(set(told))
-        assert {value for what, _, value in acknowledged if what == "entry"} <= set(told)
+        added = [payload["entry_id"] for kind, payload in world.events() if kind == "message-added"]
+        assert len(added) == len(set(added))
+        assert {value for what, _, value in acknowledged if what == "entry"} <= set(added)
         world.close()
         for file in world.folder.glob("*.jsonl"):
             assert [json.loads(line)["type"] for line in file.read_bytes().splitlines()]

@@ -227,8 +227,8 @@ class TestBadFiles:
         log = next((world.folder / ".store" / "journal").iterdir())
         log.write_bytes(log.read_bytes().replace(b"spoil me", b"spoil\xff\xfe\xfd"))
         world.live = world._start()
-        told = [words_of(payload) for kind, payload in world.events() if kind == "message-added"]
-        assert told == ["before", "after"]
+        added = [words_of(payload) for kind, payload in world.events() if kind == "message-added"]
+        assert added == ["before", "after"]
 
     def test_its_id_is_taken(self, world: World) -> None:
         world.close()

@@ -184,8 +184,8 @@ class TestDurableFirst:
 
         answers = world.run(many())
         world.settle()
-        told = [envelope["payload"]["entry_id"] for envelope in got[1:]]
-        assert told == [answer["entry_id"] for answer in answers]
+        received = [envelope["payload"]["entry_id"] for envelope in got[1:]]
+        assert received == [answer["entry_id"] for answer in answers]
         assert world.said(session_id) == [f"{number}" for number in range(50)]
 
     def test_an_update_of_what_is_not_durable_yet(self, new_world: Any) -> None:

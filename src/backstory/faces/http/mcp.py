@@ -80,8 +80,8 @@ class McpEndpoint:
             await self._stop.wait()
 
 
-def build_server(library: Library, names: Sequence[str], *, pattern: str | None = None) -> Server[Any]:
-    """A server of the SDK with the tools that `names` offer. `pattern` narrows the conversations toolset.
+def build_server(library: Library, names: Sequence[str]) -> Server[Any]:
+    """A server of the SDK with the tools that `names` offer.
 
     Tools of these toolsets that are not listed can be called too: the list is short to save agents' context.
     """
@@ -90,7 +90,7 @@ def build_server(library: Library, names: Sequence[str], *, pattern: str | None 
     from mcp.server.lowlevel.server import Server
     from mcp.shared.exceptions import MCPError
 
-    offer = make_offer(library, names, pattern)
+    offer = make_offer(library, names)
     tools = {tool.name: tool for toolset in offer.toolsets for tool in toolset.tools}
     callable_tools = {alias: tool for tool in tools.values() for alias in tool.aliases} | tools
     full = library.settings.mcp.output_schemas == "full"

@@ -216,9 +216,9 @@ class Live:
             raise LiveError("invalid_cursor", f"events up to {oldest} are no longer kept; read the sessions instead")
         return self._feed.subscribe(filter)
 
-    async def replay(self, after: int, limit: int = 500, *, types: Iterable[str] | None = None) -> list[Event]:
+    async def replay(self, after: int, limit: int = 500) -> list[Event]:
         """Up to `limit` events later than `after`, oldest first, without waiting."""
-        filter = parse_filter(PUBLIC_TYPES if types is None else types, None, lenient=True)
+        filter = parse_filter(PUBLIC_TYPES, None, lenient=True)
         return [event for event in await self._feed.read(after, limit) if filter.matches(event)]
 
     @property

@@ -227,23 +227,22 @@ class PeerGone(Exception):
 class Outbox:
     """Frames that wait to be sent, bounded by size. One frame always fits into an empty outbox."""
 
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
+    def __init__(self) -> None:
         self._frames: deque[str] = deque()
         self._size = 0
         self._closed = False
         self._changed = asyncio.Event()
 
-    def offer(self, text: str, limit: int | None = None) -> bool:
-        """Take the frame if there is room for it now. `limit` is a smaller bound than that of the outbox."""
-        if self._closed or (self._frames and self._size + len(text) > (limit or self._limit)):
+    def offer(self, text: str, limit: int = OUTBOX_BYTES) -> bool:
+        """Take the frame if there is room for it now: if as many bytes wait then as `limit`, or less."""
+        if self._closed or (self._frames and self._size + len(text) > limit):
             return False
         self._frames.append(text)
         self._size += len(text)
         self._wake()
         return True
 
-    async def put(self, text: str, limit: int | None = None) -> None:
+    async def put(self, text: str, limit: int = OUTBOX_BYTES) -> None:
         """Take the frame as soon as there is room for it."""
         while not self.offer(text, limit):
             if self._closed:
@@ -272,11 +271,11 @@ class Outbox:
 
 
 class Peer:
-    def __init__(self, outbox_bytes: int = OUTBOX_BYTES) -> None:
+    def __init__(self) -> None:
         self.id = str(uuid4())
         self.token = secrets.token_urlsafe(24)
         self.about: dict[str, Any] = {}
-        self.outbox = Outbox(outbox_bytes)
+        self.outbox = Outbox()
         self.closing: asyncio.Future[tuple[int, str]] = asyncio.get_running_loop().create_future()
         self.functions: dict[str, RegisterFunction] = {}
         self.asked: dict[str, None] = {}
