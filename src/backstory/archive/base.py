@@ -195,7 +195,6 @@ class SessionsRequest(Struct, frozen=True, kw_only=True):
     """Part of the working directory or of the identity of the project, in any case."""
     source: str | None = None
     cwds: tuple[str, ...] | None = None
-    """The working directories in which they began."""
     empty: bool = False
     """Also sessions without events."""
     order: Literal["updated_at", "started_at"] = "updated_at"
@@ -304,20 +303,17 @@ class FilesRequest(Struct, frozen=True, kw_only=True):
     states: bool = True
     """Without them, which can be large, `FileRow.state` is an empty mapping where there is a state."""
     stamps: bool = False
-    """Only the files that are not missing, and of each only path, source, inode, size and time, by which a change
-    shows: there may be tens of thousands, and every sync reads them. Without a limit they come in any order."""
+    """Only path, source, inode, size and time of the files that are not missing. Without a limit, in any order."""
     paths: Sequence[str] | None = None
     source: str | None = None
-    below: str | None = None
-    """A folder."""
+    below: str | None = None  # a folder
     newest: int | None = None
     """At most so many: those that changed last, the latest first."""
     after: str | None = None
-    """Only paths beyond this one."""
     limit: int | None = None
-    """At most so many, in the order of paths."""
+    """Only paths beyond this one, and at most so many, in the order of paths."""
     naming: str | None = None
-    """Those that have this among their names, and perhaps some others."""
+    """Among their names; some others may come, too."""
 
 
 ALL_FILES = FilesRequest()
