@@ -47,8 +47,9 @@ class Standing(Struct, omit_defaults=True):
     """The sessions that reading it showed to have been read too early, as long as they were not read again."""
     repeats: tuple[bytes, ...] = ()
     """Digests of what it has parts of beside its own session: other sessions, and an event that was forgotten."""
-    rewritten: bool = False
-    """It was cut or rewritten after it was read: the archive may have more of its session than it."""
+    had: tuple[int, bytes] | None = None
+    """It was cut or rewritten after it was read to this offset, and had this prefix (`FileRow.prefix`): the archive may
+    have more of its session than it."""
 
     @classmethod
     def of(cls, transcript: Transcript) -> Standing:
@@ -190,7 +191,7 @@ class Families:
     def has_all(self, row: FileRow) -> bool:
         """True if a transcript can be read, and has all that was ever read of it."""
         kept = self._kept.get(row.path)
-        is_rewritten = kept is not None and kept.standing is not None and kept.standing.rewritten
+        is_rewritten = kept is not None and kept.standing is not None and kept.standing.had is not None
         return not row.missing and not is_rewritten and os.access(row.path, os.R_OK)
 
     def precedes(self, transcript: Transcript, row: FileRow) -> bool:
@@ -253,18 +254,17 @@ class Watch:
         self._upto = standing.upto if standing else None
         self._speaks = standing is not None and standing.upto is None
         self._repeats = set(standing.repeats if standing else ())
-        self._rewritten = standing is not None and standing.rewritten
         self.again: set[str] = set(standing.again if standing else ())
         """The sessions to read again."""
         self._see_order(change.source.name, standing)
 
-    def standing(self, turn: int | None, *, rewritten: bool) -> Standing:
+    def standing(self, turn: int | None, had: tuple[int, bytes] | None) -> Standing:
         """The standing to keep with the row of the transcript."""
         standing = Standing.of(self._transcript)
         standing.turn, standing.again = turn, tuple(sorted(self.again))
         standing.upto = None if self._speaks else self._upto or 0
         standing.repeats = tuple(sorted(self._repeats))
-        standing.rewritten = rewritten or self._rewritten
+        standing.had = had
         return standing
 
     def _see_order(self, source: str, standing: Standing | None) -> None:

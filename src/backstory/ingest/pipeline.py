@@ -305,7 +305,7 @@ class Ingest:
         return True
 
     def _standing(self, watch: Watch, reading: Reading) -> Standing:
-        return watch.standing(self._assembly.position(reading.change.transcript), rewritten=reading.rewritten)
+        return watch.standing(self._assembly.position(reading.change.transcript), reading.had)
 
     def _keep_bytes(self, keep: Keep, change: Changed, row: FileRow, *, from_start: bool) -> None:
         """Keep the bytes of a transcript, unless they repeat what was forgotten."""

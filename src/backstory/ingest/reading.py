@@ -36,8 +36,9 @@ class Reading:
         """The first step begins with the first record of the file."""
         self.known_until = 0
         """The offset up to which the file was read before, if it is read from its start once more."""
-        self.rewritten = False
-        """The file is not as it was, up to where it was read before: it was cut or rewritten."""
+        before, _ = Standing.split(change.before.state if change.before else None)
+        self.had = before.had if before else None
+        """As in `Standing`; None when the file has it all again."""
         self._lookup = lookup
         self._unknown = Kinds(change.source.name)
         self._parser: Parser | None = None
@@ -119,8 +120,11 @@ class Reading:
                 if before is not None and before.offset:
                     if _is_append(before, stream, change.size):
                         parser = self._go_on(before)
-                    else:
-                        self.rewritten = bool(before.prefix)  # an upgrade takes the prefix away to have it read again
+                    elif before.prefix and (self.had is None or before.offset > self.had[0]):
+                        self.had = (before.offset, before.prefix)  # an upgrade takes the prefix away
+                    if self.had is not None and self.had[0] <= change.size:
+                        offset, prefix = self.had
+                        self.had = None if _prefix_digest(stream, offset) == prefix else self.had
                 stream.seek(row.offset)
             if parser is None:
                 parser = change.source.parser(change.transcript, None, self._lookup)
