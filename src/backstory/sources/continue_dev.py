@@ -166,7 +166,7 @@ def _executions(path: Path, workspace: str) -> dict[str, Path]:
 class _KiroSession(StatelessParser):
     def parse(self, record: Payload) -> Iterator[Item]:
         if "session" in record:
-            yield About(title=text_of(record["session"], "title"), title_rank=2, cwd=record["workspace"])
+            yield About(title=text_of(record["session"], "title"), title_rank=2, cwd=text_of(record, "workspace"))
             return
         message = mapping_of(record["entry"], "message")
         write = self.writer(text_of(message, "id") or str(record["index"]))

@@ -233,7 +233,7 @@ class _Records(StatelessParser):
         if texts or files:
             write = Writer(self.source, record["id"], ts=ts)
             extra = {"files": [file for file in files if not file.startswith("data:")]} if files else None
-            yield write.prompt("prompt", "\n".join(filter(None, texts)), turn_key=record["id"], extra=extra)
+            yield write.prompt("prompt", "\n".join(filter(None, texts)), turn_key=text_of(record, "id"), extra=extra)
         yield from others
 
     def _answer(self, record: Payload, message: Payload) -> Iterator[Item]:

@@ -96,9 +96,9 @@ class _Conversation(StatelessParser):
         elif broken := text_of(message, "broken"):
             yield self.writer(broken).event("raw", EventType.UNKNOWN, broken)
         elif "call" in message:
-            yield self._call(write, message["call"])
+            yield self._call(write, mapping_of(message, "call"))
         elif "result" in message:
-            yield self._result(write, message["result"])
+            yield self._result(write, mapping_of(message, "result"))
 
     def _call(self, write: Writer, call: Payload) -> Item:
         tool = _kind_of(call)
