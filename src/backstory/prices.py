@@ -64,7 +64,7 @@ for a model without a known price."""
 
 
 class _Tariffs(Struct):
-    """What was learned of a price list, by digests of model and provider: names are not kept where their session is
+    """The known part of a price list, by digests of model and provider: names are not kept where their session is
     forgotten."""
 
     version: str

@@ -26,7 +26,7 @@ HEAD_BYTES = 65_536
 UNREADABLE = "cannot be read"
 """The beginning of the error of a file that could not be opened."""
 MISREAD = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-"""What a source may raise for a shape that it did not foresee: it must not stop the rest."""
+"""Errors that a source may raise for a shape that it did not foresee: they must not stop the rest."""
 _MAX_INT64 = (1 << 63) - 1
 
 
