@@ -237,6 +237,42 @@ class TestWaterfall:
         page.get_by_role("heading", name="step <b>1000</b>").wait_for()
         assert page.locator("[aria-selected=true]").is_visible()
 
+    def test_a_narrow_screen_has_the_selected_span_and_its_row(self, open_page: Callable[..., Any], large: str) -> None:
+        page = open_page(f"/traces/{large}", width=360)
+        page.set_viewport_size({"width": 360, "height": 600})
+        page.get_by_role("treegrid").locator("[role=row]").nth(6).click()
+        page.locator("#span-panel .span-detail").wait_for()
+        page.wait_for_function(
+            """() => {
+              const row = document.querySelector("[aria-selected=true]").getBoundingClientRect();
+              const panel = document.getElementById("span-panel").getBoundingClientRect();
+              const bar = document.querySelector(".top").getBoundingClientRect();
+              return row.top >= bar.bottom && panel.top > row.bottom && panel.top < innerHeight - 100;
+            }"""
+        )
+
+    def test_labels_that_arrive_while_the_pointer_is_down_leave_the_click(
+        self, open_page: Callable[..., Any], large: str
+    ) -> None:
+        page = open_page(f"/traces/{large}")
+        row = page.get_by_role("treegrid").locator("[role=row]").nth(6)
+        row.wait_for()
+        # Requests for labels wait until the pointer is down.
+        waiting: list[Any] | None = []
+        page.route("**/*.json?labels=*", lambda route: route.continue_() if waiting is None else waiting.append(route))
+        with page.expect_request("**/*.json?labels=*"):
+            page.get_by_role("button", name="Next error").click()
+        page.locator("#span-panel .span-detail").wait_for()
+        below = page.locator("[aria-selected=true] + [role=row]")
+        below.hover()
+        page.mouse.down()
+        held, waiting = waiting, None
+        for each in held:
+            each.continue_()
+        below.locator(".label").wait_for()
+        page.mouse.up()
+        page.get_by_role("heading", name="step <b>2501</b>").wait_for()
+
     def test_the_list_has_no_violations(
         self, open_page: Callable[..., Any], violations: Callable[[Any], list[str]]
     ) -> None:

@@ -94,8 +94,12 @@ function name(row, number) {
   twisty.setAttribute("aria-hidden", "true");
   made.append(twisty, element("b", "", row.name));
   if (collapsed.has(number)) made.append(element("span", "tag", String(row.inside)));
-  if (labels.has(row.id)) made.append(" ", element("span", "label", labels.get(row.id)));
+  addLabel(made, row);
   return made;
+}
+
+function addLabel(cell, row) {
+  if (labels.has(row.id)) cell.append(" ", element("span", "label", labels.get(row.id)));
 }
 
 function draw(place) {
@@ -169,9 +173,13 @@ async function readLabels(numbers) {
   for (const row of missing) asked.add(row.id);
   const answer = await fetch(`${trace}.json?labels=${missing.map((row) => row.id).join(",")}`);
   if (!answer.ok) return;
-  const found = Object.entries((await answer.json()).labels);
-  for (const [id, label] of found) labels.set(id, label);
-  if (found.length) render();
+  const answered = (await answer.json()).labels;
+  for (const [id, label] of Object.entries(answered)) labels.set(id, label);
+  // The rows stay: a row that is replaced while the pointer is down on it gets no click.
+  for (const drawn of layer.children) {
+    const row = rows[drawn.dataset.number];
+    if (row.id in answered) addLabel(drawn.firstChild, row);
+  }
 }
 
 // Zoom
@@ -288,6 +296,8 @@ async function select(number, { quiet = false } = {}) {
   panel.hidden = false;
   panel.scrollTop = 0;
   render();
+  // On a narrow screen the panel is below the spans: with these at the top, its beginning is on the screen.
+  if (panel.offsetTop > spans.offsetTop) spans.scrollIntoView({ block: "start" });
 }
 
 let reading;
