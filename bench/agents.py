@@ -2,6 +2,9 @@
 
 `python -m bench.agents [--megabytes 8] [--files 1000] [SOURCE...]` multiplies made-up transcripts: each copy has ids of
 its own, and texts of about 1,000 bytes. The clock of a busy machine says little: seconds are those of all processors.
+
+`python -m bench.agents --home HOME [--times 8]` multiplies the transcripts in JSON Lines of a home instead, and prints
+the speed by the clock, for each agent alone.
 """
 
 from __future__ import annotations
@@ -286,12 +289,53 @@ def measure_unchanged(folder: Path, files: int) -> str:
     return f"Nothing new in {counted}: {spent:.0f} ms of processor time, {took:.0f} ms by the clock"
 
 
+def multiply(home: Path, into: Path, times: int) -> int:
+    """Copy the JSON Lines of a home, each time with other ids; the bytes that were written."""
+    size = 0
+    for number in range(times):
+
+        def renamed(text: str, number: int = number) -> str:
+            text = _UUID.sub(lambda found: f"{int(found[1][:8], 16) ^ number:08x}{found[1][8:]}{found[2]}", text)
+            return _ID.sub(lambda found: found[0] if _UUID.search(found[1]) else f'{found[0][:-1]}-{number}"', text)
+
+        for path in sorted(home.rglob("*.jsonl")):
+            copy = into / renamed(str(path.relative_to(home)))
+            if number and copy.exists():
+                copy = _numbered(copy, number)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            size += copy.write_text(renamed(path.read_text("utf-8", "surrogateescape")), "utf-8", "surrogateescape")
+    return size
+
+
+def measure_home(home: Path, times: int) -> Iterator[str]:
+    """Lines of a table: the transcripts of a home, of each agent alone."""
+    for source in load_sources():
+        with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR")) as made:
+            folder, size = Path(made), 0
+            for root in existing_roots(source, home, {}):
+                size += multiply(root, folder / "home" / root.relative_to(home.resolve()), times)
+            if size:
+                done = sync(folder)
+                speeds = f"{size / 1e6 / done['seconds']:.1f} | {done['events'] / done['seconds']:,.0f}"
+                yield f"| {source.name} | {size / 1e6:.0f} | {done['events']:,.0f} | {speeds} |"
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("source", nargs="*", default=sources())
     parser.add_argument("--megabytes", type=float, default=8)
     parser.add_argument("--files", type=int, default=1_000)
+    parser.add_argument("--home", type=Path, help="multiply the transcripts of this home")
+    parser.add_argument("--times", type=int, default=8)
     asked = parser.parse_args()
+    if unknown := sorted(set(asked.source) - set(sources())):
+        parser.error(f"there is no sample of {', '.join(unknown)}; there is one of {', '.join(sources())}")
+    if asked.home:
+        print("| agent | MB | events | MB per s | events per s |")
+        print("|---|---|---|---|---|")
+        for line in measure_home(asked.home, asked.times):
+            print(line, flush=True)
+        return
     print("| agent | files | MB | events | bytes per event | MB per s of processor time | µs per event | its source |")
     print("|---|---|---|---|---|---|---|---|")
     for source in asked.source:
