@@ -42,6 +42,7 @@ _TEXT_BYTES = 1_000
 _SMALL_EVENTS = 32
 _UUID = re.compile(r"(?<![0-9a-f])([0-9a-f]{8}-(?:[0-9a-f]{4}-){3})([0-9a-f]{12})(?![0-9a-f])")
 _ID = re.compile(r'"(?!model|provider)\w*(?:[iI]d|ID|uuid|Uuid)"\s*:\s*"([\w.-]{4,})"')
+_HEX_ID = re.compile(r"[0-9a-f]{7}")
 # Names that files have in the folder of every session.
 _EVERYWHERE = {"conversation", "messages", "config", "meta", "wire", "state"}
 _UNCHANGED = """
@@ -295,12 +296,14 @@ def multiply(home: Path, into: Path, times: int) -> int:
     for number in range(times):
 
         def renamed(text: str, number: int = number) -> str:
+            if not number:
+                return text
             text = _UUID.sub(lambda found: f"{int(found[1][:8], 16) ^ number:08x}{found[1][8:]}{found[2]}", text)
             return _ID.sub(lambda found: found[0] if _UUID.search(found[1]) else f'{found[0][:-1]}-{number}"', text)
 
         for path in sorted(home.rglob("*.jsonl")):
             copy = into / renamed(str(path.relative_to(home)))
-            if number and copy.exists():
+            if number and _HEX_ID.search(copy.stem) and not _UUID.search(copy.stem):
                 copy = _numbered(copy, number)
             copy.parent.mkdir(parents=True, exist_ok=True)
             size += copy.write_text(renamed(path.read_text("utf-8", "surrogateescape")), "utf-8", "surrogateescape")
