@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,8 @@ class TestMachinePage:
     def test_a_browser_shows_the_bar_until_the_first_read_is_done(
         self, open_page: Callable[..., Any], violations: Callable[[Any], list[str]], alone: Library, tmp_path: Path
     ) -> None:
+        purged = Transcript("old").prompt("Hello").write(tmp_path)
+        os.utime(purged, (1, 1))
         set_progress(alone, SyncState(started_at=1, files_total=40, files_done=10))
         server = WebServer(alone)
         try:
@@ -97,6 +100,6 @@ class TestMachinePage:
             page.get_by_role("progressbar").wait_for(state="detached")
             # The rest of the page has the numbers of before: it is read again.
             page.get_by_text("Last complete sync").wait_for()
-            wait_until(page, "document.querySelector('.figure').textContent === '1'")
+            wait_until(page, "document.querySelector('.figure').textContent === '2'")
         finally:
             server.stop()

@@ -52,9 +52,10 @@ class MachinePage(Struct, kw_only=True):
 
     @property
     def problems(self) -> list[Problem]:
-        """Without the one that the server fixes meanwhile: it reads everything by itself."""
+        """Without those that a sync mends, while one is running."""
         found = self.diagnosis.problems if self.diagnosis else []
-        return [problem for problem in found if not (problem == NOT_ALL_READ and self.sync and self.sync.running)]
+        is_running = self.sync is not None and self.sync.running
+        return [problem for problem in found if not (is_running and problem.fix == NOT_ALL_READ.fix)]
 
 
 def routes(site: Site) -> list[Route]:
