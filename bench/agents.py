@@ -5,6 +5,9 @@ its own, and texts of about 1,000 bytes. The clock of a busy machine says little
 
 `python -m bench.agents --home HOME [--times 8]` multiplies the transcripts in JSON Lines of a home instead, and prints
 the speed by the clock, for each agent alone.
+
+`python -m bench.agents --database 1000` writes a database of OpenCode with so many megabytes of parts, and prints the
+time of reading it, and of a sync after one new message.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ from backstory.ingest.walk import existing_roots, walk
 from backstory.library import Library
 from backstory.sources import load_sources
 from backstory.sources.base import Item, Source, Transcript
-from tests.ingest.opencode_writer import SCHEMA
+from tests.ingest.opencode_writer import SCHEMA, OpenCode
 from tests.sources.store_files import AGENTS as STORE_AGENTS
 from tests.sources.store_files import STORES, paths, put
 
@@ -45,13 +48,13 @@ _ID = re.compile(r'"(?!model|provider)\w*(?:[iI]d|ID|uuid|Uuid)"\s*:\s*"([\w.-]{
 _HEX_ID = re.compile(r"[0-9a-f]{7}")
 # Names that files have in the folder of every session.
 _EVERYWHERE = {"conversation", "messages", "config", "meta", "wire", "state"}
-_UNCHANGED = """
+_SYNC_AGAIN = """
 import os, sys, time
 from pathlib import Path
 from backstory.library import Library
 with Library(Path(sys.argv[1]), agents_home=Path(sys.argv[2]), environ={}) as library:
     before, began = sum(os.times()[:4]), time.perf_counter()
-    assert library.sync().bytes == 0
+    assert library.sync().events == int(sys.argv[3])
     print((sum(os.times()[:4]) - before) * 1000, (time.perf_counter() - began) * 1000)
 """
 _DAY_MS = 1_767_225_600_000
@@ -283,11 +286,29 @@ def measure_unchanged(folder: Path, files: int) -> str:
     sync(folder)
     with Library(folder / "backstory", agents_home=home, environ={}) as library:
         agents = len(library.archive.counts().by_source)
-    command = [sys.executable, "-c", _UNCHANGED, str(folder / "backstory"), str(folder / "home")]
-    runs = [subprocess.run(command, capture_output=True, text=True, check=True).stdout.split() for _ in range(5)]
-    spent, took = (min(float(run[position]) for run in runs) for position in (0, 1))
+    spent, took = map(min, zip(*(_sync_again(folder, 0) for _ in range(5)), strict=True))
     counted = f"{total:,} files of {agents} agents"
     return f"Nothing new in {counted}: {spent:.0f} ms of processor time, {took:.0f} ms by the clock"
+
+
+def _sync_again(folder: Path, events: int) -> tuple[float, float]:
+    """Milliseconds of a sync that finds so many events, without its start: of processors, and by the clock."""
+    command = [sys.executable, "-c", _SYNC_AGAIN, str(folder / "backstory"), str(folder / "home"), str(events)]
+    spent, took = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    return float(spent), float(took)
+
+
+def measure_database(folder: Path, megabytes: float) -> Iterator[str]:
+    """Sentences: a large database as a whole, and one new message in it."""
+    path = folder / "home/.local/share/opencode/opencode.db"
+    size = _write_opencode(path, int(megabytes * 1e6), _PartTexts("opencode"))
+    done = sync(folder)
+    yield f"{size / 1e6:,.0f} MB of parts: {size / 1e6 / done['seconds']:.1f} MB/s, {done['peak']:.0f} MB of memory"
+    with closing(OpenCode(path)) as agent:
+        for number in range(1, 6):
+            agent.prompt("ses_00000001", 9_000 + number, "one more question")
+            spent, took = _sync_again(folder, 1)
+            yield f"One new message: {spent:.0f} ms of processor time, {took:.0f} ms by the clock"
 
 
 def multiply(home: Path, into: Path, times: int) -> int:
@@ -330,9 +351,15 @@ def main() -> None:
     parser.add_argument("--files", type=int, default=1_000)
     parser.add_argument("--home", type=Path, help="multiply the transcripts of this home")
     parser.add_argument("--times", type=int, default=8)
+    parser.add_argument("--database", type=float, metavar="MB", help="write a database of OpenCode of this size")
     asked = parser.parse_args()
     if unknown := sorted(set(asked.source) - set(sources())):
         parser.error(f"there is no sample of {', '.join(unknown)}; there is one of {', '.join(sources())}")
+    if asked.database:
+        with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR")) as folder:
+            for line in measure_database(Path(folder), asked.database):
+                print(line, flush=True)
+        return
     if asked.home:
         print("| agent | MB | events | MB per s | events per s |")
         print("|---|---|---|---|---|")
