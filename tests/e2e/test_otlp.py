@@ -22,12 +22,23 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 from opentelemetry.sdk._logs import LoggerProvider
-from opentelemetry.sdk._logs.export import SimpleLogRecordProcessor
+from opentelemetry.sdk._logs.export import BatchLogRecordProcessor, SimpleLogRecordProcessor
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.trace import Link, SpanKind, Status, StatusCode
+from opentelemetry.trace import (
+    Link,
+    NonRecordingSpan,
+    SpanContext,
+    SpanKind,
+    Status,
+    StatusCode,
+    TraceFlags,
+    set_span_in_context,
+)
 from served import Served, eventually
+
+from backstory.model import session_id
 
 PROTOBUF, JSON = {"content-type": "application/x-protobuf"}, {"content-type": "application/json"}
 TRACE, SPAN = "5b8efff798038103d269b633813fc60c", "eee19b7ec3c1b174"
@@ -167,6 +178,81 @@ class TestSdk:
         assert trace["totalCost"] == 0.25
         assert trace["totalTokens"] == 115
         assert trace["latency"] == 2000
+
+
+class TestGenAiLogs:
+    """Messages that instrumentations send as log records of the GenAI conventions become events of their session."""
+
+    def turns(self, server: Served, session: str, *events: tuple[str, int, Any, dict[str, Any]]) -> list[list[str]]:
+        """Sends (name, span, body, attributes) of each event; the types and texts of the session's turns."""
+        batch = BatchLogRecordProcessor(OTLPLogExporter(f"{server.url}/v1/logs"))
+        provider = LoggerProvider(resource=Resource.create({"service.name": "shop", "session.id": session}))
+        provider.add_log_record_processor(batch)
+        logger = provider.get_logger("opentelemetry.instrumentation.openai_v2")
+        for at, (name, span_id, body, facts) in enumerate(events):
+            place = SpanContext(int("4f" * 16, 16), span_id, is_remote=False, trace_flags=TraceFlags(1))
+            logger.emit(
+                LogRecord(
+                    timestamp=NOW_NS + at * 1_000_000,
+                    context=set_span_in_context(NonRecordingSpan(place)),
+                    event_name=name,
+                    body=body,
+                    attributes=facts,
+                )
+            )
+        provider.shutdown()
+        query = {"query": "flumph", "event_types": ["user_input", "assistant_response"]}
+        hits = eventually(
+            lambda: [
+                hit
+                for hit in server.tool("search_sessions", query)["data"]["results"]
+                if hit["session"]["id"] == session_id(f"otel/{session}")
+            ]
+        )
+        opened = server.tool("open", {"id": hits[0]["session"]["id"]})["data"]["turns"]
+        turns = [server.tool("open", {"id": turn["id"]})["data"]["events"] for turn in opened]
+        return [[f"{event['type']}: {event['summary']}" for event in events] for events in turns]
+
+    def test_events_of_messages(self, server: Served) -> None:
+        """Each call sends the conversation again: the same words are two events if they are twice in it."""
+        call = {"id": "c1", "type": "function", "function": {"name": "stock", "arguments": '{"item": "flumph"}'}}
+        first: list[tuple[str, int, Any, dict[str, Any]]] = [
+            ("gen_ai.system.message", 1, {"content": "You keep a shop."}, {}),
+            ("gen_ai.user.message", 1, {"content": "Any flumph left?"}, {}),
+            ("gen_ai.choice", 1, {"index": 0, "message": {"tool_calls": [call]}, "finish_reason": "tool_calls"}, {}),
+        ]
+        second: list[tuple[str, int, Any, dict[str, Any]]] = [
+            *[(name, 2, body, facts) for name, _, body, facts in first[:2]],
+            ("gen_ai.assistant.message", 2, {"tool_calls": [call]}, {}),
+            ("gen_ai.tool.message", 2, {"id": "c1", "content": "3"}, {}),
+            ("gen_ai.choice", 2, {"index": 0, "message": {"role": "assistant", "content": "Three."}}, {}),
+        ]
+        third = [
+            *[(name, 3, body, facts) for name, _, body, facts in second[:4]],
+            ("gen_ai.assistant.message", 3, {"content": "Three."}, {}),
+            ("gen_ai.user.message", 3, {"content": "Any flumph left?"}, {}),
+            ("gen_ai.choice", 3, {"index": 0, "message": {"content": "Still three."}}, {}),
+        ]
+        assert self.turns(server, "shop-1", *first, *second, *third) == [
+            [
+                "system: You keep a shop.",
+                "user_input: Any flumph left?",
+                'tool_call: stock(item="flumph")',
+                "tool_response: 3",
+                "assistant_response: Three.",
+            ],
+            ["user_input: Any flumph left?", "assistant_response: Still three."],
+        ]
+
+    def test_an_event_of_a_call(self, server: Served) -> None:
+        said = {
+            "gen_ai.operation.name": "chat",
+            "gen_ai.request.model": "gpt-5",
+            "gen_ai.input.messages": [{"role": "user", "parts": [{"type": "text", "content": "More flumph?"}]}],
+            "gen_ai.output.messages": [{"role": "assistant", "parts": [{"type": "text", "content": "Tomorrow."}]}],
+        }
+        turns = self.turns(server, "shop-2", ("gen_ai.client.inference.operation.details", 4, None, said))
+        assert turns == [["user_input: More flumph?", "assistant_response: Tomorrow."]]
 
 
 class TestPydanticAi:

@@ -438,7 +438,17 @@ class TestSessions:
             ("Bash", "tool_calling"),
             ("mcp__backstory__open", "mcp_internal"),
             ("mcp__moraine__search_sessions", "mcp_internal"),
+            ("moss.fetch", "mcp_internal"),
+            ("mcp__backstory__moss.fetch", "mcp_internal"),
+            ("mcp__notes__moss_store", "mcp_internal"),
             ("WebFetch", "web_search"),
+            ("SearchWeb", "web_search"),
+            ("FetchURL", "web_search"),
+            ("read_url_content", "web_search"),
+            ("web-search", "web_search"),
+            ("mcp__brave__brave_web_search", "web_search"),
+            ("mcp__fetch__fetch", "web_search"),
+            ("fetch_pr", "tool_calling"),
         ],
     )
     def test_mode(self, machine: Machine, tool: str | None, mode: str) -> None:

@@ -16,6 +16,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from backstory.archive import open_engine
 from backstory.config import Settings
 from backstory.ingest.telemetry import Receiver
+from backstory.library import Library
+from backstory.model import turn_id
 from backstory.sources.otel.attributes import METADATA, SLOTS
 from backstory.sources.otel.otlp import Encoding
 from tests.examples import examples
@@ -440,3 +442,42 @@ class TestRedaction:
         assert lines.read_text().count("[redacted:") == 2
         for path in tmp_path.rglob("*"):
             assert path.is_dir() or secret.encode() not in path.read_bytes()
+
+
+class TestToolResponses:
+    """A response that names its call by id only has the name of the tool and the model that called it."""
+
+    @pytest.mark.parametrize("syncs", [1, 2])
+    def test_named_by_their_calls(self, tmp_path: Path, syncs: int) -> None:
+        library = Library(tmp_path / "home", agents_home=tmp_path / "agents", environ={})
+        receiver = Receiver(library.archive, library.home, "egress")
+        prompt = {"role": "user", "parts": [{"type": "text", "content": "count the flumphs"}]}
+        call = {"role": "assistant", "parts": [{"type": "tool_call", "id": "c1", "name": "stock", "arguments": {}}]}
+        response = {"role": "tool", "parts": [{"type": "tool_call_response", "id": "c1", "response": "three"}]}
+        answer = {"role": "assistant", "parts": [{"type": "text", "content": "There are three."}]}
+        for number, (model, told, said) in enumerate(
+            [("gpt-5", [prompt], [call]), ("gpt-5-mini", [prompt, call, response], [answer])]
+        ):
+            facts = {
+                "session.id": "shop",
+                "gen_ai.operation.name": "chat",
+                "gen_ai.request.model": model,
+                "gen_ai.input.messages": json.dumps(told),
+                "gen_ai.output.messages": json.dumps(said),
+            }
+            start = (START + number * 1000) * 1_000_000
+            span = {"traceId": "5d" * 16, "spanId": f"{number + 1:016x}", "startTimeUnixNano": start}
+            span |= {"endTimeUnixNano": start + 1_000_000, "attributes": pairs(facts)}
+            receiver.take_spans(json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}).encode(), "json")
+            if number + 1 >= 3 - syncs:
+                library.sync()
+        events = library.call("open", {"id": turn_id("otel/shop", 1)})["data"]["events"]
+        assert [(event["type"], event["tool_name"]) for event in events] == [
+            ("user_input", None),
+            ("tool_call", "stock"),
+            ("tool_response", "stock"),
+            ("assistant_response", None),
+        ]
+        opened = library.call("open", {"id": events[2]["id"]})["data"]
+        assert (opened["event"]["originating_model"], opened["content"]["tool_name"]) == ("gpt-5", "stock")
+        library.close()

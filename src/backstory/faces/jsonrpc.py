@@ -104,7 +104,7 @@ def _depth(text: str) -> int:
 
 
 def top_of(line: str) -> dict[str, Any]:
-    """The plain values at the top of a JSON object that is nested too deeply to be decoded."""
+    """The plain values at the top of a JSON object that cannot be decoded."""
     depth, key, colon = 0, "", False
     found: dict[str, Any] = {}
     for match in _TOKEN.finditer(line, 0, _MAX_SCANNED_CHARS):

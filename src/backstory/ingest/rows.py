@@ -21,13 +21,15 @@ _TOKENS = tuple(name for name in UsageRow.__struct_fields__ if name.endswith("_t
 _tokens = attrgetter(*_TOKENS)
 # From the least to the most that a session does.
 _MODES: tuple[Mode, ...] = ("chat", "tool_calling", "mcp_internal", "web_search")
-_WEB_WORDS = ("websearch", "webfetch", "web_search", "web_fetch", "google_web_search", "fetch_url", "read_url", "fetch")
+# The names of tools that search or read the web have one of these, without separators: `brave_web_search`, `FetchURL`.
+_WEB_WORDS = ("websearch", "searchweb", "webfetch", "fetchwebpage", "fetchurl", "readurl", "readwebpage")
 _OWN_TOOLS = frozenset(
     """
     search_sessions list_sessions search_conversations list_conversations read_turn read_conversation
     list_traces search_traces get_trace search_spans
     """.split()
 )
+_OWN_PREFIXES = ("moss.", "moss_", "capsule.", "capsule_")
 
 
 # Events and turns
@@ -200,9 +202,13 @@ def wider_mode(mode: Mode, tool: str) -> Mode:
 
 def _mode_of(tool: str) -> Mode:
     # MCP clients prefix the server: `mcp__backstory__open`, `backstory.open`.
-    name = tool.lower().rsplit("__", 1)[-1].rsplit(".", 1)[-1]
-    if name in _WEB_WORDS:
-        return "web_search"
-    if name in _OWN_TOOLS or "backstory" in tool.lower() or tool.startswith(("moss.", "moss_", "capsule_")):
+    full = tool.lower()
+    called = full.rsplit("__", 1)[-1]
+    name = called.rsplit(".", 1)[-1]
+    # Our own come first: `moss.fetch` reads no web.
+    if name in _OWN_TOOLS or "backstory" in full or called.startswith(_OWN_PREFIXES):
         return "mcp_internal"
+    plain = name.replace("-", "").replace("_", "")
+    if name == "fetch" or any(word in plain for word in _WEB_WORDS):
+        return "web_search"
     return "tool_calling"

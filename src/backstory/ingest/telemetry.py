@@ -16,10 +16,10 @@ from ..archive.base import Archive
 from ..archive.spans import Origin, SpanRow
 from ..config import make_private_folder
 from ..egress import Mode, egress
-from ..model import EventType, call_by_tokens, digest, session_mark
+from ..model import call_by_tokens, digest, session_mark
 from ..sources.otel import FOLDER, Line, session_file
 from ..sources.otel.attributes import Meaning, interpret
-from ..sources.otel.messages import Message, read_log, read_messages, take_events
+from ..sources.otel.messages import Message, conversation, read_log, take_events
 from ..sources.otel.otlp import Encoding, decode_logs, decode_spans
 from ..sources.otel.records import LogRecord, RawSpan, with_fields
 
@@ -38,6 +38,10 @@ _AGENTS = {
 _MAX_ID_CHARS = 1_000
 _MAX_SESSIONS = 1_000
 _MAX_FILE_NAME_CHARS = 250
+
+
+Seen = dict[tuple[str, ...], int]
+"""The number of earlier messages with the same content in a call."""
 
 
 class TelemetrySession(Struct, frozen=True):
@@ -82,11 +86,16 @@ class TelemetrySessions:
         )
 
     def lines(
-        self, session: TelemetrySession, messages: list[Message], ts: int, model: str | None, cwd: str | None
+        self,
+        session: TelemetrySession,
+        messages: list[Message],
+        ts: int,
+        model: str | None,
+        cwd: str | None,
+        seen: Seen,
     ) -> list[Line]:
         """One line for each message. Calls repeat the messages before them: the same words at the same place of the
         conversation are the same event."""
-        seen: dict[tuple[str, ...], int] = {}
         lines = []
         for entry in messages:
             arguments = "" if entry.arguments is None else msgspec.json.encode(entry.arguments).decode()
@@ -138,6 +147,8 @@ class _Batch(Struct):
     spans: list[SpanRow] = []
     origins: dict[str, Origin] = {}
     lines: dict[TelemetrySession, list[Line]] = {}
+    seen: dict[tuple[str, int], Seen] = {}
+    """By trace and span: the log records of a span are the messages of one call."""
     rejected: int = 0
     message: str = ""
     session_starts: dict[str, int] = {}
@@ -220,12 +231,12 @@ class Receiver:
             return
         if output is not None:
             self._add_messages(
-                batch, meaning, raw.service, output.messages(attributes, span.call), raw.end or raw.start
+                batch, meaning, raw.service, output.messages(attributes, span.call), raw.end or raw.start, {}
             )
         elif meaning.type == "GENERATION" or span.parent is None:
             # Model calls have the messages. Where there are none, the root has.
             time = raw.start if meaning.output is None else raw.end or raw.start
-            self._add_messages(batch, meaning, raw.service, _conversation(meaning), time)
+            self._add_messages(batch, meaning, raw.service, conversation(meaning), time, {})
 
     def _take_log(self, batch: _Batch, record: LogRecord) -> None:
         service, agent = record.service, agent_of(record.service)
@@ -264,7 +275,8 @@ class Receiver:
         batch.spans.append(span)
         self._join(batch, span, meaning, service, log.title)
         if meaning.session is not None and log.messages is not None:
-            self._add_messages(batch, meaning, service, log.messages(meaning), record.time)
+            seen = {} if span.parent is None else batch.seen.setdefault((trace, span.parent), {})
+            self._add_messages(batch, meaning, service, log.messages(meaning), record.time, seen)
 
     def _join(
         self, batch: _Batch, span: SpanRow, meaning: Meaning, service: str | None, title: str | None = None
@@ -288,24 +300,14 @@ class Receiver:
         )
 
     def _add_messages(
-        self, batch: _Batch, meaning: Meaning, service: str | None, messages: list[Message], ts: int
+        self, batch: _Batch, meaning: Meaning, service: str | None, messages: list[Message], ts: int, seen: Seen
     ) -> None:
         session = self._session(meaning, service)
         if session is not None and session.kept:
-            batch.lines[session] += self._sessions.lines(session, messages, ts, meaning.model, meaning.project)
+            batch.lines[session] += self._sessions.lines(session, messages, ts, meaning.model, meaning.project, seen)
 
     def _session(self, meaning: Meaning, service: str | None) -> TelemetrySession | None:
         return self._sessions.find(meaning.session, service) if meaning.session is not None else None
-
-
-def _conversation(meaning: Meaning) -> list[Message]:
-    messages = read_messages(meaning.input, EventType.USER_INPUT)
-    answer = read_messages(meaning.output, EventType.ASSISTANT_RESPONSE)
-    if meaning.tool_calls and not any(entry.type is EventType.TOOL_CALL for entry in answer):
-        calls = [{"role": "assistant", "tool_calls": meaning.tool_calls}]
-        answer += read_messages(calls, EventType.ASSISTANT_RESPONSE)
-    # Some agents send the whole conversation as input, and its last message again as output.
-    return messages if answer == messages[-len(answer) :] else messages + answer
 
 
 def _row(trace: str, id: int, name: str, start: int, meaning: Meaning) -> SpanRow:

@@ -122,6 +122,17 @@ class TestConnection:
                 assert answer["error"]["message"].startswith("session/")
                 client.sync()
 
+    @pytest.mark.parametrize("value", ['"\\ud83d"', '"cut \\ud83d here"', "NaN", "-Infinity"])
+    def test_a_call_that_is_not_quite_json_is_answered(self, client: Client, value: str) -> None:
+        """SDKs write half a character and NaN as they are; their callers would wait for the whole timeout."""
+        ids = '"invocation_id": "1", "function_id": "session::create"'
+        client.socket.send(f'{{"type": "invokefunction", {ids}, "data": {{"title": {value}}}}}')
+        answer = client.receive()
+        assert (answer["invocation_id"], answer["function_id"]) == ("1", "session::create")
+        assert answer["error"]["code"] == "invocation_failed"
+        assert answer["error"]["message"].startswith("session/invalid_request: ")
+        client.sync()
+
     def test_a_huge_frame_ends_the_connection(self, server: Running, client: Client, other: Client) -> None:
         with suppress(ConnectionClosed):
             client.socket.send("x" * (64 * 1024 * 1024 + 1))

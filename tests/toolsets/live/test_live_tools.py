@@ -83,7 +83,8 @@ class TestTools:
         assert len(page["messages"]) + len(rest["messages"]) == 4
 
     def test_errors(self, tools: Toolset, session_id: str) -> None:
-        assert ask(tools, "session_messages", session_id="nope")["error"]["code"] == "not_found"
+        missing = {"code": "not_found", "message": "session/not_found: there is no session nope"}
+        assert ask(tools, "session_messages", session_id="nope") == {"error": missing}
         assert ask(tools, "session_append", session_id=session_id)["error"]["code"] == "invalid_request"
         assert ask(tools, "session_list", limit="x")["error"]["code"] == "invalid_request"
 

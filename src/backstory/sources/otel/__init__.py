@@ -11,9 +11,11 @@ from msgspec import Struct
 
 from ...model import EventType, file_name, session_of_file
 from ..base import Event, Item, Lookup, Parser, Source, Transcript
+from ..parsing import Call, remember
 
 FOLDER = "otel"
 """Below Backstory's home."""
+_MAX_CALLS = 512
 
 
 class Line(Struct, omit_defaults=True):
@@ -49,13 +51,26 @@ class Otel(Source):
         return Transcript(source=self.name, path=path, session=session) if session else None
 
     def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
-        return _Lines()
+        return _Lines(msgspec.convert(state or {}, _State))
+
+
+class _State(Struct, omit_defaults=True):
+    calls: dict[str, Call] = {}
+    """The latest tool calls, by their ids: a response often has no more than the id."""
 
 
 class _Lines:
+    def __init__(self, state: _State) -> None:
+        self._state = state
+
     def parse(self, record: Any) -> Iterable[Item]:
         line = msgspec.convert(record, Line)
         of_model = line.type in (EventType.ASSISTANT_RESPONSE, EventType.REASONING, EventType.TOOL_CALL)
+        tool, caller = line.tool, line.model if line.type is EventType.TOOL_CALL else None
+        if line.type is EventType.TOOL_CALL and line.call and tool:
+            remember(self._state.calls, line.call, Call(tool, caller), _MAX_CALLS)
+        elif line.type is EventType.TOOL_RESPONSE and (call := self._state.calls.get(line.call or "")):
+            tool, caller = tool or call.tool, call.model
         yield Event(
             uid=bytes.fromhex(line.uid),
             type=line.type,
@@ -63,10 +78,10 @@ class _Lines:
             ts=line.ts,
             starts_turn=line.type is EventType.USER_INPUT,
             may_end_turn=line.type is EventType.ASSISTANT_RESPONSE,
-            tool=line.tool,
+            tool=tool,
             call_id=line.call,
             model=line.model if of_model else None,
-            originating_model=line.model if line.type is EventType.TOOL_CALL else None,
+            originating_model=caller,
             arguments=line.arguments,
             failed=line.failed,
             cwd=line.cwd,
@@ -76,4 +91,5 @@ class _Lines:
         return ()
 
     def state(self) -> dict[str, Any]:
-        return {}
+        plain: dict[str, Any] = msgspec.to_builtins(self._state)
+        return plain

@@ -60,6 +60,17 @@ def read_messages(value: Any, default: EventType) -> list[Message]:
     return [Message(default, value)] if isinstance(value, str) and value.strip() else []
 
 
+def conversation(meaning: Meaning) -> list[Message]:
+    """The messages of a model call, its answer last."""
+    messages = read_messages(meaning.input, EventType.USER_INPUT)
+    answer = read_messages(meaning.output, EventType.ASSISTANT_RESPONSE)
+    if meaning.tool_calls and not any(entry.type is EventType.TOOL_CALL for entry in answer):
+        calls = [{"role": "assistant", "tool_calls": meaning.tool_calls}]
+        answer += read_messages(calls, EventType.ASSISTANT_RESPONSE)
+    # Some agents send the whole conversation as input, and its last message again as output.
+    return messages if answer == messages[-len(answer) :] else messages + answer
+
+
 def _message(message: Any, default: EventType) -> Iterator[Message]:
     if isinstance(message, str):
         yield from read_messages(message, default)
@@ -235,7 +246,19 @@ def read_log(record: LogRecord, attributes: dict[str, Any]) -> Log:
             log.messages = lambda meaning: _texts(EventType.ASSISTANT_RESPONSE, answer)
     elif action == "api_response" and isinstance(attributes.get("response_text"), str):
         log.messages = lambda meaning: _texts(EventType.ASSISTANT_RESPONSE, meaning.output)
+    elif event.startswith("gen_ai."):
+        fields = decoded(body) if body is not None else record.attributes
+        log.messages = lambda meaning: _conventional(event, fields, meaning)
     return log
+
+
+def _conventional(event: str, fields: Any, meaning: Meaning) -> list[Message]:
+    """The messages of an event of the GenAI conventions: one in its own fields, or those of a call in attributes."""
+    table = fields if isinstance(fields, dict) else {"content": fields}
+    side, message = _message_of(RawEvent(event, 0, table, {}))
+    if side is None:
+        return conversation(meaning)
+    return read_messages(message, EventType.USER_INPUT if side == "input" else EventType.ASSISTANT_RESPONSE)
 
 
 def _read_tool(log: Log, attributes: dict[str, Any]) -> None:

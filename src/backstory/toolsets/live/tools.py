@@ -20,7 +20,7 @@ from ...config import ConfigError, Settings, load_settings
 from ..base import Arguments, Failure, Frame, Tool, Toolset
 from .functions import Function, functions
 from .runtime import Live
-from .types import InUse, LiveError
+from .types import Code, InUse, LiveError
 from .upkeep import Forget
 
 _INSTRUCTIONS = (
@@ -82,8 +82,9 @@ def _refuse(error: Exception) -> Failure | None:
     return None
 
 
-def _refused(code: str, message: str) -> Failure:
-    return Failure({"error": {"code": code, "message": message}})
+def _refused(code: Code, message: str) -> Failure:
+    """The error as HTTP has it, with the text that every wire has."""
+    return Failure({"error": {"code": code, "message": str(LiveError(code, message))}})
 
 
 async def open_live(

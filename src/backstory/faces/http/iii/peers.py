@@ -158,11 +158,12 @@ def read_frame(text: str) -> Frame:
     except RecursionError:
         raise BadFrame("session/invalid_request: nested too deeply", *_ids_of(text)) from None
     except msgspec.DecodeError as error:
-        raise BadFrame(f"not JSON that can be read: {error}") from None
+        # Half a character of a text that was cut, or NaN: JavaScript writes the one, Python both.
+        raise BadFrame(f"session/invalid_request: not JSON that can be read: {error}", *_ids_of(text)) from None
 
 
 def _ids_of(text: str) -> tuple[str | None, str]:
-    """Invocation and function id of a call that is nested too deeply to be parsed."""
+    """Invocation and function id of a call that cannot be parsed."""
     top = {name: value for name, value in top_of(text).items() if isinstance(value, str)}
     is_call = top.get("type") == "invokefunction"
     return top.get("invocation_id") if is_call else None, top.get("function_id", "")
