@@ -385,6 +385,20 @@ class TestAnswers:
         assert all(span["traceId"] == trace_id(0) for span in trace["spans"])
         assert trace["spans"][1]["data"]["metadata"]["deep"] == {"x": 1}
 
+    def test_ids_in_upper_case(self, call: Call) -> None:
+        """Ids of OpenTelemetry are hexadecimal numbers, which some exporters and people write in upper case."""
+        id, span = trace_id(9), hex_id(901)
+        upper = id.upper()
+        assert upper != id
+        assert call("get_trace", traceId=upper) == call("get_trace", traceId=id)
+        assert call("search_spans", traceId=upper)["total"] == 6
+        assert call("search_spans", filters=[where("traceId", "eq", upper)])["total"] == 6
+        assert call("search_spans", filters=[where("traceId", "ne", upper)])["total"] == 39 * 6
+        assert [trace["id"] for trace in call("search_traces", filters=[where("id", "eq", upper)])["items"]] == [id]
+        assert call("search_traces", filters=[where("id", "ne", upper)])["total"] == 39
+        assert call("search_spans", filters=[where("id", "eq", str(span).upper())])["total"] == 1
+        assert call("get_trace", traceId="ABC")["traceId"] == "ABC"
+
     def test_list(self, call: Call) -> None:
         listed = call("list_traces", limit=5)
         assert listed["count"] == len(listed["traces"]) == 5

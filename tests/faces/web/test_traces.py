@@ -116,6 +116,11 @@ class TestTrace:
         assert (row["name"], row["depth"], row["inside"], row["start"]) == ("agent", 0, SPANS - 2, 0)
         assert data["errors"] == 1
 
+    def test_ids_may_be_in_upper_case(self, site: WebServer, large: str) -> None:
+        assert httpx.get(f"{site.url}/traces/{large.upper()}.json").json()["id"] == large
+        span = f"{SPANS - 1:016x}"
+        assert httpx.get(f"{site.url}/traces/{large.upper()}/{span.upper()}.json").json()["span"]["id"] == span
+
     def test_without_scripts_the_page_has_some_rows_and_a_link_to_more(self, site: WebServer, large: str) -> None:
         page = httpx.get(f"{site.url}/traces/{large}").text
         assert page.count('<a class="span-row ') == ROWS

@@ -18,7 +18,7 @@ from ...model import rfc3339, session_id
 from ...toolcalls import main_argument
 from ...toolsets.traces.reports import Outline, OutlineRow, read_outline, span_number
 from ...toolsets.traces.service import span_view
-from ...toolsets.traces.types import SPAN_FIELDS, TRACE_FIELDS, Span
+from ...toolsets.traces.types import SPAN_FIELDS, TRACE_FIELDS, Span, stored_trace_id
 from ..words import parse_moment
 from .lists import session_url
 from .rendering import money, short_number, took
@@ -221,13 +221,13 @@ def routes(site: Site) -> list[Route]:
     library = site.library
 
     def trace(request: Request) -> Any:
-        id, query = request.path_params["id"], request.query_params
+        id, query = stored_trace_id(request.path_params["id"]), request.query_params
         if "labels" in query:
             return {"labels": read_labels(library, id, query["labels"].split(",")[:ROWS])}
         return read_trace(library, id, query)
 
     def span(request: Request) -> SpanPage:
-        return read_span(library, request.path_params["id"], request.path_params["span"])
+        return read_span(library, stored_trace_id(request.path_params["id"]), request.path_params["span"])
 
     def listing(request: Request) -> TraceList:
         return list_traces(library, request.query_params)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from datetime import date, datetime
+from string import hexdigits
 from typing import Generic, Literal, Protocol, TypeVar
 
 from msgspec import Struct
@@ -74,8 +75,8 @@ def read_outline(spans: Spans, id: str) -> Outline | None:
 
 
 def span_number(id: str) -> int | None:
-    """The number of a span, given its id as the tools write it (16 hexadecimal digits)."""
-    if len(id) != 16 or not all(digit in "0123456789abcdef" for digit in id):
+    """The number of a span, given its id (16 hexadecimal digits)."""
+    if len(id) != 16 or not all(digit in hexdigits for digit in id):
         return None
     return int.from_bytes(bytes.fromhex(id), "big", signed=True)
 

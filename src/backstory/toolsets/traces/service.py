@@ -30,6 +30,7 @@ from .types import (
     TracePage,
     check_sort,
     span_condition,
+    stored_trace_id,
     trace_condition,
 )
 
@@ -77,7 +78,7 @@ class Traces:
         check_sort(request.sortBy, of_spans=True)
         conditions = [span_condition(given) for given in _filters(request)]
         if request.traceId is not UNSET:
-            conditions.append(Condition("traceId", "eq", request.traceId.encode("utf-8", "replace").decode()))
+            conditions.append(Condition("traceId", "eq", stored_trace_id(request.traceId)))
         query, offset, question = self._query("search_spans", request, conditions)
         found = self._spans.spans(query, _EXCERPT_CHARS)
         page = self._page(found, offset, question)
@@ -86,10 +87,9 @@ class Traces:
     def get_trace(self, request: GetTrace) -> TraceAnswer:
         if not request.traceId:
             raise Refused("INVALID_QUERY", "traceId must not be empty", field="traceId")
-        id = request.traceId.encode("utf-8", "replace").decode()
-        found = self._spans.trace(id) or self._spans.trace(id.lower())
+        found = self._spans.trace(stored_trace_id(request.traceId))
         if found is None:
-            raise Refused("NOT_FOUND", "Trace not found", traceId=id)
+            raise Refused("NOT_FOUND", "Trace not found", traceId=request.traceId.encode("utf-8", "replace").decode())
         return TraceAnswer(_trace_view(*found))
 
     def _query(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
@@ -43,6 +44,9 @@ SPAN_FIELDS: Mapping[str, Kind] = {
 }
 _OPEN = ("data.metadata.", "data.attributes.")
 _MAX_PARTS = 500
+# Span ids are numbers to the archive, so `id` of a span may be written in either case anyway.
+_TRACE_IDS = ("id", "traceId")
+_HEX = re.compile(r"[0-9A-Fa-f]+")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _COMPARISONS = ("gt", "gte", "lt", "lte")
 _WORDS: Mapping[Kind, str] = {
@@ -236,7 +240,14 @@ def _condition(given: Filter, kind: Kind) -> Condition:
         return Condition(given.field, operator, _milliseconds(given))
     if (kind == "text" and not isinstance(value, str)) or (kind == "number" and not _is_number(value)):
         raise _clash(given, f"'{given.field}' is {_WORDS[kind]}")
-    return Condition(given.field, operator, _storable(value) if isinstance(value, str) else value)
+    if isinstance(value, str):
+        value = stored_trace_id(value) if given.field in _TRACE_IDS else _storable(value)
+    return Condition(given.field, operator, value)
+
+
+def stored_trace_id(given: str) -> str:
+    """The id of a trace as it is stored: those of OpenTelemetry in lower case, the ids of turns as they are."""
+    return given.lower() if _HEX.fullmatch(given) else _storable(given)
 
 
 def _milliseconds(given: Filter) -> Value:
