@@ -7,9 +7,11 @@ import os
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import httpx
 import pytest
 
 from backstory.library import Library
@@ -34,6 +36,14 @@ print(json.dumps([result(arguments) for arguments in json.loads(sys.argv[1])]))
 """
 
 
+def unwritable(home: Path, *program: str) -> list[str]:
+    return ["unshare", "--map-root-user", "--mount", "sh", "-c", _MOUNT, str(home / ".backstory"), *program]
+
+
+def environ(home: Path) -> dict[str, str]:
+    return {"PATH": os.environ["PATH"], "HOME": str(home), "LC_ALL": "C.UTF-8"}
+
+
 class Result(NamedTuple):
     code: int
     out: str
@@ -45,9 +55,8 @@ def run(home: Path, *commands: list[str], read_only: bool = True) -> list[Result
     root."""
     program = [sys.executable, "-c", _SCRIPT, json.dumps(commands)]
     if read_only:
-        program = ["unshare", "--map-root-user", "--mount", "sh", "-c", _MOUNT, str(home / ".backstory"), *program]
-    environ = {"PATH": os.environ["PATH"], "HOME": str(home), "LC_ALL": "C.UTF-8"}
-    done = subprocess.run(program, env=environ, capture_output=True, text=True, timeout=60, check=False)
+        program = unwritable(home, *program)
+    done = subprocess.run(program, env=environ(home), capture_output=True, text=True, timeout=60, check=False)
     return [Result(*each) for each in json.loads(done.stdout)] if done.returncode == 0 else []
 
 
@@ -93,6 +102,23 @@ def results(home: Path) -> dict[str, Result]:
     return dict(zip(commands, found, strict=True))
 
 
+@pytest.fixture(scope="module")
+def server(home: Path, results: dict[str, Result]) -> Iterator[str]:
+    """The address of `backstory serve`."""
+    program = unwritable(home, sys.executable, "-m", "backstory", "serve", "--port", "0", "--json")
+    with (
+        (home / "log").open("w") as log,
+        subprocess.Popen(program, env=environ(home), stdout=subprocess.PIPE, stderr=log) as process,
+    ):
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            assert line, (home / "log").read_text()
+            yield json.loads(line)["url"]
+        finally:
+            process.terminate()
+
+
 def answer(result: Result) -> dict[str, Any]:
     assert result.code == 0, result.err
     found: dict[str, Any] = json.loads(result.out)
@@ -122,6 +148,32 @@ class TestReading:
         assert [each["name"] for each in answer(results["capsules"])["items"]] == ["digging"]
         assert answer(results["capsule"])["capsule_text"] == "wombats dig"
         assert [each["name"] for each in answer(results["search"])["capsules"]] == ["digging"]
+
+
+class TestServing:
+    """The server starts and shows what is there; it refuses live sessions and everything else that it would write."""
+
+    def test_reads(self, home: Path, server: str) -> None:
+        found = httpx.post(f"{server}/api/tools/search_sessions", json={"query": "wombats"}).json()
+        assert found["data"]["result_count"] == 1
+        assert found["warnings"] == ["The archive can be read but not written, so newer sessions are missing in it."]
+        for page in ("/?q=wombats", "/traces", "/usage", "/live", "/capsules", "/doctor"):
+            assert httpx.get(server + page).status_code == 200
+        log = (home / "log").read_text()
+        assert f"live sessions are refused: cannot use {home / '.backstory' / 'live'}: Read-only file system" in log
+
+    def test_refuses_to_write(self, server: str) -> None:
+        for function in ("create", "list"):
+            reply = httpx.post(f"{server}/session/{function}", json={})
+            assert reply.status_code == 503
+            assert "Read-only file system" in reply.json()["error"]["message"]
+        capsule = {"name": "more", "capsule_text": "x", "allow_thin": True}
+        assert "cannot be written" in httpx.post(f"{server}/api/tools/moss.store", json=capsule).text
+        span = {"traceId": "ab" * 16, "spanId": "cd" * 8, "name": "x", "startTimeUnixNano": str(10**18)}
+        batch = {"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}
+        reply = httpx.post(f"{server}/v1/traces", json=batch)
+        assert reply.status_code == 503
+        assert "cannot be written" in reply.json()["message"]
 
 
 class TestWriting:

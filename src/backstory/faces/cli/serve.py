@@ -162,10 +162,9 @@ def run_server(options: Options, on_ready: Callable[[Address], None]) -> None:
                 os.environ["BACKSTORY_TOKEN"] = options.token  # tools of this process call its own server
             library = open_archive()
             try:
+                live = Live(library.home, forget=library.forget_live, start_unwritable=True)
                 with asyncio.Runner(loop_factory=new_loop) as runner:
-                    runner.run(
-                        run(library, Live(library.home, forget=library.forget_live), listener, options, on_ready)
-                    )
+                    runner.run(run(library, live, listener, options, on_ready))
             finally:
                 library.close()
     except CannotServe as error:

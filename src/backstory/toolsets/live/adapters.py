@@ -161,6 +161,40 @@ class FsAdapter:
         return found | {"events": self.head, "problems": self._store.folder.problems}
 
 
+class RefusingAdapter:
+    """Stands for a folder that cannot be written: opening one also repairs it. Every call is refused."""
+
+    name = "fs"
+    head = oldest = 0
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    def contended(self) -> bool:
+        return False
+
+    async def close(self) -> None:
+        pass
+
+    async def call(self, function_id: str, request: Any) -> Any:
+        raise LiveError("storage", self._reason)
+
+    def configure(self, settings: LiveSettings) -> bool:
+        return False  # the folder of the new settings is tried
+
+    async def read_events(self, after: int, limit: int) -> list[Event]:
+        return []
+
+    async def metas(self) -> Metas:
+        return {}
+
+    async def entries(self, session_id: str) -> list[Json]:
+        return []
+
+    def status(self) -> dict[str, Any]:
+        return {"error": self._reason}
+
+
 class StoreProtocol:
     def __init__(self, store: FsStore, replay: Callable[[int, int], list[Event]], head: Callable[[], int]) -> None:
         """`replay` gives up to a number of events later than another; `head` the number of the newest."""

@@ -23,7 +23,7 @@ from ...config import LIVE_STATE, ConfigError, live_folder
 from ...files import replacing
 from ...model import file_name
 from .records import Place, chain, entry_line, head_of, leaf_line, meta_line
-from .types import InUse, LiveError, SessionMeta
+from .types import InUse, LiveError, SessionMeta, Unwritable
 
 _MAX_OPEN = 128
 _POLL_SECONDS = 0.02
@@ -31,6 +31,7 @@ _BUFFER = 1 << 20
 _ENTRY_HEAD = len(entry_line(b"")) - 2
 Transform = Callable[[Iterable[bytes]], Iterable[bytes]]
 _PROBLEMS = "problems.json"
+_UNWRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
 class Files:
@@ -328,4 +329,7 @@ def disk_errors(action: str) -> Iterator[None]:
     try:
         yield
     except (OSError, sqlite3.Error) as error:
-        raise LiveError("storage", f"cannot {action}: {getattr(error, 'strerror', None) or error}") from None
+        message = f"cannot {action}: {getattr(error, 'strerror', None) or error}"
+        if getattr(error, "errno", None) in _UNWRITABLE:
+            raise Unwritable(message) from None
+        raise LiveError("storage", message) from None

@@ -16,12 +16,12 @@ import msgspec
 
 from ...config import ConfigError, load_settings
 from ..base import BadArgument, decode_arguments
-from .adapters import Adapter, FsAdapter
+from .adapters import Adapter, FsAdapter, RefusingAdapter
 from .bridge import BridgeAdapter
 from .events import FEED, PUBLIC_TYPES, Deliver, Event, Filter, TriggerType, parse_filter, trigger_types
 from .feed import Feed, Metas, Snapshot, Subscription, state_events
 from .functions import REQUESTS, Function, functions
-from .types import BridgeSettings, LiveError, LiveSettings, is_own_url, parse_settings
+from .types import BridgeSettings, LiveError, LiveSettings, Unwritable, is_own_url, parse_settings
 from .upkeep import Forget
 
 _log = logging.getLogger("backstory.live")
@@ -40,14 +40,17 @@ class Live:
         fetch_config: Callable[[], Awaitable[Mapping[str, Any]]] | None = None,
         own_urls: Iterable[str] = (),
         forget: Forget | None = None,
+        start_unwritable: bool = False,
         environ: Mapping[str, str] = os.environ,
     ) -> None:
         """`fetch_config` returns the `[live]` table; by default that of `home/config.toml`, which is also watched.
         `own_urls` are the WebSocket URLs of this instance (also in `self.own_urls`, which may be set until `start`): a
-        bridge to one of them is refused. `forget` deletes a session from the archive."""
+        bridge to one of them is refused. `forget` deletes a session from the archive. With `start_unwritable`, a folder
+        that cannot be written is no reason not to start: calls are refused then."""
         self.own_urls = list(own_urls)
         self._home = home
         self._forget = forget
+        self._start_unwritable = start_unwritable
         self._environ = environ
         self._fetch = fetch_config or self._fetch_file
         self._watch = fetch_config is None
@@ -71,9 +74,15 @@ class Live:
         """Start the configured adapter. Raises ConfigError for a bad configuration, LiveError (`storage`) for a folder
         that cannot be opened, because another process holds its lock until the end of the wait, for example."""
         settings = await self._load()
-        self._current = adapter = await self._open(settings, self._feed.settle, wait_seconds)
+        try:
+            self._current = adapter = await self._open(settings, self._feed.settle, wait_seconds)
+        except Unwritable as error:
+            if not self._start_unwritable:
+                raise
+            _log.warning("live sessions are refused: %s", error.message)
+            self._current = adapter = RefusingAdapter(error.message)
         self._feed.attach(adapter.read_events, adapter.head)
-        if isinstance(adapter, FsAdapter):
+        if not isinstance(adapter, BridgeAdapter):
             self._feed.settle(adapter.head)
         if self._watch:
             self._help(self._watch_file())

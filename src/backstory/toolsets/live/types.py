@@ -62,6 +62,13 @@ class InUse(LiveError):
         self.url = url
 
 
+class Unwritable(LiveError):
+    """The folder can at most be read."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("storage", message)
+
+
 def _null() -> None:
     return None
 
