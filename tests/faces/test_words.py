@@ -71,6 +71,14 @@ class TestParseMoment:
         assert start is not None
         assert end == start + 23 * HOUR
 
+    def test_the_edges_of_the_calendar(self) -> None:
+        """A time that cannot be written in UTC is the first or the last one that can."""
+        first, last = ms("0001-01-01T00:00:00+00:00"), ms("9999-12-31T23:59:59.999+00:00")
+        for text in ("0001-01-01", "0001-01-01T00:00", "0001-01-01T00:00:00+14:00"):
+            assert self.at(text) == first, text
+        for text in ("9999-12-31", "9999-12-31T23:59:59.999999Z", "9999-12-31T23:59:59-12:00"):
+            assert self.at(text, end=True) == last, text
+
     def test_a_day_without_midnight(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Where clocks go forward at midnight, the day begins when the one before it ends."""
         monkeypatch.setenv("TZ", "America/Santiago")

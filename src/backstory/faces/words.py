@@ -31,6 +31,9 @@ _SECONDS = {
 }
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# The times that can be written as RFC 3339: from the year 1 to the year 9999.
+EARLIEST_MS = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // timedelta(milliseconds=1)
+LATEST_MS = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(milliseconds=1)
 _TURN = re.compile(r"(.+):([1-9]\d{0,6})")
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-([0-9a-f])[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
 
@@ -38,26 +41,34 @@ _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-([0-9a-f])[0-9a-f]{3}-[0-9a-f]{4}-[
 def parse_moment(text: str, *, end: bool = False, now: datetime | None = None) -> int | None:
     """Milliseconds since the epoch, or None for what is not a time.
 
-    Days are local, not in UTC; at the `end` of a range a day counts to its last moment.
+    Days are local, not in UTC; at the `end` of a range a day counts to its last moment. A time before the year 1 or
+    after the year 9999 in UTC, which cannot be written, is the first or the last one that can.
     """
     now = now or datetime.now().astimezone()
     text = text.strip()
     try:
         day = _day(text, now)
         if day is not None:
-            moment = day + timedelta(days=1) if end else day
+            since = _since_epoch(day, timedelta(days=1 if end else 0))
         elif relative := _RELATIVE.fullmatch(text):
             unit = relative[2].lower()
             unit = unit if unit in _SECONDS else unit.removesuffix("s")
-            moment = now - timedelta(seconds=int(relative[1]) * _SECONDS[unit])
+            since = _since_epoch(now - timedelta(seconds=int(relative[1]) * _SECONDS[unit]))
         else:
-            moment = now if text.lower() == "now" else datetime.fromisoformat(text)
-        if moment.tzinfo is None:
-            # Local, with the offset of that day. `astimezone` puts a midnight that a change of clocks skips before it.
-            moment = datetime.fromtimestamp(moment.timestamp(), UTC)
-        return (moment - _EPOCH) // timedelta(milliseconds=1)
-    except (KeyError, ValueError, OverflowError, OSError):
+            since = _since_epoch(now if text.lower() == "now" else datetime.fromisoformat(text))
+    except (KeyError, ValueError, OverflowError):
         return None
+    return min(max(since // timedelta(milliseconds=1), EARLIEST_MS), LATEST_MS)
+
+
+def _since_epoch(moment: datetime, later: timedelta = timedelta(0)) -> timedelta:
+    if moment.tzinfo is not None:
+        return moment - _EPOCH + later
+    try:
+        # Local, with the offset of that day. `astimezone` puts a midnight that a change of clocks skips before it.
+        return timedelta(seconds=(moment + later).timestamp())
+    except (ValueError, OverflowError, OSError):  # no local time is known at the edges of the calendar
+        return moment.replace(tzinfo=UTC) - _EPOCH + later
 
 
 def _day(text: str, now: datetime) -> datetime | None:

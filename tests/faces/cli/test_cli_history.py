@@ -128,6 +128,8 @@ class TestSearch:
         """Since and until, in words."""
         assert backstory("search", "old", "--until", "1y", "--json").json["data"]["result_count"] == 2
         assert backstory("search", "old", "--since", "1y", "--json").json["data"]["result_count"] == 0
+        edges = ("--since", "0001-01-01T00:00:00+14:00", "--until", "9999-12-31")
+        assert backstory("search", "old", *edges, "--json").json["data"]["result_count"] == 2
 
     def test_nothing_found_is_no_failure(self, world: World, backstory: Program) -> None:
         """An empty answer is an answer."""
@@ -288,6 +290,8 @@ class TestSessions:
         assert titles("--since", "2y") == ["The", "Make", "An"]
         assert titles("--since", "2y", "--sort", "asc") == ["An", "Make", "The"]
         assert titles("--since", "2y", "--until", "1y") == ["An"]
+        assert titles("--since", "0001-01-01", "--until", "9999-12-31") == ["The", "Make", "An"]
+        assert titles("--until", "0001-01-01") == []
         assert titles("--since", "2y", "--limit", "2") == ["The", "Make"]
         assert titles("--mode", "web_search") == ["Make"]
         assert titles("--project", "engine") == ["Make"]

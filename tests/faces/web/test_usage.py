@@ -112,6 +112,11 @@ class TestUsage:
         usage = read(spent, range="all")
         assert (usage.since, usage.total.calls, usage.before) == ("2026-08-14", 4, None)
 
+    def test_days_at_the_edges_of_the_calendar_mean_all_time(self, spent: Library) -> None:
+        usage = read(spent, since="0001-01-01", until="9999-12-31")
+        assert (usage.since, usage.until, usage.total.calls) == ("1971-01-01", "2099-12-31", 4)
+        assert read(spent, until="0001-01-01").total.calls == 0
+
     @pytest.mark.parametrize("query", [{"range": "5x"}, {"since": "yesterday"}, {"until": "2026-02-31"}])
     def test_refuses_what_is_no_period(self, spent: Library, query: dict[str, str]) -> None:
         with pytest.raises(HTTPException) as refused:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..words import find_id, handle, home_path, plural, resume_command, unknown
+from ..words import EARLIEST_MS, find_id, handle, home_path, plural, resume_command, unknown
 from .app import json_option, project_option, since_option, source_option, team_option, until_option
 from .output import (
     Console,
@@ -171,7 +171,7 @@ def sessions(
 
     # The end is exclusive, and a session may be written right now.
     until = until if until is not None else int(time.time() * 1000) + 60_000
-    since = since if since is not None else until - _DEFAULT_WINDOW_MS
+    since = since if since is not None else max(until - _DEFAULT_WINDOW_MS, EARLIEST_MS)
     if since >= until:
         raise click.UsageError("--since must be before --until")
     arguments = {"start_datetime": rfc3339(since), "end_datetime": rfc3339(until), "sort": sort}

@@ -33,6 +33,8 @@ _DEFAULT_RANGE = "30d"
 _CALENDAR_DAYS = 371
 _SHOWN = 12
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
+# Only a broken clock is before or after them, and every month of a period has its bar.
+_FIRST_DAY, _LAST_DAY = date(1971, 1, 1), date(2099, 12, 31)
 _MOST_BUCKETS = 1_000
 _KEPT_SECONDS = 600
 
@@ -238,7 +240,7 @@ def _window(query: dict[str, str], period: Period) -> Window:
 def _period(library: Library, query: dict[str, str], today: date) -> Period:
     since, until = (_day(query.get(name)) for name in ("since", "until"))
     if since or until:
-        last = min(until or today, date.max - timedelta(days=1))
+        last = until or today
         return Period(None, min(since or last - timedelta(days=29), last), last)
     chosen = query.get("range") or _DEFAULT_RANGE
     if chosen not in RANGES:
@@ -257,8 +259,8 @@ def _day(text: str | None) -> date | None:
     if not text:
         return None
     try:
-        if _DATE.fullmatch(text) and date.fromisoformat(text).year >= 1971:
-            return date.fromisoformat(text)
+        if _DATE.fullmatch(text):
+            return min(max(date.fromisoformat(text), _FIRST_DAY), _LAST_DAY)
     except ValueError:
         pass
     raise HTTPException(400, "A day is written like 2026-09-14.")
