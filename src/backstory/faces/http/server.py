@@ -12,10 +12,11 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 from msgspec import Struct
@@ -46,6 +47,8 @@ logger = logging.getLogger(__name__)
 
 _STOP_SECONDS = 5
 _RESTART_SECONDS = 2
+_HEADER_SECONDS = 30
+_TICKS_PER_SECOND = 10  # of uvicorn
 # Not from the current folder, where something else may be called `backstory`.
 _WATCH = (sys.executable, "-P", "-m", "backstory", "watch", "--beside")
 # An append must not wait long for a thread that searches, nor its sync for the loop: Python's own is 5 ms.
@@ -203,11 +206,31 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None]) -> None:
         super().__init__(config)
         self._on_ready = on_ready
+        self._waiting: dict[Any, tuple[object, float]] = {}
+        """Connections without a request under way: their last request, and since when they wait for the next one."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
             self._on_ready()
+
+    async def on_tick(self, counter: int) -> bool:
+        if counter % _TICKS_PER_SECOND == 0:
+            self._close_late()
+        return await super().on_tick(counter)
+
+    def _close_late(self) -> None:
+        """Close connections whose request is late. uvicorn does so only until the first byte of a further request; it
+        waits without end for the rest, and for the first request of a connection."""
+        now, before, self._waiting = time.monotonic(), self._waiting, {}
+        connections: list[Any] = [each for each in self.server_state.connections if hasattr(each, "cycle")]  # of HTTP
+        for connection in connections:
+            request = connection.cycle
+            if request is None or request.response_complete:
+                last, since = before.get(connection, (request, now))
+                self._waiting[connection] = (request, since if last is request else now)
+                if last is request and now - since > _HEADER_SECONDS:
+                    connection.transport.close()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         # Unlike the original, the signal is not raised again at the end: it is no failure.
