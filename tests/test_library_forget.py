@@ -112,6 +112,33 @@ class TestGrowth:
         assert holding(library) == []
         assert library.raw.paths() == set()
 
+    def test_forks_of_codex(self, library: Library, tmp_path: Path) -> None:
+        """A fork repeats turns under its own id; the ids of turns begin with their time, as those of sessions do."""
+        first, middle, last = (f"019ee{number}01-0000-7000-8000-0000000000aa" for number in (1, 4, 7))
+        turns = [f"019ee{number}01-0000-7000-8000-0000000000bb" for number in range(10)]
+        original = Rollout(first).turn(turns[2], f"the {SECRET} question", f"the {SECRET} answer")
+        original.write(tmp_path)
+        library.sync()
+        library.forget(session_id(f"codex/{first}"))
+        original.turn(turns[3], f"more about {SECRET}", f"again {SECRET}").write(tmp_path)
+        library.sync()
+        fork = Rollout(middle, forked_from_id=first)
+        fork.records += original.records
+        fork.write(tmp_path)
+        library.sync()
+        assert texts(library, SECRET) == []
+        assert library.sessions("2020-01-01T00:00:00Z", "2030-01-01T00:00:00Z")["data"]["sessions"] == []
+        fork.turn(turns[5], "its own question", "its own answer").write(tmp_path)
+        again = Rollout(last, forked_from_id=middle)
+        again.records += fork.records
+        again.turn(turns[8], "another question", "another answer").write(tmp_path)
+        library.sync()
+        assert texts(library, SECRET) == []
+        assert texts(library, "its own") == ["its own answer", "its own question"]
+        assert texts(library, "another") == ["another answer", "another question"]
+        assert holding(library) == []
+        assert library.raw.paths() == set()
+
 
 class TestLive:
     """A live session is deleted from its store, too; another one may take its id."""

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ...model import EventType, parse_time
-from ..base import About, Event, Item, Lookup, Transcript
+from ..base import About, Event, Item, Lookup, Transcript, Usage
 from ..fields import Payload, mapping_of
 from . import lifecycle, messages, tools
 from .lifecycle import ThreadHistory, lost_end
@@ -55,9 +55,19 @@ class RolloutParser:
             items = handler(self._session, payload)
         if items and self._session.in_copy:
             return [item for item in items if isinstance(item, About)]
-        if self._state.replaying and any(isinstance(item, Event) for item in items):
+        if self._state.ancestors:
+            self._note_origin(items)
+        if self._state.replaying and any(isinstance(item, Event) and item.origin is None for item in items):
             self._session.end_copy()
         return items
+
+    def _note_origin(self, items: list[Item]) -> None:
+        """Turns of an ancestor that the archive does not have: it may be forgotten, and have gone on since."""
+        for item in items:
+            if isinstance(item, Event):
+                item.origin = self._session.origin(item.turn_key)
+            elif isinstance(item, Usage):
+                item.origin = self._session.origin(self._state.turn)
 
     def _handler(self, kind: str, payload: dict[str, Any]) -> Handler | str | None:
         """The handler of a record; None for one of no known type."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from hashlib import blake2b
 from typing import Any, Final
@@ -26,6 +27,7 @@ _RECENT_TURNS = 8
 _MAX_SHOWN = 4_096
 SCRIPT: Final = "exec"  # code mode: the tool whose input is a script that calls the other tools
 
+_TIMED = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
 _UNNAMED: Final = "prompts:"  # begins the key of a turn that Codex gave no id
 _COPY_MS = 10_000  # writing the copy at the head of a fork takes less, typing a prompt takes more
 _WORK = frozenset(
@@ -290,6 +292,13 @@ class Session:
         if not state.replaying or not state.ancestors or not self.inherited:
             return False
         return state.forked if state.turn is None else state.turn in self.inherited
+
+    def origin(self, turn: str | None) -> str | None:
+        """The ancestor that a turn was copied from, by its id: ids of Codex are UUIDs that begin with their time. None
+        for a turn of the session's own, and where ids are of another kind."""
+        if turn is None or turn >= self.id or not all(map(_TIMED.fullmatch, (turn, self.id))):
+            return None
+        return max((name for name in self.state.ancestors if _TIMED.fullmatch(name) and name <= turn), default=None)
 
     def end_copy(self) -> None:
         """An event of the session's own was met: what follows is its own too.
