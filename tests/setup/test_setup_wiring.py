@@ -224,6 +224,19 @@ class TestWire:
         assert (home / ".codex/config.toml").is_symlink()
         assert real.read_text() == CONFIGURATIONS["codex"][1]
 
+    def test_a_link_to_no_file_is_one_again(self, home: Path) -> None:
+        """The file that was made behind it is taken back, the link is not."""
+        link, real = home / ".cursor/mcp.json", home / "dotfiles" / "mcp.json"
+        link.unlink()
+        link.symlink_to(real)
+
+        wire(home, "cursor")
+
+        assert "backstory" in real.read_text()
+        wiring(home).remove()
+        assert link.is_symlink()
+        assert not real.parent.exists()
+
     @pytest.mark.parametrize(
         ("agent", "table", "old", "new"),
         [
