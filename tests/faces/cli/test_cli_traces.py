@@ -29,6 +29,7 @@ class TestTraces:
         assert "success" in result.out
         assert backstory("traces", "list", "--json", "-n", "1").json["count"] == 1
         assert backstory("traces", "list", "--session", world.login.id[:8], "--json").json["count"] == 2
+        assert backstory("traces", "list", "--session", f"{world.login.id[:8]}:1", "--json").json["count"] == 2
 
     def test_search(self, world: World, backstory: Program) -> None:
         found = backstory("traces", "search", "name~cache", "latency>1s", "model~sonnet", "project~engine", "--json")

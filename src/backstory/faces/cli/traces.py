@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..words import duration, find_id, home_path, parse_moment
+from ..words import duration, find_id, find_session, home_path, parse_moment
 from .app import json_option, project_option, since_option, source_option, team_option, until_option
 from .output import Column, count, dollars, exit_code, hint, print_json, show_table
 from .sync import up_to_date
@@ -68,7 +68,7 @@ def list_(session: str | None, limit: int, as_json: bool) -> int:
     library = up_to_date(as_json=as_json)
     arguments: dict[str, Any] = {"limit": limit}
     if session is not None:
-        arguments["sessionId"] = find_id(library.archive, session)
+        arguments["sessionId"] = find_session(library.archive, session)
     answer = library.call("list_traces", arguments)
     if as_json:
         print_json(answer)
