@@ -113,6 +113,7 @@ class TestTraces:
             (("search", "statsu=error"), 2, "unknown field 'statsu'"),
             (("search", "name>5"), 2, "compares numbers"),
             (("search", "--sort", "bogus"), 2, "unknown field 'bogus'"),
+            (("stats", "--since", "2026-02-01", "--until", "2026-01-01"), 2, "--since must be before --until"),
             (("show", "nothing"), 1, "no trace matches 'nothing'; backstory traces list shows ids"),
         ],
     )
@@ -198,6 +199,7 @@ class TestUsage:
     def test_window(self, world: World, backstory: Program) -> None:
         assert backstory("usage", "--since", "2y", "--json").json["total"]["calls"] == 6
         assert backstory("usage", "--since", "1d", "--json").json["total"]["calls"] == 3
+        assert backstory("usage", "--since", "1d", "--until", "2d", "--json")[:2] == (2, "")
         assert backstory("usage", "--project", "ENGINE", "--json").json["total"]["calls"] == 2
         assert backstory("usage", "--source", "codex", "--json").json["total"] == {
             "name": "total", "calls": 0, "input_tokens": 0, "output_tokens": 0, "cache_read_tokens": 0,
