@@ -67,7 +67,15 @@ def forget(archive: Archive, key: str = KEY, *, remember: bool = True, wipe: boo
 
 def put_span(archive: Archive, session: str | None, trace: str = "t1", id: int = 1, word: str = SECRET) -> None:
     span = SpanRow(
-        trace=trace, id=id, name=f"span {word}", start=START, end=START + 1, input=word, attributes={"w": word}
+        trace=trace,
+        id=id,
+        name=f"span {word}",
+        start=START,
+        end=START + 1,
+        model=f"model {word}",
+        stop_reason=f"stop {word}",
+        input=word,
+        attributes={"w": word, f"key.{word}": 1},
     )
     archive.spans.put([span], {trace: Origin(session=session)})
 
@@ -387,6 +395,10 @@ class TestTelemetry:
         forget(engine)
         put_span(other, None, "t9", 2, "nougat")
         assert span_names(engine) == ["span nougat"]
+        from tests.traces_world import caller
+
+        filters = [{"field": "data.attributes.key.nougat", "operator": "eq", "value": 1}]
+        assert len(caller(engine)("search_spans", filters=filters)["items"]) == 1  # type: ignore[arg-type]
         other.close()
 
 

@@ -69,6 +69,12 @@ class TestFindId:
         ):
             find_id(ARCHIVE, "6f0c:1")
 
+    def test_what_is_no_text_is_unknown(self) -> None:
+        """Arguments of a command may be any bytes; SQLite refuses what is not Unicode."""
+        archive = cast(Archive, None)
+        for text in ("\udcff", "6f0c\udcff:2"):
+            assert find_id(archive, text) == text
+
     def test_unknown_comes_back_as_it_is(self) -> None:
         """So that the tool says what it says of any bad id."""
         for given in ["", "/", "codex/", "none", "codex/6f0c1", "6f0c1a2b/agent-a1b2c3/x", "6f0c1:0"]:

@@ -224,6 +224,66 @@ class TestWire:
         assert (home / ".codex/config.toml").is_symlink()
         assert real.read_text() == CONFIGURATIONS["codex"][1]
 
+    def test_a_link_to_no_file_is_one_again(self, home: Path) -> None:
+        """The file that was made behind it is taken back, the link is not."""
+        link, real = home / ".cursor/mcp.json", home / "dotfiles" / "mcp.json"
+        link.unlink()
+        link.symlink_to(real)
+
+        wire(home, "cursor")
+
+        assert "backstory" in real.read_text()
+        wiring(home).remove()
+        assert link.is_symlink()
+        assert not real.parent.exists()
+
+    @pytest.mark.parametrize(
+        ("agent", "table", "old", "new"),
+        [
+            (
+                "kimi-cli",
+                "mcpServers",
+                {"command": "/old/backstory", "args": ["mcp", "--tools", "all"]},
+                {"command": COMMAND[0], "args": ["mcp", "--tools", "all"]},
+            ),
+            (
+                "opencode",
+                "mcp",
+                {"type": "local", "command": ["uvx", "backstory", "mcp", "--tools", "all"], "enabled": False},
+                {"type": "local", "command": [*SERVER, "--tools", "all"], "enabled": False},
+            ),
+            (
+                "zed",
+                "context_servers",
+                {"source": "custom", "command": "/old/backstory", "args": ["mcp"], "env": {"BACKSTORY_HOME": "/b"}},
+                {"source": "custom", "command": COMMAND[0], "args": ["mcp"], "env": {"BACKSTORY_HOME": "/b"}},
+            ),
+            (
+                "copilot-cli",
+                "mcpServers",
+                {"type": "http", "url": "http://127.0.0.1:7717/mcp", "tools": ["open"]},
+                {
+                    "type": "local",
+                    "url": "http://127.0.0.1:7717/mcp",
+                    "tools": ["open"],
+                    "command": COMMAND[0],
+                    "args": ["mcp"],
+                },
+            ),
+        ],
+    )
+    def test_an_update_keeps_what_was_added(
+        self, home: Path, agent: str, table: str, old: dict[str, object], new: dict[str, object]
+    ) -> None:
+        """Arguments, variables and other settings of an entry that starts another installation."""
+        file = home / CONFIGURATIONS[agent][0]
+        file.write_text(json.dumps({table: {"backstory": old}}))
+
+        (outcome,) = wire(home, agent)
+
+        assert outcome.action == "updated"
+        assert json.loads(file.read_text()) == {table: {"backstory": new}}
+
     def test_read_only_files_are_reported(self, home: Path) -> None:
         """They stay as they are."""
         file = home / ".cursor/mcp.json"

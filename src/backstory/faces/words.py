@@ -212,6 +212,21 @@ def find_id(archive: Archive, text: str) -> str:
     return turn_id(keys[0], int(turn[2])) if turn else session_id(keys[0])
 
 
+def find_session(archive: Archive, text: str) -> str:
+    """Resolve an id or handle of a session, a turn or an event to the id of the session. A text that matches nothing is
+    returned as it is; a text that matches several sessions is an error."""
+    from ..model import EventRef, InvalidId, parse_id, session_id
+
+    try:
+        ref = parse_id(find_id(archive, text))
+    except InvalidId:
+        return text
+    if not isinstance(ref, EventRef):
+        return session_id(ref.key)
+    opened = archive.open(ref)
+    return text if opened is None else session_id(opened.event.session)
+
+
 def unknown(text: str) -> str:
     """The message for a text that matches no id."""
     return f"No session, turn or event matches {text!r}; backstory search and backstory sessions show ids"
@@ -223,7 +238,8 @@ def _fitting(archive: Archive, given: str) -> list[str]:
 
     parts = given.split("/")
     fitting: list[str] = []
-    if not all(parts):
+    # Arguments of a command that are not UTF-8 have lone surrogates, which no session has in its id.
+    if not all(parts) or any("\ud800" <= char <= "\udfff" for char in given):
         return fitting
     found = archive.sessions(SessionsRequest(prefix=parts[0]))
     if len(parts) > 1:

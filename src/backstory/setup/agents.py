@@ -26,6 +26,8 @@ _CONTINUE = "${CONTINUE_GLOBAL_DIR:-~/.continue}"
 _MAC = "~/Library/Application Support"
 _APPS = ("Code", "Code - Insiders", "VSCodium", "Cursor", "Windsurf")
 
+# The settings of an entry that say what is started; the others are the user's once they are there.
+_START_KEYS = ("type", "source", "command", "cmd", "args")
 _VERSION_SECONDS = 5
 _VERSION = re.compile(r"\d+\.\d+[\w.+-]*")
 # An agent that is only asked for its version, or to add a server, has no reason to use the network.
@@ -115,6 +117,15 @@ class Wirable(Struct, frozen=True, kw_only=True):
                 about = "The memory of coding agents"
                 kind = {"enabled": True, "type": "stdio", "name": SERVER, "description": about}
                 return {**kind, "cmd": program, "args": arguments, "envs": {}, "timeout": 300}
+
+    def updated(self, before: Any, command: Sequence[str]) -> dict[str, Any]:
+        """The entry of a server, with all that its user added to the one that is there: arguments behind `mcp`,
+        variables, and other settings."""
+        old = command_in(before)
+        added = old[old.index("mcp") + 1 :] if "mcp" in old else ()
+        entry = self.entry((*command, *added))
+        kept = before if isinstance(before, dict) else {}
+        return {key: value if key in _START_KEYS else kept.get(key, value) for key, value in entry.items()}
 
 
 def command_in(entry: Any) -> tuple[str, ...]:

@@ -98,7 +98,7 @@ class Journal:
             return False
         if now is not None:
             if written.backup is None:
-                path.unlink()
+                path.resolve().unlink()  # a link that led to no file is as it was
             else:
                 replace_file(path, (self.folder / written.backup).read_bytes())
         for folder in reversed(written.folders):

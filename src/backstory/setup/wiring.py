@@ -131,8 +131,9 @@ class Wiring(_AgentFiles):
             check_writable(file)
             outcome.by = self._add_by_program(found, file) if target.state == "not wired" else None
             if outcome.by is None:
-                text = set_entry(read_text(file), agent.format_of(file), agent.path, agent.entry(self.server))
-                self.journal.write(file, text, self._entry(agent, file))
+                text, format = read_text(file), agent.format_of(file)
+                entry = agent.updated(read_entry(text, format, agent.path), self.server)
+                self.journal.write(file, set_entry(text, format, agent.path, entry), self._entry(agent, file))
         except Refused as refused:
             outcome.action, outcome.reason = "refused", str(refused)
             return outcome

@@ -25,6 +25,13 @@ class TestExport:
     def test_goes_to_stdout(self, world: World, backstory: Program) -> None:
         assert "The login test is flaky" in backstory("export", world.login.id, "--md", "-o", "-").out
 
+    def test_by_a_part_of_the_session(self, world: World, backstory: Program) -> None:
+        """A turn or an event, as search shows them: all of its session."""
+        event = backstory("search", "flaky", "--json").json["data"]["results"][0]["event"]["id"]
+        whole = backstory("export", world.login.id, "--md", "-o", "-").out
+        for part in (f"{world.login.id[:8]}:1", event):
+            assert backstory("export", part, "--md", "-o", "-").out == whole, part
+
     def test_of_an_unknown_session(self, world: World, backstory: Program) -> None:
         result = backstory("export", "ffffffff")
         assert (result.code, "No session" in result.err) == (1, True)

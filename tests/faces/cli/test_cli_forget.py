@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from backstory.model import SEARCHABLE_TYPES
+from backstory.model import SEARCHABLE_TYPES, turn_id
 from tests.transcripts import Transcript
 
 from .conftest import Program
@@ -99,3 +99,13 @@ class TestForget:
         assert result.code == 1
         assert result.err
         assert SECRET in backstory("search", SECRET).out
+
+    def test_a_part_of_a_session(self, home: Path, backstory: Program) -> None:
+        """A turn or an event, by any form of its id: it says which session has it."""
+        backstory("sync")
+        session = talk().id
+        event = backstory("search", SECRET, "--json").json["data"]["results"][0]["event"]["id"]
+        for part in (f"{session}:1", turn_id(f"claude-code/{session}", 1), event):
+            result = backstory("forget", part, "--yes")
+            says = f"error: {part} is a part of the session {session[:8]}; only whole sessions are deleted\n"
+            assert (result.code, result.err) == (1, says)

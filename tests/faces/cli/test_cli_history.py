@@ -123,6 +123,8 @@ class TestSearch:
 
         assert (result.code, result.out) == (1, "")
         assert result.err == f"error: No session, turn or event matches 'bogus'; {SHOWN}\n"
+        empty = backstory("search", "docs", "--within", "")
+        assert (empty.code, empty.out) == (1, ""), "an empty variable of a script does not search everywhere"
 
     def test_times_limit(self, world: World, backstory: Program) -> None:
         """Since and until, in words."""

@@ -39,6 +39,12 @@ class TestRestore:
         assert path.read_bytes() == data
         assert backstory("sync", "--json").json["events"] == 0
 
+    def test_by_a_part_of_the_session(self, transcript: Transcript, backstory: Program) -> None:
+        """A turn or an event, as search shows them: the whole file."""
+        event = backstory("search", "checkout", "--json").json["data"]["results"][0]["event"]["id"]
+        for part in (f"{transcript.id[:8]}:1", event):
+            assert backstory("restore", part, "--json").json["files"][0]["state"] == "there already", part
+
     def test_a_session_that_is_there(self, tmp_path: Path, transcript: Transcript, backstory: Program) -> None:
         """It stays as it is."""
         done = backstory("restore", transcript.id, "--json")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from backstory.library import Library
-from backstory.model import session_id
+from backstory.model import event_id, session_id
 from tests.transcripts import Transcript
 
 from .conftest import Program, Result
@@ -53,6 +53,15 @@ class TestChoose:
             done = backstory("resume", "--print", *words)
 
             assert (done.code, done.out) == (0, f"cd {shop.folder} && claude --resume {shop.session.id}\n"), words
+
+    def test_by_an_event(self, shop: Shop, backstory: Program) -> None:
+        """As search shows it. An id is never searched for as words, which find any session."""
+        hit = backstory("search", "checkout", "--json").json["data"]["results"][0]["event"]["id"]
+
+        assert backstory("resume", "--print", hit).out.endswith(f"claude --resume {shop.session.id}\n")
+        other = event_id(bytes(16))
+        done = backstory("resume", "--print", other)
+        assert (done.code, done.out, other in done.err) == (1, "", True)
 
     def test_nothing_fits(self, shop: Shop, backstory: Program, monkeypatch: pytest.MonkeyPatch) -> None:
         """An error that says what to do."""

@@ -29,6 +29,7 @@ class TestTraces:
         assert "success" in result.out
         assert backstory("traces", "list", "--json", "-n", "1").json["count"] == 1
         assert backstory("traces", "list", "--session", world.login.id[:8], "--json").json["count"] == 2
+        assert backstory("traces", "list", "--session", f"{world.login.id[:8]}:1", "--json").json["count"] == 2
 
     def test_search(self, world: World, backstory: Program) -> None:
         found = backstory("traces", "search", "name~cache", "latency>1s", "model~sonnet", "project~engine", "--json")
@@ -112,6 +113,7 @@ class TestTraces:
             (("search", "statsu=error"), 2, "unknown field 'statsu'"),
             (("search", "name>5"), 2, "compares numbers"),
             (("search", "--sort", "bogus"), 2, "unknown field 'bogus'"),
+            (("stats", "--since", "2026-02-01", "--until", "2026-01-01"), 2, "--since must be before --until"),
             (("show", "nothing"), 1, "no trace matches 'nothing'; backstory traces list shows ids"),
         ],
     )
@@ -197,6 +199,7 @@ class TestUsage:
     def test_window(self, world: World, backstory: Program) -> None:
         assert backstory("usage", "--since", "2y", "--json").json["total"]["calls"] == 6
         assert backstory("usage", "--since", "1d", "--json").json["total"]["calls"] == 3
+        assert backstory("usage", "--since", "1d", "--until", "2d", "--json")[:2] == (2, "")
         assert backstory("usage", "--project", "ENGINE", "--json").json["total"]["calls"] == 2
         assert backstory("usage", "--source", "codex", "--json").json["total"] == {
             "name": "total", "calls": 0, "input_tokens": 0, "output_tokens": 0, "cache_read_tokens": 0,

@@ -87,6 +87,7 @@ class TestReading:
         [
             *(("org/repo", "a/b"), ("ünïcode", "grüße & co"), ("farm", "50% off?")),
             *(("ends", "notes.json"), ("ends", "notes.md"), ("ends", "notes/edit")),
+            *(("farm", "a/../b"), ("farm", ".."), ("farm/../barn", "c"), (".", "d")),
         ],
     )
     def test_names_of_any_kind_have_an_address(

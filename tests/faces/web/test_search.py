@@ -128,6 +128,13 @@ class TestSearchPage:
     def test_a_time_that_cannot_be_read_is_said(self, library: Library) -> None:
         assert "cannot be read" in search_page(library, {"since": "soonish"}).warnings[0]
 
+    def test_wrong_values_of_filters(self, library: Library) -> None:
+        """An unknown type is reported; `failed` is a filter only with 1."""
+        (warning,) = search_page(library, {"q": "flaky", "type": "prompt"}).warnings
+        assert "user_input" in warning
+        every, none = (search_page(library, {"q": "flaky", **given}) for given in ({}, {"failed": "0"}))
+        assert (none.found, none.chips) == (every.found, [])
+
 
 class TestInTheBrowser:
     def test_results_come_as_one_types(self, open_page: Open) -> None:

@@ -119,6 +119,23 @@ class TestSessionPage:
         else:
             assert answer.status_code == 404
 
+    def test_other_ids_lead_to_the_same_document(self, site: WebServer, world: World) -> None:
+        """A handle, a turn and an event: to the page, the twin or the file, with the query."""
+        native = fetch(site, world.shop)["native_id"]
+        event = fetch(site, world.shop)["turns"][0]["items"][0]["id"]
+        turn = f"{world.shop.replace('session:', 'turn:')}:2"
+        for given, leads_to in (
+            (f"{native[:8]}?find=a+b", f"{world.shop}?find=a+b"),
+            (f"{native[:8]}.json?part=rail&from=2", f"{world.shop}.json?part=rail&from=2"),
+            (f"{native}.md", f"{world.shop}.md"),
+            (f"{turn}.json?find=x&at=9", f"{world.shop}.json?find=x&at=2"),
+            (f"{event}.json", f"{world.shop}.json?at=1"),
+            (event, f"{world.shop}?at=1#{event}"),
+        ):
+            answer = httpx.get(f"{site.url}/s/{given}")
+            assert (answer.status_code, answer.headers["location"]) == (307, f"/s/{leads_to}"), given
+        assert httpx.get(f"{site.url}/s/nothing.md").status_code == 404
+
     def test_whole_texts_are_plain(self, site: WebServer, world: World) -> None:
         item = fetch(site, world.hostile)["turns"][0]["items"][0]
         answer = httpx.get(f"{site.url}/s/{world.hostile}/{item['id']}.txt")

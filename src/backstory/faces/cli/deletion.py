@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from ...files import replacing
-from ..words import find_id, home_path, megabytes, plural, resume_command, unknown
+from ..words import find_id, find_session, handle, home_path, megabytes, plural, resume_command, unknown
 from .app import json_option
 from .output import hint, print_json, tell
 from .sync import Progress, up_to_date
@@ -34,7 +34,9 @@ def forget(id_: str, yes: bool, dry_run: bool, as_json: bool) -> int:
     again. The agent's own files stay as they are. ID is as for open.
     """
     library = up_to_date(as_json=as_json)
-    full_id = find_id(library.archive, id_)
+    full_id = find_session(library.archive, id_)
+    if full_id not in (id_, find_id(library.archive, id_)):
+        raise click.ClickException(f"{id_} is a part of the session {handle(full_id)}; only whole sessions are deleted")
     rows = library.egress([_row(session) for session in _family(library, full_id, id_)])
     if not as_json:
         _show(rows, "Would delete" if dry_run else "Delete")
@@ -102,7 +104,7 @@ def restore(id_: str, folder: Path | None, dry_run: bool, as_json: bool) -> int:
     from ... import open_archive
 
     library = open_archive()
-    full_id = find_id(library.archive, id_)
+    full_id = find_session(library.archive, id_)
     files = _files(library, full_id, id_)
     rows = []
     top = os.path.commonpath([file.path.parent for file in files])

@@ -13,7 +13,7 @@ import click
 
 from ...model import EventType, parse_time
 from ...toolcalls import main_argument, without_preamble
-from ..words import duration, find_id, handle, home_path, plural, resume_command, unknown
+from ..words import duration, find_id, find_session, handle, home_path, plural, resume_command, unknown
 from .app import json_option, team_option
 from .output import (
     Part,
@@ -269,7 +269,7 @@ def export(id_: str, format_: Format | None, output: str | None, as_json: bool) 
 
     format_ = format_ or "html"
     library = up_to_date(as_json=as_json)
-    full_id = find_id(library.archive, id_)
+    full_id = find_session(library.archive, id_)
     try:
         pieces = pieces_of(library, full_id, format_)
     except (InvalidId, LookupError):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec import Struct
 
-from ..words import find_id, home_path
+from ..words import find_session, home_path
 from .app import json_option
 from .deletion import restore_purged
 from .output import print_json, tell
@@ -118,7 +118,8 @@ def _fields(start: Start) -> dict[str, object]:
 
 def _choose(library: Library, words: tuple[str, ...], agent: str | None) -> str:
     """The id of the session that is asked for."""
-    if len(words) == 1 and (found := _session_of(find_id(library.archive, words[0]))) is not None:
+    # An id is never taken for words: they would find another session.
+    if len(words) == 1 and _is_id(found := find_session(library.archive, words[0])):
         return found
     if words:
         return _search(library, " ".join(words), agent)
@@ -131,15 +132,14 @@ def _choose(library: Library, words: tuple[str, ...], agent: str | None) -> str:
     raise click.ClickException("no session of this folder can be resumed; name one by words or by its id")
 
 
-def _session_of(text: str) -> str | None:
-    """The id of the session in an id of a session or turn; None for any other text."""
-    from ...model import InvalidId, SessionRef, TurnRef, parse_id, session_id
+def _is_id(text: str) -> bool:
+    from ...model import InvalidId, parse_id
 
     try:
-        ref = parse_id(text)
+        parse_id(text)
     except InvalidId:
-        return None
-    return session_id(ref.key) if isinstance(ref, SessionRef | TurnRef) else None
+        return False
+    return True
 
 
 def _latest(library: Library) -> list[tuple[str, str | None]]:

@@ -101,7 +101,7 @@ def search(
     library = open_archive() if source == CAPSULES else up_to_date(as_json=as_json, team=team)
     options = {
         "n_hits": n_hits,
-        "within_id": find_id(library.asked, within) if within else None,
+        "within_id": find_id(library.asked, within) if within is not None else None,
         "event_types": list(types) or None,
         "project": project,
         "source": source,

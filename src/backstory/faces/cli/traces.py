@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..words import duration, find_id, home_path, parse_moment
+from ..words import duration, find_id, find_session, home_path, parse_moment
 from .app import json_option, project_option, since_option, source_option, team_option, until_option
 from .output import Column, count, dollars, exit_code, hint, print_json, show_table
 from .sync import up_to_date
@@ -68,7 +68,7 @@ def list_(session: str | None, limit: int, as_json: bool) -> int:
     library = up_to_date(as_json=as_json)
     arguments: dict[str, Any] = {"limit": limit}
     if session is not None:
-        arguments["sessionId"] = find_id(library.archive, session)
+        arguments["sessionId"] = find_session(library.archive, session)
     answer = library.call("list_traces", arguments)
     if as_json:
         print_json(answer)
@@ -164,6 +164,7 @@ def stats(by: Any, since: int | None, until: int | None, project: str | None, so
     from ...archive.spans import Window
     from ...toolsets.traces.reports import folders_of
 
+    _check_window(since, until)
     library = up_to_date(as_json=as_json)
     folders = folders_of(library.archive, project)
     window = Window(since=since, until=until, project=project, folders=folders, source=source)
@@ -177,6 +178,11 @@ def stats(by: Any, since: int | None, until: int | None, project: str | None, so
 
         show_stats(found, by)
     return 0
+
+
+def _check_window(since: int | None, until: int | None) -> None:
+    if since is not None and until is not None and since >= until:
+        raise click.UsageError("--since must be before --until")
 
 
 def _exit_code(answer: dict[str, Any]) -> int:
@@ -256,6 +262,7 @@ def usage(
     from ...archive.spans import Window
     from ...toolsets.traces.reports import folders_of, usage_report
 
+    _check_window(since, until)
     if since is None and until is None:
         since = int(time.time() * 1000) - _USAGE_WINDOW_MS
     library = up_to_date(as_json=as_json, team=team)

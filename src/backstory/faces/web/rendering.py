@@ -101,9 +101,16 @@ _quoted = lru_cache(maxsize=1_024)(quote_plus)
 
 
 def capsule_url(workspace: str, name: str | None, id: str) -> str:
-    """The page of a capsule: by its names, or by its id where it has no name or one that another address has."""
-    shown = id if not name or name.endswith(_OTHER_ADDRESSES) else name
+    """The page of a capsule: by its names, or by its id where it has no name or one that another address has. The id
+    needs no workspace: one with dots is left out, because browsers resolve them in every spelling."""
+    if _has_dots(workspace):
+        return f"/capsules/-/{quote(id)}"
+    shown = id if not name or name.endswith(_OTHER_ADDRESSES) or _has_dots(name) else name
     return f"/capsules/{quote(workspace)}/{quote(shown)}"
+
+
+def _has_dots(path: str) -> bool:
+    return not {".", ".."}.isdisjoint(path.split("/"))
 
 
 # Times and amounts. Times are RFC 3339 texts, as the tools give them, and shown in the time zone of the server.

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from msgspec import Struct
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -117,6 +118,8 @@ def routes(site: Site) -> list[Route]:
 def search_page(library: Library, given: Any) -> SearchPage:
     started = time.perf_counter()
     filters = Filters(**{name: (given.get(name) or "").strip() for name in Filters.__struct_fields__})
+    if filters.failed != "1":  # `failed=0` says the same as no filter
+        filters = msgspec.structs.replace(filters, failed="")
     if len(filters.q) > MAX_QUERY_CHARS:
         raise HTTPException(400, f"A search may have {MAX_QUERY_CHARS:,} characters.")
     shown = library.egress(filters)
@@ -167,6 +170,8 @@ def _warnings(library: Library, filters: Filters, since: int | None, until: int 
         yield "The time cannot be read. Examples: 7d, yesterday, 2026-09-14."
     elif since is not None and until is not None and until <= since:
         yield "The time ends before it begins."
+    if filters.type and filters.type not in SEARCHABLE_TYPES:
+        yield f"The type is not known, so the usual ones are shown. Types: {', '.join(SEARCHABLE_TYPES)}."
 
 
 def _request(filters: Filters, since: int | None, until: int | None) -> SearchRequest:

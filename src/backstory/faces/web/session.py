@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from ...archive.base import EventRow, OpenedSession, Part, SearchRequest, TurnRow
+from ...archive.base import OpenedSession, Part, SearchRequest, TurnRow
 from ...archive.spans import Condition, TraceQuery, TraceRow
 from ...model import (
     SEARCHABLE_TYPES,
@@ -22,7 +22,6 @@ from ...model import (
     InvalidId,
     SessionRef,
     TurnRef,
-    event_id,
     parse_id,
     rfc3339,
     session_id,
@@ -33,6 +32,7 @@ from ..export import MEDIA_TYPES, Format, export
 from ..words import resume_command
 from .conversation import HEAD_CHARS, ON_PAGE, PART_EVENTS, Conversation, Place, ShownTurn
 from .lists import KINDS, Related, SessionLine, read_related, session_lines, session_url
+from .rendering import address
 from .search import marker
 from .site import Site
 
@@ -108,7 +108,10 @@ def routes(site: Site) -> list[Route]:
 
     def file_route(format: Format) -> Route:
         async def file(request: Request) -> Response:
-            return await site.answer(request, lambda: _file(library, request.path_params["id"], format))
+            def build() -> Response:
+                return _find_session(library, request) or _file(library, request.path_params["id"], format)
+
+            return await site.answer(request, build)
 
         return Route(f"/s/{{id}}.{format}", file, methods=["GET"])
 
@@ -124,21 +127,28 @@ def routes(site: Site) -> list[Route]:
 
 
 def _find_session(library: Library, request: Request) -> Response | None:
-    """The address of a session that is named by a turn, an event or a handle."""
+    """The address of a session that is named by a turn, an event or a handle: its page, its twin or one of its files,
+    with the same query."""
     given = request.path_params["id"]
     try:
         ref = parse_id(given)
     except InvalidId:
         ref = parse_id(_by_handle(library, given))
-    twin = ".json" if request.url.path.endswith(".json") else ""
-    if isinstance(ref, SessionRef):
-        return None if str(ref) == given else RedirectResponse(session_url(str(ref)) + twin)
-    if isinstance(ref, TurnRef):
-        return RedirectResponse(session_url(session_id(ref.key), at=str(ref.ordinal)))
-    found = library.archive.open(ref)
-    if found is None:
-        raise HTTPException(404, "The archive has no such event.")
-    return RedirectResponse(_event_url(found.event))
+    at = event = ""
+    if isinstance(ref, EventRef):
+        found = library.archive.open(ref)
+        if found is None:
+            raise HTTPException(404, "The archive has no such event.")
+        key, event, at = found.event.session, given, str(Place(found.event.turn, found.event.ordinal))
+    else:
+        key, at = ref.key, str(ref.ordinal) if isinstance(ref, TurnRef) else ""
+    id = session_id(key)
+    if id == given:
+        return None
+    ending = str(request.scope["path"]).removeprefix(f"/s/{given}")
+    query = [(name, value) for name, value in request.query_params.multi_items() if name != "at" or not at]
+    url = address(session_url(id) + ending, [*query, ("at", at)])
+    return RedirectResponse(f"{url}#{event}" if event and not ending else url)
 
 
 def _by_handle(library: Library, text: str) -> str:
@@ -151,11 +161,6 @@ def _by_handle(library: Library, text: str) -> str:
     if found == text:
         raise HTTPException(404, "The archive has no session with this id.")
     return found
-
-
-def _event_url(row: EventRow) -> str:
-    place = Place(row.turn, row.ordinal)
-    return session_url(session_id(row.session), at=str(place), event=event_id(row.uid))
 
 
 def _whole_text(library: Library, id: str) -> Response:

@@ -217,10 +217,11 @@ def forget_session(spans: LocalSpanWriter, session: int, key: str, *, remember: 
         traces = db.execute("SELECT id, uid, projected FROM trace WHERE session = ?", (key,)).fetchall()
         own = {id for id, _, _ in traces}
         rows = db.execute(
-            "SELECT id, trace, name, call FROM span WHERE trace IN (SELECT value FROM json_each(?)) OR session = ?",
+            "SELECT id, trace, call, name, model, stop_reason FROM span "
+            "WHERE trace IN (SELECT value FROM json_each(?)) OR session = ?",
             (listed(own), session),
         ).fetchall()
-        numbers = {id for id, _, _, _ in rows}
+        numbers = {id for id, *_ in rows}
         if remember:
             received = [digest("trace", uid) for _, uid, projected in traces if not projected]
             spans.remember_forgotten([session_mark(key), *received])
@@ -231,9 +232,9 @@ def forget_session(spans: LocalSpanWriter, session: int, key: str, *, remember: 
         _delete(db, "span", "id", numbers)
         _delete(db, "trace", "id", own)
         db.execute("DELETE FROM turn WHERE session = ?", (session,))
-        _drop_names(db, {name for _, _, name, _ in rows})
-        calls = {call for _, _, _, call in rows if call is not None}
-        others = ({trace for _, trace, _, _ in rows} | traces_of_calls(db, calls)) - own
+        _drop_names(db, {name for _, _, _, *names in rows for name in names if name is not None})
+        calls = {call for _, _, call, *_ in rows if call is not None}
+        others = ({trace for _, trace, *_ in rows} | traces_of_calls(db, calls)) - own
         refresh_traces(db, others | spans.unite(others))
     db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
@@ -273,7 +274,8 @@ def _drop_values(db: sqlite3.Connection, spans: set[int]) -> None:
 
 
 def _drop_names(db: sqlite3.Connection, names: Collection[int]) -> None:
-    """Delete the names that no span has any more; writers that cache their numbers notice it by the version."""
+    """Delete the names, and the paths of attributes, that no span has any more; writers that cache their numbers notice
+    it by the version."""
     db.execute(
         "DELETE FROM name WHERE id IN (SELECT value FROM json_each(?)) "
         "AND NOT EXISTS (SELECT 1 FROM span WHERE span.name = name.id) "
@@ -281,4 +283,5 @@ def _drop_names(db: sqlite3.Connection, names: Collection[int]) -> None:
         "AND id NOT IN (SELECT stop_reason FROM span WHERE stop_reason IS NOT NULL)",
         (listed(names),),
     )
+    db.execute("DELETE FROM path WHERE NOT EXISTS (SELECT 1 FROM part WHERE part.path = path.id)")
     db.execute("INSERT INTO meta (name, value) VALUES ('names', 1) ON CONFLICT (name) DO UPDATE SET value = value + 1")

@@ -154,6 +154,7 @@ class LocalSpanWriter:
         row = self.db.execute("SELECT value FROM meta WHERE name = 'names'").fetchone()
         if row != self._names_version:
             self._names.clear()
+            self._paths.clear()
             self._names_version = row
 
     def remember_forgotten(self, digests: Iterable[bytes]) -> None:
