@@ -20,7 +20,11 @@ def replacing(path: Path, *, mode: int = 0o600, durable: bool = False) -> Iterat
     Its name is its own, so that two processes may replace the same file at once: the later one wins.
     """
     part = path.with_name(PART_PATTERN.replace("*", os.urandom(6).hex()))
-    descriptor = os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_BINARY", 0), 0o600)
+    try:
+        descriptor = os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_BINARY", 0), 0o600)
+    except OSError as error:
+        error.filename = os.fspath(path)  # the one that people know
+        raise
     try:
         with os.fdopen(descriptor, "wb") as file:
             yield file

@@ -22,6 +22,20 @@ class TestExport:
         assert path.stat().st_size == result.json["bytes"]
         assert path.stat().st_mode & 0o777 == 0o600
 
+    def test_replaces_a_file_that_others_can_read(self, world: World, backstory: Program, tmp_path: Path) -> None:
+        path, link = tmp_path / "session.md", tmp_path / "link.md"
+        path.write_text("former")
+        path.chmod(0o644)
+        link.symlink_to(path)
+        assert backstory("export", world.login.id, "--md", "-o", str(link)).code == 0
+        assert (link.is_symlink(), path.stat().st_mode & 0o777) == (True, 0o600)
+        assert path.read_text("utf-8").startswith("# ")
+
+    def test_names_the_file_that_cannot_be_written(self, world: World, backstory: Program, tmp_path: Path) -> None:
+        path = tmp_path / "missing" / "session.md"
+        result = backstory("export", world.login.id, "--md", "-o", str(path))
+        assert (result.code, f"No such file or directory: {path}" in result.err) == (1, True)
+
     def test_goes_to_stdout(self, world: World, backstory: Program) -> None:
         assert "The login test is flaky" in backstory("export", world.login.id, "--md", "-o", "-").out
 

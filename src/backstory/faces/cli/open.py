@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from collections.abc import Iterable
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...files import replacing
 from ...model import EventType, parse_time
 from ...toolcalls import main_argument, without_preamble
 from ..words import duration, find_id, find_session, handle, home_path, plural, resume_command, unknown
@@ -291,6 +291,8 @@ def export(id_: str, format_: Format | None, output: str | None, as_json: bool) 
 
 
 def _write_file(path: Path, pieces: Iterable[str]) -> int:
-    """Write a file that only its owner can read, as the transcripts are; gives its size."""
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:  # noqa: PTH123 - the mode
+    """Write a file that only its owner can read, as the transcripts are; gives its size. A file that is there is
+    replaced when all is written; what is no file, such as a pipe, cannot be replaced."""
+    is_other = path.exists() and not path.is_file()
+    with path.open("wb") if is_other else replacing(path.resolve()) as file:
         return sum(file.write(piece.encode("utf-8", "replace")) for piece in pieces)
