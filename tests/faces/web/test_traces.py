@@ -278,6 +278,18 @@ class TestWaterfall:
         page.mouse.up()
         page.get_by_role("heading", name="step <b>2501</b>").wait_for()
 
+    def test_a_resize_while_the_pointer_is_down_leaves_the_click(
+        self, open_page: Callable[..., Any], large: str
+    ) -> None:
+        page = open_page(f"/traces/{large}")
+        row = page.get_by_role("treegrid").locator("[role=row]").nth(6)
+        row.hover()
+        page.mouse.down()
+        page.set_viewport_size({"width": 1100, "height": 700})
+        page.evaluate("new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)))")
+        page.mouse.up()
+        page.locator("#span-panel .span-detail").wait_for()
+
     def test_the_list_has_no_violations(
         self, open_page: Callable[..., Any], violations: Callable[[Any], list[str]]
     ) -> None:

@@ -133,10 +133,13 @@ function draw(place) {
 }
 
 let frame = 0;
+let pressed = false;
 
 function render() {
   frame ||= requestAnimationFrame(() => {
     frame = 0;
+    // A row that is replaced while the pointer is down on it gets no click.
+    if (pressed) return;
     const first = Math.max(0, Math.floor(grid.scrollTop / ROW) - AROUND);
     const end = Math.min(shown.length, Math.ceil((grid.scrollTop + grid.clientHeight) / ROW) + AROUND);
     const drawn = [];
@@ -175,7 +178,6 @@ async function readLabels(numbers) {
   if (!answer.ok) return;
   const answered = (await answer.json()).labels;
   for (const [id, label] of Object.entries(answered)) labels.set(id, label);
-  // The rows stay: a row that is replaced while the pointer is down on it gets no click.
   for (const drawn of layer.children) {
     const row = rows[drawn.dataset.number];
     if (row.id in answered) addLabel(drawn.firstChild, row);
@@ -337,6 +339,13 @@ function toggleCritical(button) {
   button.setAttribute("aria-pressed", critical);
 }
 
+layer.addEventListener("pointerdown", () => (pressed = true));
+for (const end of ["pointerup", "pointercancel"]) {
+  addEventListener(end, () => {
+    if (pressed) setTimeout(render); // After the click.
+    pressed = false;
+  });
+}
 layer.addEventListener("click", (event) => {
   const row = event.target.closest("[data-number]");
   if (!row) return;
