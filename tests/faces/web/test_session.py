@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,8 @@ import pytest
 from backstory.archive.base import SessionsRequest
 from backstory.faces.export import export
 from backstory.faces.web.conversation import ON_PAGE, read_items
-from backstory.faces.web.rendering import find_diffs, markdown, plain, took
+from backstory.faces.web.edits import find_diffs
+from backstory.faces.web.rendering import markdown, plain, took
 from backstory.library import Library
 from backstory.model import InvalidId, session_id
 from tests.transcripts import Transcript
@@ -294,7 +295,7 @@ class TestMarkdown:
     def test_hostile_texts(self, text: str) -> None:
         found = Elements(markdown(text))
         assert found.names <= {"p", "a", "pre", "code", "span"}
-        assert found.attributes <= {"class", "href", "rel"}
+        assert found.attributes <= {"class", "href", "rel", "tabindex"}
         assert all(target.startswith("https://a") for target in found.targets)
 
     def test_links_lead_to_the_web_without_a_referrer(self) -> None:
@@ -353,6 +354,22 @@ class TestExport:
             assert "attachment" in answer.headers["content-disposition"]
 
 
+@pytest.fixture
+def answered(open_page: Open, tmp_path: Path) -> Iterator[Open]:
+    """Opens the page of a session with this answer."""
+    with Library(tmp_path / ".backstory", agents_home=tmp_path, environ={}) as library:
+        server = WebServer(library)
+
+        def open_answer(text: str, **looks: Any) -> Any:
+            transcript = Transcript("answered").prompt("Answer me.").answer(text)
+            transcript.write(tmp_path)
+            library.sync()
+            return open_page(f"/s/{session_id(f'claude-code/{transcript.id}')}", base=server.url, **looks)
+
+        yield open_answer
+        server.stop()
+
+
 class TestInTheBrowser:
     def test_reading(self, open_page: Open, world: World) -> None:
         page = open_page(f"/s/{world.shop}")
@@ -364,18 +381,20 @@ class TestInTheBrowser:
         assert page.locator(".diff .added").first.inner_text().strip() == "+ total = 2"
         assert page.locator(".prose pre .k").first.inner_text() == "def"
 
-    def test_code_within_text_from_the_right_is_read_from_the_left(self, open_page: Open, tmp_path: Path) -> None:
-        transcript = Transcript("right").prompt("لماذا؟").answer("انظر:\n\n```python\nx = (1)\n```")
-        transcript.write(tmp_path)
-        with Library(tmp_path / ".backstory", agents_home=tmp_path, environ={}) as library:
-            library.sync()
-            server = WebServer(library)
-            page = open_page(f"/s/{session_id(f'claude-code/{transcript.id}')}", base=server.url)
-            directions = page.locator(".agent .prose, .agent pre").evaluate_all(
-                "all => all.map(each => getComputedStyle(each).direction)"
-            )
-            server.stop()
-        assert directions == ["rtl", "ltr"]
+    def test_code_within_text_from_the_right_is_read_from_the_left(self, answered: Open) -> None:
+        page = answered("انظر:\n\n```python\nx = (1)\n```")
+        direction = "all => all.map(each => getComputedStyle(each).direction)"
+        assert page.locator(".agent .prose, .agent pre").evaluate_all(direction) == ["rtl", "ltr"]
+
+    def test_wide_code_and_tables_scroll_by_keys_and_keep_their_alignment(
+        self, answered: Open, violations: Callable[[Any], list[str]]
+    ) -> None:
+        code, row = "one_long_line = " + "1 + " * 100, " | ".join(["`one_long_name_of_a_field`"] * 6)
+        table = f"| {row} |\n|{'--:|' * 6}\n| {row} |"
+        page = answered(f"```\n{code}\n```\n\n    {code}\n\n{table}", width=360)
+        assert violations(page) == []
+        align = "cells => cells.map(cell => getComputedStyle(cell).textAlign)"
+        assert set(page.locator(".agent th, .agent td").evaluate_all(align)) == {"right"}
 
     def test_later_parts_come_as_one_scrolls(self, open_page: Open, world: World) -> None:
         page = open_page(f"/s/{world.long}")

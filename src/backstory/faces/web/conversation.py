@@ -13,8 +13,8 @@ from ...archive.base import EventRow, OpenedSession, Part, SessionRow, SessionsR
 from ...model import EventType, event_id, rfc3339, session_id, turn_id
 from ...toolcalls import main_argument, shell_command, without_preamble
 from ...toolsets.history.views import Views
+from .edits import Diff, find_diffs
 from .lists import SessionLine, session_lines
-from .rendering import Diff, find_diffs
 
 if TYPE_CHECKING:
     from ...library import Library
