@@ -80,6 +80,15 @@ class TestLive:
         assert [event.text for event in followed.tail[-3:]] == ["Done.", "And the lilies?", "Watered."]
         assert followed.tail[0].text == "Water the roses"
 
+    def test_a_tail_of_short_turns_is_as_long(self, alone: Library) -> None:
+        writing = Writing(alone, "violets", calls=0)
+        for number in range(30):
+            writing.transcript.prompt(f"Water pot {number}")
+        writing.work(0)
+        followed = read_live(alone, writing.id).followed
+        assert followed is not None
+        assert len(followed.tail) == 31
+
     def test_live_sessions_of_programs_are_there_too(self, alone: Library) -> None:
         append = alone.tool("session_append")
         access = Portal(alone.home, {"BACKSTORY_HOME": str(alone.home)})
