@@ -260,7 +260,7 @@ COMMANDS: dict[str, Lines] = {
         [id, f"--{format}", "--output", target]
         for format in ("html", "md", "jsonl")
         for id in (ids["session"], ids["named"])
-        for target in ("-", str(Path(ids["file"]).with_name(f"export.{HOSTILE}")))
+        for target in ("-", str(Path(ids["file"]).with_name(f"export.{format} {HOSTILE}")))
     ],
     "sessions": lambda ids: [["--since", "2001-01-01"]],
     "sources": lambda ids: [[], ["--all"]],
