@@ -18,8 +18,6 @@ from typing import NamedTuple
 
 from .words import TRADE, vocabulary
 
-__all__ = ["Samples", "Texts", "samples"]
-
 _WORDS = 1 << 20
 _IDENTIFIERS = 12_000
 _PATHS = 6_000
