@@ -34,8 +34,8 @@ def shown(backstory: Program, *arguments: str) -> list[str]:
 
 
 class TestWidths:
-    """No line is wider than the terminal, unless it is one word, or a folder to change to: a path, an id or a command can
-    then be copied whole."""
+    """No line is wider than the terminal, unless it is one word, or a folder to change to: a path, an id or a command
+    can then be copied whole."""
 
     def test_every_screen(self, home: Path, backstory: Program, monkeypatch: pytest.MonkeyPatch) -> None:
         """In narrow and wide terminals, with texts of wide characters."""
