@@ -381,8 +381,7 @@ def read_capsule(library: Library, path: str, version: int | None) -> CapsulePag
         older = max((number for number in numbers if number < version), default=None)
         page.version, page.text = version, _text_of(library, item["id"], version)
         before = _text_of(library, item["id"], older) if older is not None else ""
-        lines = compare(before, page.text)
-        page.diff = Diff.of("", lines, len(lines))
+        page.diff = Diff.of("", compare(before, page.text))
     return page
 
 

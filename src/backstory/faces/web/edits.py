@@ -46,9 +46,9 @@ class Diff(Struct, frozen=True):
     """Lines that are left out."""
 
     @classmethod
-    def of(cls, path: str, lines: list[Line], most_lines: int) -> Diff:
-        kinds = Counter(line.kind for line in lines)
-        return cls(path, lines[:most_lines], kinds["added"], kinds["removed"], max(len(lines) - most_lines, 0))
+    def of(cls, path: str, lines: list[Line], most_lines: int | None = None) -> Diff:
+        kinds, shown = Counter(line.kind for line in lines), lines[:most_lines]
+        return cls(path, shown, kinds["added"], kinds["removed"], len(lines) - len(shown))
 
 
 _Change = tuple[str, list[Line]]
