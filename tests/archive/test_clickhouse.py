@@ -25,6 +25,7 @@ from backstory.archive.base import (
     SearchRequest,
     SessionsRequest,
 )
+from backstory.archive.clickhouse import retrieval
 from backstory.archive.clickhouse.cluster import statements
 from backstory.archive.clickhouse.documents import event_document, text_tokens
 from backstory.archive.clickhouse.migrations import MIGRATIONS
@@ -257,6 +258,50 @@ class TestWords:
             texts = found(archive, "what_is")
             assert texts
             assert all("what_is" in text for text in texts)
+
+
+def of_common_words() -> Batch:
+    """A few events have the phrase "to who"; many short ones, which their words promise more of, have it not."""
+    apart = [f"who goes to number {number}" for number in range(900)]
+    phrases = [f"number {number} " + "and so on " * (number % 7 + 3) + "to who" for number in range(250)]
+    phrases += ["to who it may be to who it was", "from to who", "who to who to"]
+    said = [[(EventType.USER_INPUT, text)] for text in (*apart, *phrases)]
+    return batch(session(), *said)
+
+
+@pytest.mark.clickhouse
+class TestQuoted:
+    QUERIES = ('"to who"', '"number 7"', '"to who" "so on"', '"to who" goes', '"who to who"')
+
+    @pytest.mark.parametrize("cost", [1, 128])
+    def test_hits_and_scores_are_those_of_the_local_engine(
+        self, tmp_path: Path, server: ClickHouseSettings, monkeypatch: pytest.MonkeyPatch, cost: int
+    ) -> None:
+        monkeypatch.setattr(retrieval, "_MUCH_SLOWER", cost)
+        with closing(opened(tmp_path / "a", server)) as archive, closing(open_engine("local", tmp_path / "b")) as local:
+            write(archive, of_common_words())
+            write(local, of_common_words())
+            for query in self.QUERIES:
+                asked = SearchRequest(query=query, types=DEFAULT_TYPES, limit=30)
+                hits, expected = archive.search(asked).hits, local.search(asked).hits
+                assert [hit.event.uid for hit in hits] == [hit.event.uid for hit in expected], query
+                assert [hit.score for hit in hits] == pytest.approx([hit.score for hit in expected], rel=1e-3), query
+
+    def test_the_best_events_are_tested_before_all(
+        self, tmp_path: Path, server: ClickHouseSettings, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """To read the words of all takes seconds in a large archive. Here, in a small one, it would be cheaper."""
+        monkeypatch.setattr(retrieval, "_MUCH_SLOWER", 1)
+        rows = Server.rows
+
+        def not_all(self: Server, sql: str, *given: Any, **named: Any) -> Any:
+            assert "FROM document d GLOBAL ANY JOIN" not in sql
+            return rows(self, sql, *given, **named)
+
+        with closing(opened(tmp_path, server)) as archive:
+            write(archive, of_common_words())
+            monkeypatch.setattr(Server, "rows", not_all)
+            assert all("to who" in text for text in found(archive, '"to who"', limit=30))
 
 
 @pytest.mark.clickhouse
