@@ -487,11 +487,37 @@ class TestHooks:
 @pytest.mark.clickhouse
 class TestFailures:
     def test_no_server(self, tmp_path: Path, clickhouse_url: str) -> None:
-        with pytest.raises(ArchiveError, match="cannot be reached"):
+        with pytest.raises(ArchiveError, match=r"cannot be reached: .* \(Connection refused\)$"):
             opened(tmp_path, ClickHouseSettings(url="http://127.0.0.1:9/backstory"))
+
+    def test_a_cluster_without_tables(self, tmp_path: Path, server: ClickHouseSettings) -> None:
+        """The error has the command that prints them. A table of one node would stand in the way of the cluster's."""
+        database = server.url.rpartition("/")[2]
+        with pytest.raises(ArchiveError, match=rf"clickhouse\.cluster team {database}` prints"):
+            opened(tmp_path, msgspec.structs.replace(server, cluster="team"))
+        assert run(server, "SHOW TABLES") == ""
+
+    def test_a_cluster_with_older_tables(self, tmp_path: Path, server: ClickHouseSettings) -> None:
+        """The statements for new tables would only say that they are new."""
+        opened(tmp_path, server).close()
+        as_before(server, 6)
+        with pytest.raises(ArchiveError, match="migrated by hand"):
+            opened(tmp_path, msgspec.structs.replace(server, cluster="team"))
 
 
 class TestCluster:
+    @pytest.mark.clickhouse
+    def test_connections(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """By default an insert returns before the shards have its rows, and subqueries over all shards are refused."""
+        given: dict[str, object] = {}
+        monkeypatch.setattr("clickhouse_connect.get_client", lambda **options: given.update(options))
+        Server("http://127.0.0.1:9/backstory", "team")
+        assert given["settings"] == {
+            "distributed_foreground_insert": 1,
+            "distributed_product_mode": "global",
+            "allow_nondeterministic_mutations": 1,
+        }
+
     def test_every_table_is_replicated_and_distributed(self) -> None:
         """Checked as text: replication needs Keeper, which is not in process."""
         sql = list(statements("team", "backstory"))

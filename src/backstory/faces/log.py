@@ -9,6 +9,8 @@ import logging
 import sys
 
 SERVER_FORMAT = "backstory: %(levelname)s: %(message)s"
+# They warn of what they try again, and of errors that are shown in our words.
+_TALKATIVE = ("urllib3", "clickhouse_connect")
 
 
 class _EgressFormatter(logging.Formatter):
@@ -23,3 +25,5 @@ def log_to_stderr(format: str = SERVER_FORMAT) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_EgressFormatter(format))
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
+    for name in _TALKATIVE:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
