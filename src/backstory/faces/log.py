@@ -24,6 +24,5 @@ def log_to_stderr(format: str = SERVER_FORMAT) -> None:
     """Write warnings and errors to stderr; replaces the format of an earlier call."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_EgressFormatter(format))
+    handler.addFilter(lambda record: not record.name.startswith(_TALKATIVE))
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
-    for name in _TALKATIVE:
-        logging.getLogger(name).setLevel(logging.CRITICAL)

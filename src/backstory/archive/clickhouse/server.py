@@ -187,12 +187,14 @@ class Server:
         code = getattr(error, "code", None)
         if code == _TIMEOUT_EXCEEDED:
             return DeadlineExceeded("the request took too long")
-        reason = " ".join(str(error).split())[:300]
+        if code is None and (of_system := _SYSTEM_ERROR.search(str(error))):
+            reason = of_system[1]
+        else:
+            reason = " ".join(str(error).split())[:300]
         if code is None:  # no answer of the server
-            of_system = _SYSTEM_ERROR.search(reason)
             return ArchiveError(
                 f"the ClickHouse server {self._address} cannot be reached: check the network and its URL in the "
-                f"settings ({of_system[1] if of_system else reason})"
+                f"settings ({reason})"
             )
         return ArchiveError(f"the ClickHouse server {self._address} answers: {reason}")
 
