@@ -156,16 +156,14 @@ class TestDirect:
         with pytest.raises(ArchiveError, match="cannot be reached"):
             alice.push()
 
-
     def test_hub_without_server(self, tmp_path: Path) -> None:
         """One line says why it does not start; those of the client's library are left out."""
         engine = {"BACKSTORY_ARCHIVE_ENGINE": "clickhouse", "BACKSTORY_ARCHIVE_CLICKHOUSE_URL": "http://127.0.0.1:1/x"}
         ended = run(tmp_path, "serve", "--hub", "--port", "0", **engine)
         assert ended.returncode == 1
-        assert ended.stderr.splitlines() == [
-            "error: the ClickHouse server 127.0.0.1 cannot be reached: check the network and its URL in the settings "
-            "(Connection refused)"
-        ]
+        (line,) = ended.stderr.splitlines()
+        assert line.startswith("error: the ClickHouse server 127.0.0.1 cannot be reached: ")
+        assert line.endswith("(Connection refused)")
 
 
 class TestBackup:
