@@ -320,6 +320,7 @@ class TestOperations:
 
         assert "backstory_hub_events 2" in lines
         assert "backstory_hub_events_received_total 2" in lines
+        assert "backstory_hub_sessions_forgotten_total 0" in lines
         assert 'backstory_hub_requests_total{method="push",status="200"} 1' in lines
         assert all(line.startswith("#") or len(line.rsplit(" ", 1)) == 2 for line in lines)
 
