@@ -80,6 +80,7 @@ class TestFilters:
     """Every operator on every kind of field finds what a look at each span finds."""
 
     @given(filters=st.lists(FILTERS, max_size=3), sort=SORTS, descending=st.booleans(), limit=st.integers(1, 200))
+    @example(filters=[], sort="id", descending=False, limit=100)
     @example(filters=[where("name", "contains", "STRASSE")], sort="name", descending=False, limit=200)
     def test_as_the_slow_way(
         self, world: World, call: Call, filters: list[dict[str, Any]], sort: str, descending: bool, limit: int

@@ -26,7 +26,7 @@ from .rows import marked
 _SIGNS = {"eq": "=", "ne": "!=", "gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
 _COST_SOURCE = "if(s.cost IS NULL, NULL, if(s.cost_reported, 'reported', 'computed'))"
 _TIME = "concat(replaceOne(toString(fromUnixTimestamp64Milli({}, 'UTC')), ' ', 't'), 'z')"
-_HEX = "lower(hex(reinterpretAsUInt64({})))"
+_HEX = "leftPad(lower(hex(reinterpretAsUInt64({}))), 16, '0')"
 # An unknown parent makes a root, which has none.
 _KNOWN_PARENT = "(s.trace, s.parent) IN (SELECT trace, uid FROM span FINAL)"
 # The kinds of values in the order that they sort in (`rows.marked`).
