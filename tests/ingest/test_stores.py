@@ -14,9 +14,18 @@ from typing import Any
 
 import pytest
 
-from backstory.archive.base import EventRow, FileRow, SearchRequest
+from backstory.archive.base import (
+    ALL_FILES,
+    EventRow,
+    FileRow,
+    FilesRequest,
+    SearchRequest,
+    SessionRow,
+    SessionsRequest,
+)
+from backstory.archive.local.reading import Reading
 from backstory.ingest.progress import SyncReport
-from backstory.ingest.reading import Reading
+from backstory.ingest.reading import Reading as FileReading
 from backstory.ingest.scan import Changed, changed_files
 from backstory.ingest.walk import named
 from backstory.library import Library
@@ -148,6 +157,36 @@ class TestWhatChanged:
         machine.library.sync()
         assert read == ["None", "msg_0038", "msg_0040"]
         assert machine.texts()[-1] == ["question 38 of ses_1", "answer 39", "a second answer"]
+
+    def test_one_new_message_among_many_sessions(
+        self, machine: Machine, agent: OpenCode, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Of the files and sessions that are known, the rows of the changed one are loaded, and of the others only the
+        stamps."""
+        for number in range(100):
+            agent.session(f"ses_{number}")
+            agent.prompt(f"ses_{number}", number, "hello")
+        machine.library.sync()
+        machine.library.sync()
+        loaded: list[FileRow | SessionRow] = []
+        files, sessions = Reading.files, Reading.sessions
+
+        def loaded_files(reading: Reading, request: FilesRequest = ALL_FILES) -> Iterator[FileRow]:
+            rows = list(files(reading, request))
+            loaded.extend([] if request.stamps else rows)
+            return iter(rows)
+
+        def loaded_sessions(reading: Reading, request: SessionsRequest) -> list[SessionRow]:
+            rows = sessions(reading, request)
+            loaded.extend([] if request.limit else rows)
+            return rows
+
+        monkeypatch.setattr(Reading, "files", loaded_files)
+        monkeypatch.setattr(Reading, "sessions", loaded_sessions)
+        agent.prompt("ses_3", 200, "once more")
+        with Library(machine.library.home, agents_home=machine.home, environ=PATIENT) as library:
+            assert library.sync().events == 1
+        assert 0 < len(loaded) < 20
 
     def test_a_sync_that_runs_out_of_time_goes_on_later(self, machine: Machine, agent: OpenCode) -> None:
         """Sessions that a sync did not come to are read by the next one, although the store has not changed."""
@@ -448,7 +487,7 @@ class TestRewrittenFiles:
             path.write_text(json.dumps({"sessionId": "one", "history": history}))
             (change,) = changed_files(source, named(source, [path]), known)
             assert isinstance(change, Changed)
-            reading = Reading(change, lambda session: frozenset())
+            reading = FileReading(change, lambda session: frozenset())
             items = [item for step in reading.steps() for item in step]
             row = reading.checkpoint(finished=True)
             known[row.path] = row
