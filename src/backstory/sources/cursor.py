@@ -182,16 +182,14 @@ def _sessions(path: Path) -> Iterator[Stored]:
     with open_database(path) as database:
         if not has_table(database, "cursorDiskKV"):
             return
-        composers = "SELECT substr(key, 14) AS id, rowid AS newest FROM cursorDiskKV WHERE key >= ? AND key < ?"
-        versions = {row["id"]: row["newest"] for row in database.execute(composers, ("composerData:", "composerData;"))}
-        bubbles = (
-            "SELECT substr(key, 10, instr(substr(key, 10), ':') - 1) AS id, max(rowid) AS newest FROM cursorDiskKV"
-            " WHERE key >= 'bubbleId:' AND key < 'bubbleId;' GROUP BY 1"
+        bubbles = "key >= 'bubbleId:' || c.id || ':' AND key < 'bubbleId:' || c.id || ';'"
+        query = (
+            f"SELECT id, max(newest, ifnull((SELECT max(rowid) FROM cursorDiskKV WHERE {bubbles}), 0)) FROM"
+            " (SELECT substr(key, 14) AS id, rowid AS newest FROM cursorDiskKV"
+            " WHERE key >= 'composerData:' AND key < 'composerData;') c"
         )
-        for row in database.execute(bubbles):
-            if row["id"] in versions:
-                versions[row["id"]] = max(versions[row["id"]], row["newest"])
-    for session, version in versions.items():
+        found = database.execute(query).fetchall()
+    for session, version in found:
         yield Stored(session=session, updated=0, version=version)
 
 

@@ -34,8 +34,9 @@ class Warp(Source):
             )
             found = {row["id"]: (row["count"], parse_time(row["updated"]) or 0) for row in database.execute(counts)}
             if has_table(database, "agent_tasks"):
-                query = "SELECT conversation_id AS id, sum(length(task)) AS bytes, max(last_modified_at) AS updated"
-                for row in database.execute(f"{query} FROM agent_tasks GROUP BY 1"):
+                # Added up here: SQLite would sort the tasks with all that is in them.
+                query = "SELECT conversation_id AS id, length(task) AS bytes, last_modified_at AS updated"
+                for row in database.execute(f"{query} FROM agent_tasks"):
                     count, updated = found.get(row["id"], (0, 0))
                     found[row["id"]] = (count + row["bytes"], max(updated, parse_time(row["updated"]) or 0))
         for session, (version, updated) in found.items():
