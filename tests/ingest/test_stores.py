@@ -312,6 +312,21 @@ class TestTrouble:
         machine.library.sync()
         assert (len(machine.texts()), machine.errors()) == (20, [])
 
+    def test_a_log_that_was_copied_before_its_database(self, machine: Machine, agent: OpenCode, tmp_path: Path) -> None:
+        """The log beside an empty file is left alone: both are read when the copy is complete."""
+        talk(agent, "ses_1")
+        copy = tmp_path / "other/.local/share/opencode/opencode.db"
+        copy.parent.mkdir(parents=True)
+        copy.touch()
+        log = Path(shutil.copy(f"{machine.path}-wal", f"{copy}-wal"))
+        before = log.read_bytes()
+        with Library(tmp_path / "copies", agents_home=tmp_path / "other", environ=PATIENT) as library:
+            library.sync()
+            assert log.read_bytes() == before
+            shutil.copy(machine.path, copy)
+            library.sync()
+            assert len(library.archive.turns("opencode/ses_1")) == 1
+
     def test_a_damaged_page(self, machine: Machine) -> None:
         """A database with garbage in it does not stop other agents' sessions."""
         agent = OpenCode(machine.path)
