@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -12,6 +13,7 @@ import pytest
 
 from backstory.library import Library
 from tests.examples import PATIENT
+from tests.sources.made_up_homes import Home, golden
 
 _SESSION = "0c0ffee0-0000-4000-8000-000000000001"
 
@@ -124,3 +126,14 @@ class TestBackups:
         cursor.store("sort them", "Sorted.", "and now?", "Done.")
         cursor.library.sync()
         assert cursor.texts() == [["sort them", "Sorted."], ["and now?", "Done."]]
+
+
+class TestFilesThatADatabaseTookIn:
+    def test_sessions_of_goose(self, tmp_path: Path) -> None:
+        """A file from before there was a database is left out where the database has its session."""
+        home = Home("goose", tmp_path)
+        folder = tmp_path / ".local/share/goose/sessions"
+        shutil.copy(folder / "20250102_030405.jsonl", folder / "20260102_1.jsonl")
+        home.library.sync()
+        assert home.show() == golden("goose")
+        home.library.close()
