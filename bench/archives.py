@@ -10,16 +10,6 @@ from backstory.archive import open_engine
 from backstory.archive.base import Archive, Batch, EventRow, SessionRow, TurnRow, Writer
 from backstory.model import EventType, digest
 
-__all__ = [
-    "LONG_SESSION",
-    "SESSION_EVENTS",
-    "batches",
-    "session_key",
-    "write_events",
-    "write_long_session",
-    "write_sessions",
-]
-
 START_MS = 1_760_000_000_000
 SESSION_EVENTS = 200
 TURN_EVENTS = 10

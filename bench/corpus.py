@@ -8,10 +8,7 @@ from random import Random
 from typing import NamedTuple
 
 from .texts import Texts, samples
-from .transcripts import Home, write_claude_home
 from .words import RARE_FROM, invented, vocabulary
-
-__all__ = ["QUERY_KINDS", "Home", "Query", "events", "queries", "write_claude_home"]
 
 QUERY_KINDS = ("rare", "mixed", "question", "identifier", "path", "phrase", "no_hit")
 

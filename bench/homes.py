@@ -17,8 +17,6 @@ from typing import NamedTuple
 from .texts import Texts
 from .transcripts import Session, transcript
 
-__all__ = ["SmallHome", "mixed_questions", "write_small_sessions"]
-
 _FIRST_DAY_MS = 1_767_225_600_000  # 2026-01-01
 _DAYS = 180
 _PROJECTS = 40

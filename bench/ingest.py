@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 
 from backstory.library import Library
-from bench.corpus import write_claude_home
 from bench.report import Report, percentile
+from bench.transcripts import write_claude_home
 
 _SYNC = """
 import json, os, sys

@@ -14,8 +14,6 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple
 
-__all__ = ["Answer", "Bm25s", "Built", "build_bm25s", "build_fts5", "query_bm25s", "query_fts5"]
-
 _TERM = re.compile(r'"[^"]+"|\w+')
 
 

@@ -7,8 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 from xml.sax.saxutils import escape
 
-__all__ = ["Line", "draw"]
-
 _WIDTH, _HEIGHT = 760, 420
 _LEFT, _RIGHT, _TOP, _BOTTOM = 70, 190, 20, 50
 _COLOURS = ("#0b6e99", "#0f7b6c", "#d9730d", "#6940a5", "#ad1a72", "#787774", "#9b9a97")

@@ -6,8 +6,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["Report", "percentile"]
-
 
 def percentile(values: Sequence[float], share: float) -> float:
     ordered = sorted(values)

@@ -18,8 +18,6 @@ from typing import NamedTuple
 
 from .words import TRADE, vocabulary
 
-__all__ = ["Samples", "Texts", "samples"]
-
 _WORDS = 1 << 20
 _IDENTIFIERS = 12_000
 _PATHS = 6_000
@@ -27,7 +25,7 @@ _CODE_LINES = 1 << 16
 _STRIDES = 61
 _SHORTEST_SENTENCE, _LONGEST_SENTENCE = 4, 24
 _TOPIC = 64
-"""How many identifiers and paths, with repetitions, one event speaks of."""
+"""The number of identifiers and paths in one event, with repetitions."""
 # Words per event: lognormal, so that half of the events are short, the mean is 120 and some have many thousand.
 _LENGTH_MU, _LENGTH_SIGMA, _LONGEST = 3.78, 1.42, 20_000
 _LENGTHS = 1 << 14

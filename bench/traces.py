@@ -26,8 +26,6 @@ from backstory.library import Library
 from backstory.toolsets.base import Toolset
 from bench.live import server
 
-__all__ = ["bodies", "main"]
-
 _PER_TRACE = 20
 _PER_BODY = 500
 _START_NS = 1_767_225_600_000_000_000

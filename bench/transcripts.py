@@ -16,8 +16,6 @@ from backstory.model import rfc3339
 
 from .texts import Texts
 
-__all__ = ["Home", "Session", "transcript", "write_claude_home"]
-
 _FIRST_DAY_MS = 1_767_225_600_000  # 2026-01-01
 _DAYS = 180
 _PROJECTS = 40

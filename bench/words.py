@@ -6,8 +6,6 @@ from functools import cache
 from itertools import zip_longest
 from random import Random
 
-__all__ = ["COMMON", "RARE_FROM", "TRADE", "invented", "vocabulary"]
-
 COMMON = """
 the of and to in a is that for it as was with be by on not he i this are or his from at which but have an had they you
 were there one all we can her has been if more when will would who so no she other its may these what them than some

@@ -93,6 +93,22 @@ class TestDrawing:
         assert sum(drawn) <= 25
 
 
+# Modules under 40 lines, and the reason that each is one.
+SMALL = {
+    "archive/errors.py": "everything that calls an archive knows them",
+    "archive/journal.py": "what a team knows of an archive, which hides its engine",
+    "faces/log.py": "every process imports it when it starts, and few import more of a face",
+    "toolsets/capsules/glance.py": "a hook has no time to import more",
+}
+
+
+class TestSizes:
+    def test_a_module_has_40_to_400_lines(self) -> None:
+        lines = {path.as_posix(): len((SOURCE / path).read_text("utf-8").splitlines()) for path in imports()}
+        assert {name for name, count in lines.items() if count > 400} == set()
+        assert {name for name, count in lines.items() if count < 40 and "/__" not in f"/{name}"} == SMALL.keys()
+
+
 class TestLayers:
     def test_imports_point_up_the_tree(self) -> None:
         """A part imports only what stands above it in the drawing."""

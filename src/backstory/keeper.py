@@ -68,8 +68,10 @@ class Keeper:
 
     @property
     def is_made(self) -> bool:
-        """False while there is no archive: a local one is made when it is opened."""
-        return self.settings.archive.engine != "local" or (self.home / "archive.db").exists()
+        """False while there is no archive, as on a machine where nothing was read yet."""
+        from .archive import is_made
+
+        return is_made(self.settings.archive.engine, self.home)
 
     @cached_property
     def raw(self) -> RawStore:

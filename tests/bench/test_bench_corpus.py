@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from bench.corpus import QUERY_KINDS, Home, events, queries, write_claude_home
+from bench.corpus import QUERY_KINDS, events, queries
+from bench.transcripts import Home, write_claude_home
 
 
 def digest(texts: Iterable[str]) -> str:

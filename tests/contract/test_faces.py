@@ -66,7 +66,7 @@ def homes(tmp_path_factory: pytest.TempPathFactory, clickhouse_url: str) -> list
 
 
 def lasting(answer: Any) -> Any:
-    """What is the same in each answer to the same question. The engines add up scores in another order."""
+    """The part of an answer that does not depend on the moment. The engines add up scores in another order."""
     if isinstance(answer, dict):
         return {name: lasting(value) for name, value in answer.items() if name not in _OF_ITS_OWN}
     if isinstance(answer, list):

@@ -249,7 +249,7 @@ class TestTools:
 Lines = Callable[[dict[str, Any]], list[list[str]]]
 COMMANDS: dict[str, Lines] = {
     "": lambda ids: [[]],
-    "search": lambda ids: [["platypus"], ["platypus", "--type", "tool_call"]],
+    "search": lambda ids: [["platypus"], ["platypus", "--type", "tool_call"], ["platypus", "--explain"]],
     "open": lambda ids: [
         *([id] for id in (ids["session"], ids["turn"], *ids["events"], ids["native"])),
         *([id, "--md"] for id in (ids["session"], ids["turn"], ids["events"][0])),
@@ -260,12 +260,15 @@ COMMANDS: dict[str, Lines] = {
         [id, f"--{format}", "--output", target]
         for format in ("html", "md", "jsonl")
         for id in (ids["session"], ids["named"])
-        for target in ("-", str(Path(ids["file"]).with_name(f"export.{format}")))
+        for target in ("-", str(Path(ids["file"]).with_name(f"export.{format} {HOSTILE}")))
     ],
     "sessions": lambda ids: [["--since", "2001-01-01"]],
     "sources": lambda ids: [[], ["--all"]],
     "setup": lambda ids: [["--dry-run"], ["--dry-run", "--agents", HOSTILE]],
-    "resume": lambda ids: [["--print", ids["session"]], ["--print", "platypus"], ["--print", HOSTILE]],
+    "resume": lambda ids: [
+        *(["--print", words] for words in (ids["session"], "platypus", HOSTILE)),
+        ["--print", "--in", "codex", ids["session"]],
+    ],
     "restore": lambda ids: [["--dry-run", ids["session"]], ["--dry-run", HOSTILE]],
     "service": lambda ids: [[]],
     "service install": lambda ids: [["--port", HOSTILE]],
@@ -290,7 +293,7 @@ COMMANDS: dict[str, Lines] = {
     "call": lambda ids: [["open", json.dumps({"id": ids["session"]})], [HOSTILE, "{}"], ["open", HOSTILE]],
     "live": lambda ids: [[]],
     "live worker": lambda ids: [["--url", HOSTILE]],
-    "doctor": lambda ids: [[]],
+    "doctor": lambda ids: [[], ["--report"]],
     "forget": lambda ids: [["--dry-run", ids["session"]], ["--dry-run", f"session:{HOSTILE}"]],
     "team": lambda ids: [[]],
     "team status": lambda ids: [[], ["--all"], ["--dry-run"]],

@@ -86,14 +86,21 @@ class TestSessionStart:
         assert start(cwd, **given) == ""
 
     def test_is_short_and_safe(self, home: Path) -> None:
-        """However long a title is, and whatever is in it."""
+        """However long a title is, and whatever is in it, in the name of the branch or in the title of a capsule."""
         secret = "ghp_" + "a1B2" * 9
         title = f"Use {secret} \x1b[31m" + "and a very long prompt " * 100
-        remember(home, Transcript("last", start_ms=days_ago(1)).prompt(title).answer("Fixed."))
+        last = Transcript("last", start_ms=days_ago(1)).prompt(title).answer("Fixed.")
+        for record in last.records:
+            record["gitBranch"] = f"{secret} \x1b[31m"
+        remember(home, last)
+        with Library(home / ".backstory", agents_home=home, environ={}) as library:
+            library.call("moss.store", {"workspace": "shop", "title": title[:200], "capsule_text": GOOD})
 
         text = start("/home/dev/shop")
 
-        assert 0 < len(text) <= MOST_CHARS
+        assert "branch [redacted:github-token]" in text
+        assert 'Newest capsule: "Use [redacted:github-token]' in text
+        assert len(text) <= MOST_CHARS
         assert secret not in text
         assert "\x1b" not in text
 

@@ -35,6 +35,11 @@ def open_engine(
     raise KeyError(name)
 
 
+def is_made(name: str, home: Path) -> bool:
+    """False while there is no archive of this engine: a local one is made when it is opened."""
+    return name != "local" or (home / "archive.db").exists()
+
+
 def open_journal(home: Path) -> Journal:
     """The journal of the local archive below `home`, which exists."""
     from .local.journal import LocalJournal

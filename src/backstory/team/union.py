@@ -32,9 +32,8 @@ from ..archive.base import (
     Writer,
 )
 from ..archive.errors import ArchiveError
-from ..archive.spanfields import OF_TRACE
-from ..archive.spans import Found as FoundTraces
 from ..archive.spans import (
+    OF_TRACE,
     Origin,
     Position,
     SpanRow,
@@ -47,6 +46,7 @@ from ..archive.spans import (
     UsageTotal,
     Window,
 )
+from ..archive.spans import Found as FoundTraces
 from ..model import Ref, session_id
 from . import TeamError, Unreachable
 from .access import by_day, by_score

@@ -34,7 +34,8 @@ def shown(backstory: Program, *arguments: str) -> list[str]:
 
 
 class TestWidths:
-    """No line is wider than the terminal, unless it is one word: a path or an id can then be copied whole."""
+    """No line is wider than the terminal, unless it is one word, or a folder to change to: a path, an id or a command
+    can then be copied whole."""
 
     def test_every_screen(self, home: Path, backstory: Program, monkeypatch: pytest.MonkeyPatch) -> None:
         """In narrow and wide terminals, with texts of wide characters."""
@@ -63,7 +64,20 @@ class TestWidths:
         for columns, arguments in product((60, 80, 120, 200), screens):
             monkeypatch.setenv("COLUMNS", str(columns))
             for line in shown(backstory, *arguments):
-                assert width(line) <= columns or " " not in line.strip(), (columns, arguments, width(line), line)
+                word = line.strip().removeprefix("cd ").removesuffix(" &&").removesuffix(" ·")
+                assert width(line) <= columns or " " not in word, (columns, arguments, width(line), line)
+
+    def test_a_command_in_a_long_folder(self, home: Path, backstory: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+        """It breaks behind `&&` only: as lines of a shell, a copy does the same."""
+        monkeypatch.setenv("COLUMNS", "60")
+        folder = f"/home/dev/{'long-' * 12}folder"
+        transcript = Transcript("long", folder).prompt("Hello kangaroo").answer("Hi.")
+        transcript.write(home)
+
+        for arguments in (["search", "kangaroo"], ["sessions", "--since", "9y"], ["open", transcript.id]):
+            lines = [line.strip() for line in shown(backstory, *arguments)]
+            assert lines[lines.index(f"cd {folder} &&") + 1] == f"claude --resume {transcript.id}"
+            assert "·" not in lines
 
     def test_columns_line_up(self, home: Path, backstory: Program, monkeypatch: pytest.MonkeyPatch) -> None:
         """Amounts stand under their titles, also behind names of wide characters."""

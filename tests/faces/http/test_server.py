@@ -4,6 +4,7 @@ import asyncio
 import socket
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from itertools import product, starmap
 
 import pytest
 from starlette.applications import Starlette
@@ -12,6 +13,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from backstory.faces.http import server as http_server
+from tests.e2e.served import PATIENCE
 
 Client = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[bytes]]
 _ASK = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -23,19 +25,25 @@ async def _answer(request: Request) -> PlainTextResponse:
     return PlainTextResponse("done")
 
 
-async def _run(client: Client) -> bytes:
-    """What a client gets from a server that runs meanwhile."""
+async def _run(*clients: Client) -> list[bytes]:
+    """The answers that clients get at the same time from one server."""
     ready = asyncio.Event()
     app = Starlette(routes=[Route("/", _answer)])
     server = http_server._Server(http_server._configuration(app), ready.set)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         running = asyncio.create_task(server.serve(sockets=[listener]))
         await ready.wait()
-        reader, writer = await asyncio.open_connection(*listener.getsockname())
+
+        async def connect(client: Client) -> bytes:
+            reader, writer = await asyncio.open_connection(*listener.getsockname())
+            try:
+                return await client(reader, writer)
+            finally:
+                writer.close()
+
         try:
-            return await asyncio.wait_for(client(reader, writer), 10 * _SECONDS)
+            return await asyncio.wait_for(asyncio.gather(*map(connect, clients)), PATIENCE)
         finally:
-            writer.close()
             server.should_exit = True
             await running
 
@@ -48,38 +56,41 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 class TestLateRequests:
     """A connection is closed when the headers of its next request take too long, and at no other time."""
 
-    @pytest.mark.parametrize("begin", [b"", b"G", _ASK[:-2] + b"X-Slow: "])
-    @pytest.mark.parametrize("first", [b"", _ASK])
-    def test_slow_headers(self, begin: bytes, first: bytes) -> None:
-        async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
-            if first:
-                writer.write(first)
-                await reader.readuntil(b"done")
-            writer.write(begin)
-            rest = asyncio.create_task(reader.read())
-            while not rest.done():
-                if begin:
-                    writer.write(b"x")
-                await asyncio.sleep(_SECONDS / 10)
-            with suppress(ConnectionResetError):
-                return await rest
-            return b""
+    def test_slow_headers(self) -> None:
+        """After nothing, one byte or some headers; as the first request, or after one that was answered."""
 
-        assert b"done" not in asyncio.run(_run(client))
+        def sends(first: bytes, begin: bytes) -> Client:
+            async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+                if first:
+                    writer.write(first)
+                    await reader.readuntil(b"done")
+                writer.write(begin)
+                rest = asyncio.create_task(reader.read())
+                while not rest.done():
+                    if begin:
+                        writer.write(b"x")
+                    await asyncio.sleep(_SECONDS / 10)
+                with suppress(ConnectionResetError):
+                    return await rest
+                return b""
 
-    def test_a_slow_answer(self) -> None:
-        async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+            return client
+
+        cases = product((b"", _ASK), (b"", b"G", _ASK[:-2] + b"X-Slow: "))
+        for answer in asyncio.run(_run(*starmap(sends, cases))):
+            assert b"done" not in answer
+
+    def test_a_slow_answer_and_request_after_request(self) -> None:
+        async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
             writer.write(_ASK.replace(b"/ ", b"/?seconds=%d " % (3 * _SECONDS), 1))
             return await reader.readuntil(b"done")
 
-        assert b"200 OK" in asyncio.run(_run(client))
-
-    def test_request_after_request(self) -> None:
-        async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+        async def often(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
             for _ in range(15):
                 writer.write(_ASK)
                 answer = await reader.readuntil(b"done")
                 await asyncio.sleep(_SECONDS / 5)
             return answer
 
-        assert b"200 OK" in asyncio.run(_run(client))
+        for answer in asyncio.run(_run(slow, often)):
+            assert b"200 OK" in answer

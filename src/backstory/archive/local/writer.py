@@ -198,8 +198,8 @@ class LocalWriter(Reading):
             self._set_meta("sync", msgspec.json.encode(stored).decode())
 
     def _write_projects(self, batch: Batch) -> None:
-        told = {row.cwd: row.project for row in batch.sessions if row.cwd and row.project}
-        for folder, identity in {**told, **batch.projects}.items():
+        of_sessions = {row.cwd: row.project for row in batch.sessions if row.cwd and row.project}
+        for folder, identity in {**of_sessions, **batch.projects}.items():
             number = self._number("project", "path", folder)
             self._db.execute(_IDENTIFY_FOLDER, (identity, number))
         self._db.executemany(_IDENTIFY_SESSIONS, [(name, folder) for folder, name in batch.projects.items()])

@@ -284,9 +284,10 @@ def export(id_: str, format_: Format | None, output: str | None, as_json: bool) 
     path = Path(output or f"{re.sub(r'[^A-Za-z0-9._-]+', '-', handle(full_id))[:80]}.{format_}")
     size = _write_file(path, pieces)
     if as_json:
-        print_json({"id": full_id, "format": format_, "path": str(path.absolute()), "bytes": size})
+        whole = library.egress(str(path.absolute()))
+        print_json({"id": full_id, "format": format_, "path": whole, "bytes": size})
     else:
-        click.echo(f"Wrote {path} ({size:,} bytes)")
+        click.echo(f"Wrote {library.egress(str(path))} ({size:,} bytes)")
     return 0
 
 

@@ -140,14 +140,16 @@ def paged(console: Console) -> Iterator[None]:
             yield
 
 
-def put(console: Console, *parts: Part, indent: int = 0) -> None:
-    """Print text with every line indented, wrapped lines too."""
+def put(console: Console, *parts: Part, indent: int = 0, wrapped: bool = True) -> None:
+    """Print text with every line indented, wrapped lines too. A line that is not wrapped is copied as one."""
     if isinstance(console, Plain):
         text = "".join(part if isinstance(part, str) else part[0] for part in parts)
         for line in text.split("\n"):
             console.print((" " * indent + line).rstrip())
-    else:
+    elif wrapped:
         console.wrap(*parts, indent=indent)
+    else:
+        console.print_line(*parts, indent=indent)
 
 
 def headline(console: Console, title: str, *, number: int | None = None) -> None:
@@ -171,19 +173,19 @@ def put_facts(console: Console, *parts: Any, indent: int = 0) -> None:
     for part in (str(part) for part in parts if part):
         longer = f"{line} · {part}" if line else part
         if line and room is not None and width(longer) > room - 2:
-            put(console, (f"{line} ·", "dim"), indent=indent)
+            put(console, (f"{line} ·", "dim"), indent=indent, wrapped=False)
             line = part
         else:
             line = longer
     if line:
-        put(console, (line, "dim"), indent=indent)
+        put(console, (line, "dim"), indent=indent, wrapped=False)
 
 
 def put_command(console: Console, command: str, *, indent: int = 0) -> None:
     """Print a shell command; too long for a terminal's line, it breaks after `&&`, so that a copy of it still runs."""
     fits = isinstance(console, Plain) or width(command) + indent <= console.width
     for line in [command] if fits else command.replace(" && ", " &&\n").split("\n"):
-        put(console, (line, "dim"), indent=indent)
+        put(console, (line, "dim"), indent=indent, wrapped=False)
 
 
 def put_passage(

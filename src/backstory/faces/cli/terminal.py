@@ -39,7 +39,10 @@ class Terminal(Console):
         # The terminal wraps an id or path that is longer than a line, and copies it as one word.
         for line in Text.assemble(*parts, overflow="ignore").wrap(self, self._room(indent)):
             line.rstrip()
-            self.print(Text.assemble(" " * indent if line else "", line), soft_wrap=True)
+            self.print_line(line, indent=indent if line else 0)
+
+    def print_line(self, *parts: Part | Text, indent: int) -> None:
+        self.print(Text.assemble(" " * indent, *parts), soft_wrap=True)
 
     def crop(self, *parts: Part) -> None:
         line = Text.assemble(*parts)
@@ -62,7 +65,7 @@ class Terminal(Console):
         for segments in shown:
             row = Text.assemble(*((segment.text, segment.style or "") for segment in segments))
             row.rstrip()
-            self.print(Text.assemble(" " * indent if row else "", row), soft_wrap=True)
+            self.print_line(row, indent=indent if row else 0)
         return len(rows) - len(shown) + (unread.count("\n") or 1 if unread else 0)
 
     @contextmanager

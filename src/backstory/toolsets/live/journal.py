@@ -117,7 +117,7 @@ class Journal:
         self.head = first
         self.store = uuid.uuid4().hex
         """The id of this sequence of events. Another store, or the same one after it lost its log, has another."""
-        self._size = 0
+        self._fd, self._size = -1, 0  # of the last segment
         self._undo: tuple[int, int] = (0, 0)
         while self._segments and not self._resume(self._segments[-1]):
             self._path(self._segments.pop()).unlink()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ....model import InvalidId, SessionRef, parse_id
-from ...spanfields import (
+from ...spans import (
     CODES,
     METADATA,
     NAMES,
@@ -14,11 +14,13 @@ from ...spanfields import (
     OF_TRACE,
     TRACE_NUMBERS,
     TRACE_TEXTS,
+    Condition,
+    Operator,
+    Value,
     is_comparable,
     unnegated,
     within_integers,
 )
-from ...spans import Condition, Operator, Value
 from .rows import marked
 
 _SIGNS = {"eq": "=", "ne": "!=", "gt": ">", "gte": ">=", "lt": "<", "lte": "<="}

@@ -10,8 +10,16 @@ import msgspec
 from msgspec import Struct
 
 from ...calls import CallFacts
-from ...spanfields import MAX_VALUE_CHARS, within_integers
-from ...spans import SPAN_TYPES, STATUSES, EventRange, Origin, SpanRow, TraceRow
+from ...spans import (
+    MAX_VALUE_CHARS,
+    SPAN_TYPES,
+    STATUSES,
+    EventRange,
+    Origin,
+    SpanRow,
+    TraceRow,
+    within_integers,
+)
 from ...spantexts import EventsOf, flatten
 from ..server import Server, encode
 

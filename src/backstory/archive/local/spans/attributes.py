@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from ...spanfields import MAX_VALUE_CHARS
+from ...spans import MAX_VALUE_CHARS
 from ...spantexts import MAX_DEPTH, flatten
 from .conditions import bindable
 

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from ....model import InvalidId, SessionRef, parse_id
-from ...spanfields import (
+from ...spans import (
     CODES,
     MAX_VALUE_CHARS,
     METADATA,
@@ -15,12 +15,14 @@ from ...spanfields import (
     OF_TRACE,
     TRACE_NUMBERS,
     TRACE_TEXTS,
+    Condition,
+    Operator,
+    Value,
     is_comparable,
     paths_of,
     unnegated,
     within_integers,
 )
-from ...spans import Condition, Operator, Value
 
 _SIGNS = {"eq": "=", "gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
 

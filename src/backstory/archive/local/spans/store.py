@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ....prices import keep_rates
 from ....sqlite import Readers, is_damage, rewrite
 from ...errors import DAMAGED_TRACES, ArchiveError, explain
-from ...spanfields import paths_of
 from ...spans import (
     Found,
     Origin,
@@ -24,6 +23,7 @@ from ...spans import (
     UsageDetail,
     UsageTotal,
     Window,
+    paths_of,
 )
 from ...spantexts import ReadEvents, cut, fill_from_events, parents_first, show_elsewhere
 from ..bodies import Bodies
