@@ -25,6 +25,8 @@ _MAIN_ARGUMENTS = (
     "message",
     "input",
 )
+# What editors have as `command` beside a path, which says more.
+_EDITOR_COMMANDS = frozenset(("view", "create", "str_replace", "insert", "undo_edit", "write", "delete", "rename"))
 
 # The lines that Codex puts before the output of a command.
 _PREAMBLE = re.compile(
@@ -62,13 +64,28 @@ def main_argument(arguments: Any) -> str | None:
     if not isinstance(arguments, dict):
         return None
     for name in _MAIN_ARGUMENTS:
-        value = arguments.get(name)
-        if isinstance(value, list) and value and all(isinstance(word, str) for word in value):
-            value = " ".join(value)
-        if isinstance(value, str) and (line := " ".join(value.split())):
+        if line := " ".join(_words(arguments, name).split()):
             return line
     texts = (" ".join(value.split()) for value in arguments.values() if isinstance(value, str))
     return next(filter(None, texts), None)
+
+
+def shell_command(arguments: Any) -> str | None:
+    """The command of a call that runs one."""
+    if not isinstance(arguments, dict):
+        return None
+    command = _words(arguments, "command") or _words(arguments, "cmd")
+    return command if command.strip() else None
+
+
+def _words(arguments: dict[str, Any], name: str) -> str:
+    """An argument that is a text, or a list of words."""
+    value = arguments.get(name)
+    if isinstance(value, list) and all(isinstance(word, str) for word in value):
+        value = " ".join(value)
+    if not isinstance(value, str) or (name == "command" and value in _EDITOR_COMMANDS and "path" in arguments):
+        return ""
+    return value
 
 
 def _value(value: Any, depth: int = _MAX_DEPTH) -> str:

@@ -25,6 +25,7 @@ from backstory.archive.base import (
     SearchRequest,
     SessionsRequest,
 )
+from backstory.archive.clickhouse import retrieval
 from backstory.archive.clickhouse.cluster import statements
 from backstory.archive.clickhouse.documents import event_document, text_tokens
 from backstory.archive.clickhouse.migrations import MIGRATIONS
@@ -259,6 +260,50 @@ class TestWords:
             assert all("what_is" in text for text in texts)
 
 
+def of_common_words() -> Batch:
+    """A few events have the phrase "to who"; many short ones, which their words promise more of, have it not."""
+    apart = [f"who goes to number {number}" for number in range(900)]
+    phrases = [f"number {number} " + "and so on " * (number % 7 + 3) + "to who" for number in range(250)]
+    phrases += ["to who it may be to who it was", "from to who", "who to who to"]
+    said = [[(EventType.USER_INPUT, text)] for text in (*apart, *phrases)]
+    return batch(session(), *said)
+
+
+@pytest.mark.clickhouse
+class TestQuoted:
+    QUERIES = ('"to who"', '"number 7"', '"to who" "so on"', '"to who" goes', '"who to who"')
+
+    @pytest.mark.parametrize("cost", [1, 128])
+    def test_hits_and_scores_are_those_of_the_local_engine(
+        self, tmp_path: Path, server: ClickHouseSettings, monkeypatch: pytest.MonkeyPatch, cost: int
+    ) -> None:
+        monkeypatch.setattr(retrieval, "_MUCH_SLOWER", cost)
+        with closing(opened(tmp_path / "a", server)) as archive, closing(open_engine("local", tmp_path / "b")) as local:
+            write(archive, of_common_words())
+            write(local, of_common_words())
+            for query in self.QUERIES:
+                asked = SearchRequest(query=query, types=DEFAULT_TYPES, limit=30)
+                hits, expected = archive.search(asked).hits, local.search(asked).hits
+                assert [hit.event.uid for hit in hits] == [hit.event.uid for hit in expected], query
+                assert [hit.score for hit in hits] == pytest.approx([hit.score for hit in expected], rel=1e-3), query
+
+    def test_the_best_events_are_tested_before_all(
+        self, tmp_path: Path, server: ClickHouseSettings, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """To read the words of all takes seconds in a large archive. Here, in a small one, it would be cheaper."""
+        monkeypatch.setattr(retrieval, "_MUCH_SLOWER", 1)
+        rows = Server.rows
+
+        def not_all(self: Server, sql: str, *given: Any, **named: Any) -> Any:
+            assert "FROM document d GLOBAL ANY JOIN" not in sql
+            return rows(self, sql, *given, **named)
+
+        with closing(opened(tmp_path, server)) as archive:
+            write(archive, of_common_words())
+            monkeypatch.setattr(Server, "rows", not_all)
+            assert all("to who" in text for text in found(archive, '"to who"', limit=30))
+
+
 @pytest.mark.clickhouse
 class TestStatements:
     def test_postings_and_documents_are_read_by_their_keys(
@@ -442,11 +487,37 @@ class TestHooks:
 @pytest.mark.clickhouse
 class TestFailures:
     def test_no_server(self, tmp_path: Path, clickhouse_url: str) -> None:
-        with pytest.raises(ArchiveError, match="cannot be reached"):
+        with pytest.raises(ArchiveError, match=r"cannot be reached: .* \(Connection refused\)$"):
             opened(tmp_path, ClickHouseSettings(url="http://127.0.0.1:9/backstory"))
+
+    def test_a_cluster_without_tables(self, tmp_path: Path, server: ClickHouseSettings) -> None:
+        """The error has the command that prints them. A table of one node would stand in the way of the cluster's."""
+        database = server.url.rpartition("/")[2]
+        with pytest.raises(ArchiveError, match=rf"clickhouse\.cluster team {database}` prints"):
+            opened(tmp_path, msgspec.structs.replace(server, cluster="team"))
+        assert run(server, "SHOW TABLES") == ""
+
+    def test_a_cluster_with_older_tables(self, tmp_path: Path, server: ClickHouseSettings) -> None:
+        """The statements for new tables would only say that they are new."""
+        opened(tmp_path, server).close()
+        as_before(server, 6)
+        with pytest.raises(ArchiveError, match="migrated by hand"):
+            opened(tmp_path, msgspec.structs.replace(server, cluster="team"))
 
 
 class TestCluster:
+    @pytest.mark.clickhouse
+    def test_connections(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """By default an insert returns before the shards have its rows, and subqueries over all shards are refused."""
+        given: dict[str, object] = {}
+        monkeypatch.setattr("clickhouse_connect.get_client", lambda **options: given.update(options))
+        Server("http://127.0.0.1:9/backstory", "team")
+        assert given["settings"] == {
+            "distributed_foreground_insert": 1,
+            "distributed_product_mode": "global",
+            "allow_nondeterministic_mutations": 1,
+        }
+
     def test_every_table_is_replicated_and_distributed(self) -> None:
         """Checked as text: replication needs Keeper, which is not in process."""
         sql = list(statements("team", "backstory"))

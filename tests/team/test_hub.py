@@ -13,11 +13,12 @@ from typing import Any
 import httpx
 import pytest
 
-from backstory.archive.base import ArchiveError, SessionsRequest
+from backstory.archive.base import ArchiveError, SessionsRequest, Writer
 from backstory.faces.http.hub import Hub
 from backstory.library import Library
 from backstory.team import TeamError, Unreachable, wire
 from backstory.team import remote as hub_client
+from backstory.team.intake import Intake
 from backstory.team.remote import HubClient
 from tests.team_world import Laptop, ServedHub, project, serving, stored
 
@@ -68,6 +69,30 @@ class TestPush:
             with laptop.library() as library:
                 assert stored(second.archive) == stored(library.archive)
                 assert library.team.status().error is None
+
+    def test_database_away_and_back(self, hub: ServedHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The hub writes again when its database answers, and nothing is lost."""
+        laptop = laptop_of(tmp_path, hub)
+        laptop.write(project("a", SHOP, "one", "two"))
+        make_writer = hub.archive.writer
+
+        def away(*_: object) -> None:
+            raise ArchiveError("the database is away")
+
+        def writer_without_database() -> Writer:
+            writer = make_writer()
+            monkeypatch.setattr(writer, "recover", away)
+            return writer
+
+        with monkeypatch.context() as patched:
+            patched.setattr(hub.archive, "writer", writer_without_database)
+            patched.setattr(Intake, "push", away)
+            for _ in range(2):
+                with pytest.raises(Unreachable, match="the database is away"):
+                    laptop.push()
+        laptop.push()
+        with laptop.library() as library:
+            assert stored(hub.archive) == stored(library.archive)
 
     def test_a_restored_hub(self, hub: ServedHub, tmp_path: Path) -> None:
         """A hub with a new identity gets everything again."""
@@ -295,6 +320,7 @@ class TestOperations:
 
         assert "backstory_hub_events 2" in lines
         assert "backstory_hub_events_received_total 2" in lines
+        assert "backstory_hub_sessions_forgotten_total 0" in lines
         assert 'backstory_hub_requests_total{method="push",status="200"} 1' in lines
         assert all(line.startswith("#") or len(line.rsplit(" ", 1)) == 2 for line in lines)
 

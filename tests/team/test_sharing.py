@@ -32,6 +32,9 @@ class TestProjects:
             ("/home/dev/shop/", "/home/dev/shop/src", True),
             ("/home/dev/shop", "/home/dev/shopping", False),
             ("shop", "/home/dev/shop", False),
+            ("/", "/home/dev/shop", True),
+            ("/", "github.com/acme/shop", False),
+            ("", "/home/dev/shop", False),
             ("*", "anything", True),
         ],
     )

@@ -153,3 +153,9 @@ class TestTokens:
 
     def test_contradiction(self, tmp_path: Path, program: Program) -> None:
         assert program(tmp_path, "team", "token", "create", "ci", "--read-only", "--write-only").code == 2
+
+    def test_nobody(self, tmp_path: Path, program: Program) -> None:
+        """A variable of a script that is not set makes no token."""
+        assert program(tmp_path, "team", "token", "create", "").code == 2
+        assert program(tmp_path, "team", "token", "create", "ci", "--project", "").code == 2
+        assert program(tmp_path, "team", "token", "list", "--json").json["tokens"] == []

@@ -19,6 +19,7 @@ from backstory.library import Scope
 from backstory.model import SEARCHABLE_TYPES
 from tests.archive import clickhouse_server
 from tests.archive_world import PROJECTION
+from tests.e2e.served import run
 from tests.team_world import SECRET, Laptop, project, serving, stored
 
 pytestmark = pytest.mark.clickhouse
@@ -154,6 +155,15 @@ class TestDirect:
         alice.write(project("a", SHOP, "one"))
         with pytest.raises(ArchiveError, match="cannot be reached"):
             alice.push()
+
+    def test_hub_without_server(self, tmp_path: Path) -> None:
+        """One line says why it does not start; those of the client's library are left out."""
+        engine = {"BACKSTORY_ARCHIVE_ENGINE": "clickhouse", "BACKSTORY_ARCHIVE_CLICKHOUSE_URL": "http://127.0.0.1:1/x"}
+        ended = run(tmp_path, "serve", "--hub", "--port", "0", **engine)
+        assert ended.returncode == 1
+        (line,) = ended.stderr.splitlines()
+        assert line.startswith("error: the ClickHouse server 127.0.0.1 cannot be reached: ")
+        assert line.endswith("(Connection refused)")
 
 
 class TestBackup:

@@ -26,7 +26,8 @@ class WriterLock:
     def __init__(self, home: Path) -> None:
         import filelock
 
-        self._lock = filelock.FileLock(home / "writer.lock", timeout=0, mode=0o600)
+        # A writer may be closed by another thread than that which opened it.
+        self._lock = filelock.FileLock(home / "writer.lock", timeout=0, mode=0o600, thread_local=False)
         try:
             self._lock.acquire()
         except filelock.Timeout:

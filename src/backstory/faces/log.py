@@ -9,6 +9,8 @@ import logging
 import sys
 
 SERVER_FORMAT = "backstory: %(levelname)s: %(message)s"
+# They warn of what they try again, and of errors that are shown in our words.
+_TALKATIVE = ("urllib3", "clickhouse_connect")
 
 
 class _EgressFormatter(logging.Formatter):
@@ -22,4 +24,5 @@ def log_to_stderr(format: str = SERVER_FORMAT) -> None:
     """Write warnings and errors to stderr; replaces the format of an earlier call."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_EgressFormatter(format))
+    handler.addFilter(lambda record: not record.name.startswith(_TALKATIVE))
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)

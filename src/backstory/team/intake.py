@@ -50,11 +50,21 @@ _HOUSEKEEPING_SECONDS = 5.0
 
 
 class Intake:
-    """Writes for all members, in one thread. Of a parcel it takes rows of sessions and nothing else."""
+    """Writes for all members, in one thread. Of a parcel it takes rows of sessions and nothing else. The writer is
+    closed with it, and if it cannot begin."""
 
     def __init__(self, archive: Archive, writer: Writer) -> None:
         self._archive = archive
         self._writer = writer
+        try:
+            self._begin(writer)
+        except BaseException:
+            with suppress(Exception):
+                writer.close()
+            raise
+
+    @staticmethod
+    def _begin(writer: Writer) -> None:
         writer.recover()
         if writer.sync_state().first_finished_at is None:
             # No transcripts are read here, so answers are never incomplete for want of a first sync.

@@ -53,8 +53,8 @@ class Projects:
 
     def __init__(self, patterns: Sequence[str]) -> None:
         self.patterns = tuple(patterns)
-        expanded = (str(Path(each).expanduser()) if each.startswith("~") else each for each in patterns)
-        self._match = _pattern(tuple(each.rstrip("/") or "/" for each in expanded))
+        expanded = (str(Path(each).expanduser()) if each.startswith("~") else each for each in patterns if each)
+        self._match = _pattern(tuple(each.rstrip("/") for each in expanded))
 
     @property
     def everything(self) -> bool:
@@ -77,7 +77,7 @@ class Projects:
 
 @lru_cache
 def _pattern(patterns: tuple[str, ...]) -> re.Pattern[str]:
-    forms = [translate(form) for each in patterns for form in (each.casefold(), f"{each.casefold()}/*")]
+    forms = [translate(form) for each in patterns for form in (each.casefold() or "/", f"{each.casefold()}/*")]
     return re.compile("|".join(forms) or r"(?!)")
 
 

@@ -12,7 +12,7 @@ import pytest
 from backstory.library import Library
 from tests.capsule_world import capsule_text
 
-from .conftest import WebServer
+from .conftest import WebServer, wait_until
 
 TEXT = "\n\n".join(
     f"## {section}\n\nThe {section.lower()} of the **turnip** project."
@@ -289,6 +289,22 @@ class TestBrowser:
         page.locator("#lint .missing").first.wait_for(state="detached")
         page.get_by_role("button", name="Save").click()
         page.get_by_text("carrots").first.wait_for()
+
+    def test_what_was_typed_can_be_saved_after_the_server_was_started_anew(
+        self, open_page: Callable[..., Any], turnip: str
+    ) -> None:
+        page = open_page(f"{turnip}/edit", quiet=False)  # a refused check has a status that browsers log
+        page.locator("[name=form_token]").evaluate("field => { field.value = 'of the server before' }")
+        with page.expect_response("**/edit.json"):
+            page.get_by_label("Text, Markdown").fill(capsule_text("radishes"))
+        wait_until(page, "document.querySelector('[name=form_token]').value !== 'of the server before'")
+        page.get_by_role("button", name="Save").click()
+        page.get_by_text("radishes").first.wait_for()
+
+    def test_the_labels_of_the_import_form_are_as_wide_as_it(self, open_page: Callable[..., Any]) -> None:
+        page = open_page("/capsules", width=360)
+        page.get_by_text("Export and import").click()
+        assert page.get_by_text("A file of an export").bounding_box()["height"] < 30
 
     @pytest.mark.parametrize("path", ["/capsules?deleted", "{address}", "{address}?version={version}"])
     def test_pages_have_no_violations(

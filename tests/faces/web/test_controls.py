@@ -28,7 +28,11 @@ def marked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     transcript.prompt("Count the pears.")
     transcript._record("user", message={"role": "user", "content": "[Request interrupted by user]"})
     transcript._record("system", subtype="compact_boundary", content="Conversation compacted")
-    transcript._record("user", message={"role": "user", "content": "**Summary**: ten apples."}, isCompactSummary=True)
+    transcript._record(
+        "user",
+        message={"role": "user", "content": "**Summary**: there are ten apples in the basket."},
+        isCompactSummary=True,
+    )
     transcript.prompt("And the plums?")
     error = [{"type": "text", "text": "API Error: 529 overloaded"}]
     transcript._record(
@@ -119,12 +123,19 @@ class TestCopying:
 
 class TestMarks:
     def test_a_folded_text_begins_without_marks_of_markdown(self, marked: str) -> None:
-        assert '<span class="argument">Summary: ten apples.</span>' in httpx.get(marked).text
+        assert '<span class="argument">Summary: there are ten apples in the basket.</span>' in httpx.get(marked).text
 
     def test_compactions_interrupts_and_errors_are_seen(self, marked: str) -> None:
         text = httpx.get(marked).text
-        for mark in ("Context compacted", "Interrupted", "Error"):
+        for mark in ("Conversation compacted", "Interrupted", "Error"):
             assert f'">{mark}</p>' in text, mark
         assert "API Error: 529 overloaded" in text
         kinds = [item["kind"] for turn in httpx.get(f"{marked}.json").json()["turns"] for item in turn["items"]]
         assert {"compaction", "interrupt", "error"} <= set(kinds)
+
+    def test_a_compaction_in_two_records_has_one_mark(self, marked: str, open_page: Open) -> None:
+        base, _, path = marked.partition("/s/")
+        page = open_page(f"/s/{path}", base=base)
+        marks = page.locator(".compaction > .mark-line")
+        assert [mark.is_visible() for mark in marks.all()] == [True, False]
+        assert page.locator(".compaction > .fold").count() == 1

@@ -80,6 +80,15 @@ class TestLive:
         assert [event.text for event in followed.tail[-3:]] == ["Done.", "And the lilies?", "Watered."]
         assert followed.tail[0].text == "Water the roses"
 
+    def test_a_tail_of_short_turns_is_as_long(self, alone: Library) -> None:
+        writing = Writing(alone, "violets", calls=0)
+        for number in range(30):
+            writing.transcript.prompt(f"Water pot {number}")
+        writing.work(0)
+        followed = read_live(alone, writing.id).followed
+        assert followed is not None
+        assert len(followed.tail) == 31
+
     def test_live_sessions_of_programs_are_there_too(self, alone: Library) -> None:
         append = alone.tool("session_append")
         access = Portal(alone.home, {"BACKSTORY_HOME": str(alone.home)})
@@ -134,6 +143,14 @@ class TestLivePage:
     def test_an_unknown_session_is_not_found(self, server: WebServer, id: str) -> None:
         assert httpx.get(f"{server.url}/live", params={"session": id}).status_code == 404
 
+    def test_a_card_has_the_dot_of_its_status(
+        self, alone: Library, server: WebServer, open_page: Callable[..., Any]
+    ) -> None:
+        Writing(alone, "roses")
+        page = open_page("/live", base=server.url)
+        dot = "status => getComputedStyle(status, '::before').position"
+        assert page.locator(".live-cards .status").evaluate(dot) == "static"
+
     def test_a_tail_follows_and_keeps_the_place_of_a_reader(
         self,
         alone: Library,
@@ -186,6 +203,19 @@ class TestGrowth:
         eventually(lambda: page.evaluate("scrollY") > place)
         page.locator("#turn-2").evaluate("turn => turn.scrollIntoView({ behavior: 'instant' })")
         page.locator(".rail a[data-to='2'][aria-current]").wait_for(state="attached")
+
+    def test_whoever_reads_an_earlier_part_is_told_and_led_to_the_end(
+        self, alone: Library, server: WebServer, open_page: Callable[..., Any]
+    ) -> None:
+        writing = Writing(alone, "tulips", calls=200)
+        page = open_page(f"/s/{writing.id}", base=server.url)
+        page.locator("#live-badge").wait_for()
+        writing.transcript.answer("All watered.").prompt("And the cactus?")
+        writing.work(1)
+        badge = page.locator("#growth")
+        badge.get_by_text("4 new").wait_for()
+        badge.click()
+        page.locator("#turn-2").get_by_text("And the cactus?").wait_for()
 
     def test_the_state_says_how_long_a_session_is(self, server: WebServer, alone: Library) -> None:
         writing = Writing(alone, "lilacs")

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from backstory.library import Library
+from tests.transcripts import Transcript
+
+from .conftest import WebServer
 from .world import World
 
 PAGES: dict[str, Callable[[World], str]] = {
@@ -56,3 +62,16 @@ def test_the_theme_switch(world: World, open_page: Callable[..., Any]) -> None:
     assert dark != light
     page.reload()
     assert page.evaluate(background) == dark
+
+
+def test_titles_are_read_from_the_side_they_begin_at(open_page: Callable[..., Any], tmp_path: Path) -> None:
+    transcript = Transcript("right", start_ms=int(time.time() * 1000) - 60_000)
+    transcript.prompt("\u0644\u0645\u0627\u0630\u0627 checkout?").answer("\u0646\u0639\u0645.").write(tmp_path)
+    with Library(tmp_path / ".backstory", agents_home=tmp_path, environ={}) as library:
+        library.sync()
+        server = WebServer(library)
+        for path in ("/", "/?q=checkout", "/live", "/traces", "/usage?range=all"):
+            page = open_page(path, base=server.url)
+            title = page.locator("main a", has_text="checkout").first
+            assert title.evaluate("link => getComputedStyle(link).direction") == "rtl", path
+        server.stop()

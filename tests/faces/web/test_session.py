@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ import pytest
 from backstory.archive.base import SessionsRequest
 from backstory.faces.export import export
 from backstory.faces.web.conversation import ON_PAGE, read_items
-from backstory.faces.web.rendering import find_diffs, markdown, plain, took
+from backstory.faces.web.edits import find_diffs
+from backstory.faces.web.rendering import markdown, plain, took
 from backstory.library import Library
 from backstory.model import InvalidId, session_id
 from tests.transcripts import Transcript
@@ -157,9 +159,38 @@ class TestDiffs:
         assert (first.path, [line.kind for line in first.lines]) == ("a.py", ["place", "removed", "added", "same"])
         assert (second.path, second.added) == ("b.py", 1)
 
-    def test_long_ones_are_cut(self) -> None:
+    def test_of_a_patch_with_lines_that_look_like_heads(self) -> None:
+        patch = "*** Begin Patch\n*** Update File: a.sql\n@@\n--- old comment\n+-- new comment\n*** End Patch"
+        (diff,) = find_diffs({"input": patch}, 100)
+        assert [line.text for line in diff.lines[1:]] == ["-- old comment", "-- new comment"]
+
+    @pytest.mark.parametrize("command", [["apply_patch", "{}"], ["bash", "-lc", "apply_patch <<'EOF'\n{}\nEOF\n"]])
+    def test_of_a_patch_by_the_shell(self, command: list[str]) -> None:
+        patch = "*** Begin Patch\n*** Update File: a.py\n@@\n-old\n+new\n*** End Patch"
+        (diff,) = find_diffs({"command": [word.format(patch) for word in command]}, 100)
+        assert (diff.path, diff.added, diff.removed, len(diff.lines)) == ("a.py", 1, 1, 3)
+
+    def test_of_a_table_of_files(self) -> None:
+        changes = {
+            "new.py": {"type": "add", "content": "a\nb\n"},
+            "old.py": {"type": "delete", "content": "a\n"},
+            "x.py": {"type": "update", "unified_diff": "@@ -1,2 +1,2 @@\n-a\n+b\n c\n", "move_path": None},
+        }
+        diffs = find_diffs({"changes": changes}, 100)
+        assert [(diff.path, diff.added, diff.removed) for diff in diffs] == [
+            ("new.py", 2, 0), ("old.py", 0, 1), ("x.py", 1, 1),
+        ]  # fmt: skip
+
+    def test_long_ones_are_cut_and_counted_whole(self) -> None:
         (diff,) = find_diffs({"file_path": "x", "content": "line\n" * 50}, 10)
-        assert (len(diff.lines), diff.more) == (10, 40)
+        assert (len(diff.lines), diff.more, diff.added) == (10, 40, 50)
+
+    def test_a_change_in_a_long_text_is_found(self) -> None:
+        before = [f"line {number}" for number in range(9_000)]
+        after = [*before[:5_000], "changed", *before[5_001:]]
+        (diff,) = find_diffs({"path": "x", "old_str": "\n".join(before), "new_str": "\n".join(after)}, 400)
+        assert (diff.added, diff.removed, diff.more) == (1, 1, 0)
+        assert [line.text for line in diff.lines[2:5]] == ["line 4999", "line 5000", "changed"]
 
     def test_other_calls_have_none(self) -> None:
         assert find_diffs({"command": "ls", "path": "."}, 10) == find_diffs(None, 10) == find_diffs([1], 10) == []
@@ -186,6 +217,37 @@ class TestArguments:
             (item,) = [item for item in read_items(library, rows, ON_PAGE) if item.tool]
         assert item.tool is not None
         assert (item.tool.argument, item.tool.shell) == (shown, command)
+
+    def test_an_editor_has_a_path_and_no_command_of_a_shell(self, tmp_path: Path) -> None:
+        transcript = Transcript("editor").prompt("Write it.")
+        edit = {"command": "str_replace", "path": "/home/dev/shop/a.py", "old_str": "x = 1", "new_str": "x = 2"}
+        transcript.call("str_replace_editor", edit, "ok")
+        transcript.call("str_replace_editor", {"command": "view", "path": "/home/dev/shop/b.py"}, "y = 3")
+        transcript.write(tmp_path)
+        with Library(tmp_path / ".backstory", agents_home=tmp_path, environ={}) as library:
+            library.sync()
+            page = "".join(export(library, session_id(f"claude-code/{transcript.id}"), "html"))
+        assert '<span class="argument">/home/dev/shop/a.py</span><span class="took">+1 −1</span>' in page
+        assert '<span class="argument">/home/dev/shop/b.py</span>' in page
+        assert "$ str_replace" not in page
+        assert "$ view" not in page
+
+    def test_all_of_a_long_one_is_a_link_away(self, tmp_path: Path) -> None:
+        transcript = Transcript("long call").prompt("Write it.")
+        edits = [{"old_string": "a", "new_string": "b"}, {"old_string": "c", "new_string": "line\n" * 1_500 + "last"}]
+        transcript.call("MultiEdit", {"file_path": "a.py", "edits": edits}, "ok")
+        transcript.write(tmp_path)
+        with Library(tmp_path / ".backstory", agents_home=tmp_path, environ={}) as library:
+            library.sync()
+            server = WebServer(library)
+            page = httpx.get(f"{server.url}/s/{session_id(f'claude-code/{transcript.id}')}").text
+            whole = re.search(r'<a href="([^"]+)">The whole call</a>', page)
+            assert whole is not None
+            text = httpx.get(server.url + whole[1]).text
+            server.stop()
+        assert '<span class="took">+1502 −2</span>' in page
+        assert text.count("line\n") == 1_500
+        assert "last" in text
 
 
 class TestTitles:
@@ -233,7 +295,7 @@ class TestMarkdown:
     def test_hostile_texts(self, text: str) -> None:
         found = Elements(markdown(text))
         assert found.names <= {"p", "a", "pre", "code", "span"}
-        assert found.attributes <= {"class", "href", "rel"}
+        assert found.attributes <= {"class", "href", "rel", "tabindex"}
         assert all(target.startswith("https://a") for target in found.targets)
 
     def test_links_lead_to_the_web_without_a_referrer(self) -> None:
@@ -292,6 +354,22 @@ class TestExport:
             assert "attachment" in answer.headers["content-disposition"]
 
 
+@pytest.fixture
+def answered(open_page: Open, tmp_path: Path) -> Iterator[Open]:
+    """Opens the page of a session with this answer."""
+    with Library(tmp_path / ".backstory", agents_home=tmp_path, environ={}) as library:
+        server = WebServer(library)
+
+        def open_answer(text: str, **looks: Any) -> Any:
+            transcript = Transcript("answered").prompt("Answer me.").answer(text)
+            transcript.write(tmp_path)
+            library.sync()
+            return open_page(f"/s/{session_id(f'claude-code/{transcript.id}')}", base=server.url, **looks)
+
+        yield open_answer
+        server.stop()
+
+
 class TestInTheBrowser:
     def test_reading(self, open_page: Open, world: World) -> None:
         page = open_page(f"/s/{world.shop}")
@@ -302,6 +380,21 @@ class TestInTheBrowser:
         page.locator(".event.tool").nth(1).locator("summary").click()
         assert page.locator(".diff .added").first.inner_text().strip() == "+ total = 2"
         assert page.locator(".prose pre .k").first.inner_text() == "def"
+
+    def test_code_within_text_from_the_right_is_read_from_the_left(self, answered: Open) -> None:
+        page = answered("انظر:\n\n```python\nx = (1)\n```")
+        direction = "all => all.map(each => getComputedStyle(each).direction)"
+        assert page.locator(".agent .prose, .agent pre").evaluate_all(direction) == ["rtl", "ltr"]
+
+    def test_wide_code_and_tables_scroll_by_keys_and_keep_their_alignment(
+        self, answered: Open, violations: Callable[[Any], list[str]]
+    ) -> None:
+        code, row = "one_long_line = " + "1 + " * 100, " | ".join(["`one_long_name_of_a_field`"] * 6)
+        table = f"| {row} |\n|{'--:|' * 6}\n| {row} |"
+        page = answered(f"```\n{code}\n```\n\n    {code}\n\n{table}", width=360)
+        assert violations(page) == []
+        align = "cells => cells.map(cell => getComputedStyle(cell).textAlign)"
+        assert set(page.locator(".agent th, .agent td").evaluate_all(align)) == {"right"}
 
     def test_later_parts_come_as_one_scrolls(self, open_page: Open, world: World) -> None:
         page = open_page(f"/s/{world.long}")

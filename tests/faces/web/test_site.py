@@ -32,6 +32,12 @@ class TestPages:
         assert (page.status_code, page.headers["content-type"]) == (404, "text/html; charset=utf-8")
         assert httpx.get(f"{site.url}/nothing").json()["error"]["code"] == "not_found"
 
+    def test_a_form_that_is_refused_is_a_page_and_a_twin_is_json(self, site: WebServer) -> None:
+        page = httpx.post(f"{site.url}/capsules/new", data={"text": "x"}, headers=BROWSER)
+        assert (page.status_code, page.headers["content-type"]) == (403, "text/html; charset=utf-8")
+        assert "Reload the page" in page.text
+        assert httpx.get(f"{site.url}/s/nothing.json", headers=BROWSER).json()["error"]["code"] == "not_found"
+
     def test_the_theme_is_kept_in_a_cookie(self, site: WebServer) -> None:
         """Also without scripts: the switch is a form."""
         with httpx.Client(base_url=site.url) as client:

@@ -11,7 +11,7 @@ from backstory.archive.spans import Origin, SpanRow
 from backstory.faces.web.traces import ROWS, axis_ticks
 from backstory.library import Library
 
-from .conftest import WebServer
+from .conftest import WebServer, wait_until
 
 START = 1_779_000_000_000
 LARGE = "1a" * 16
@@ -226,6 +226,22 @@ class TestWaterfall:
             const bar = row?.querySelector("rect"), ticks = document.querySelector(".axis > .axis-ticks");
             return bar && bar.getBoundingClientRect().x >= ticks.getBoundingClientRect().x;
         }""")
+
+    def test_zooming_brings_the_selected_span_to_the_middle(self, open_page: Callable[..., Any], large: str) -> None:
+        page = open_page(f"/traces/{large}")
+        page.get_by_role("treegrid").wait_for()
+        page.get_by_role("button", name="Next error").click()
+        page.locator(".span-detail").wait_for()
+        page.get_by_role("button", name="Zoom in").click()
+        page.get_by_role("button", name="Zoom in").click()
+        wait_until(
+            page,
+            """() => {
+            const [bar, ticks] = ["[aria-selected=true] rect", ".axis > .axis-ticks"].map((each) =>
+                document.querySelector(each)?.getBoundingClientRect());
+            return bar && Math.abs(bar.x - ticks.x - ticks.width / 2) < ticks.width / 20;
+        }""",
+        )
 
     def test_names_of_the_axis_stand_at_their_ticks_without_scripts(
         self, open_page: Callable[..., Any], large: str

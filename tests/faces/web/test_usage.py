@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from datetime import date, datetime, time, timedelta
 from pathlib import Path
@@ -188,6 +189,11 @@ class TestUsagePage:
         assert kept["tools_at"] is not None
         page = open_page("/usage?since=2026-01-03&until=2027-01-03")
         page.get_by_role("region", name="Tools").get_by_text("Bash", exact=True).wait_for()
+
+    def test_a_project_is_a_filter_beside_the_others(self, site: WebServer) -> None:
+        page = httpx.get(f"{site.url}/usage?range=all&by=month&source=claude-code").text
+        links = re.findall(r'href="(/usage[^"]+)"><bdi>', page)
+        assert "/usage?range=all&amp;source=claude-code&amp;project=%2Fhome%2Fdev%2Fshop&amp;by=month" in links
 
     def test_an_empty_period_says_so(self, site: WebServer) -> None:
         assert "No model calls" in httpx.get(f"{site.url}/usage?since=2001-01-01&until=2001-01-02").text

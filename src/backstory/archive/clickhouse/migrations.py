@@ -171,18 +171,21 @@ VERSIONS = (
 
 def migrate(server: Server) -> None:
     """Bring the tables to the version of this code. Raises ArchiveError for a server that is ahead of it."""
-    server.command(VERSIONS)
-    found = server.row("SELECT max(version) FROM schema_version")
-    version = found[0] if found else 0
+    version = _version(server)
     if version > len(MIGRATIONS):
         raise ArchiveError(
             f"the ClickHouse database {server.database} has schema version {version}, this Backstory knows "
             f"{len(MIGRATIONS)}: update Backstory on this machine"
         )
     if version < len(MIGRATIONS) and server.cluster is not None:
+        if version:
+            raise ArchiveError(
+                f"the tables of cluster {server.cluster} have schema version {version} instead of {len(MIGRATIONS)}: "
+                "tables of a cluster are migrated by hand"
+            )
         raise ArchiveError(
-            f"the tables of cluster {server.cluster} have schema version {version} instead of {len(MIGRATIONS)}: "
-            "run the statements that `python -m backstory.archive.clickhouse.cluster` prints"
+            f"the cluster {server.cluster} has no tables in the database {server.database}: run the statements that "
+            f"`python -m backstory.archive.clickhouse.cluster {server.cluster} {server.database}` prints"
         )
     if not version:
         for statement in (*CREATE_TABLES, *CREATE_VIEWS):
@@ -196,6 +199,17 @@ def migrate(server: Server) -> None:
             else:
                 step(server)
         server.insert("schema_version", ("version",), [(number,)])
+
+
+def _version(server: Server) -> int:
+    """That of the tables, 0 if there are none. On a cluster nothing is made: a table of one node alone would stand in
+    the way of the cluster's."""
+    if server.cluster is None:
+        server.command(VERSIONS)
+    elif not server.row("EXISTS TABLE schema_version")[0]:
+        return 0
+    found = server.row("SELECT max(version) FROM schema_version")
+    return found[0] if found else 0
 
 
 def keep(server: Server, days: int) -> None:
@@ -216,4 +230,4 @@ def _kept_days(server: Server) -> int:
 
 def _set_age(server: Server, table: str, age: str | None, days: int) -> None:
     ttl = f"MODIFY TTL toDateTime(intDiv({age}, 1000)) + INTERVAL {days} DAY" if days else "REMOVE TTL"
-    server.command(f"ALTER TABLE {quoted(table)} {ttl} SETTINGS mutations_sync = 0")
+    server.change(table, ttl, {}, wait=False)

@@ -6,7 +6,9 @@ event is named by the version of its batch and a number within it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import reduce
+from operator import or_
 from typing import NamedTuple
 
 from ...model import EventType
@@ -88,37 +90,40 @@ class Weight(NamedTuple):
 
     weight: float
     """0 for a word that is only looked for."""
-    promise: float
-    """The same, with what it may add as a part of a quoted phrase."""
     average: float
     """The average length of the texts."""
 
 
 def scored_documents(
-    words: Mapping[int, Weight], required: Collection[int], within: Sequence[str] = (), batches: str | None = None
+    words: Mapping[int, Weight],
+    required: Mapping[tuple[int, ...], float],
+    within: Sequence[str] = (),
+    batches: str | None = None,
 ) -> str:
-    """A query for the events that have any of the terms, and all that are required: `version`, `number`, `score` by
-    BM25, those that they have as the bits of `having`, in their order, and the score with the promises.
+    """A query for the events that have any of the terms, and all of the phrases that are required: `version`, `number`,
+    `score` by BM25, those that they have as the bits of `having`, in their order, and `reach`, the highest score that
+    they can have with the phrases, by their weights: a text has a phrase no more often than its rarest word.
     `within` are conditions on the names of events, `batches` a query for the versions that are looked at.
     """
-    bits = [1 << place if place < HAVING_BITS else 0 for place, _ in enumerate(words)]
-    needed = sum(bit for word, bit in zip(words, bits, strict=True) if word in required)
+    bits = {word: 1 << place if place < HAVING_BITS else 0 for place, word in enumerate(words)}
     given = {
         "weight": array((each.weight * GAIN for each in words.values()), "Float64"),
         "slope": array((_slope(each.average) for each in words.values()), "Float64"),
-        "bit": array(bits, "UInt64"),
+        "bit": array(bits.values(), "UInt64"),
     }
     part = f"frequency / (frequency + {_K1 * (1 - _B)!r} + slope * length)"
-    expected = ""
-    if needed:
-        given["promise"] = array((each.promise * GAIN for each in words.values()), "Float64")
-        expected = f", sum(promise * {part})"
+    needed, reach = 0, "score"
+    for phrase, weight in required.items():
+        of_phrase = reduce(or_, map(bits.__getitem__, phrase))
+        needed |= of_phrase
+        if weight:
+            reach += f" + {weight * GAIN!r} * minIf({part}, bitAnd(bit, {of_phrase}) <> 0)"
     terms, of_words = array(words, "UInt64"), ", ".join(f"{values}[place] AS {name}" for name, values in given.items())
     of_batches = f" AND version GLOBAL IN ({batches})" if batches else ""
     tests = f" WHERE {' AND '.join(within)}" if within else ""
     having = f" HAVING bitAnd(having, {needed}) = {needed}" if needed else ""
     return (
-        f"SELECT version, number, sum(weight * {part}) AS score, groupBitOr(bit) AS having{expected} "
+        f"SELECT version, number, sum(weight * {part}) AS score, groupBitOr(bit) AS having, {reach} AS reach "
         f"FROM (SELECT version, numbers, frequencies, lengths, indexOf({terms}, term) AS place, {of_words} "
         f"FROM posting WHERE term IN {terms}{of_batches}) "
         "ARRAY JOIN numbers AS number, frequencies AS frequency, lengths AS length"

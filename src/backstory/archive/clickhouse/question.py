@@ -119,13 +119,12 @@ class Question:
     def choosing(self) -> dict[str, Weight]:
         """The words and stems that choose events, with their weights in the scores."""
         words, stems = self._statistics.words, self._statistics.stems
-        chosen = {token: Weight(0.0, self._idf(token), words) for token in self.required}
+        chosen = {token: Weight(0.0, words) for token in self.required}
         for phrase, weight in self._leading.items():
             if len(phrase) == 1 and self._is_known(phrase):
-                chosen[phrase[0]] = Weight(own := weight * self._idf(phrase[0]), own or self._idf(phrase[0]), words)
+                chosen[phrase[0]] = Weight(weight * self._idf(phrase[0]), words)
             for stem, share in self._stemmed(phrase):
-                own = weight * share * self._idf(stem)
-                chosen[stem] = Weight(own, own, stems)
+                chosen[stem] = Weight(weight * share * self._idf(stem), stems)
         return chosen
 
     @property

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
+from heapq import nlargest
 from typing import Any, NamedTuple
 
 from ...model import EVENT_TYPES, EventType, event_id
@@ -16,8 +17,13 @@ from .question import Phrase, Question, Statistics
 from .rows import decode_row
 from .server import Server, array
 
-# What is quoted is looked for in this many times the events that are weighed, before it is in all.
+# What is quoted is looked for in this many times the events that are weighed, then in as many again, and so on, up to
+# this part of all events: to look at an event by its name takes about forty times as long as in a row with all.
 _WITH_QUOTED = 3
+_MUCH_SLOWER = 128
+_MOST_QUOTED = 50_000
+# The names of events in a statement, which stays below ClickHouse's `max_query_size` of 256 KiB.
+_NAMES_AT_ONCE = 5_000
 # So many of the best may be gone before the search begins anew without them.
 _SPARE = 20
 # Of more events with the same score, the newest have to be chosen on the server.
@@ -83,6 +89,16 @@ class _Scored(NamedTuple):
     score: float
     having: int
     """The choosing words that it has, as bits in their order."""
+    reach: float
+    """The highest score that it can have with the phrases that are quoted."""
+
+
+class _Found(NamedTuple):
+    """An event with the scores of phrases."""
+
+    place: Place
+    closely: float
+    """What counts for the best ones only."""
 
 
 class Retrieval:
@@ -115,38 +131,68 @@ class Retrieval:
         enough = max(CANDIDATES, self._request.limit + 1)
         if not self._question.can_match:
             return Matches([], is_cut=False)
-        count = (enough + _SPARE) * (_WITH_QUOTED if self._question.quoted else 1)
         conditions = [*self._conditions, *([_of(types)] if types else ())]
+        found = None
         if not self._question.demanded and (not conditions or self._request.session is not None):
-            chosen = self._best(count, conditions)
-            places = self._places(chosen)
-            if len(chosen) < count or (len(chosen) < _MOST_TIES and len(places) >= enough):
-                return Matches(places[:enough], len(places) >= enough)
-        places = self._places(self._best_within(count, conditions))
+            find = self._quoted if self._question.quoted else self._unquoted
+            found = find(enough, conditions)
+        if found is None:
+            found = self._read(self._best_within(enough + _SPARE, conditions))
+        places = _weighed(found)
         return Matches(places[:enough], len(places) >= enough)
 
-    def _best(self, count: int, conditions: Sequence[str]) -> list[_Scored]:
-        """The best events by their postings alone. Some may be gone, or have the words of a quoted phrase in another
-        order. There are conditions in a session only."""
-        question = self._question
+    def _unquoted(self, enough: int, conditions: Sequence[str]) -> list[_Found] | None:
+        """The best events by their postings alone; None if too many of them are gone or have the same score."""
+        count = enough + _SPARE
+        chosen = self._best(_MOST_TIES, conditions)
+        if len(chosen) > count:
+            chosen = [each for each in chosen if each.reach >= chosen[count - 1].reach]
+        found = self._read(chosen)
+        is_enough = len(chosen) < count or (len(chosen) < _MOST_TIES and len(found) >= enough)
+        return found if is_enough else None
+
+    def _quoted(self, enough: int, conditions: Sequence[str]) -> list[_Found] | None:
+        """The events with what is quoted. Of those that have its words the best are looked at in portions, until no
+        other one can be better than those that are found. None if all have to be looked at."""
+        size = enough * _WITH_QUOTED
+        most = min(max(self._statistics.documents // _MUCH_SLOWER, size), _MOST_QUOTED)
+        chosen = self._best(most, conditions)
+        # The score that none of the events beyond these reaches.
+        beyond = chosen[-1].reach if len(chosen) == most else -1.0
+        found = self._read(chosen[:size])
+        start = size
+        while len(found) < enough or start > size:
+            best = nlargest(enough, (each.place.score for each in found))
+            least = best[-1] if len(best) == enough else 0.0
+            if least > (chosen[start].reach if start < len(chosen) else beyond):
+                break
+            if start >= len(chosen) or max(best, default=0.0) <= beyond:
+                return None
+            portion = chosen[start : start + min(start, _NAMES_AT_ONCE)]
+            found += self._read(portion)
+            start += len(portion)
+        return found
+
+    def _best(self, most: int, conditions: Sequence[str]) -> list[_Scored]:
+        """The events that may score best by their postings alone, in order. Some may be gone, or have the words of a
+        quoted phrase in another order. There are conditions in a session only."""
         within = []
         if conditions:
             within.append(f"{_NAME} GLOBAL IN ({_OF_SESSION.format(' AND '.join(conditions))})")
-        batches = _BATCHES_OF_SESSION if conditions else None
-        order = 5 if question.required else 3
-        documents = self._scored(within, batches)
+        documents = self._scored(within, _BATCHES_OF_SESSION if conditions else None)
         rows = self._server.rows(
-            f"{documents} ORDER BY {order} DESC LIMIT {_MOST_TIES}", self._parameters, self._request.deadline
+            f"{documents} ORDER BY reach DESC LIMIT {most}", self._parameters, self._request.deadline
         )
-        least = rows[count - 1][order - 1] if len(rows) >= count else 0.0
-        return [_Scored(*row[:4]) for row in rows if row[order - 1] >= least]
+        return [_Scored(*row) for row in rows]
 
     def _scored(self, within: Sequence[str], batches: str | None) -> str:
         question, terms = self._question, self._terms
         if question.required and question.share(rarest := question.rarest(question.required)) * _MUCH_RARER < 1:
             within = [*within, self._having([rarest])]
         words = {terms[word]: weight for word, weight in question.choosing.items()}
-        return scored_documents(words, {terms[word] for word in question.required}, within, batches)
+        longer = question.longer
+        required = {tuple(terms[word] for word in each): longer.get(each, 0.0) for each in question.quoted}
+        return scored_documents(words, required, within, batches)
 
     def _best_within(self, count: int, conditions: Sequence[str]) -> list[_Scored]:
         """The best events that meet the conditions and have what is quoted."""
@@ -163,7 +209,7 @@ class Retrieval:
             tests.append("(d.version, d.number) GLOBAL NOT IN (SELECT version, number FROM replaced)")
         documents = self._scored((), batches)
         rows = self._server.rows(
-            f"SELECT d.version, d.number, s.score, s.having FROM document d "
+            f"SELECT d.version, d.number, s.score, s.having, s.reach FROM document d "
             f"GLOBAL ANY JOIN ({documents}) s ON d.version = s.version AND d.number = s.number "
             f"WHERE {' AND '.join(tests) or 'true'} "
             f"ORDER BY {score} DESC, d.ts DESC, base64URLEncode(d.uid) LIMIT {count}",
@@ -172,31 +218,31 @@ class Retrieval:
         )
         return [_Scored(*row) for row in rows]
 
-    def _places(self, chosen: Sequence[_Scored]) -> list[Place]:
-        """The places of events, with the scores of phrases, those without what is quoted left out."""
+    def _read(self, chosen: Sequence[_Scored]) -> list[_Found]:
+        """The events with the scores of phrases, those without what is quoted left out."""
         question = self._question
         if not chosen:
             return []
         longer, closely = question.longer, question.closely
         letters = Letters([*longer, *closely], self._terms)
         if question.quoted:
-            texts = found = self._documents(chosen, f"row, {letters.text}", self._quoted_tests())
+            texts = rows = self._documents(chosen, f"row, {letters.text}", self._quoted_tests())
         else:
             looked_at = self._looked_at(chosen, longer, closely)
             spelled = self._server.beside(partial(self._documents, looked_at, letters.text))
-            found = self._documents(chosen, "row")
+            rows = self._documents(chosen, "row")
             texts = spelled()
         text_of = {(version, number): text for version, number, *_, text in texts}
         by_name = {(each.version, each.number): each.score for each in chosen}
         average = self._statistics.words
-        places = []
-        for version, number, stored, *_ in found:
+        found = []
+        for version, number, stored, *_ in rows:
             row, text = decode_row(stored), text_of.get((version, number), "")
             scores = [
                 letters.score(text, row["words"], phrases, average) if text else 0.0 for phrases in (longer, closely)
             ]
-            places.append((read_place(row, version, by_name[version, number]), scores))
-        return _weighed(places)
+            found.append(_Found(read_place(row, version, by_name[version, number] + scores[0]), scores[1]))
+        return found
 
     def _documents(self, chosen: Sequence[_Scored], columns: str, tests: Sequence[str] = ()) -> Sequence[Any]:
         """Columns of the documents of events, behind their names."""
@@ -329,12 +375,11 @@ def _of(types: Iterable[EventType]) -> str:
     return f"type IN ({', '.join(str(kind.code) for kind in types)})"
 
 
-def _weighed(found: Sequence[tuple[Place, Sequence[float]]]) -> list[Place]:
-    """Places in their order. Of the scores of phrases, the first ones count for all, the others for the best."""
-    first = [(place._replace(score=place.score + longer), closely) for place, (longer, closely) in found]
-    scores = sorted((place.score for place, _ in first), reverse=True)
+def _weighed(found: Sequence[_Found]) -> list[Place]:
+    """Places in their order."""
+    scores = sorted((place.score for place, _ in found), reverse=True)
     least = scores[min(len(scores), WEIGHED_CLOSELY) - 1] if scores else 0.0
     places = [
-        place._replace(score=place.score + closely) if place.score >= least else place for place, closely in first
+        place._replace(score=place.score + closely) if place.score >= least else place for place, closely in found
     ]
     return sorted(places, key=lambda place: place.order)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +26,16 @@ _MONTH_MS = 28 * 86_400_000
 _NAMES_AT_ONCE = 500
 # Reads of this process that run beside others; further ones wait.
 _BESIDE = 8
+
+# An insert returns when the shards have the rows; a subquery over all shards runs once, and replicas take its result.
+_ON_SHARDS = {
+    "distributed_foreground_insert": 1,
+    "distributed_product_mode": "global",
+    "allow_nondeterministic_mutations": 1,
+}
+
+# The cause, within the names of the layers that report it.
+_SYSTEM_ERROR = re.compile(r"\[Errno -?\d+\] ([\w ]+)")
 
 T = TypeVar("T")
 
@@ -52,6 +63,8 @@ class Server:
 
         # A session of ClickHouse would allow one query at a time.
         options: dict[str, Any] = {"dsn": self._url, "autogenerate_session_id": False}
+        if self.cluster is not None:
+            options["settings"] = _ON_SHARDS
         try:
             return get_client(database=self.database, **options)
         except DatabaseError as error:
@@ -138,9 +151,10 @@ class Server:
             sql = f"DELETE FROM {self._stored(table)} WHERE {condition} SETTINGS lightweight_deletes_sync = 2"
             self.command(sql, parameters)
 
-    def change(self, table: str, changes: str, parameters: Mapping[str, Any]) -> None:
-        """Rewrite the parts of a table that changes of ALTER TABLE concern, before it returns."""
-        self.command(f"ALTER TABLE {self._stored(table)} {changes} SETTINGS mutations_sync = 2", parameters)
+    def change(self, table: str, changes: str, parameters: Mapping[str, Any], *, wait: bool = True) -> None:
+        """Rewrite the parts of a table that changes of ALTER TABLE concern, before it returns if it is to wait."""
+        sync = 2 if wait else 0
+        self.command(f"ALTER TABLE {self._stored(table)} {changes} SETTINGS mutations_sync = {sync}", parameters)
 
     def _stored(self, table: str) -> str:
         return table if self.cluster is None else f"{table}_local ON CLUSTER {quoted(self.cluster)}"
@@ -173,10 +187,14 @@ class Server:
         code = getattr(error, "code", None)
         if code == _TIMEOUT_EXCEEDED:
             return DeadlineExceeded("the request took too long")
-        reason = " ".join(str(error).split())[:300]
+        if code is None and (of_system := _SYSTEM_ERROR.search(str(error))):
+            reason = of_system[1]
+        else:
+            reason = " ".join(str(error).split())[:300]
         if code is None:  # no answer of the server
             return ArchiveError(
-                f"the ClickHouse server {self._address} cannot be reached: check archive.clickhouse.url ({reason})"
+                f"the ClickHouse server {self._address} cannot be reached: check the network and its URL in the "
+                f"settings ({reason})"
             )
         return ArchiveError(f"the ClickHouse server {self._address} answers: {reason}")
 

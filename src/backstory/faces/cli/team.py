@@ -203,6 +203,8 @@ def create(member: str, read_only: bool, write_only: bool, projects: tuple[str, 
 
     if read_only and write_only:
         raise click.UsageError("--read-only and --write-only exclude one another")
+    if not member.strip() or not all(projects):
+        raise click.UsageError("MEMBER and PATTERN cannot be empty")
     rights = [right for right in RIGHTS if right not in (("write",) if read_only else ("read",) if write_only else ())]
     made, text = Tokens(_hub_home()).create(member, rights, projects or ("*",))
     shown = _shown(made)

@@ -43,6 +43,10 @@ _VERSION = {wire.VERSION_HEADER: str(wire.PROTOCOL)}
 # Of the metrics.
 _REQUESTS = "backstory_hub_requests_total"
 _SECONDS = "backstory_hub_request_seconds"
+_TOTALS = tuple(
+    f"backstory_hub_{name}_total"
+    for name in ("events_received", "received_bytes", "sessions_refused", "sessions_forgotten")
+)
 _BUCKETS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
@@ -229,7 +233,7 @@ class Metrics:
     counters; requests have a histogram of their seconds."""
 
     def __init__(self) -> None:
-        self._totals: Counter[str] = Counter()
+        self._totals = Counter(dict.fromkeys(_TOTALS, 0))  # a counter that appears later looks as if it had never grown
         self._requests: Counter[tuple[str, int]] = Counter()
         self._seconds: defaultdict[str, float] = defaultdict(float)
         self._buckets: Counter[tuple[str, float]] = Counter()

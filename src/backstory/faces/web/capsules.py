@@ -22,7 +22,8 @@ from ...toolsets.capsules.answers import Item, Summary, Version
 from ...toolsets.capsules.capsule import secret_warnings
 from ...toolsets.capsules.sections import PURPOSES, missing_sections
 from ..words import plural
-from .rendering import Diff, capsule_url, compare
+from .edits import Diff, compare
+from .rendering import capsule_url
 from .site import Answer, Changed, Form, Nav, Site
 
 if TYPE_CHECKING:
@@ -380,7 +381,7 @@ def read_capsule(library: Library, path: str, version: int | None) -> CapsulePag
         older = max((number for number in numbers if number < version), default=None)
         page.version, page.text = version, _text_of(library, item["id"], version)
         before = _text_of(library, item["id"], older) if older is not None else ""
-        page.diff = Diff("", compare(before, page.text))
+        page.diff = Diff.of("", compare(before, page.text))
     return page
 
 

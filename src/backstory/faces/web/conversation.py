@@ -11,10 +11,10 @@ from msgspec import Struct
 
 from ...archive.base import EventRow, OpenedSession, Part, SessionRow, SessionsRequest
 from ...model import EventType, event_id, rfc3339, session_id, turn_id
-from ...toolcalls import main_argument, without_preamble
+from ...toolcalls import main_argument, shell_command, without_preamble
 from ...toolsets.history.views import Views
+from .edits import Diff, find_diffs
 from .lists import SessionLine, session_lines
-from .rendering import Diff, find_diffs
 
 if TYPE_CHECKING:
     from ...library import Library
@@ -86,6 +86,8 @@ class ToolUse(Struct, frozen=True, kw_only=True):
     shell: str | None
     """The command, of a tool that runs one."""
     diffs: list[Diff]
+    input_cut: bool
+    """A part of the arguments is left out."""
     output: str | None
     output_cut: bool
     output_id: str | None
@@ -201,12 +203,16 @@ def _tool_use(call: _Shown | None, response: _Shown | None, limits: Limits, chil
     is_long = response is not None and len(response.row.text) > _READ_CHARS
     named = call or response
     assert named is not None
+    texts, diffs = _texts(arguments), find_diffs(arguments, limits.lines)
+    command = None if diffs else shell_command(arguments)
+    longest = 0 if diffs else max(map(len, texts.values()), default=0)
     return ToolUse(
         name=named.tool or "tool",
         argument=_CHANGES_FOLDER.sub("", main_argument(arguments) or "", count=1)[:_ARGUMENT_CHARS],
-        arguments=_arguments(arguments, limits.argument),
-        shell=_command(arguments),
-        diffs=find_diffs(arguments, limits.lines),
+        arguments=[Argument(name, _cut(text, limits.argument)) for name, text in texts.items()],
+        shell=None if command is None else _cut(command, limits.text),
+        diffs=diffs,
+        input_cut=longest > limits.argument or any(diff.more for diff in diffs),
         output=None if output is None else output[: limits.output],
         output_cut=output is not None and (len(output) > limits.output or is_long),
         output_id=None if response is None else event_id(response.row.uid),
@@ -230,20 +236,12 @@ def _duration(call: _Shown | None, response: _Shown | None) -> int | None:
     return response.row.ts - call.row.ts if call is not None and response.row.ts > call.row.ts else None
 
 
-def _command(arguments: Any) -> str | None:
-    if not isinstance(arguments, dict):
-        return None
-    command = arguments.get("command", arguments.get("cmd"))
-    if isinstance(command, list) and all(isinstance(word, str) for word in command):
-        command = " ".join(command)
-    return command if isinstance(command, str) and command.strip() else None
-
-
-def _arguments(arguments: Any, most: int) -> list[Argument]:
+def _texts(arguments: Any) -> dict[str, str]:
+    """The arguments as texts, by name."""
     if arguments is None:
-        return []
+        return {}
     named = arguments if isinstance(arguments, dict) else {"": arguments}
-    return [Argument(str(name), _cut(_text(value), most)) for name, value in named.items()]
+    return {str(name): _text(value) for name, value in named.items()}
 
 
 def _text(value: Any) -> str:

@@ -25,7 +25,6 @@ _QUIET_SECONDS = 120
 _MOST_SESSIONS = 50
 _TAIL, _FOLLOWED = 3, 100
 _HEAD_CHARS, _TEXT_CHARS = 240, 4_000
-_TURNS = 4
 
 
 class TailEvent(Struct, kw_only=True):
@@ -152,7 +151,8 @@ class _Reader:
     def _last_events(self, row: SessionRow, count: int) -> list[EventRow]:
         """The last events of a session, from its last turns."""
         events: list[EventRow] = []
-        turns = self._archive.turns(row.key, Part(above=max(row.turn_count - _TURNS, 0))) if count else []
+        # A turn may be one event.
+        turns = self._archive.turns(row.key, Part(above=max(row.turn_count - count, 0))) if count else []
         for turn in reversed(turns):
             missing = count - len(events)
             if missing <= 0:

@@ -27,7 +27,6 @@ from starlette.routing import Route
 
 from ...archive.errors import DeadlineExceeded, explain
 from ..http import json_response, read_body
-from ..http.security import opens_page
 from ..mcp import PARALLEL_CALLS
 from .rendering import make_environment
 
@@ -274,10 +273,10 @@ class Site:
     # Errors of other routes, and access
 
     def http_error(self, otherwise: Callable[..., Any]) -> Callable[..., Any]:
-        """An exception handler: browsers that open a page get an error page, programs get JSON."""
+        """An exception handler: browsers that open a page or send a form get an error page, programs get JSON."""
 
         async def handler(request: Request, error: HTTPException) -> Response:
-            if not opens_page(request):
+            if "text/html" not in request.headers.get("accept", "") or request.url.path.endswith(".json"):
                 response: Response = await otherwise(request, error)
                 return response
             message = "There is no page at this address." if error.status_code == 404 else error.detail

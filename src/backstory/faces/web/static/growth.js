@@ -13,6 +13,9 @@ const SOON = 1500;
 const LATER = 15_000;
 let known = Number(link.dataset.events);
 let unseen = [];
+let unread = 0; // events of parts that are still to be loaded
+
+const later = () => turns.querySelector(":scope > .later");
 
 async function read() {
   const answer = await fetch(state);
@@ -71,8 +74,8 @@ function append(content) {
       else shown.append(event), added.push(event);
     }
   }
-  const later = content.querySelector(".later");
-  if (later) turns.append(later);
+  const rest = content.querySelector(".later");
+  if (rest) turns.append(rest);
   return added;
 }
 
@@ -86,13 +89,19 @@ function forget(element) {
 }
 
 function show() {
-  link.hidden = !unseen.length;
-  link.textContent = `${unseen.length} new ↓`;
+  if (!later()) unread = 0;
+  const count = unseen.length || unread;
+  link.hidden = !count;
+  link.textContent = `${count} new ↓`;
 }
 
-async function grow() {
+async function grow(now) {
   // Where a later part is still to be loaded, it has what is new.
-  if (turns.querySelector(":scope > .later")) return;
+  if (later()) {
+    unread += now.events - known;
+    link.href = `/s/${session}?at=${now.turns}#turn-${now.turns}`;
+    return show();
+  }
   const added = append(await readEnd());
   follow();
   unseen.push(...added);
@@ -115,8 +124,10 @@ async function watch() {
       live.hidden = !now?.is_active;
       if (now?.is_active) wait = SOON;
       if (now && now.events > known) {
-        await Promise.all([grow(), growRail()]);
+        await Promise.all([grow(now), growRail()]);
         known = now.events;
+      } else {
+        show();
       }
     } catch {
       wait = LATER; // the server may be back by then

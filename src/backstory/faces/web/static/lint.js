@@ -14,11 +14,18 @@ async function check() {
       body: new URLSearchParams(new FormData(form)),
       signal: asking.signal,
     });
+    // The server was started anew; what was typed is not lost.
+    if (answer.status === 403) return renewToken();
     const html = await answer.text();
     if (answer.ok && html !== shown.innerHTML) shown.innerHTML = html;
   } catch (error) {
     if (error.name !== "AbortError") throw error;
   }
+}
+
+async function renewToken() {
+  const answer = await fetch(`${location.pathname}.json`);
+  if (answer.ok) form.elements.form_token.value = (await answer.json()).form_token;
 }
 
 form.elements.text.addEventListener("input", () => {

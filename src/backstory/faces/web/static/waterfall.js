@@ -234,11 +234,11 @@ function lookedAt() {
   return [Math.min(...starts), Math.max(...ends)];
 }
 
-// By buttons and keys: what is looked at stays in sight as long as it fits.
+// By buttons and keys: what is looked at comes to the middle.
 function zoomStep(factor) {
   const size = (to - from) * factor;
   const [start, end] = lookedAt();
-  const first = Math.min(Math.max((from + to - size) / 2, end - size), start);
+  const first = (start + end - size) / 2;
   zoom(first, first + size);
 }
 
