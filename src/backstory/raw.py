@@ -159,7 +159,7 @@ class RawStore:
 
     @is_complete.setter
     def is_complete(self, value: bool) -> None:
-        if self._path.exists() and value != self.is_complete:
+        if value != self.is_complete:
             with self._lock:
                 self._database.execute(f"PRAGMA user_version = {int(value)}")
 
@@ -259,9 +259,9 @@ class Keeping:
             self._failed = False
             kept = self._store.paths()
             for name, source, session in files:
-                if name in kept or unless(name):
-                    continue
                 path = Path(name)
+                if name in kept or not path.exists() or unless(name):
+                    continue
                 if path.is_file() or (path.is_dir() and not self._store.files(source, [session])):
                     self.keep(path, source, session, from_start=True)
         except sqlite3.Error as error:

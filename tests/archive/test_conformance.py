@@ -335,6 +335,7 @@ class TestSearching:
         write(engine, made, *others, Batch(projects={"/home/dev/shop": "example.com/acme/till"}))
         assert sorted(keys(engine, project="ACME/till")) == [KEY, "codex/two"]
         assert keys(engine, project="fork") == ["codex/three"]
+        assert sorted(keys(engine, placed=True)) == [KEY, "codex/three", "codex/two"]
         assert len(found(engine, "needle", project="acme/TILL")) == 2
 
     def test_unknown_places(self, world: Archive) -> None:

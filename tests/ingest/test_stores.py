@@ -14,9 +14,18 @@ from typing import Any
 
 import pytest
 
-from backstory.archive.base import EventRow, FileRow, SearchRequest
+from backstory.archive.base import (
+    ALL_FILES,
+    EventRow,
+    FileRow,
+    FilesRequest,
+    SearchRequest,
+    SessionRow,
+    SessionsRequest,
+)
+from backstory.archive.local.reading import Reading
 from backstory.ingest.progress import SyncReport
-from backstory.ingest.reading import Reading
+from backstory.ingest.reading import Reading as FileReading
 from backstory.ingest.scan import Changed, changed_files
 from backstory.ingest.walk import named
 from backstory.library import Library
@@ -149,6 +158,36 @@ class TestWhatChanged:
         assert read == ["None", "msg_0038", "msg_0040"]
         assert machine.texts()[-1] == ["question 38 of ses_1", "answer 39", "a second answer"]
 
+    def test_one_new_message_among_many_sessions(
+        self, machine: Machine, agent: OpenCode, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Of the files and sessions that are known, the rows of the changed one are loaded, and of the others only the
+        stamps."""
+        for number in range(100):
+            agent.session(f"ses_{number}")
+            agent.prompt(f"ses_{number}", number, "hello")
+        machine.library.sync()
+        machine.library.sync()
+        loaded: list[FileRow | SessionRow] = []
+        files, sessions = Reading.files, Reading.sessions
+
+        def loaded_files(reading: Reading, request: FilesRequest = ALL_FILES) -> Iterator[FileRow]:
+            rows = list(files(reading, request))
+            loaded.extend([] if request.stamps else rows)
+            return iter(rows)
+
+        def loaded_sessions(reading: Reading, request: SessionsRequest) -> list[SessionRow]:
+            rows = sessions(reading, request)
+            loaded.extend([] if request.limit else rows)
+            return rows
+
+        monkeypatch.setattr(Reading, "files", loaded_files)
+        monkeypatch.setattr(Reading, "sessions", loaded_sessions)
+        agent.prompt("ses_3", 200, "once more")
+        with Library(machine.library.home, agents_home=machine.home, environ=PATIENT) as library:
+            assert library.sync().events == 1
+        assert 0 < len(loaded) < 20
+
     def test_a_sync_that_runs_out_of_time_goes_on_later(self, machine: Machine, agent: OpenCode) -> None:
         """Sessions that a sync did not come to are read by the next one, although the store has not changed."""
         talk(agent, "ses_1")
@@ -272,6 +311,21 @@ class TestTrouble:
         machine.path.write_bytes(whole)
         machine.library.sync()
         assert (len(machine.texts()), machine.errors()) == (20, [])
+
+    def test_a_log_that_was_copied_before_its_database(self, machine: Machine, agent: OpenCode, tmp_path: Path) -> None:
+        """The log beside an empty file is left alone: both are read when the copy is complete."""
+        talk(agent, "ses_1")
+        copy = tmp_path / "other/.local/share/opencode/opencode.db"
+        copy.parent.mkdir(parents=True)
+        copy.touch()
+        log = Path(shutil.copy(f"{machine.path}-wal", f"{copy}-wal"))
+        before = log.read_bytes()
+        with Library(tmp_path / "copies", agents_home=tmp_path / "other", environ=PATIENT) as library:
+            library.sync()
+            assert log.read_bytes() == before
+            shutil.copy(machine.path, copy)
+            library.sync()
+            assert len(library.archive.turns("opencode/ses_1")) == 1
 
     def test_a_damaged_page(self, machine: Machine) -> None:
         """A database with garbage in it does not stop other agents' sessions."""
@@ -448,7 +502,7 @@ class TestRewrittenFiles:
             path.write_text(json.dumps({"sessionId": "one", "history": history}))
             (change,) = changed_files(source, named(source, [path]), known)
             assert isinstance(change, Changed)
-            reading = Reading(change, lambda session: frozenset())
+            reading = FileReading(change, lambda session: frozenset())
             items = [item for step in reading.steps() for item in step]
             row = reading.checkpoint(finished=True)
             known[row.path] = row

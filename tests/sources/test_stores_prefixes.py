@@ -187,3 +187,20 @@ class TestGrowingFolder:
             home.write(path)
             home.library.sync()
         assert home.show() == golden(agent)
+
+
+class TestTimesOfSeconds:
+    """A store whose times have no fractions of a second."""
+
+    def test_a_message_of_crush_that_grows_within_a_second(self, tmp_path: Path) -> None:
+        """It is read as it is now, although neither its time nor the number of messages has changed."""
+        home = Home("crush", tmp_path)
+        home.library.sync()
+        with closing(sqlite3.connect(tmp_path / "demo/.crush/crush.db", isolation_level=None)) as database:
+            newest = "id = (SELECT id FROM messages WHERE session_id = 'crush-1' ORDER BY rowid DESC LIMIT 1)"
+            grown = json.dumps([{"type": "text", "data": {"text": "And so it went on."}}])
+            database.execute(f"UPDATE messages SET parts = ? WHERE {newest}", (grown,))
+        assert "And so it went on." not in home.show()
+        home.library.sync()
+        assert "And so it went on." in home.show()
+        home.library.close()

@@ -195,8 +195,8 @@ class SessionsRequest(Struct, frozen=True, kw_only=True):
     """Part of the working directory or of the identity of the project, in any case."""
     source: str | None = None
     cwds: tuple[str, ...] | None = None
-    empty: bool = False
-    """Also sessions without events."""
+    placed: bool = False  # only sessions that have a `SessionRow.project`
+    empty: bool = False  # also sessions without events
     order: Literal["updated_at", "started_at"] = "updated_at"
     ascending: bool = False
     """Ties are broken by the session id, in the same direction."""

@@ -19,7 +19,7 @@ from ..files import replacing
 
 FOLDER = "imports"
 _CHUNK_CHARS = 1 << 20
-_MAX_CONVERSATION_CHARS = 256 << 20
+_MAX_CONVERSATION_CHARS = 64 << 20
 _CONVERSATIONS = re.compile(r"(?:^|/)conversations[^/]*\.json$")
 _PLAIN_ID = re.compile(r"[A-Za-z0-9._-]{1,200}")
 
@@ -107,7 +107,8 @@ def _elements(stream: IO[bytes]) -> Iterator[Any]:
             return
         if len(text) > _MAX_CONVERSATION_CHARS:
             raise ValueError("a conversation is too long, or the file is damaged")
-        want = max(_CHUNK_CHARS, len(text))  # so that a long one is tried a few times only
+        # So that a long one is tried a few times only, and one that is too long is not read further.
+        want = min(max(_CHUNK_CHARS, len(text)), _MAX_CONVERSATION_CHARS + 1 - len(text))
 
 
 def _skip(text: str, position: int) -> int:

@@ -21,7 +21,7 @@ from msgspec import Struct
 from ..archive.base import ALL_FILES, FileRow, FilesRequest, SessionRow
 from ..model import session_mark
 from ..sources.base import Event, Item, Source, Transcript, Usage
-from .scan import HEAD_BYTES, Changed, open_transcript
+from .scan import HEAD_BYTES, STORED, Changed, open_transcript
 from .turns import Added
 from .walk import stored_path
 
@@ -188,11 +188,24 @@ class Families:
             standing = Standing.of(transcript) if transcript else None
         return standing
 
+    def has_events(self, row: FileRow) -> bool:
+        """True unless all that was read of a transcript was usage."""
+        standing = self.standing(row)
+        return standing is None or standing.upto is None
+
     def has_all(self, row: FileRow) -> bool:
-        """True if a transcript can be read, and has all that was ever read of it."""
+        """True if a transcript can be read, and has all that was ever read of it. Of a session in a store, that is only
+        known in the sync that read it from its start."""
+        if self.is_stored(row):
+            return not row.missing and row.path in self.read_whole
         kept = self._kept.get(row.path)
         is_rewritten = kept is not None and kept.standing is not None and kept.standing.had is not None
         return not row.missing and not is_rewritten and os.access(row.path, os.R_OK)
+
+    def is_stored(self, row: FileRow) -> bool:
+        """True for a session of a store."""
+        standing = self.standing(row)
+        return standing is not None and standing.rank == STORED
 
     def precedes(self, transcript: Transcript, row: FileRow) -> bool:
         """True if a transcript comes before another one that was read: it owns the turns that they share."""
@@ -274,7 +287,7 @@ class Watch:
         if self._transcript.feeds and not fed and any(row.path not in self._families.read_whole for row in others):
             self.again.add(self._key)
         if self._is_new:
-            if any(self._families.precedes(self._transcript, row) for row in others if self._has_events(row)):
+            if any(self._families.precedes(self._transcript, row) for row in others if self._families.has_events(row)):
                 self.again.add(self._key)
             session = self._contents.session_row(self._key)
             if session is not None and session.event_count and session.parent and not self._families.files(self._key):
@@ -301,10 +314,6 @@ class Watch:
     def _others(self) -> list[FileRow]:
         rows = self._families.files(self._key)
         return [row for row in rows if row.path != self._path and not row.missing]
-
-    def _has_events(self, row: FileRow) -> bool:
-        standing = self._families.standing(row)
-        return standing is None or standing.upto is None
 
     def see(self, items: Iterable[Item], added: Added) -> None:
         """Items that were taken, and how."""

@@ -19,7 +19,7 @@ from .projects import Projects
 from .reading import Reading
 from .scan import Changed, Listed, changed_files, family_order, nothing_to_read, store_of
 from .turns import Added, Assembly
-from .walk import Survey, existing_roots, named, stored_path, walk
+from .walk import Seen, Survey, existing_roots, named, stored_path, walk
 
 _EVENTS_PER_COMMIT = 4_000
 _CHARS_PER_COMMIT = 16 << 20
@@ -131,7 +131,8 @@ class Ingest:
             outdated = set(source.outdated(self._read_of(source)))
             survey.look_at(outdated)
             for root in roots:
-                changes += self._changes(source, list(walk(source, root, survey=survey)), outdated)
+                found = list(walk(source, root, survey=survey))
+                changes += self._changes(source, found, outdated, stamps=lambda: survey.read)
         self._mark_missing(survey)
         survey.folders.sort(key=lambda row: (row.path, row.source))
         return changes, survey.folders
@@ -153,9 +154,18 @@ class Ingest:
             if row.session and row.state is not None:
                 yield row.path, row.session, row.state
 
-    def _changes(self, source: Source, found: Iterable[Any], outdated: Container[str] = ()) -> list[Changed]:
+    def _changes(
+        self,
+        source: Source,
+        found: Iterable[Seen],
+        outdated: Container[str] = (),
+        stamps: Callable[[], Mapping[str, FileRow]] | None = None,
+    ) -> list[Changed]:
+        def stamps_of_source() -> Mapping[str, FileRow]:
+            return {row.path: row for row in self._writer.files(FilesRequest(stamps=True, source=source.name))}
+
         changes = []
-        for change in changed_files(source, found, self._known, outdated):
+        for change in changed_files(source, found, self._known, outdated, stamps or stamps_of_source):
             if isinstance(change, FileRow):
                 self._unreadable += change.size < 0
                 self._note(self._known.with_state(change))
@@ -230,6 +240,7 @@ class Ingest:
         keys = sorted({key for _, found in self._again.values() for key in found if self._can_be_read(key)})
         rows = [row for key in keys for row in self._families.files(key)]
         self._writer.write(Batch(removed=[each for key in keys for each in (key, *self._described_by(key))]))
+        places = [(row.source, store_of(row.path) if self._families.is_stored(row) else row.path) for row in rows]
         for row in rows:
             self._known.drop(row)
             self._families.drop(row)
@@ -239,7 +250,7 @@ class Ingest:
         self._again.clear()
         changes: list[Changed] = []
         for source in self._sources:
-            paths = [Path(row.path) for row in rows if row.source == source.name]
+            paths = [Path(place) for name, place in places if name == source.name]
             changes += self._changes(source, named(source, paths))
         return changes
 
@@ -270,6 +281,10 @@ class Ingest:
     def _read_file(self, change: Changed, run: Pass) -> bool:
         """False if the time was up before its end: it is read on from there."""
         run.start(change)
+        if self._is_kept_in_store(change):
+            self._note(nothing_to_read(change))
+            run.finish(change, 0)
+            return True
         if change.before is not None:
             change.before = self._known.with_state(change.before)
         reading = Reading(change, lambda session: self._assembly.turn_keys(f"{change.source.name}/{session}"))
@@ -303,6 +318,14 @@ class Ingest:
             self._commit(run)
             self._assembly.forget()
         return True
+
+    def _is_kept_in_store(self, change: Changed) -> bool:
+        """True for a file with a session that is read from a store, which took the file in or writes it beside: it has
+        the same messages without their ids."""
+        if change.store is not None:
+            return False
+        rows = self._families.files(f"{change.source.name}/{change.transcript.session}")
+        return any(self._families.is_stored(row) and self._families.has_events(row) and not row.missing for row in rows)
 
     def _standing(self, watch: Watch, reading: Reading) -> Standing:
         return watch.standing(self._assembly.position(reading.change.transcript), reading.had)

@@ -88,5 +88,5 @@ class Projects:
         return self._earlier
 
     def _projects_in(self, cwds: tuple[str, ...] | None) -> dict[str, str]:
-        rows = self._known.sessions(SessionsRequest(empty=True, cwds=cwds))
+        rows = self._known.sessions(SessionsRequest(empty=True, cwds=cwds, placed=True))
         return {row.cwd: row.project for row in rows if row.cwd and row.project}

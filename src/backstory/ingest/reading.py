@@ -82,7 +82,8 @@ class Reading:
         if change.store is None:
             return change.source.records(change.path)
         since = None
-        if before is not None and before.size >= 0 and before.state is not None:
+        # A version that went back is that of a backup.
+        if before is not None and 0 <= before.size <= change.size and before.state is not None:
             self.from_start = False
             updated = before.mtime_ns // 1_000_000 - _OVERLAP_MS
             since = Stored(session=change.transcript.session, updated=updated, version=before.size)

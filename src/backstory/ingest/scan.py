@@ -8,7 +8,7 @@ all of its sessions are read.
 from __future__ import annotations
 
 import os
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
@@ -28,6 +28,8 @@ UNREADABLE = "cannot be read"
 MISREAD = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """Errors that a source may raise for a shape that it did not foresee: they must not stop the rest."""
 _MAX_INT64 = (1 << 63) - 1
+# The rank of a session of a store: before that of a file of its own, which the store took in or writes beside.
+STORED = (-1, "")
 
 
 class Changed(Struct, kw_only=True):
@@ -73,9 +75,9 @@ def _text(value: Any) -> Any:
     return stored_path(value) if type(value) is str else value
 
 
-def session_path(store: Path, session: str) -> Path:
+def session_path(store: str, session: str) -> str:
     """The path of the row of a session in a store."""
-    return store.with_name(f"{store.name}#{session.replace('#', '%23').replace('/', '%2F')}")
+    return f"{store}#{session.replace('#', '%23').replace('/', '%2F')}"
 
 
 def store_of(path: str) -> str:
@@ -84,11 +86,16 @@ def store_of(path: str) -> str:
 
 
 def changed_files(
-    source: Source, candidates: Iterable[Seen], known: Mapping[str, FileRow], outdated: Container[str] = ()
+    source: Source,
+    candidates: Iterable[Seen],
+    known: Mapping[str, FileRow],
+    outdated: Container[str] = (),
+    stamps: Callable[[], Mapping[str, FileRow]] = dict,
 ) -> Iterator[Changed | Listed | FileRow]:
     """The transcripts to read, `outdated` ones included, and the stores that were listed. A FileRow is a file with
     nothing to read: it cannot be opened, or is no transcript after all. It is kept so that the file is not opened again
-    until it changes."""
+    until it changes. `stamps` gives the files of the source as they were read, as far as they are at hand
+    (`FilesRequest.stamps`): a store may have thousands of sessions, and few have changed."""
     for seen in candidates:
         before = known.get(seen.stored)
         if before is not None and is_as_read(before, seen) and before.path not in outdated:
@@ -97,7 +104,7 @@ def changed_files(
         try:
             stored = source.sessions(path)
             if stored is not None:
-                yield from _changed_sessions(source, seen, list(stored), known)
+                yield from _changed_sessions(source, seen, list(stored), known, stamps())
                 continue
             transcript = source.describe(path, _head(path))
         except (OSError, *MISREAD) as error:
@@ -118,26 +125,31 @@ def changed_files(
 
 
 def _changed_sessions(
-    source: Source, seen: Seen, sessions: Sequence[Stored], known: Mapping[str, FileRow]
+    source: Source,
+    seen: Seen,
+    sessions: Sequence[Stored],
+    known: Mapping[str, FileRow],
+    stamps: Mapping[str, FileRow],
 ) -> Iterator[Changed | Listed]:
     store = seen.stored
     weight = 0 if store in known else seen.size // max(len(sessions), 1)
     paths = []
     for stored in sessions:
-        path = session_path(seen.path, stored.session)
-        paths.append(stored_path(path))
-        before = known.get(paths[-1])
+        name = session_path(seen.name, stored.session)
+        paths.append(stored_path(name))
         # A column may hold a value of any type.
         size = max(integer(stored.version) or 0, 0)
         mtime_ns = max(integer(stored.updated) or 0, 0) * 1_000_000 & _MAX_INT64
-        parent = stored.parent if isinstance(stored.parent, str) else None
-        if before is not None and (before.size, before.mtime_ns) == (size, mtime_ns):
+        stamp = stamps.get(paths[-1]) or known.get(paths[-1])
+        if stamp is not None and (stamp.size, stamp.mtime_ns) == (size, mtime_ns):
             continue
+        path = Path(name)
+        parent = stored.parent if isinstance(stored.parent, str) else None
         yield Changed(
             source=source,
-            transcript=Transcript(source=source.name, path=path, session=stored.session, parent=parent),
+            transcript=Transcript(source=source.name, path=path, session=stored.session, parent=parent, rank=STORED),
             path=path,
-            before=before,
+            before=known.get(paths[-1]),
             inode=0,
             size=size,
             mtime_ns=mtime_ns,

@@ -314,7 +314,7 @@ AGENTS: tuple[Agent, ...] = (
     Agent(
         "windsurf",
         "Windsurf",
-        "cursor:Windsurf",
+        "cursor_editor:Windsurf",
         *_vscode("Windsurf", "workspaceStorage/*/state.vscdb"),
     ),
     Agent(

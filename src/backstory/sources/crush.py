@@ -14,6 +14,8 @@ from .fields import Payload, mapping_of, mappings_of, text_of
 from .parsing import StatelessParser, Writer
 
 _DATABASE = "crush.db"
+_LENGTH_BITS = 24
+_MOST_LENGTH = (1 << _LENGTH_BITS) - 1
 _FINAL = {"end_turn", "max_tokens", "canceled", "error", "permission_denied"}
 
 
@@ -36,10 +38,15 @@ class Crush(Source):
         return _Conversation(transcript)
 
     def sessions(self, path: Path) -> Iterator[Stored]:
+        """Times have seconds, and the newest message grows while it is written: its length shows that, too."""
         with open_database(path) as database:
             if not has_table(database, "sessions"):
                 return
-            query = "SELECT session_id, count(*) AS count, max(updated_at) AS updated FROM messages GROUP BY session_id"
+            newest = "SELECT session_id, count(*) AS count, max(rowid) AS newest FROM messages GROUP BY session_id"
+            query = (
+                "SELECT n.session_id, n.count, m.updated_at AS updated, ifnull(length(m.parts), 0) AS length"
+                f" FROM ({newest}) n JOIN messages m ON m.rowid = n.newest"
+            )
             messages = {row["session_id"]: row for row in database.execute(query)}
             for row in database.execute("SELECT id, parent_session_id, updated_at FROM sessions").fetchall():
                 found = messages.get(row["id"])
@@ -47,7 +54,7 @@ class Crush(Source):
                 yield Stored(
                     session=str(row["id"]),
                     updated=max(parse_time(time) or 0 for time in times),
-                    version=found["count"] if found else 0,
+                    version=found["count"] << _LENGTH_BITS | min(found["length"], _MOST_LENGTH) if found else 0,
                     parent=row["parent_session_id"],
                 )
 

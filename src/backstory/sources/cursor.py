@@ -1,44 +1,54 @@
-"""Cursor and Windsurf: transcripts of Cursor's agent, one file per session, and chats of both editors, in databases.
+"""Cursor: transcripts of its agent, one file per session, and chats of its editor, in a database.
 
 Transcripts are `projects/<slug>/agent-transcripts/<session>.jsonl`, or `<session>/<session>.jsonl`, and the older
-`.txt`. Subagents lie in `subagents/` beside their session. Records have no ids and mostly no times, models or tokens.
-Calls have no ids either: results follow in their order.
+`.txt`. Subagents lie in `subagents/` beside their session. Records have no ids, models or tokens, and mostly no times
+but those that Cursor puts before a prompt. Calls have no ids either: results follow in their order.
 """
 
 from __future__ import annotations
 
 import re
-import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import msgspec
 
 from ..model import EventType, digest, parse_time
-from .base import About, Item, Lookup, Parser, Source, Stored, Transcript, TurnEnd
-from .content import blocks_of, command_exit_code, inside, readable
-from .database import has_table, open_database
-from .decoding import begun_at, decode_or_none, encode, head_records, read_or_none
-from .fields import Payload, integer, list_of, local_path, mapping_of, mappings_of, text_of
-from .parsing import PendingMemory, RecordParser, StatelessParser, Writer, restored
+from .base import Item, Lookup, Parser, Source, Stored, Transcript, TurnEnd
+from .content import blocks_of, inside, readable
+from .cursor_editor import STORE, Bubbles, changes_in, sessions_in
+from .database import open_database
+from .decoding import begun_at, decode_or_none, head_records
+from .fields import Payload, mapping_of, text_of
+from .parsing import PendingMemory, RecordParser, restored
 
-_STORE = "state.vscdb"
 _FOLDER = "agent-transcripts"
 _MARKER = re.compile(r"^(user|assistant):[ \t]*$", re.MULTILINE)
+# Before a prompt: "<timestamp>Sunday, Aug 2, 2026, 3:51 AM (UTC-7)</timestamp>", also (UTC+5:30) and (UTC).
+_TIMESTAMP = re.compile(
+    r"\s*<timestamp>\w+, ([A-Z][a-z]{2})\w* (\d{1,2}), (\d{4}), (\d{1,2}):(\d\d)\s([AP])M"
+    r" \(UTC(?:([+-])(\d{1,2})(?::(\d\d))?)?\)</timestamp>\s*"
+)
+_MONTHS = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()
+_NOTIFICATION = "<system_notification>"
+# Stands in an answer for a thought that Cursor leaves out.
+_WITHHELD = "[REDACTED]"
+# In a transcript of text, a part of an answer. What belongs to it is indented.
+_PART = re.compile(r"\[(Thinking|Tool call|Tool result)\][ \t]*(.*)")
+_ARGUMENT = re.compile(r"(\w+)(?:=|:(?: |$))(.*)")
 _CALLS = {"tool_use", "tool_call", "tool-call"}
 _RESULTS = {"tool_result", "tool-result"}
-_USER = 1
-_OVER = {"completed", "error", "cancelled", "rejected"}
-_KEYS = ("workbench.panel.aichat.view.aichat.chatdata", "aiChat.chatdata")
 
 
 class Cursor(Source):
     name = "cursor"
 
     def accepts(self, path: Path) -> bool:
-        return path.name == _STORE or (path.suffix in (".jsonl", ".txt") and _FOLDER in path.parts)
+        return path.name == STORE or (path.suffix in (".jsonl", ".txt") and _FOLDER in path.parts)
 
     def describe(self, path: Path, head: bytes) -> Transcript | None:
         records: list[Payload] = []
@@ -46,7 +56,7 @@ class Cursor(Source):
             records = list(head_records(path, head))
             if not any("role" in record or "message" in record for record in records):
                 return None
-        elif not _MARKER.search(head.decode("utf-8", "replace")):
+        elif not _MARKER.search(head.decode("utf-8", "replace")) or _has_newer(path):
             return None
         parent = path.parent.parent.name if path.parent.name == "subagents" else None
         return Transcript(
@@ -54,12 +64,12 @@ class Cursor(Source):
             path=path,
             session=path.stem,
             parent=None if parent == _FOLDER else parent,
-            begun=begun_at(records, "timestamp"),
+            begun=begun_at(records, "timestamp") or next(filter(None, map(_asked_at, records)), 0),
         )
 
     def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
-        if transcript.path.name.startswith(_STORE):
-            return _Bubbles(transcript)
+        if transcript.path.name.startswith(STORE):
+            return Bubbles(transcript)
         return CursorParser(transcript, restored(PendingMemory, state))
 
     def records(self, path: Path) -> Iterator[Any] | None:
@@ -68,17 +78,17 @@ class Cursor(Source):
         pieces = _MARKER.split(path.read_text("utf-8", "replace"))
         return iter(
             [
-                {"role": role, "message": {"content": text.strip()}}
+                {"role": role, "message": {"content": _parts_of(text) if role == "assistant" else text.strip()}}
                 for role, text in zip(pieces[1::2], pieces[2::2], strict=True)
                 if text.strip()
             ]
         )
 
     def sessions(self, path: Path) -> Iterable[Stored] | None:
-        return _sessions(path) if path.name == _STORE else None
+        return sessions_in(path) if path.name == STORE else None
 
     def changes(self, path: Path, session: str, since: Stored | None) -> Iterator[Any]:
-        return _changes(path, session, since)
+        return changes_in(path, session, since)
 
 
 class CursorParser(RecordParser[PendingMemory]):
@@ -132,10 +142,14 @@ class CursorParser(RecordParser[PendingMemory]):
         spoken: list[str] = []
         for number, block in enumerate(blocks_of(message.get("content")) or ()):
             if isinstance(block, dict) and text_of(block, "type") in _RESULTS:
-                self._read_result(block, identity, str(number))
+                self._read_result(block, identity, str(number), growing)
             elif text := readable(block).strip():
                 spoken.append(text)
-        text = "\n".join(spoken)
+        ts, text = _dated("\n".join(spoken))
+        self.ts = self.ts or ts
+        if text.startswith(_NOTIFICATION):
+            self.add(EventType.SYSTEM, text, identity, "context")
+            return
         start = text.find("<user_query>")
         if start >= 0:
             context, text = text[:start].strip(), inside(text[start:], "user_query") or ""
@@ -144,7 +158,7 @@ class CursorParser(RecordParser[PendingMemory]):
         if text:
             self.add_prompt(text, identity, "prompt", replaces=growing)
 
-    def _read_result(self, block: Payload, identity: str, part: str) -> None:
+    def _read_result(self, block: Payload, identity: str, part: str, growing: bool) -> None:
         pending = self.memory.pending
         call_id = text_of(block, "tool_use_id", "tool_call_id")
         if call_id not in pending and pending:
@@ -154,201 +168,89 @@ class CursorParser(RecordParser[PendingMemory]):
         failed = block.get("is_error")
         failed = failed if isinstance(failed, bool) else None
         text = readable(block.get("content"))
-        self.add_response(text, call_id, identity, part, tool=text_of(block, "name"), failed=failed)
+        tool = text_of(block, "name")
+        self.add_response(text, call_id, identity, part, tool=tool, failed=failed, replaces=growing)
 
     def _read_answer(self, message: Payload, identity: str, growing: bool) -> None:
         blocks = [block for block in blocks_of(message.get("content")) or () if isinstance(block, dict)]
-        asks = any(text_of(block, "type") in _CALLS for block in blocks)
+        kinds = [text_of(block, "type") for block in blocks]
+        calls, results = ([n for n, kind in enumerate(kinds) if kind in named] for named in (_CALLS, _RESULTS))
+        asks = calls[-1:] > results[-1:]
         for number, block in enumerate(blocks):
-            part, kind = str(number), text_of(block, "type")
+            part, kind = str(number), kinds[number]
             if kind in _CALLS:
                 call_id = text_of(block, "id", "toolCallId") or f"{self.memory.count}.{number}"
                 self.memory.await_result(call_id)
                 tool = text_of(block, "name", "toolName") or "unknown"
-                self.add_call(tool, call_id, block.get("input", block.get("args")), identity, part)
+                self.add_call(tool, call_id, block.get("input", block.get("args")), identity, part, replaces=growing)
+            elif kind in _RESULTS:
+                self._read_result(block, identity, part, growing)
             elif kind in ("thinking", "reasoning"):
                 if text := text_of(block, "thinking", "text"):
-                    self.add_reasoning(text, identity, part)
-            elif text := readable(block):
+                    self.add_reasoning(text, identity, part, replaces=growing)
+            elif text := readable(block).removesuffix(_WITHHELD).rstrip():
                 self.add_answer(text, identity, part, may_end_turn=not asks, replaces=growing)
 
 
-# Cursor's editor: one key-value table for all conversations. A bubble, which is one part of a message, is a value.
+def _has_newer(path: Path) -> bool:
+    """True if a newer version goes on with a transcript of text in another file."""
+    name = f"{path.stem}.jsonl"
+    return path.with_name(name).exists() or (path.with_name(path.stem) / name).exists()
 
 
-def _sessions(path: Path) -> Iterator[Stored]:
-    """Writing a value gives its row a new number, so that the index on the keys shows what changed, and no value of a
-    database that may have many gigabytes is read."""
-    with open_database(path) as database:
-        if not has_table(database, "cursorDiskKV"):
-            return
-        composers = "SELECT substr(key, 14) AS id, rowid AS newest FROM cursorDiskKV WHERE key >= ? AND key < ?"
-        versions = {row["id"]: row["newest"] for row in database.execute(composers, ("composerData:", "composerData;"))}
-        bubbles = (
-            "SELECT substr(key, 10, instr(substr(key, 10), ':') - 1) AS id, max(rowid) AS newest FROM cursorDiskKV"
-            " WHERE key >= 'bubbleId:' AND key < 'bubbleId;' GROUP BY 1"
-        )
-        for row in database.execute(bubbles):
-            if row["id"] in versions:
-                versions[row["id"]] = max(versions[row["id"]], row["newest"])
-    for session, version in versions.items():
-        yield Stored(session=session, updated=0, version=version)
+def _asked_at(record: Payload) -> int | None:
+    return _dated(readable(mapping_of(record, "message").get("content")))[0]
 
 
-def _changes(path: Path, session: str, since: Stored | None) -> Iterator[Payload]:
-    with open_database(path) as database:
-        composer = mapping_of(_value(database, f"composerData:{session}"))
-        yield {"composer": composer}
-        inline = composer.get("conversation")
-        if isinstance(inline, list) and inline:
-            yield from ({"bubble": mapping_of(bubble), "composer": None} for bubble in inline)
-            return
-        headers = composer.get("fullConversationHeadersOnly")
-        headers = mappings_of(headers)
-        prompt: str | None = None
-        for header in headers:
-            identity = text_of(header, "bubbleId") or ""
-            key = f"bubbleId:{session}:{identity}"
-            if header.get("type") == _USER:
-                prompt = key
-            row = database.execute("SELECT rowid FROM cursorDiskKV WHERE key = ?", (key,)).fetchone()
-            if row is None or (since is not None and row["rowid"] <= since.version):
-                continue
-            if prompt is not None and prompt != key:
-                yield {"bubble": mapping_of(_value(database, prompt))}
-            prompt = None
-            yield {"bubble": mapping_of(_value(database, key))}
+def _dated(text: str) -> tuple[int | None, str]:
+    """The time that stands before a prompt, and the text after it."""
+    found = _TIMESTAMP.match(text)
+    if found is None or found[1] not in _MONTHS:
+        return None, text
+    day, year, hour, minute = map(int, found.group(2, 3, 4, 5))
+    ahead = timedelta(hours=int(found[8] or 0), minutes=int(found[9] or 0)) * (-1 if found[7] == "-" else 1)
+    try:
+        hour = hour % 12 + 12 * (found[6] == "P")
+        moment = datetime(year, _MONTHS.index(found[1]) + 1, day, hour, minute, tzinfo=timezone(ahead))
+    except ValueError:
+        return None, text
+    return parse_time(moment.isoformat()), text[found.end() :]
 
 
-def _value(database: sqlite3.Connection, key: str) -> Any:
-    row = database.execute("SELECT value FROM cursorDiskKV WHERE key = ?", (key,)).fetchone()
-    return decode_or_none(row["value"]) if row else None
+def _parts_of(text: str) -> list[Payload]:
+    """An answer in a transcript of text, as the blocks that newer versions write."""
+    blocks: list[Payload] = []
+    kind, head, lines = "", "", list[str]()
+    for line in (*text.strip().splitlines(), "[Thinking]"):  # which ends the last part
+        marker = _PART.match(line)
+        if marker is None and (not kind or not line.strip() or line[0].isspace()):
+            lines.append(line)
+            continue
+        body = dedent("\n".join(lines)).strip()
+        match kind:
+            case "Thinking":
+                blocks.append({"type": "thinking", "thinking": f"{head}\n{body}".strip()})
+            case "Tool call":
+                blocks.append({"type": "tool_use", "name": head, "input": _arguments_of(body)})
+            case "Tool result":
+                blocks.append({"type": "tool_result", "name": head, "content": body})
+            case _ if body:
+                blocks.append({"type": "text", "text": body})
+        kind, head, lines = (marker[1], marker[2], []) if marker else ("", "", [line])
+    return blocks
 
 
-class _Bubbles(StatelessParser):
-    """Turns bubbles into items."""
-
-    def __init__(self, transcript: Transcript) -> None:
-        super().__init__(transcript)
-        self._begun: int | None = None
-
-    def parse(self, record: Payload) -> Iterator[Item]:
-        if "bubble" not in record:
-            yield from self._about(record["composer"])
-            return
-        bubble = record["bubble"]
-        model = text_of(mapping_of(bubble, "modelInfo"), "modelName")
-        cwd = text_of(bubble, "workspaceProjectDir")
-        ts = parse_time(bubble.get("createdAt")) or self._begun
-        identity = text_of(bubble, "bubbleId") or encode(bubble)
-        write = Writer("cursor", identity, ts=ts, model=None if model == "default" else model, cwd=cwd)
-        text = text_of(bubble, "text", "rawText")
-        if bubble.get("type") == _USER:
-            if text:
-                yield write.prompt("prompt", text)
-            return
-        tokens = mapping_of(bubble, "tokenCount")
-        yield from write.usage(fresh=tokens.get("inputTokens"), output=tokens.get("outputTokens"))
-        if thought := text_of(mapping_of(bubble, "thinking"), "text"):
-            yield write.thought("thought", thought)
-        if call := mapping_of(bubble, "toolFormerData"):
-            yield from _tool(write, call)
-        if text:
-            over = "turnDurationMs" in bubble
-            yield write.answer("text", text, ends_turn=over, may_end_turn=not over)
-
-    def _about(self, composer: Payload) -> Iterator[Item]:
-        self._begun = parse_time(composer.get("createdAt"))
-        place = mapping_of(composer, "workspaceIdentifier", "uri")
-        yield About(title=text_of(composer, "name"), title_rank=2, cwd=text_of(place, "fsPath", "path"))
-
-
-def _tool(write: Writer, call: Payload) -> Iterator[Item]:
-    """A call with its result. Both are JSON in strings, sometimes twice."""
-    tool, status = text_of(call, "name") or "unknown", call.get("status")
-    call_id = (text_of(call, "toolCallId") or "").partition("\n")[0] or None
-    given = mapping_of(_decoded(call.get("rawArgs"))) or _decoded(call.get("params"))
-    started = parse_time(mapping_of(call, "additionalData").get("startedAtMs"))
-    yield write.call("call", tool, call_id, given, ts=started)
-    if status not in _OVER:
-        return
-    result, error = _decoded(call.get("result")), _decoded(call.get("error"))
-    text = text_of(result, "output", "contents", "content") or (result if isinstance(result, str) else "")
-    if not text and result:
-        text = encode(result)
-    message = text_of(error, "modelVisibleErrorMessage", "clientVisibleErrorMessage")
-    message = message or (error if isinstance(error, str) else "")
-    text = "\n".join(filter(None, (text, message)))
-    exit_code = integer(mapping_of(result).get("exitCodeV2", mapping_of(result).get("exitCode")))
-    if exit_code is None and status == "error":
-        exit_code = command_exit_code(f"{text_of(error, 'clientVisibleErrorMessage') or ''} {text}", tool)
-    failed = status != "completed" or bool(exit_code)
-    yield write.result("result", tool, call_id, text, exit_code=exit_code, failed=failed)
-
-
-def _decoded(value: Any) -> Any:
-    for _ in range(2):
-        if not isinstance(value, str):
-            break
-        inner = decode_or_none(value)
-        if inner is None:
-            break
-        value = inner
-    return value
-
-
-# Windsurf: the chats of a workspace in one value of its database. Cascade's own store is encrypted.
-
-
-class Windsurf(Source):
-    name = "windsurf"
-
-    def accepts(self, path: Path) -> bool:
-        return path.name == _STORE
-
-    def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
-        return _Chat(transcript)
-
-    def sessions(self, path: Path) -> Iterator[Stored]:
-        """The value has neither times nor counters: a digest of a chat shows that it changed."""
-        for identity, tab in _tabs(path):
-            version = int.from_bytes(digest(encode(tab))[:6], "big")
-            yield Stored(session=identity, updated=parse_time(tab.get("lastSendTime")) or 0, version=version)
-
-    def changes(self, path: Path, session: str, since: Stored | None) -> Iterator[Any]:
-        folder = text_of(read_or_none(path.with_name("workspace.json")), "folder")
-        for identity, tab in _tabs(path):
-            if identity == session:
-                yield {"tab": tab, "folder": folder}
-                for index, bubble in enumerate(list_of(tab.get("bubbles"))):
-                    yield {"bubble": mapping_of(bubble), "index": index}
-
-
-def _tabs(path: Path) -> Iterator[tuple[str, Payload]]:
-    with open_database(path) as database:
-        if not has_table(database, "ItemTable"):
-            return
-        found = [
-            row["value"]
-            for key in _KEYS
-            for row in database.execute("SELECT value FROM ItemTable WHERE key = ?", (key,)).fetchall()
-        ]
-    for value in found:
-        for tab in mappings_of(mapping_of(decode_or_none(value)).get("tabs")):
-            if (identity := text_of(tab, "tabId")) and tab.get("bubbles"):
-                yield identity, tab
-
-
-class _Chat(StatelessParser):
-    def parse(self, record: Payload) -> Iterator[Item]:
-        if "tab" in record:
-            folder = record["folder"]
-            title = text_of(record["tab"], "chatTitle")
-            yield About(title=title, title_rank=2, cwd=local_path(folder) if folder else None)
-            return
-        bubble = record["bubble"]
-        identity = text_of(bubble, "id") or str(record["index"])
-        write = self.writer(identity, ts=parse_time(bubble.get("timestamp")))
-        if text := text_of(bubble, "text", "rawText"):
-            is_user = bubble.get("type") in ("user", 1)
-            yield write.prompt("text", text) if is_user else write.answer("text", text, may_end_turn=True)
+def _arguments_of(text: str) -> Any:
+    """JSON, or a line for each argument; a line without a name belongs to the one before it."""
+    decoded = decode_or_none(text)
+    if isinstance(decoded, dict):
+        return decoded
+    found: dict[str, str] = {}
+    name = "input"
+    for line in text.splitlines():
+        if argument := _ARGUMENT.match(line):
+            name = argument[1]
+            found[name] = argument[2]
+        else:
+            found[name] = f"{found[name]}\n{line}" if name in found else line
+    return found

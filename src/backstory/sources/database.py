@@ -29,6 +29,7 @@ def open_database(path: Path, *, busy_seconds: float = _BUSY_SECONDS) -> Iterato
 
     A database in WAL mode whose `-wal` file is empty or not there has everything in its own file. Even a read-only
     connection would write `-shm` beside it, so it is read as a file that does not change. It is an OSError if it does.
+    So is the beginning of a file, as while one is copied: SQLite would delete the `-wal` file of an empty database.
     """
     try:
         before = _state(path)
@@ -89,14 +90,14 @@ def pages(
 
 
 def _state(path: Path) -> tuple[int, int, int] | None:
-    """A stamp of a database in WAL mode that has no log; None for one that has, or is in another mode."""
+    """A stamp of a database in WAL mode that has no log, or of a file without a header; None for one that has a log, or
+    is in another mode."""
     with path.open("rb") as stream:
         header = stream.read(_HEADER_BYTES)
-    if len(header) < _HEADER_BYTES or header[18] != _WAL:
-        return None
-    log = path.with_name(f"{path.name}-wal")
-    if log.exists() and log.stat().st_size:
-        return None
+    if len(header) == _HEADER_BYTES:
+        log = path.with_name(f"{path.name}-wal")
+        if header[18] != _WAL or (log.exists() and log.stat().st_size):
+            return None
     status = path.stat()
     return status.st_ino, status.st_size, status.st_mtime_ns
 

@@ -91,7 +91,7 @@ def _sessions(path: Path) -> Iterator[Stored]:
                 session=str(row["id"]),
                 updated=parse_time(row["time_updated"]) or 0,
                 version=integer(counts.get(row["id"])) or 0,
-                parent=text_of(dict(row), "parent_id"),
+                parent=row["parent_id"],
             )
 
 

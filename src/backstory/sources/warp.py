@@ -3,6 +3,7 @@ read."""
 
 from __future__ import annotations
 
+import sqlite3
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -34,12 +35,14 @@ class Warp(Source):
             )
             found = {row["id"]: (row["count"], parse_time(row["updated"]) or 0) for row in database.execute(counts)}
             if has_table(database, "agent_tasks"):
-                query = "SELECT conversation_id AS id, sum(length(task)) AS bytes, max(last_modified_at) AS updated"
-                for row in database.execute(f"{query} FROM agent_tasks GROUP BY 1"):
+                # Added up here: SQLite would sort the tasks with all that is in them.
+                query = "SELECT conversation_id AS id, length(task) AS bytes, last_modified_at AS updated"
+                for row in database.execute(f"{query} FROM agent_tasks"):
                     count, updated = found.get(row["id"], (0, 0))
                     found[row["id"]] = (count + row["bytes"], max(updated, parse_time(row["updated"]) or 0))
+            parents = _parents(database)
         for session, (version, updated) in found.items():
-            yield Stored(session=session, updated=updated, version=version)
+            yield Stored(session=session, updated=updated, version=version, parent=parents.get(session))
 
     def changes(self, path: Path, session: str, since: Stored | None) -> Iterator[Any]:
         with open_database(path) as database:
@@ -60,6 +63,17 @@ class Warp(Source):
         for identity, found in asked.items():
             if identity not in answered:  # before there were tasks, only prompts were kept
                 yield {"message": {}, "query": found}
+
+
+def _parents(database: sqlite3.Connection) -> dict[str, str]:
+    """The conversations that an agent of another one had, with that one."""
+    if not has_table(database, "agent_conversations"):
+        return {}
+    query = (
+        "SELECT conversation_id, CASE WHEN json_valid(conversation_data)"
+        " THEN conversation_data ->> '$.parent_conversation_id' END FROM agent_conversations"
+    )
+    return dict(database.execute(query).fetchall())
 
 
 class _Conversation(StatelessParser):

@@ -45,6 +45,7 @@ class Zed(Source):
         if about.get("data_type") == "zstd":
             data = decompress(data)
         thread = mapping_of(decode(data))
+        about["detailed_summary"] = thread.get("detailed_summary")
         yield {"thread": about, "model": mapping_of(thread, "model")}
         for index, message in enumerate(list_of(thread.get("messages"))):
             yield {"message": message, "index": index}
@@ -64,7 +65,8 @@ class _Thread(StatelessParser):
             self._model = text_of(record["model"], "model")
             self._begun = parse_time(thread.get("created_at")) or parse_time(thread.get("updated_at"))
             folders = (text_of(thread, "folder_paths") or "").split("\n")
-            yield About(title=text_of(thread, "summary"), title_rank=2, cwd=folders[0] or None)
+            summary = text_of(thread, "detailed_summary")
+            yield About(title=text_of(thread, "summary"), title_rank=2, summary=summary, cwd=folders[0] or None)
         elif "tokens" in record:
             tokens = record["tokens"]
             # Of the thread, not of a model call: they count at its first turn.

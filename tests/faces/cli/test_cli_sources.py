@@ -161,6 +161,18 @@ class TestImport:
         assert "give the ZIP of an export" in result.err
         assert list(home.rglob("imports/*/*")) == []
 
+    def test_a_conversation_of_unreasonable_size(self, home: Path, backstory: Program) -> None:
+        """A small ZIP that unpacks to very much does not take the memory of the machine."""
+        export = home / "export.zip"
+        with zipfile.ZipFile(export, "w", zipfile.ZIP_DEFLATED) as file, file.open("conversations.json", "w") as entry:
+            entry.write(b'[{"uuid": "one", "chat_messages": [], "padding": "')
+            for _ in range(70):
+                entry.write(b"a" * (1 << 20))
+            entry.write(b'"}]')
+        result = backstory("import", str(export))
+        assert result.code == 1
+        assert "a conversation is too long" in result.err
+
     def test_a_damaged_zip(self, home: Path, backstory: Program) -> None:
         """A byte that changed on the way, and a file that ends too early, are reported."""
         export = home / "export.zip"

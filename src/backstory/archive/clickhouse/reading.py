@@ -361,6 +361,8 @@ def _session_conditions(request: SessionsRequest) -> tuple[list[str], dict[str, 
     }
     parameters: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     conditions = ["true" if request.empty else "s.event_count > 0", *(tests[name] for name in parameters)]
+    if request.placed:
+        conditions.append("s.project IS NOT NULL")
     if () in (request.keys, request.cwds):
         conditions.append("false")
     if request.after is not None:

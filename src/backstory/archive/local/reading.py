@@ -344,6 +344,8 @@ def _session_conditions(request: SessionsRequest) -> tuple[list[str], dict[str, 
     }
     parameters = {name: value for name, value in parameters.items() if value is not None}
     conditions = ["true" if request.empty else "s.event_count > 0", *(tests[name] for name in parameters)]
+    if request.placed:
+        conditions.append("s.project IS NOT NULL")
     for column, values in (("key", request.keys), ("cwd", request.cwds)):
         if values is not None:
             conditions.append(f"s.{column} IN (SELECT value FROM json_each(:{column}s))")
