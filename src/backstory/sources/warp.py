@@ -42,7 +42,9 @@ class Warp(Source):
                     found[row["id"]] = (count + row["bytes"], max(updated, parse_time(row["updated"]) or 0))
             parents = _parents(database)
         for session, (version, updated) in found.items():
-            yield Stored(session=session, updated=updated, version=version, parent=parents.get(session))
+            parent = parents.get(session)
+            # Warp may name the parent after the first messages.
+            yield Stored(session=session, updated=updated, version=version + (parent is not None), parent=parent)
 
     def changes(self, path: Path, session: str, since: Stored | None) -> Iterator[Any]:
         with open_database(path) as database:
