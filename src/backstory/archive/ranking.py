@@ -7,8 +7,7 @@ The weights come from known items over held-out transcripts, where the answer is
 questions whose session is first: plain BM25 .56, tool output at 0.4 .63, five events of a session instead of one .66,
 stems .68, turn and title .68 (and 2 points more among the first ten). Stems at 0.8 instead of 0.6 find the right
 session of 0.6 more of 100 questions of LoCoMo among the first five, and are as good as before for questions about
-transcripts.
-`make eval` measures each part.
+transcripts. `make eval` measures each part.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ class _Found(NamedTuple):
 
     place: Place
     closely: float
-    """What counts for the best ones only."""
+    """The scores that count for the best ones only."""
 
 
 class Retrieval:
