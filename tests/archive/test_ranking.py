@@ -175,6 +175,8 @@ class TestWords:
         [
             ("why did the migrations fail", "the migration failed because of a lock"),
             ("caching of thumbnails", "we cached each thumbnail"),
+            ("why were we choosing it", "redis was chosen for its speed"),
+            ("all vertices", "each vertex of the graph"),
             ("warum wurden die Tabellen gelöscht", "die Tabelle wurde beim Aufräumen gelöscht"),
             ("pourquoi les tables ont été supprimées", "la table a été supprimée par erreur"),
             ("デプロイはなぜ失敗したのか", "デプロイが失敗した原因は権限です"),
@@ -183,7 +185,7 @@ class TestWords:
         ],
     )
     def test_found_first(self, add: Add, ask: Ask, query: str, text: str) -> None:
-        """By stem, in other languages, and with one typing error."""
+        """By stem, by an irregular form, in other languages, and with one typing error."""
         add("noise", (PROMPT, "why did we do this and what was that about, in the end, with all of them?"))
         add("right", (ANSWER, text))
         assert sessions(ask(query))[:1] == ["right"]

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from .. import ranking
 from ..base import Term
+from ..forms import other_forms
 from ..phrases import best_corrections, edits, is_corrected, matching_phrases, neighbours, title_phrases
 from ..query import Query, index_text, without_marks
 from ..question import Hints
@@ -30,24 +31,28 @@ class Statistics(NamedTuple):
 
 
 class Words:
-    """The words of a query, and their stems, which events may have."""
+    """The words of a query, with their stems and the stems of their irregular forms, which events may have."""
 
     def __init__(self, query: Query) -> None:
         # Parts of paths and identifiers are looked for as they are.
         whole = {phrase[0] for clause in query.clauses for phrase in clause.alternatives if len(phrase) == 1}
         words = dict.fromkeys(token for clause in query.clauses for part in clause.alternatives for token in part)
         self.stems = {word: [STEM + s for s in word_stems(word)] if word in whole else [] for word in words}
+        self.forms = {word: [STEM + s for s in other_forms(word)] if word in whole else [] for word in words}
 
     @property
     def tokens(self) -> list[str]:
-        return list(dict.fromkeys([*self.stems, *(stem for stems in self.stems.values() for stem in stems)]))
+        found = dict.fromkeys(self.stems)
+        for stems in (*self.stems.values(), *self.forms.values()):
+            found |= dict.fromkeys(stems)
+        return list(found)
 
     def corrected(self, known: Collection[str]) -> dict[str, list[str]]:
         """For each word that is not known, nor by its stems, the words that are one edit away."""
         return {
             word: sorted(edits(word))
             for word, stems in self.stems.items()
-            if is_corrected(word) and not any(token in known for token in (word, *stems))
+            if is_corrected(word) and not any(token in known for token in (word, *stems, *self.forms[word]))
         }
 
 
@@ -65,7 +70,7 @@ class Question:
     ) -> None:
         """`near` has the corrections of words that no event has."""
         self._query = query
-        self._stems = words.stems
+        self._stems, self._forms = words.stems, words.forms
         self._counts = counts
         self._statistics = statistics
         self._weights = ranking.WEIGHTS
@@ -159,9 +164,10 @@ class Question:
         text = without_marks(text)
         tokens, named = (set(splitter().analyze(" ".join(index_text(part)))) for part in (text, title))
         stems = {STEM + stem for word in splitter().analyze(index_text(text)[0]) for stem in word_stems(word)}
+        known = {word: (*self._stems.get(word, ()), *self._forms.get(word, ())) for word in words}
         return {
             "text": [word for word in words if word in tokens],
-            "stem": [word for word in words if word not in tokens and not stems.isdisjoint(self._stems.get(word, ()))],
+            "stem": [word for word in words if word not in tokens and not stems.isdisjoint(known[word])],
             "title": [word for word in words if word in named],
         }
 
@@ -205,9 +211,10 @@ class Question:
         return math.log1p((max(total - having, 0) + 0.5) / (having + 0.5))
 
     def _stemmed(self, phrase: Phrase) -> list[tuple[str, float]]:
-        """The stems of a single word that events have, and their share in its weight."""
+        """The stems of a single word and of its other forms that events have, and their share in its weight."""
         if len(phrase) > 1:
             return []
         stems = [stem for stem in self._stems.get(phrase[0], ()) if self._counts.get(stem)]
         stems.sort(key=lambda stem: -self._counts[stem])
-        return [(stem, self._weights.stem) for stem in stems[:STEM_LANGUAGES]]
+        forms = [form for form in self._forms.get(phrase[0], ()) if self._counts.get(form)]
+        return [(stem, self._weights.stem) for stem in (*stems[:STEM_LANGUAGES], *forms)]

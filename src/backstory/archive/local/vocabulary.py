@@ -7,6 +7,7 @@ from functools import cache, lru_cache
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
+from ..forms import other_forms
 from ..phrases import best_corrections, edits, is_corrected
 from ..query import STEMMERS, analyzer
 from ..ranking import STEM_LANGUAGES
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 # Words whose numbers of documents are kept in memory, with their stems: some megabytes.
 _REMEMBERED = 20_000
+_ENGLISH = stem_field("en")
 
 
 class Vocabulary:
@@ -45,14 +47,16 @@ class Vocabulary:
         return math.log1p((max(total - having, 0) + 0.5) / (having + 0.5))
 
     def stems(self, token: str) -> list[tuple[str, str]]:
-        """(field, stem) of a word in the languages that have the stem."""
+        """(field, stem) of a word in the languages that have the stem, and of its other forms."""
         if not self._has_stems or token.isdigit():
             return []
         stems = self._stemmed.get(token)
         if stems is None:
             known = [(count, *one) for one in _stems_of(token) if (count := self.documents(*one))]
             known.sort(key=itemgetter(0), reverse=True)
-            stems = self._stemmed[token] = [(field, stem) for _, field, stem in known[:STEM_LANGUAGES]]
+            stems = [(field, stem) for _, field, stem in known[:STEM_LANGUAGES]]
+            stems += [(_ENGLISH, form) for form in other_forms(token) if self.documents(_ENGLISH, form)]
+            self._stemmed[token] = stems
         return stems
 
     def corrections(self, word: str) -> tuple[str, ...]:
