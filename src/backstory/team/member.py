@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from ..archive import open_journal
 from ..archive.base import Archive, Batch, SessionsRequest
-from ..config import ConfigError, Settings
+from ..config import ConfigError, Settings, expand_home, user_home
 from . import TeamError
 from .courier import Courier, PushLock, Report, Server, keep_pushing
 from .intake import DirectServer, open_database
@@ -108,7 +108,7 @@ class Member:
     def _token(self) -> str:
         if self._settings.token or not self._settings.token_file:
             return self._settings.token
-        path = Path(self._settings.token_file).expanduser()
+        path = expand_home(self._settings.token_file, user_home())
         try:
             return path.read_text("utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:

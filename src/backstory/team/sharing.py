@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from fnmatch import translate
 from functools import lru_cache
 from hashlib import blake2b
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
@@ -18,7 +17,7 @@ from msgspec import Struct
 
 from ..archive.base import Archive, Batch, EventRow, ExchangeRow, ExchangesRequest, Part, SessionRow, TurnRow, UsageRow
 from ..archive.journal import Journal
-from ..config import ConfigError, TeamSettings
+from ..config import ConfigError, TeamSettings, expand_home, user_home
 from ..egress import egress
 from ..egress.rules import RULES
 from ..model import EventType, digest, parse_time
@@ -53,7 +52,7 @@ class Projects:
 
     def __init__(self, patterns: Sequence[str]) -> None:
         self.patterns = tuple(patterns)
-        expanded = (str(Path(each).expanduser()) if each.startswith("~") else each for each in patterns if each)
+        expanded = (str(expand_home(each, user_home())) if each.startswith("~") else each for each in patterns if each)
         self._match = _pattern(tuple(each.rstrip("/") for each in expanded))
 
     @property

@@ -189,12 +189,13 @@ def received_at() -> float:
 
 
 class BadArgument(ValueError):
-    """An argument that does not fit: the field and the reason."""
+    """An argument that does not fit: the field, the reason, and for a wrong choice `validValues` and `nearest`."""
 
-    def __init__(self, field: str | None, message: str) -> None:
+    def __init__(self, field: str | None, message: str, **choice: Any) -> None:
         super().__init__(message)
         self.field = field
         self.message = message
+        self.choice = choice
 
 
 def decode_arguments(kind: type[T], arguments: Arguments) -> T:
@@ -215,14 +216,44 @@ def decode_arguments(kind: type[T], arguments: Arguments) -> T:
 
 
 def _suggesting(error: BadArgument, kind: type) -> BadArgument:
-    """The error, for an unknown field with the name of the most similar known field."""
-    if not error.message.startswith("unknown field: ") or error.field is None:
+    """The error, for an unknown field with the name of the most similar known field, for a wrong choice with the
+    choices."""
+    if error.field is None:
         return error
     from difflib import get_close_matches
 
+    _, wrong_choice, given = error.message.partition(f"{error.field}: invalid enum value ")
+    if wrong_choice:
+        choices = _choices(kind, error.field)
+        said = f"{error.field} must be one of {', '.join(choices)}"
+        near = get_close_matches(given[1:-1].lower(), choices, 1, 0.5)
+        if not near:
+            return BadArgument(error.field, said, validValues=choices)
+        return BadArgument(error.field, f"{said} (did you mean {near[0]}?)", validValues=choices, nearest=near[0])
+    if not error.message.startswith("unknown field: "):
+        return error
     known = list(getattr(kind, "__struct_fields__", ()))
     near = [field for field in known if error.field in field.split("_")] or get_close_matches(error.field, known, 1)
     return BadArgument(error.field, f"{error.message} (did you mean {near[0]}?)") if len(near) == 1 else error
+
+
+def _choices(kind: type, path: str) -> list[str]:
+    """The values of the choice at a path of msgspec, e.g. `filters[0].operator`."""
+    from msgspec import inspect
+
+    types = _options(inspect.type_info(kind))
+    for step in path.replace("[", ".[").split("."):
+        if step.startswith("["):
+            inner = [getattr(each, "item_type", None) or getattr(each, "value_type", None) for each in types]
+        else:
+            inner = [field.type for each in types for field in getattr(each, "fields", ()) if field.encode_name == step]
+        types = [option for each in inner for option in _options(each)]
+    return [value for each in types for value in getattr(each, "values", ())]
+
+
+def _options(node: Any) -> list[Any]:
+    """The types of a union, or the one type."""
+    return list(getattr(node, "types", (node,)))
 
 
 def _bad_argument(text: str) -> BadArgument:
