@@ -1,7 +1,7 @@
-"""The interface between an archive and the projection of its turns to spans.
+"""The changes of an archive, and the two that follow them: the projection of turns to spans, and the outbox of a team.
 
-The rules of the projection stand above the archive. An engine gives it the record to read and a writer for the spans,
-and calls it whenever the record has changed.
+The rules of both stand above the archive. An engine gives the projection the record to read and a writer for the spans,
+and calls it whenever the record has changed. The outbox reads the journal whenever it has time.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ class Changes(Struct, frozen=True):
 
     until: int
     turns: list[TurnRef]
+
+
+# The projection
 
 
 class EventOutline(Struct):
@@ -123,3 +126,31 @@ class Projection(Protocol):
 
 
 MakeProjection = Callable[[Record, TurnWriter], Projection]
+
+
+# The journal
+
+
+class Mark(Struct, frozen=True):
+    """The state of an archive at one moment."""
+
+    archive: str
+    """Another value means another archive, also at the same path."""
+    newest: int
+    """The number of the last change."""
+    commit: int
+    """Another value, at the same reader, means that something was committed, also without a change of a turn."""
+
+
+class Journal(Protocol):
+    """Used by one thread."""
+
+    def mark(self) -> Mark: ...
+    def changes(self, after: int, limit: int) -> Changes | None:
+        """The turns of the next changes, about `limit` of them; turn 0 stands for the session without its turns. None:
+        nothing changed."""
+
+    def folders(self, key: str, turn: int) -> dict[bytes, str]:
+        """The working directories of the events of a turn, by their uids."""
+
+    def close(self) -> None: ...
