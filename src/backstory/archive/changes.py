@@ -72,7 +72,7 @@ class Record(Protocol):
         """The tool calls and tool responses with these call ids, in their order; with `turns`, only of those."""
 
     def usage(self, key: str, turns: Sequence[int]) -> list[UsageRow]:
-        """The usage of some turns in the order of time; turn 0 has what stands before the first turn."""
+        """The usage of some turns in the order of time; turn 0 has the usage before the first turn."""
 
     def loose_usage(self) -> list[LooseUsage]: ...
 
@@ -113,7 +113,7 @@ class TurnWriter(Protocol):
 
     def known(self, turn: TurnRef) -> KnownTurn | None: ...
     def replace(self, turns: Sequence[TurnSpans], progress: Progress) -> None:
-        """Write the spans of these turns in place of all that was known of them, in one transaction with the progress.
+        """Replace all spans of these turns, in one transaction with the progress.
 
         A progress of another version deletes the spans of all turns first.
         """
@@ -135,11 +135,11 @@ class Mark(Struct, frozen=True):
     """The state of an archive at one moment."""
 
     archive: str
-    """Another value means another archive, also at the same path."""
+    """The identity of the archive; another archive at the same path has another one."""
     newest: int
     """The number of the last change."""
     commit: int
-    """Another value, at the same reader, means that something was committed, also without a change of a turn."""
+    """A number that is new after every commit, also without a change of a turn. It compares within one reader only."""
 
 
 class Journal(Protocol):
