@@ -96,7 +96,6 @@ class TestDrawing:
 # Modules under 40 lines, and the reason that each is one.
 SMALL = {
     "archive/errors.py": "everything that calls an archive knows them",
-    "archive/journal.py": "what a team knows of an archive, which hides its engine",
     "faces/log.py": "every process imports it when it starts, and few import more of a face",
     "toolsets/capsules/glance.py": "a hook has no time to import more",
 }

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from backstory.archive.base import Archive, Batch
-from backstory.archive.projection import TurnWriter
+from backstory.archive.changes import TurnWriter
 from backstory.archive.spans import Condition, Found, Origin, Position, SpanRow, Spans, TraceQuery, UsageDetail, Window
 from backstory.model import session_id, turn_id
 from tests.archive.test_conformance import ANSWER, CALL, KEY, PROMPT, RESULT, batch, session, talk, write

@@ -216,7 +216,7 @@ class SpanStats(Struct, kw_only=True):
 class Spans(Protocol):
     """The traces of an archive. Any number of threads and processes may read, and put spans that they received.
 
-    The spans of turns are written by a projection (`archive/projection.py`).
+    The spans of turns are written by a projection (`archive/changes.py`).
     """
 
     def put(self, spans: Sequence[SpanRow], origins: Mapping[str, Origin]) -> None:

@@ -1,4 +1,4 @@
-"""From marked events to exchange rows. The events may belong to another session: a fork repeats its original."""
+"""Exchange rows from marked events. The events may belong to another session: a fork repeats its original."""
 
 from __future__ import annotations
 

@@ -123,6 +123,8 @@ class Failure(Struct, frozen=True):
 
     body: Any
     is_error: bool = True
+    excerpted: bool = False
+    """Each part of the body that repeats the request is within a limit of its own."""
 
 
 class Frame(Struct, frozen=True, kw_only=True):
@@ -160,7 +162,9 @@ class Frame(Struct, frozen=True, kw_only=True):
         if refused is None:
             _log.warning("%s: %s: %s", name, type(error).__name__, error, exc_info=_log.isEnabledFor(logging.DEBUG))
             refused = self.unexpected(f"{name} failed unexpectedly; `backstory doctor` may tell why")
-        body = excerpt(msgspec.to_builtins(refused.body, enc_hook=repr), mode=self.mode)
+        body = refused.body
+        if not refused.excerpted:
+            body = excerpt(msgspec.to_builtins(body, enc_hook=repr), mode=self.mode)
         return Reply.of(body, mode=self.mode, is_error=refused.is_error, indent=self.indent)
 
 

@@ -1,4 +1,4 @@
-"""The search index, brought to the state of the record from wherever it was left."""
+"""Feeding the search index: it follows the record from the last event that it has."""
 
 from __future__ import annotations
 
