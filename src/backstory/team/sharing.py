@@ -129,6 +129,8 @@ class Parcel(Struct, kw_only=True):
     batch: Batch
     known: list[str] = []
     """Keys of the sessions in it whose other rows were accepted before."""
+    asked: list[str] = []
+    """Keys of sessions that were accepted before: the receipt names those that are no longer there."""
 
 
 class Refusal(Struct, frozen=True):
@@ -143,6 +145,8 @@ class Receipt(Struct, kw_only=True):
     """The answer to a parcel: what it has of all other sessions is durable."""
 
     refused: dict[str, Refusal] = {}
+    gone: list[str] = []
+    """Of the sessions that were asked for, those that the server does not have of this member."""
 
 
 def seal(batch: Batch) -> Batch:
