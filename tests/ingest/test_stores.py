@@ -147,6 +147,20 @@ class TestWhatChanged:
         report = machine.library.sync()
         assert (report.files, report.events) == (1, 1)
 
+    def test_a_long_session_is_read_in_its_order(self, machine: Machine, agent: OpenCode) -> None:
+        """Messages stand in the order of their times, their parts in that of their ids, however many there are."""
+        agent.session("ses_1")
+        for number in range(40):
+            message = f"msg_{999 - number}"
+            agent.message("ses_1", message, role="assistant", modelID="m")
+            for index in (2, 1):
+                agent.part("ses_1", message, f"prt_{999 - number}_{index}", type="text", text=f"{number}.{index}")
+            agent.database.execute(
+                f"UPDATE message SET time_created = {1_767_323_045_000 + number} WHERE id = '{message}'"
+            )
+        machine.library.sync()
+        assert machine.texts() == [[f"{number}.{index}" for number in range(40) for index in (1, 2)]]
+
     def test_messages_that_did_not_change_are_not_read(
         self, machine: Machine, agent: OpenCode, monkeypatch: pytest.MonkeyPatch
     ) -> None:
