@@ -17,12 +17,13 @@ from ...model import EventType
 from ...sqlite import select_in, snapshot
 from ...toolcalls import render_call
 from ..base import ArchiveError
+from ..exchanges import split_uids
 from ..query import IndexText, without_marks
 from .bodies import Bodies
 from .database import highest, newest_change, stored_dictionary
 from .documents import EventDocument, ExchangeDocument, turn_number
 from .index import Index, IndexWriter
-from .rows import has_failed, split_uids
+from .rows import has_failed
 
 if TYPE_CHECKING:
     from .spans.turns import TraceFeed
