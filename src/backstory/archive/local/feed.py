@@ -168,6 +168,10 @@ class Feed:
         ).fetchone()
         committed = newest[0] if newest else 0
         indexed = self._events.highest("id", committed)
+        if indexed < committed:
+            # The second process of a writer that was killed may be about to commit. While this one writes, it cannot.
+            self._open_events()
+            indexed = self._events.highest("id", committed)
         if indexed > committed:  # the index outlived a power cut that the record's last commits did not
             self._open_events().delete_above("id", committed)
             self._uncommitted = True
