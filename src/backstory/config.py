@@ -123,6 +123,17 @@ def user_home() -> Path:
         raise ConfigError("the home folder of this user is not known: set HOME") from None
 
 
+def expand_home(path: str, home: Path) -> Path:
+    """The path with `home` for a `~` at its beginning. A `~name` of no account stays as it is."""
+    parts = Path(path).parts
+    if parts[:1] == ("~",):
+        return home.joinpath(*parts[1:])
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        return Path(path)
+
+
 def make_private_folder(folder: Path) -> Path:
     """The folder, made if it is missing, as are those above it, readable by its owner only."""
     if not folder.is_dir():

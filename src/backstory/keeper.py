@@ -115,8 +115,9 @@ class Keeper:
 
     def looked_for(self, source: Source) -> list[Path]:
         """The folders and files where a source may have transcripts, existing or not."""
-        extra = (Path(path).expanduser() for path in self._extra_roots.get(source.name, ()))
-        return [*source.roots(self.agents_home, self._own_environ), *extra]
+        from .ingest.walk import named_roots
+
+        return named_roots(source, self.agents_home, self._own_environ, self._extra_roots.get(source.name, ()))
 
     def expected_roots(self) -> list[str]:
         """The folders where agents keep transcripts, existing or not."""

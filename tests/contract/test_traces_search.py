@@ -204,7 +204,8 @@ class TestErrors:
         for tool, arguments, field in [
             ("list_traces", {"limit": 0}, "limit"),
             ("list_traces", {"limit": 201}, "limit"),
-            ("list_traces", {"limit": 1.5}, "limit"),
+            ("list_traces", {"limit": 0.9}, "limit"),
+            ("list_traces", {"limit": 200.5}, "limit"),
             ("list_traces", {"limit": "5"}, "limit"),
             ("list_traces", {"limit": None}, "limit"),
             ("list_traces", {"bogus": 1}, "bogus"),
@@ -220,6 +221,27 @@ class TestErrors:
             error = call(tool, **arguments)
             assert error["code"] == "INVALID_QUERY"
             assert error["details"]["field"] == field
+
+    def test_fractional_limits_are_rounded_down(self, call: Call) -> None:
+        assert call("list_traces", limit=2.9)["count"] == 2
+        assert len(call("search_traces", limit=1.5)["items"]) == 1
+        assert len(call("search_spans", limit=10.5)["items"]) == 10
+
+    @pytest.mark.parametrize(
+        ("arguments", "field", "nearest"),
+        [
+            ({"sortOrder": "descending"}, "sortOrder", "desc"),
+            ({"filters": [where("name", "equals", "x")]}, "filters[0].operator", "eq"),
+            ({"filters": [where("name", "eq", "x"), where("name", "includes", "x")]}, "filters[1].operator", None),
+        ],
+    )
+    def test_a_wrong_choice_is_answered_with_the_choices(
+        self, call: Call, arguments: dict[str, Any], field: str, nearest: str | None
+    ) -> None:
+        error = call("search_spans", **arguments)
+        choices = ["asc", "desc"] if field == "sortOrder" else ["contains", "eq", "gt", "gte", "lt", "lte", "ne"]
+        assert error["details"] == {"field": field, "validValues": choices} | ({"nearest": nearest} if nearest else {})
+        assert f"{field} must be one of {', '.join(choices)}" in error["error"]
 
     def test_not_found(self, call: Call) -> None:
         expected = {"error": "Trace not found", "code": "NOT_FOUND", "traceId": "x", "details": {"traceId": "x"}}

@@ -98,6 +98,9 @@ class TestRoots:
             ("${THING}/sessions", {"THING": "/srv"}, ["/srv/sessions"]),
             ("${THING}/sessions", {}, []),
             ("${THING}", {"THING": ""}, []),
+            ("${THING:-~/.thing}/sessions", {"THING": "~"}, ["/home/ann/sessions"]),
+            ("${THING:-~/.thing}/sessions", {"THING": "elsewhere"}, ["/home/ann/.thing/sessions"]),
+            ("${THING}/sessions", {"THING": "~nobody-of-that-name"}, []),
         ],
     )
     def test_variables(self, root: str, environ: dict[str, str], paths: list[str]) -> None:

@@ -197,6 +197,34 @@ class TestPush:
         with laptop.library() as library:
             assert stored(server.archive) == stored(library.archive)
 
+    def test_a_server_is_asked_for_what_it_has_lost(self, laptop: Laptop, server: CutServer) -> None:
+        """Not with every push; a session that it gets again is not lost any more."""
+        talk = project("a", SHOP, "one", "two")
+        laptop.write(talk, project("b", SHOP, "three"))
+        push(laptop, server)
+        keys = sorted(row.key for row in server.archive.sessions(_ALL))
+        lost = f"claude-code/{talk.id}"
+        server.intake.close()
+        writer = server.archive.writer()
+        writer.write(Batch(removed=[lost]))
+        writer.close()
+        server.intake = Intake(server.archive, server.archive.writer())
+        push(laptop, server)
+        with closing(Outbox(laptop.backstory)) as outbox:
+            assert outbox.lost() == set()
+            outbox.ask_again()
+        push(laptop, server)
+        with closing(Outbox(laptop.backstory)) as outbox:
+            assert outbox.lost() == {lost}
+        assert [parcel.asked for parcel in server.parcels if parcel.asked] == [keys]
+
+        laptop.write(talk.prompt("four"))
+        push(laptop, server)
+        push(laptop, server)
+        with closing(Outbox(laptop.backstory)) as outbox:
+            assert outbox.lost() == set()
+        assert sorted(row.key for row in server.archive.sessions(_ALL)) == keys
+
     def test_an_archive_that_was_read_anew(self, laptop: Laptop, server: CutServer) -> None:
         """Nothing is doubled, and nothing that is the same is sent."""
         laptop.write(project("a", SHOP, "one", "two"))

@@ -103,6 +103,26 @@ class TestShare:
         (session,) = program(alice.home, "team", "status", "--json").json["sessions"]
         assert session["state"] == "withheld"
 
+    def test_a_session_that_is_no_longer_there(
+        self, hub: ServedHub, alice: Laptop, tmp_path: Path, program: Program
+    ) -> None:
+        """Another machine has taken it back: the status says so after the next push, also once there is more of it."""
+        other = Laptop(tmp_path, "other", url=hub.url, token=hub.token("alice"))
+        program(alice.home, "team", "push")
+        hub.settle()
+        talk = project("a", SHOP, "the gateway needs a token", "it works")
+        assert program(other.home, "team", "forget", talk.id).code == 0
+
+        for more in (False, True):
+            if more:
+                alice.write(talk.prompt("Once more, please."))
+            program(alice.home, "team", "push")
+            (session,) = program(alice.home, "team", "status", "--json").json["sessions"]
+            assert (session["state"], session["sent"]) == ("lost", 0)
+            shown = program(alice.home, "team", "status").out
+            assert "Was shared: 1 session" in shown
+            assert "no longer there" in shown
+
     def test_forget_nothing(self, alice: Laptop, program: Program) -> None:
         result = program(alice.home, "team", "forget", "nosuchsession")
         assert (result.code, "No session, turn or event matches" in result.err) == (1, True)

@@ -397,4 +397,4 @@ class Writer(Reader, Protocol):
         """Make everything written so far searchable by all processes; without `wait`, soon."""
 
     def bulk(self, size: int) -> AbstractContextManager[None]:
-        """Around the reading of `size` bytes of transcripts: large amounts may be indexed by a second process."""
+        """Around the reading of `size` bytes: batches are committed, in order, by its end or the writer's next read."""

@@ -12,6 +12,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from ..archive.base import FileRow, FolderRow
+from ..config import expand_home
 from ..sources.base import Source
 
 _MAX_INT64 = (1 << 63) - 1
@@ -47,10 +48,15 @@ def is_as_read(before: FileRow, seen: Seen) -> bool:
     return before.size == seen.size and before.mtime_ns == seen.mtime_ns and before.inode == seen.inode
 
 
+def named_roots(source: Source, home: Path, environ: Mapping[str, str], extra: Iterable[str] = ()) -> list[Path]:
+    """The source's folders and stores, existing or not. `extra` are those of the settings."""
+    return [*source.roots(home, environ), *(expand_home(path, home) for path in extra)]
+
+
 def existing_roots(source: Source, home: Path, environ: Mapping[str, str], extra: Iterable[str] = ()) -> list[Path]:
     """The source's folders and stores that are there, each once, none inside another."""
     found: list[tuple[Path, Path]] = []
-    for root in (*source.roots(home, environ), *(Path(path).expanduser() for path in extra)):
+    for root in named_roots(source, home, environ, extra):
         try:
             mode = root.stat().st_mode  # most agents are not there: one call for each root
             if stat.S_ISDIR(mode) or stat.S_ISREG(mode):

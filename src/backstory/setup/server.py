@@ -19,6 +19,8 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from ..config import expand_home
+
 # Commands that make an environment and delete it again, with signs of its folder on Linux, macOS and Windows.
 _PASSING = (
     (("uvx",), (("archive-v0",),)),
@@ -168,7 +170,7 @@ class Service:
         if self.manager == "launchd":
             self.file = home / "Library" / "LaunchAgents" / f"{_LABEL}.plist"
         else:
-            config = Path(environ.get("XDG_CONFIG_HOME") or home / ".config")
+            config = expand_home(environ.get("XDG_CONFIG_HOME") or "~/.config", home)
             self.file = config / "systemd" / "user" / _UNIT
 
     def install(self, port: int | None = None) -> None:

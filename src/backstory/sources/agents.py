@@ -13,6 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from ..config import expand_home
 from .base import Lookup, Parser, Source, Stored, Transcript
 
 _VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
@@ -98,10 +99,13 @@ def expand_root(root: str, home: Path, environ: Mapping[str, str]) -> list[Path]
     """The paths that a root of the table stands for, existing or not; of a pattern, those that exist."""
 
     def value(found: re.Match[str]) -> str:
-        return environ.get(found[1]) or found[2] or "unset"  # which makes it no absolute path
+        given = environ.get(found[1], "")
+        if not expand_home(given, home).is_absolute():  # nobody knows the folder it would be relative to
+            given = found[2] or "unset"
+        return given
 
     text = _VARIABLE.sub(value, root) if "$" in root else root
-    path = home / text[2:] if text.startswith("~/") else Path(text)
+    path = expand_home(text, home)
     if not path.is_absolute():
         return []
     if "*" not in text:

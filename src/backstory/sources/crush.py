@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from ..config import expand_home
 from ..model import EventType, parse_time
 from .base import About, Item, Lookup, Parser, Source, Stored, Transcript
 from .database import has_table, open_database
@@ -20,7 +21,7 @@ _FINAL = {"end_turn", "max_tokens", "canceled", "error", "permission_denied"}
 
 
 def roots_of(home: Path, environ: Mapping[str, str]) -> list[Path]:
-    data = Path(environ.get("XDG_DATA_HOME") or home / ".local" / "share")
+    data = expand_home(environ.get("XDG_DATA_HOME") or "~/.local/share", home)
     roots = []
     for project in mappings_of(read_mapping(data / "crush" / "projects.json").get("projects")):
         folder = Path(text_of(project, "path") or "/")

@@ -24,6 +24,7 @@ from .sharing import FORMAT, Known, Packing, Parcel, Piece, Receipt, Rewritten, 
 _log = logging.getLogger(__name__)
 
 _CHANGES_AT_ONCE = 5_000
+_ASKED_AT_ONCE = 5_000
 _LONGEST_PAUSE_SECONDS = 300.0
 _BUSY_POLL_SECONDS = 0.2
 
@@ -85,6 +86,7 @@ class Courier:
         self._seen = None
         try:
             self._recognise_server()
+            self._ask()
             self._withdraw(report)
             collected = self.collect()
             self._deliver(collected, report, stop or threading.Event())
@@ -109,6 +111,19 @@ class Courier:
                 self._outbox.keep("server", identity)
         elif self._outbox.value("server") is None:
             self._outbox.keep("server", identity)
+
+    def _ask(self) -> None:
+        """Ask which of the sessions that were sent the server still has. It may have been told to forget some, by its
+        owner or another machine; those are not sent again by themselves."""
+        if not self._outbox.is_to_ask():
+            return
+        keys, lost = sorted(self._outbox.shared()), []
+        for start in range(0, len(keys), _ASKED_AT_ONCE):
+            asked = keys[start : start + _ASKED_AT_ONCE]
+            lost += self._server.push(Parcel(machine=self._machine, batch=Batch(), asked=asked)).gone
+        with self._outbox.transaction():
+            self._outbox.note_lost(lost)
+            self._outbox.asked()
 
     def _withdraw(self, report: Report) -> None:
         waiting = self._to_withdraw()
@@ -138,8 +153,8 @@ class Courier:
                 yield piece.batch
 
     def has_news(self) -> bool:
-        """True if the archive was written since the last push, or something waits."""
-        return self._seen != self._journal.mark() or bool(self._to_withdraw())
+        """True if the archive was written since the last push, something waits, or the server is to be asked."""
+        return self._seen != self._journal.mark() or bool(self._to_withdraw()) or self._outbox.is_to_ask()
 
     def collect(self) -> Collected:
         """Note what is due since the last collection, in one transaction with the position."""

@@ -73,6 +73,13 @@ class Intake:
 
     def push(self, parcel: Parcel, member: str, projects: Projects) -> Receipt:
         """A parcel that comes again, in part or as a whole, changes nothing."""
+        refused = self._take(parcel, member, projects) if parcel.batch.sessions else {}
+        there = self._sessions(tuple(parcel.asked))
+        gone = [key for key in parcel.asked if key not in there or there[key].user != member]
+        return Receipt(refused=refused, gone=gone)
+
+    def _take(self, parcel: Parcel, member: str, projects: Projects) -> dict[str, Refusal]:
+        """Write the rows of a parcel, and give the sessions that are refused."""
         batch = parcel.batch
         keys = tuple(row.key for row in batch.sessions)
         stored = self._sessions(keys)
@@ -105,7 +112,7 @@ class Intake:
                 usage=[row for row in batch.usage if row.session in accepted],
             )
         )
-        return Receipt(refused=refused)
+        return refused
 
     def forget(self, keys: Sequence[str], member: str | None) -> Receipt:
         """Delete sessions, and what they started, for good. `member` may delete only what it has shared."""

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from ..archive import open_journal
 from ..archive.base import Archive, Batch, SessionsRequest
-from ..config import ConfigError, Settings
+from ..config import ConfigError, Settings, expand_home, user_home
 from . import TeamError
 from .courier import Courier, PushLock, Report, Server, keep_pushing
 from .intake import DirectServer, open_database
@@ -24,7 +24,7 @@ from .remote import HubClient, RemoteArchive
 from .sharing import Sharing
 
 _PATIENCE_SECONDS = 30.0
-State = Literal["shared", "changed", "waiting", "refused", "kept", "withheld", "taken back"]
+State = Literal["shared", "changed", "waiting", "refused", "kept", "lost", "withheld", "taken back"]
 
 
 class SharedSession(Struct, kw_only=True):
@@ -35,7 +35,8 @@ class SharedSession(Struct, kw_only=True):
     project: str | None
     state: State
     """`shared`; `changed`: there is more of it than the server has; `waiting` to be sent; `refused` by the server;
-    `kept`: the server has it, the rules do not cover it any more; `withheld`: to be taken back; `taken back`."""
+    `kept`: the server has it, the rules do not cover it any more; `lost`: the server had it, and has it no longer;
+    `withheld`: to be taken back; `taken back`."""
     events: int
     """In the archive; `sent` of them are on the server."""
     sent: int
@@ -108,7 +109,7 @@ class Member:
     def _token(self) -> str:
         if self._settings.token or not self._settings.token_file:
             return self._settings.token
-        path = Path(self._settings.token_file).expanduser()
+        path = expand_home(self._settings.token_file, user_home())
         try:
             return path.read_text("utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
@@ -138,6 +139,7 @@ class Member:
         with self._courier() as courier, PushLock(self._home, _PATIENCE_SECONDS):
             with closing(Outbox(self._home)) as outbox:
                 outbox.retry_refused()
+                outbox.ask_again()
                 if again:
                     with outbox.transaction():
                         outbox.begin_anew()
@@ -181,7 +183,7 @@ class Member:
         sessions = {row.key: row for row in rows}
         with closing(Outbox(self._home)) as outbox:
             withheld, shared, refused = outbox.withheld(), outbox.shared(), outbox.refused()
-            due, sent = outbox.due(), outbox.sent_events()
+            due, sent, lost = outbox.due(), outbox.sent_events(), outbox.lost()
             pushed_at, error = outbox.value("pushed_at"), outbox.value("error")
         covered = self._sharing.covered(sessions, withheld)
         found = []
@@ -190,6 +192,8 @@ class Member:
             state: State
             if key in withheld:
                 state = "withheld" if withheld[key].withdrawn_at is None else "taken back"
+            elif key in lost:
+                state = "lost"
             elif key not in covered:
                 state = "kept"
             elif key in refused:
@@ -205,7 +209,7 @@ class Member:
                     project=(row.project or row.cwd) if row else None,
                     state=state,
                     events=row.event_count if row else 0,
-                    sent=sent.get(key, 0),
+                    sent=0 if key in lost else sent.get(key, 0),
                     since=shared[key].first_at if key in shared else None,
                     updated=shared[key].last_at if key in shared else None,
                     reason=refused[key].message if key in refused else None,

@@ -38,10 +38,11 @@ _MIGRATIONS = (
         session TEXT PRIMARY KEY, since INTEGER NOT NULL, withdrawn_at INTEGER
     ) STRICT, WITHOUT ROWID;
     """,
+    "CREATE TABLE lost (session TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;",
 )
 EVERYTHING = -1
 STATE_BYTES = 16
-_RETRY_MS = 3_600_000
+_RETRY_MS = _ASK_AGAIN_MS = 3_600_000
 
 
 class Shared(Struct, frozen=True):
@@ -112,7 +113,7 @@ class Outbox:
 
     def begin_anew(self) -> None:
         """Forget what was sent: the server is another one, or was restored, and may have nothing."""
-        for table in ("shared", "sent", "due", "rewrite", "refused"):
+        for table in ("shared", "sent", "due", "rewrite", "refused", "lost"):
             self._db.execute(f"DELETE FROM {table}")
         self._db.execute("UPDATE withheld SET withdrawn_at = NULL")
         self.position = 0
@@ -168,7 +169,7 @@ class Outbox:
             "DO UPDATE SET row = ?2, exchanges = ?3, last_at = ?4",
             (session, row, exchanges, _now()),
         )
-        for table in ("due", "refused", "rewrite"):
+        for table in ("due", "refused", "rewrite", "lost"):
             self._db.execute(f"DELETE FROM {table} WHERE session = ?", (session,))
 
     def rewriting(self, session: str) -> bool:
@@ -181,6 +182,27 @@ class Outbox:
         self._db.execute("UPDATE shared SET exchanges = x'' WHERE session = ?", (session,))
         self._db.execute("INSERT OR IGNORE INTO rewrite VALUES (?)", (session,))
         self.add_due([(session, EVERYTHING)])
+
+    # What the server has lost
+
+    def is_to_ask(self) -> bool:
+        """True if the server was not asked for an hour which sessions it still has."""
+        return _now() - int(self.value("asked_at") or 0) > _ASK_AGAIN_MS
+
+    def asked(self) -> None:
+        self.keep("asked_at", str(_now()))
+
+    def ask_again(self) -> None:
+        self.keep("asked_at", "0")
+
+    def lost(self) -> set[str]:
+        """Sessions that were accepted, and that the server did not have any more when it was asked."""
+        return {row[0] for row in self._db.execute("SELECT session FROM lost")}
+
+    def note_lost(self, sessions: Sequence[str]) -> None:
+        """These, and no others."""
+        self._db.execute("DELETE FROM lost")
+        self._db.executemany("INSERT INTO lost (session) VALUES (?)", [(key,) for key in sessions])
 
     # What is taken back
 
@@ -201,7 +223,7 @@ class Outbox:
         self._forget([session])
 
     def _forget(self, sessions: Sequence[str]) -> None:
-        for table in ("due", "sent", "rewrite", "refused", "shared"):
+        for table in ("due", "sent", "rewrite", "refused", "shared", "lost"):
             self._db.executemany(f"DELETE FROM {table} WHERE session = ?", [(key,) for key in sessions])
 
 

@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from fnmatch import translate
 from functools import lru_cache
 from hashlib import blake2b
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
@@ -18,7 +17,7 @@ from msgspec import Struct
 
 from ..archive.base import Archive, Batch, EventRow, ExchangeRow, ExchangesRequest, Part, SessionRow, TurnRow, UsageRow
 from ..archive.changes import Journal
-from ..config import ConfigError, TeamSettings
+from ..config import ConfigError, TeamSettings, expand_home, user_home
 from ..egress import egress
 from ..egress.rules import RULES
 from ..model import EventType, digest, parse_time
@@ -53,7 +52,7 @@ class Projects:
 
     def __init__(self, patterns: Sequence[str]) -> None:
         self.patterns = tuple(patterns)
-        expanded = (str(Path(each).expanduser()) if each.startswith("~") else each for each in patterns if each)
+        expanded = (str(expand_home(each, user_home())) if each.startswith("~") else each for each in patterns if each)
         self._match = _pattern(tuple(each.rstrip("/") for each in expanded))
 
     @property
@@ -130,6 +129,8 @@ class Parcel(Struct, kw_only=True):
     batch: Batch
     known: list[str] = []
     """Keys of the sessions in it whose other rows were accepted before."""
+    asked: list[str] = []
+    """Keys of sessions that were accepted before: the receipt names those that are no longer there."""
 
 
 class Refusal(Struct, frozen=True):
@@ -144,6 +145,8 @@ class Receipt(Struct, kw_only=True):
     """The answer to a parcel: what it has of all other sessions is durable."""
 
     refused: dict[str, Refusal] = {}
+    gone: list[str] = []
+    """Of the sessions that were asked for, those that the server does not have of this member."""
 
 
 def seal(batch: Batch) -> Batch:

@@ -1,4 +1,4 @@
-"""The parts of a tool: its declaration, the frame it answers through, its schemas.
+"""The parts of a tool: its declaration, and the frame it answers through.
 
 A tool is declared once and served by MCP, `backstory call`, HTTP and the library. `Reply.of` makes every answer, and
 passes it through egress.
@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import cache, cached_property, partial
+from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -193,12 +193,13 @@ def received_at() -> float:
 
 
 class BadArgument(ValueError):
-    """An argument that does not fit: the field and the reason."""
+    """An argument that does not fit: the field, the reason, and for a wrong choice `validValues` and `nearest`."""
 
-    def __init__(self, field: str | None, message: str) -> None:
+    def __init__(self, field: str | None, message: str, **choice: Any) -> None:
         super().__init__(message)
         self.field = field
         self.message = message
+        self.choice = choice
 
 
 def decode_arguments(kind: type[T], arguments: Arguments) -> T:
@@ -219,14 +220,44 @@ def decode_arguments(kind: type[T], arguments: Arguments) -> T:
 
 
 def _suggesting(error: BadArgument, kind: type) -> BadArgument:
-    """The error, for an unknown field with the name of the most similar known field."""
-    if not error.message.startswith("unknown field: ") or error.field is None:
+    """The error, for an unknown field with the name of the most similar known field, for a wrong choice with the
+    choices."""
+    if error.field is None:
         return error
     from difflib import get_close_matches
 
+    _, wrong_choice, given = error.message.partition(f"{error.field}: invalid enum value ")
+    if wrong_choice:
+        choices = _choices(kind, error.field)
+        said = f"{error.field} must be one of {', '.join(choices)}"
+        near = get_close_matches(given[1:-1].lower(), choices, 1, 0.5)
+        if not near:
+            return BadArgument(error.field, said, validValues=choices)
+        return BadArgument(error.field, f"{said} (did you mean {near[0]}?)", validValues=choices, nearest=near[0])
+    if not error.message.startswith("unknown field: "):
+        return error
     known = list(getattr(kind, "__struct_fields__", ()))
     near = [field for field in known if error.field in field.split("_")] or get_close_matches(error.field, known, 1)
     return BadArgument(error.field, f"{error.message} (did you mean {near[0]}?)") if len(near) == 1 else error
+
+
+def _choices(kind: type, path: str) -> list[str]:
+    """The values of the choice at a path of msgspec, e.g. `filters[0].operator`."""
+    from msgspec import inspect
+
+    types = _options(inspect.type_info(kind))
+    for step in path.replace("[", ".[").split("."):
+        if step.startswith("["):
+            inner = [getattr(each, "item_type", None) or getattr(each, "value_type", None) for each in types]
+        else:
+            inner = [field.type for each in types for field in getattr(each, "fields", ()) if field.encode_name == step]
+        types = [option for each in inner for option in _options(each)]
+    return [value for each in types for value in getattr(each, "values", ())]
+
+
+def _options(node: Any) -> list[Any]:
+    """The types of a union, or the one type."""
+    return list(getattr(node, "types", (node,)))
 
 
 def _bad_argument(text: str) -> BadArgument:
@@ -303,71 +334,3 @@ def cut_text(text: str, cap: int, mode: Mode = "egress") -> str:
     from ..egress import egress
 
     return egress(text[: cap + _MAX_SECRET_CHARS], mode)[:cap] + "…"
-
-
-# Schemas
-
-
-def input_schema(
-    kind: type, required: tuple[str, ...] | None = None, *, nullable: bool = True, null_defaults: bool = False
-) -> Schema:
-    """The arguments of a tool as one flat object: some clients do not follow references. `required` replaces what the
-    type says. Where null says no more than leaving a field out, the schema need not have it, as a type (`nullable`) or
-    as a default (`null_defaults`)."""
-    return partial(_input_schema, kind, required, nullable, null_defaults)
-
-
-def output_schema(answer: Any, error: Any = None) -> Schema:
-    """The answer, or an error where errors are structured too. Clients require an object at the top level, so the two
-    are alternatives of one."""
-    return partial(_output_schema, answer, error)
-
-
-@cache
-def _input_schema(kind: type, required: tuple[str, ...] | None, nullable: bool, null_defaults: bool) -> dict[str, Any]:
-    schema = _resolved(msgspec.json.schema(kind), nullable, null_defaults)
-    return schema if required is None else schema | {"required": list(required)}
-
-
-@cache
-def _output_schema(answer: Any, error: Any) -> dict[str, Any]:
-    if error is None:
-        return _resolved(msgspec.json.schema(answer), nullable=True, null_defaults=False)
-    roots, definitions = msgspec.json.schema_components([answer, error], ref_template="#/$defs/{name}")
-    return {"type": "object", "anyOf": list(roots), "$defs": definitions}
-
-
-def _resolved(schema: dict[str, Any], nullable: bool, null_defaults: bool) -> dict[str, Any]:
-    """The schema without references, titles and empty defaults: agents read all of it in every prompt."""
-    definitions = schema.pop("$defs", {})
-
-    def resolve(node: Any) -> Any:
-        if isinstance(node, list):
-            return [resolve(part) for part in node]
-        if not isinstance(node, dict):
-            return node
-        if options := node.get("anyOf"):
-            node = _merged(node, options, nullable)
-        if reference := node.get("$ref"):
-            beside = {key: value for key, value in node.items() if key != "$ref"}
-            return resolve(definitions[reference.rpartition("/")[2]] | beside)
-        return {key: resolve(value) for key, value in node.items() if not superfluous(key, value)}
-
-    def superfluous(key: str, value: Any) -> bool:
-        if key == "title":  # of a type; a field of that name has a schema
-            return not isinstance(value, dict)
-        return key == "default" and value is None and not null_defaults
-
-    resolved: dict[str, Any] = resolve(schema)
-    resolved.pop("description", None)
-    return resolved
-
-
-def _merged(node: dict[str, Any], options: list[dict[str, Any]], nullable: bool) -> dict[str, Any]:
-    """An optional value as one schema; keywords of the field override those of its type."""
-    plain = [option for option in options if option != {"type": "null"}]
-    if len(plain) != 1 or len(plain) == len(options) or (nullable and "type" not in plain[0]):
-        return node
-    rest = {key: value for key, value in node.items() if key != "anyOf"}
-    kind = {"type": [plain[0]["type"], "null"]} if nullable else {}
-    return {**plain[0], **kind, **rest}

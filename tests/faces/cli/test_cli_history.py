@@ -294,6 +294,8 @@ class TestSessions:
         assert titles("--since", "2y", "--until", "1y") == ["An"]
         assert titles("--since", "0001-01-01", "--until", "9999-12-31") == ["The", "Make", "An"]
         assert titles("--until", "0001-01-01") == []
+        assert titles("--until", "9999-12-31") == titles()
+        assert titles() != []
         assert titles("--since", "2y", "--limit", "2") == ["The", "Make"]
         assert titles("--mode", "web_search") == ["Make"]
         assert titles("--project", "engine") == ["Make"]

@@ -89,6 +89,29 @@ class TestErrors:
         ]:
             assert backstory(name) == (2, "", f"error: no command {name!r}; {hint} (see backstory --help)\n"), name
 
+    @pytest.mark.parametrize(
+        "arguments",
+        [
+            ("--json", "serch"),
+            ("search", "--json"),
+            ("search", "x", "--json", "-n", "many"),
+            ("sessions", "--until", "garbage", "--json"),
+            ("call", "--json", "search_sessions", "{half"),
+            ("traces", "list", "--json", "--nonsense"),
+        ],
+    )
+    def test_wrong_usage_with_json(self, backstory: Program, arguments: tuple[str, ...]) -> None:
+        """The error is one JSON document on stderr, of the shape of other failures; stdout is for results."""
+        result = backstory(*arguments)
+
+        assert (result.code, result.out) == (2, "")
+        plain = backstory(*(argument for argument in arguments if argument != "--json"))
+        assert plain.err == f"error: {json.loads(result.err)['error']['message']}\n"
+
+    def test_json_as_a_word(self, backstory: Program) -> None:
+        """Behind `--` it is no option."""
+        assert backstory("search", "-n", "many", "--", "--json").err.startswith("error: ")
+
     @pytest.mark.parametrize("group", ["traces", "capsule", "service"])
     def test_a_group_without_a_command(self, backstory: Program, group: str) -> None:
         """Wrong usage, with the help of the group and nothing else."""

@@ -47,6 +47,38 @@ class TestTools:
                 assert client.post("/api/tools/moss.store", json=arguments).status_code == status, arguments
             assert client.post("/api/tools/moss.fetch", json={"name": "nope"}).status_code == 404
 
+    def test_wrong_arguments_are_400_and_what_is_not_there_is_404(self, tmp_path: Path) -> None:
+        with Library(tmp_path, environ={}) as library, TestClient(Starlette(routes=api_routes(library))) as client:
+            for tool, arguments, status in (
+                ("search_sessions", {}, 400),
+                ("search_sessions", {"query": "x", "event_types": ["x"]}, 400),
+                ("open", {"id": "turn:x"}, 400),
+                ("open", {"id": "session:Y29kZXgveA"}, 404),
+                ("search_conversations", {}, 400),
+                ("read_turn", {"session_id": "x", "turn_number": 0}, 400),
+                ("list_traces", {"limit": 0}, 400),
+                ("search_traces", {"sortBy": "x"}, 400),
+                ("get_trace", {"traceId": "x"}, 404),
+                ("session_get", {}, 400),
+                ("session_set_status", {"session_id": "x", "status": "idle"}, 404),
+            ):
+                assert client.post(f"/api/tools/{tool}", json=arguments).status_code == status, tool
+
+    @pytest.mark.parametrize(
+        ("tool", "arguments", "status"),
+        [
+            ("list_traces", {}, 503),
+            ("search_sessions", {"query": "x"}, 500),
+            ("search_conversations", {"query": "x"}, 500),
+        ],
+    )
+    def test_a_damaged_archive_is_no_mistake_of_the_caller(
+        self, tmp_path: Path, tool: str, arguments: dict[str, str], status: int
+    ) -> None:
+        (tmp_path / "archive.db").write_bytes(b"not a database" * 1000)
+        with Library(tmp_path, environ={}) as library, TestClient(Starlette(routes=api_routes(library))) as client:
+            assert client.post(f"/api/tools/{tool}", json=arguments).status_code == status
+
     @pytest.mark.parametrize("body", [[], "text", 1, False])
     def test_arguments_are_an_object(self, server: Running, body: object) -> None:
         answer = httpx.post(server.url + "/api/tools/echo", json=body)

@@ -102,10 +102,22 @@ class TestList:
         page.set_viewport_size({"width": 1280, "height": 900})
         assert facts.is_hidden()
 
-    def test_a_filter_that_cannot_be_used_is_explained(self, site: WebServer) -> None:
-        page = httpx.get(f"{site.url}/traces?f=nonsense:eq:1").text
-        assert "This filter cannot be used" in page
-        assert "unknown field" in page
+    @pytest.mark.parametrize(
+        ("query", "reason"),
+        [
+            ("f=nonsense:eq:1", "unknown field"),
+            ("f=name:is:x", "must be one of"),
+            ("since=garbage", "is neither"),
+            ("sort=nope", "unknown field"),
+            ("cursor=x", "Invalid cursor"),
+        ],
+    )
+    def test_a_filter_that_cannot_be_used_is_explained(self, site: WebServer, query: str, reason: str) -> None:
+        page, twin = (httpx.get(f"{site.url}/traces{ending}?{query}") for ending in ("", ".json"))
+        assert (page.status_code, twin.status_code) == (400, 400)
+        assert "This filter cannot be used" in page.text
+        assert reason in page.text
+        assert reason in twin.json()["error"]
 
 
 class TestTrace:

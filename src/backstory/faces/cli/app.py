@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -219,10 +220,19 @@ def run(arguments: Sequence[str]) -> int:
         return 2
     except click.UsageError as error:
         where = error.ctx.command_path if error.ctx is not None else "backstory"
-        print_error(_egress(f"{error.format_message().rstrip('.')} (see {where} --help)"))
+        message = _egress(f"{error.format_message().rstrip('.')} (see {where} --help)")
+        if _asks_for_json(arguments):
+            print_json(_failure(message), err=True)
+        else:
+            print_error(message)
         return 2
     except Exception as error:
-        return report(error, as_json="--json" in arguments)
+        return report(error, as_json=_asks_for_json(arguments))
+
+
+def _asks_for_json(arguments: Sequence[str]) -> bool:
+    """True if `--json` is among the options, which the command line cannot say itself when it is wrong."""
+    return "--json" in itertools.takewhile(lambda argument: argument != "--", arguments)
 
 
 def report(error: Exception, *, as_json: bool = False) -> int:
@@ -233,9 +243,13 @@ def report(error: Exception, *, as_json: bool = False) -> int:
     print_error(" ".join(message.split()))
     if as_json:
         with suppress(OSError):
-            print_json({"error": {"message": message}})
+            print_json(_failure(message))
     _end_output()
     return 1
+
+
+def _failure(message: str) -> dict[str, Any]:
+    return {"error": {"message": message}}
 
 
 def _egress(message: str) -> str:

@@ -42,17 +42,18 @@ _SPEAKERS = {
 }
 
 
-def print_json(data: Any) -> None:
-    """Print one JSON document: indented on a terminal, on one line elsewhere."""
+def print_json(data: Any, *, err: bool = False) -> None:
+    """Print one JSON document to stdout or stderr: indented on a terminal, on one line elsewhere."""
     import msgspec
 
+    stream = sys.stderr if err else sys.stdout
     encoded = msgspec.json.encode(data)
-    if sys.stdout.isatty():
+    if stream.isatty():
         encoded = msgspec.json.format(encoded, indent=2)
     # As bytes: JSON is UTF-8 in every locale.
-    sys.stdout.flush()
-    sys.stdout.buffer.write(encoded + b"\n")
-    sys.stdout.buffer.flush()
+    stream.flush()
+    stream.buffer.write(encoded + b"\n")
+    stream.buffer.flush()
 
 
 def exit_code(answer: dict[str, Any]) -> int:

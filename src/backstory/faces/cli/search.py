@@ -170,8 +170,9 @@ def sessions(
     from ...model import rfc3339
 
     # The end is exclusive, and a session may be written right now.
-    until = until if until is not None else int(time.time() * 1000) + 60_000
-    since = since if since is not None else max(until - _DEFAULT_WINDOW_MS, EARLIEST_MS)
+    soon = int(time.time() * 1000) + 60_000
+    until = until if until is not None else soon
+    since = since if since is not None else max(min(until, soon) - _DEFAULT_WINDOW_MS, EARLIEST_MS)
     if since >= until:
         raise click.UsageError("--since must be before --until")
     arguments = {"start_datetime": rfc3339(since), "end_datetime": rfc3339(until), "sort": sort}

@@ -22,12 +22,13 @@ if TYPE_CHECKING:
 _GROUPS = (
     ("Is shared", ("shared", "changed")),
     ("Would be shared", ("waiting", "refused")),
-    ("Was shared", ("kept", "withheld", "taken back")),
+    ("Was shared", ("kept", "lost", "withheld", "taken back")),
 )
 _WORDS = {
     "changed": "more of it waits to be sent",
     "refused": "refused",
     "kept": "the server has it, the settings do not cover it any more",
+    "lost": "no longer there: it was deleted on the server",
     "withheld": "to be taken back",
     "taken back": "taken back",
 }

@@ -30,7 +30,12 @@ if TYPE_CHECKING:
     from ...library import Library
 
 MAX_ARGUMENT_BYTES = 4 * 1024 * 1024
-_LIVE_STATUS = {"not_found": 404, "entry_not_found": 404, "parent_not_found": 404, "storage": 503}
+_STATUS = {
+    **dict.fromkeys(("not_found", "entry_not_found", "parent_not_found"), 404),
+    **dict.fromkeys(("storage", "connection_failed", "timeout", "deadline_exceeded"), 503),
+    "internal_error": 500,
+}
+"""The statuses of the codes of all contracts, in lower case; any other is 400."""
 _GRACE_SECONDS = 1
 _LIST_PARAMETERS = ("types", "roles")
 # Many clients take these for the end of a line, as Unicode does; event streams do not. JSON has them in strings only.
@@ -70,13 +75,16 @@ def api_routes(library: Library) -> Sequence[BaseRoute]:
 
 
 def _status(reply: Reply) -> int:
+    """The status of a tool's answer. Of errors, capsules say it themselves; conversations have words only, and a flag
+    on those that are not the caller's. Codes are within the error, or beside it."""
     error = reply.data.get("error")
     if error is None and not reply.is_error:
         return 200
-    if isinstance(error, dict) and isinstance(status := error.get("status"), int):  # capsules say it themselves
+    described = error if isinstance(error, dict) else reply.data
+    if isinstance(status := described.get("status"), int):
         return status
-    code = error.get("code") if isinstance(error, dict) else error
-    return 404 if "not_found" in str(code).lower() else 400
+    code = described.get("code")
+    return _STATUS.get(str(code).lower(), 400) if code is not None or not reply.is_error else 500
 
 
 # Live sessions
@@ -133,7 +141,7 @@ async def _body(request: Request) -> Any:
 
 
 def _refused(error: LiveError, *, invalid_cursor: int = 400) -> Response:
-    status = invalid_cursor if error.code == "invalid_cursor" else _LIVE_STATUS.get(error.code, 400)
+    status = invalid_cursor if error.code == "invalid_cursor" else _STATUS.get(error.code, 400)
     return error_response(status, error.code, str(error))
 
 

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("backstory.web")
 
 Build = Callable[[Request], Any]
-"""Gives the data of a page, a value that JSON can hold, or a Response that is answered as it is. It runs in a thread.
-An HTTPException becomes an error page."""
+"""Gives the data of a page, a value that JSON can hold, an Answer with it, or a Response that is answered as it is.
+It runs in a thread. An HTTPException becomes an error page."""
 
 Handle = Callable[[Request, "Form"], Any]
 """Does what a form asks for, in a thread: gives the data of the page to show, an Answer, or Changed."""
@@ -148,12 +148,14 @@ class Site:
             return self.error_page(request, 500, reason or "The server's log has the details.")
 
     def _page(self, request: Request, template: str, build: Build, part: str | None, parts: Sequence[str]) -> Response:
-        data = build(request)
-        if isinstance(data, Response):
-            return data
+        answer = build(request)
+        if isinstance(answer, Response):
+            return answer
+        if not isinstance(answer, Answer):
+            answer = Answer(answer)
         if part in parts and part is not None:
-            return self.block(request, template, part, data)
-        return self.respond(request, template, data)
+            return self.block(request, template, part, answer.data)
+        return self.respond(request, template, answer.data, answer.status)
 
     def respond(self, request: Request, template: str, data: Any, status: int = 200) -> Response:
         """A page with this data, for routes that are not one of `page`."""

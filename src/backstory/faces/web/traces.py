@@ -22,7 +22,7 @@ from ...toolsets.traces.types import SPAN_FIELDS, TRACE_FIELDS, Span, stored_tra
 from ..words import parse_moment
 from .lists import session_url
 from .rendering import money, short_number, took
-from .site import Nav, Site
+from .site import Answer, Nav, Site
 
 if TYPE_CHECKING:
     from ...library import Library
@@ -225,8 +225,9 @@ def routes(site: Site) -> list[Route]:
     def span(request: Request) -> SpanPage:
         return read_span(library, stored_trace_id(request.path_params["id"]), request.path_params["span"])
 
-    def listing(request: Request) -> TraceList:
-        return list_traces(library, request.query_params)
+    def listing(request: Request) -> Answer:
+        page = list_traces(library, request.query_params)
+        return Answer(page, 200 if page.error is None else 400)
 
     return [
         *site.page("/traces", "traces.html", listing, nav=Nav("Traces", "/traces", "t")),
@@ -256,6 +257,8 @@ def list_traces(library: Library, query: QueryParams) -> TraceList:
         arguments["cursor"] = query["cursor"]
     answer = library.call(f"search_{of}", arguments)
     if "error" in answer:
+        if answer["code"] != "INVALID_QUERY":
+            raise HTTPException(503, answer["error"])
         page.error = answer["error"]
     else:
         page.items, page.warnings = answer["items"], answer.get("warnings", [])

@@ -24,6 +24,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from ...config import expand_home
+
 DESKTOP = "local-agent-mode-sessions"
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 _LISTING_SECONDS = 5
@@ -35,9 +37,9 @@ _NOT_TRANSCRIPTS = {"audit.jsonl", "history.jsonl", "journal.jsonl"}
 
 
 def roots_of(home: Path, environ: Mapping[str, str]) -> list[Path]:
-    settings = Path(environ.get("XDG_CONFIG_HOME") or home / ".config")
+    settings = expand_home(environ.get("XDG_CONFIG_HOME") or "~/.config", home)
     given = filter(None, map(str.strip, environ.get("CLAUDE_CONFIG_DIR", "").split(",")))
-    bases = [home / name[2:] if name.startswith("~/") else Path(name) for name in given]
+    bases = [expand_home(name, home) for name in given]
     bases += [home / ".claude", settings / "claude"]
     roots = [base if base.name == "projects" else base / "projects" for base in bases]
     desktops = [home / "Library" / "Application Support" / "Claude", settings / "Claude"]

@@ -143,10 +143,9 @@ def _filters(request: SearchTraces | SearchSpans) -> list[Any]:
 
 
 def _limit(value: float) -> int:
-    if not 1 <= value <= _MAX_LIMIT or value != int(value):
-        raise Refused(
-            "INVALID_QUERY", f"limit must be a whole number from 1 to {_MAX_LIMIT}", field="limit", value=value
-        )
+    """The limit, rounded down: the contract takes any number."""
+    if not 1 <= value <= _MAX_LIMIT:
+        raise Refused("INVALID_QUERY", f"limit must be a number from 1 to {_MAX_LIMIT}", field="limit", value=value)
     return int(value)
 
 

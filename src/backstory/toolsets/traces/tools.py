@@ -9,7 +9,8 @@ from msgspec import UNSET
 
 from ...archive.base import Archive, ArchiveError
 from ...config import Settings
-from ..base import BadArgument, Failure, Frame, Tool, Toolset, output_schema
+from ..base import BadArgument, Failure, Frame, Tool, Toolset
+from ..schemas import output_schema
 from .service import Traces
 from .types import (
     ErrorBody,
@@ -172,7 +173,8 @@ def _refuse(error: Exception) -> Failure | None:
     if isinstance(error, Refused):
         return _failure(error)
     if isinstance(error, BadArgument):
-        return _failure(Refused("INVALID_QUERY", f"Invalid arguments: {error.message}", field=error.field))
+        said = f"Invalid arguments: {error.message}"
+        return _failure(Refused("INVALID_QUERY", said, field=error.field, **error.choice))
     if isinstance(error, ArchiveError):
         return _failure(Refused("CONNECTION_FAILED", f"Cannot reach the traces: {error}"))
     return None
