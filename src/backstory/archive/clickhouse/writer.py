@@ -11,6 +11,7 @@ import msgspec
 
 from ...model import EventType, session_mark
 from ..base import Batch, EventRow, ExchangeRow, ExchangesRequest, Part, SessionRow, SessionsRequest, TurnRow
+from ..exchanges import split_uids, uids_of, without
 from ..lock import WriterLock
 from ..query import without_marks
 from .documents import text_tokens
@@ -29,7 +30,6 @@ from .rows import (
     file_values,
     read_session,
     read_turn,
-    split_uids,
     text_of,
 )
 from .sending import Insert, SendingServer
@@ -168,7 +168,7 @@ class ClickHouseWriter(Reading):
 
     def _exchange_values(self, batch: Batch, version: int) -> list[Values]:
         events = {row.uid: row for row in (*batch.events, *batch.replaced)}
-        uids = {uid for row in batch.exchanges for uid in _uids_of(row)}
+        uids = {uid for row in batch.exchanges for uid in uids_of(row)}
         events |= {row.uid: row for row in self.events(part=Part(uids=tuple(uids - events.keys())))}
         texts = (without_marks(_exchange_text(row, events)) for row in batch.exchanges)
         return [
@@ -281,7 +281,9 @@ class ClickHouseWriter(Reading):
             {"key": key},
         )
         for (fork,) in forks:
-            kept = list(_without(self._exchange_rows(fork), uids))
+            kept = [row for row in self._exchange_rows(fork) if without(row, uids)]
+            for number, row in enumerate(kept):
+                row.number = number
             session = self.session(fork)
             self._server.delete("exchange", _OF_SESSION, {"key": fork}, wipe=wipe)
             if session is None:
@@ -307,10 +309,6 @@ def _is_unidentified(row: SessionRow) -> bool:
     return row.project is None or "@" in row.project
 
 
-def _uids_of(row: ExchangeRow) -> list[bytes]:
-    return [*split_uids(row.said), *([row.user] if row.user else ())]
-
-
 def _exchange_text(row: ExchangeRow, events: dict[bytes, EventRow]) -> str:
     """An exchange is found by words spread over the user's text, the answers and the names of the tools."""
     said = [events[uid] for uid in split_uids(row.said) if uid in events]
@@ -319,17 +317,3 @@ def _exchange_text(row: ExchangeRow, events: dict[bytes, EventRow]) -> str:
     texts += [each.text for each in said if each.type is not EventType.TOOL_CALL]
     texts.append("tools: " + " ".join(sorted({each.tool or "" for each in said if each.type is EventType.TOOL_CALL})))
     return "\n".join(text or "" for text in texts)
-
-
-def _without(rows: Iterable[ExchangeRow], uids: set[bytes]) -> Iterator[ExchangeRow]:
-    """The exchanges without these events, numbered anew; those of which nothing is left are left out."""
-    number = 0
-    for row in rows:
-        row.said = bytearray(b"".join(uid for uid in split_uids(row.said) if uid not in uids))
-        if row.user is None or row.user in uids:
-            row.user = row.user_text = None
-            if not row.said:
-                continue
-        row.number = number
-        number += 1
-        yield row
