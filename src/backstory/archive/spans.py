@@ -133,10 +133,11 @@ class Condition(Struct, frozen=True):
 
 
 class Position(Struct, frozen=True):
-    """The end of a page: the value it was sorted by, and a number that decides among equals."""
+    """The end of a page: the value it was sorted by, and the ids of its last row, which decide among equals."""
 
     value: Value | None
-    number: int
+    trace: str
+    span: int = 0
 
 
 class TraceQuery(Struct, frozen=True, kw_only=True):
