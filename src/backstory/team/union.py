@@ -53,7 +53,7 @@ from .access import by_day, by_score
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
-R = TypeVar("R", bound=TraceRow | SpanRow)
+R = TypeVar("R")
 # The time for which a team that does not answer is not asked again: each question would wait. A refusal comes at once.
 _REST_SECONDS = 30.0
 # The attributes of rows that fields of the contract sort by, where their names differ.
