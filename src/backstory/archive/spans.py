@@ -133,11 +133,10 @@ class Condition(Struct, frozen=True):
 
 
 class Position(Struct, frozen=True):
-    """The end of a page: the value it was sorted by, and the ids of its last row, which decide among equals."""
+    """The end of a page: the value it was sorted by, and a number that decides among equals."""
 
     value: Value | None
-    trace: str
-    span: int = 0
+    number: int
 
 
 class TraceQuery(Struct, frozen=True, kw_only=True):
