@@ -11,6 +11,7 @@ import pytest
 
 from backstory import live
 from backstory.live import LiveError, Sessions, assistant, function_result, user
+from tests.e2e.served import Served
 
 
 def run(sessions: Sessions, scenario: Callable[[Sessions], Coroutine[Any, Any, None]]) -> None:
@@ -86,6 +87,37 @@ class TestSessions:
 
         run(live.open(tmp_path / "home", data_dir=tmp_path / "elsewhere"), scenario)
         assert (tmp_path / "elsewhere" / "x.jsonl").exists()
+
+    def test_a_server(self, tmp_path: Path) -> None:
+        """Sessions of a server are used like those of this machine."""
+        with Served(tmp_path) as server:
+
+            async def scenario(sessions: Sessions) -> None:
+                made = await sessions.create(title="T")
+                await sessions.append(made["session_id"], user("hello"))
+                (entry,) = (await sessions.messages(made["session_id"]))["messages"]
+                assert entry["message"]["content"] == [{"type": "text", "text": "hello"}]
+
+            run(live.open(tmp_path / "elsewhere", url=server.ws_url), scenario)
+            (listed,) = server.call("list")["sessions"]
+            assert listed["title"] == "T"
+
+    def test_a_session_of_the_agents_sdk(self, tmp_path: Path) -> None:
+        item = {"role": "user", "content": "hello"}
+
+        async def scenario(sessions: Sessions) -> None:
+            conversation = sessions.agent_session("s", metadata={"owner": "u"})
+            await conversation.add_items([item])
+            assert await conversation.get_items() == [item]
+            meta = await sessions.get("s")
+            assert meta is not None
+            assert meta["metadata"] == {"owner": "u"}
+
+        run(live.open(tmp_path), scenario)
+
+    def test_used_outside(self, tmp_path: Path) -> None:
+        with pytest.raises(RuntimeError, match="outside of `async with"):
+            _ = live.open(tmp_path).live
 
     def test_not_both(self) -> None:
         with pytest.raises(ValueError, match="not both"):

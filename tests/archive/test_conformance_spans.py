@@ -150,7 +150,12 @@ class TestSearching:
         ("endTime", "lt", START + 5_000),
         ("traceId", "eq", trace_id(3)),
         ("id", "eq", f"{301:016x}"),
+        ("id", "contains", "12D"),
+        ("id", "eq", "no id"),
+        ("id", "ne", "no id"),
         ("parentId", "eq", f"{301:016x}"),
+        ("parentId", "ne", f"{301:016x}"),
+        ("parentId", "contains", "12d"),
         ("data.type", "eq", "GENERATION"),
         ("data.model", "ne", "gpt-5.2"),
         ("data.inputTokens", "gt", 2_000),
@@ -183,6 +188,7 @@ class TestSearching:
         for condition in (
             ("sessionId", "eq", session_id("codex/s")),
             ("sessionId", "eq", "s"),
+            ("sessionId", "contains", "EX/S"),
             ("datasetRunId", "eq", "run"),
             ("name", "contains", "NAME"),
             ("id", "eq", "own"),
@@ -190,8 +196,26 @@ class TestSearching:
         ):
             assert [row.id for row in engine.spans.traces(query(condition, sort="createdAt")).rows] == ["own"]
 
+    def test_the_source_of_a_cost(self, engine: Archive) -> None:
+        """Reported with the call, or computed from prices; none without a cost."""
+        sources = {1: "reported", 2: "computed", 3: None}
+        engine.spans.put([span(1, cost=1.0, cost_reported=True), span(2, cost=1.0), span(3)], {})
+        for number, source in sources.items():
+            if source is not None:
+                found = engine.spans.spans(query(("data.metadata.costSource", "eq", source)), chars=10)
+                assert ids(found) == [number]
+        rising = engine.spans.spans(query(sort="data.metadata.costSource", descending=False), chars=10)
+        assert ids(rising) == [2, 1, 3]
+
+    def test_traces_by_status(self, engine: Archive) -> None:
+        for number, status in enumerate(("success", "error", "pending"), 1):
+            end = None if status == "pending" else START + 9
+            engine.spans.put([span(number, status, status=status, end=end)], {})
+        found = engine.spans.traces(query(sort="status", descending=False))
+        assert [row.status for row in found.rows] == ["error", "pending", "success"]
+
     @pytest.mark.parametrize(
-        "sort", ["startTime", "name", "data.totalCost", "data.metadata.tries", "data.attributes.cached"]
+        "sort", ["startTime", "name", "id", "status", "data.totalCost", "data.metadata.tries", "data.attributes.cached"]
     )
     @pytest.mark.parametrize("descending", [True, False])
     def test_pages(self, engine: Archive, sort: str, descending: bool) -> None:

@@ -21,6 +21,7 @@ from backstory.archive.base import (
 )
 from backstory.archive.spans import TraceQuery, Window
 from backstory.model import EVENT_TYPES, SEARCHABLE_TYPES, EventRef, SessionRef, TurnRef, session_id
+from backstory.team import access
 from backstory.team.access import LimitedArchive
 from backstory.team.remote import HubClient, RemoteArchive
 from backstory.team.sharing import Projects
@@ -153,8 +154,35 @@ class TestLimitedArchive:
         (hidden,) = set(everything.sessions) - shop
         assert limited.turns(hidden) == []
         assert limited.events(hidden, 1) == []
+        assert limited.turn_keys(hidden) == frozenset()
+        assert list(limited.exchanges(ExchangesRequest(session=hidden))) == []
+        assert len(list(limited.exchanges(ExchangesRequest(query="gateway", limit=1)))) == 1
         uids = tuple(event.uid for event in everything.events)
         assert {event.session for event in limited.events(part=Part(uids=uids))} == shop
+
+    def test_pages(self, limited: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Hidden sessions make no page shorter."""
+        whole = limited.sessions(SessionsRequest())
+        monkeypatch.setattr(access, "_PAGE", 1)
+        assert limited.sessions(SessionsRequest(limit=2)) == whole
+        assert limited.sessions(SessionsRequest(limit=2, ascending=True)) == whole[::-1]
+        assert len(whole) == 2
+
+    def test_a_trace(self, team: Team, limited: Archive) -> None:
+        """It is there if its session is; statistics and searches need a token for all."""
+        projects = {row.key: row.cwd for row in team.hub.archive.sessions(SessionsRequest())}
+        rows = team.hub.archive.spans.traces(TraceQuery(sort="createdAt")).rows
+        assert {projects[row.session or ""] for row in rows} == {SHOP, SITE}
+        for row in rows:
+            assert (limited.spans.trace(row.id) is not None) == (projects[row.session or ""] == SHOP)
+        for ask in (
+            lambda: limited.spans.spans(TraceQuery(sort="startTime"), 100),
+            lambda: limited.spans.stats(Window(), "tool"),
+        ):
+            with pytest.raises(ArchiveError, match="some projects only"):
+                ask()
+        with pytest.raises(ArchiveError, match="written by sharing sessions only"):
+            limited.spans.put([], {})
 
     def test_open(self, team: Team, limited: Archive) -> None:
         for row in team.hub.archive.sessions(SessionsRequest()):
