@@ -10,7 +10,7 @@ their own are sampled by their kinds.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import cache
 from typing import Any
@@ -79,7 +79,8 @@ class Kinds:
         self._known = _known_fields().get(source, {})
         self._kinds: dict[str, Kind] = {}
         self._records = 0
-        self._rows: dict[str, int] = {}
+        # The number of rows so far, of each kind that has known fields.
+        self._rows = dict.fromkeys(self._known, 0)
 
     def restore(self, state: dict[str, Any] | None) -> None:
         """Go on with the counts that are kept in the state of a row; they are taken out of it."""
@@ -101,15 +102,11 @@ class Kinds:
             version = record.get("version")
             names = (self._source, version if type(version) is str else "", *record)
             self._count_fields(record, names, parts_of)
-        if ROWS in record:
-            self._count_rows(record)
-
-    def _count_rows(self, record: dict[str, Any]) -> None:
-        for row in rows_of(record):
-            kind = kind_of_row(row)
-            if kind in self._known:
-                number = self._rows[kind] = self._rows.get(kind, 0) + 1
-                if _is_sampled(number):
+        for row in rows_of(record) if ROWS in record else ():
+            number = self._rows.get(kind := kind_of_row(row))
+            if number is not None:
+                self._rows[kind] = number + 1
+                if _is_sampled(number + 1):
                     self._count_fields(row, (self._source, kind, *row), parts_of_row)
 
     def _count_fields(self, record: dict[str, Any], names: tuple[str, ...], parts_of: PartsOf) -> None:
@@ -151,17 +148,16 @@ def _is_sampled(number: int) -> bool:
     return number <= _FIRST_RECORDS or number % _EVERY_RECORD == 0
 
 
-def rows_of(record: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def rows_of(record: dict[str, Any]) -> list[dict[str, Any]]:
     """The parts of a message that are rows of their own: pairs of an id and what the row has."""
     rows = record.get(ROWS)
-    if type(rows) is list:
-        for row in rows:
-            if type(row) is tuple and type(row[1]) is dict:
-                yield row[1]
+    if type(rows) is not list:
+        return []
+    return [row[1] for row in rows if type(row) is tuple and type(row[1]) is dict]
 
 
 def kind_of_row(row: dict[str, Any]) -> str:
-    return f"{ROWS}:{_kind_of(row)}"
+    return f"{ROWS}:{row.get('type')}"
 
 
 def parts_of(record: dict[str, Any]) -> Parts:

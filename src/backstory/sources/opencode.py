@@ -24,7 +24,7 @@ _SILENT_PARTS = ("step-start", "step-finish", "snapshot", "patch")
 _COMING = "session_message"
 _RAN = {"completed", "error"}
 # The parts of so many messages are in memory at once: a query for each message would take as long as all else.
-_PAGE_MESSAGES = 16
+_PAGE_MESSAGES = 8
 _GIVEN = "(SELECT value FROM json_each(?))"
 # JSON is decoded from bytes, without a text of it in between.
 _BYTES = "CAST(data AS BLOB)"
