@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backstory.archive.clickhouse.common import COMMON, cover, term_of_pair
 from backstory.archive.clickhouse.documents import GAP, STEM, event_document, splitter, text_tokens
 from backstory.archive.query import STEMMERS, index_text
 from backstory.model import EventType
@@ -53,3 +56,20 @@ class TestTokens:
         ]
         assert text_tokens("a " + "b" * 80) == ["a"]
         assert event_document("anything", EventType.UNKNOWN, is_body=True)[:2] == (False, "")
+
+
+class TestPairs:
+    def test_a_phrase(self) -> None:
+        """Pairs stand for the words that they have; other words for themselves."""
+        assert cover(("the",)) == ("the",)
+        assert cover(("of", "the", "needle", "in", "hay", "is", "a", "file")) == (
+            *("of the", "needle", "in", "hay", "is a", "a file"),
+        )
+        assert cover(("needle", "hay")) == ("needle", "hay")
+        assert cover(("the", "the", "the")) == ("the the", "the the")
+
+    def test_the_numbers_of_words_are_stored(self) -> None:
+        """A word that is added needs a migration, and no other one may get its number."""
+        assert (term_of_pair("the of"), term_of_pair("the")) == (4098, 0)
+        assert len(set(COMMON)) == len(COMMON)
+        assert hashlib.sha256(" ".join(COMMON).encode()).hexdigest().startswith("df4bc471c1842d8a")

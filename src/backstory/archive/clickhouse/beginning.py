@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ..base import SearchRequest
+from .common import term_of_pair
 from .server import Server, array
 
 _TOKENS_AT_ONCE = 2_000
@@ -69,7 +70,8 @@ def known_tokens(server: Server, tokens: Sequence[str], deadline: float | None) 
 
 def _counts(tokens: Sequence[str]) -> str:
     """The postings have the numbers: no event is read. Without the subquery, all postings would be."""
-    terms = f"arrayMap(token -> cityHash64(token), {array(tokens, 'String')})"
+    pairs = array(map(term_of_pair, tokens), "UInt64")
+    terms = f"arrayMap((token, pair) -> if(pair = 0, cityHash64(token), pair), {array(tokens, 'String')}, {pairs})"
     return (
         f"SELECT toInt64(indexOf({terms}, term)) AS place, sum(length(numbers)) AS documents, term "
         f"FROM posting WHERE term IN (SELECT arrayJoin({terms})) GROUP BY term"

@@ -7,11 +7,12 @@ behind the last, and each statement can run again.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ..errors import ArchiveError
+from .common import PAIRS_END
 from .documents import STEM
-from .postings import DOCUMENTS, VIEWS, postings
+from .postings import DOCUMENTS, VIEWS, pair_postings, postings
 from .schema import (
     CREATE_TABLES,
     CREATE_VIEWS,
@@ -25,6 +26,8 @@ from .schema import (
 )
 from .server import Server, quoted
 
+# Of one statement that makes postings: of more, the server may have too little memory.
+_EVENTS_AT_ONCE = 250_000
 # Of events until version 3.
 _EVENT_TOKENS = f"tokens Array(String) DEFAULT arrayDistinct({SPLIT.format('lines')}) CODEC(ZSTD(1))"
 _NUMBERED = "terms Array(UInt32) DEFAULT arrayMap(token -> toUInt32(cityHash64(token)), {}) CODEC(LZ4)"
@@ -101,6 +104,27 @@ def _make_small_granules(server: Server) -> None:
         server.command(f"DROP TABLE {anew}")
 
 
+def _make_pairs(server: Server) -> None:
+    """Make the postings of pairs of common words. A former try that was cut leaves some: they are deleted first."""
+    server.delete("posting", f"term < {PAIRS_END}", {})
+    versions: list[int] = []
+    events = 0
+    for version, count in server.rows("SELECT version, count() FROM document GROUP BY version ORDER BY version"):
+        versions.append(version)
+        events += count
+        if events >= _EVENTS_AT_ONCE:
+            _make_pairs_of(server, versions)
+            versions, events = [], 0
+    if versions:
+        _make_pairs_of(server, versions)
+
+
+def _make_pairs_of(server: Server, versions: Sequence[int]) -> None:
+    """`versions` are all that documents have between the first and the last."""
+    of_versions = f"(SELECT * FROM document WHERE version BETWEEN {versions[0]} AND {versions[-1]})"
+    server.command(f"INSERT INTO posting {pair_postings(of_versions)} SETTINGS max_partitions_per_insert_block = 0")
+
+
 def _has_column(server: Server, table: str, name: str) -> bool:
     query = "SELECT count() FROM system.columns WHERE database = %(database)s AND table = %(table)s AND name = %(name)s"
     return bool(server.row(query, {"database": server.database, "table": table, "name": name})[0])
@@ -161,6 +185,13 @@ MIGRATIONS: tuple[tuple[str | Callable[[Server], None], ...], ...] = (
             if QUICKLY_READ in table.settings
         ),
         f"ALTER TABLE document MODIFY SETTING {DOCUMENT_BLOCKS}",
+    ),
+    (
+        # Nothing arrives while pairs are made.
+        *(f"DROP TABLE IF EXISTS {name}" for name in (*(f"{name}_view" for name in VIEWS), "arrival")),
+        _make_pairs,
+        *CREATE_TABLES,
+        *CREATE_VIEWS,
     ),
 )
 VERSIONS = (

@@ -1,7 +1,7 @@
 """Postings as SQL: how events become postings, and how the words of a query are looked for in them.
 
-A word is a hash of 64 bits in the table of postings, and one of 32 bits in the words of a document in their order. An
-event is named by the version of its batch and a number within it.
+A word is a hash of 64 bits in the table of postings, and one of 32 bits in the words of a document in their order; a
+pair of common words is a small number. An event is named by the version of its batch and a number within it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from operator import or_
 from typing import NamedTuple
 
 from ...model import EventType
+from .common import pairs
 from .server import array, literal
 
 _K1, _B = 1.2, 0.75
@@ -29,9 +30,22 @@ def _kept_length_of(length: str) -> str:
 
 
 def postings(source: str) -> str:
-    """The postings of rows with `version`, `number`, `words` and `stems`, the lengths, and the hashes `terms` of words,
-    0 for a gap, and `stem_terms` of stems. An event with its length is one number, which comes as often as the event
-    has the word."""
+    """The postings of rows with `version`, `number`, `words` and `stems`, the lengths, and the hashes `terms` of words
+    in their order, 0 for a gap, and `stem_terms` of stems."""
+    return _grouped(
+        "arrayConcat(terms, pairs, stem_terms)",
+        "arrayConcat(arrayWithConstant(length(terms) + length(pairs), {}), arrayWithConstant(length(stem_terms), {}))",
+        source,
+    )
+
+
+def pair_postings(source: str) -> str:
+    """Those of pairs alone."""
+    return _grouped("pairs", "arrayWithConstant(length(pairs), {})", source)
+
+
+def _grouped(terms: str, events: str, source: str) -> str:
+    """An event with its length is one number, which comes as often as the event has the word."""
     event = "bitOr(bitShiftLeft(toUInt64(number), 16), toUInt64(least({}, 65535)))"
     of_words, of_stems = (event.format(_kept_length_of(count)) for count in ("words", "stems"))
     return (
@@ -42,10 +56,9 @@ def postings(source: str) -> str:
         "FROM (SELECT term, version, arraySort(groupArray(event)) AS every, arrayCompact(every) AS once, "
         "arrayFilter((place, step) -> step <> 0, arrayEnumerate(every), "
         "arrayPushFront(arrayPopFront(arrayDifference(every)), 1)) AS starts "
-        "FROM (SELECT version, arrayConcat(terms, stem_terms) AS every_term, arrayConcat("
-        f"arrayWithConstant(length(terms), {of_words}), arrayWithConstant(length(stem_terms), {of_stems})) "
-        f"AS every_event FROM {source}) ARRAY JOIN every_term AS term, every_event AS event WHERE term <> 0 "
-        "GROUP BY term, version)"
+        f"FROM (SELECT version, {pairs('terms')} AS pairs, {terms} AS every_term, "
+        f"{events.format(of_words, of_stems)} AS every_event FROM {source}) "
+        "ARRAY JOIN every_term AS term, every_event AS event WHERE term <> 0 GROUP BY term, version)"
     )
 
 

@@ -13,6 +13,7 @@ from ..phrases import best_corrections, edits, is_corrected, matching_phrases, n
 from ..query import Query, index_text, without_marks
 from ..question import Hints
 from ..ranking import CANDIDATES, COMMON, COMMON_WORDS, NEIGHBOURS, STEM_LANGUAGES, TITLE_WORDS
+from .common import cover
 from .documents import STEM, splitter, title_terms, word_stems
 from .postings import GAIN, Weight
 
@@ -39,10 +40,11 @@ class Words:
         words = dict.fromkeys(token for clause in query.clauses for part in clause.alternatives for token in part)
         self.stems = {word: [STEM + s for s in word_stems(word)] if word in whole else [] for word in words}
         self.forms = {word: [STEM + s for s in other_forms(word)] if word in whole else [] for word in words}
+        self._required = [token for clause in query.clauses if clause.quoted for token in cover(clause.alternatives[0])]
 
     @property
     def tokens(self) -> list[str]:
-        found = dict.fromkeys(self.stems)
+        found = dict.fromkeys([*self.stems, *self._required])
         for stems in (*self.stems.values(), *self.forms.values()):
             found |= dict.fromkeys(stems)
         return list(found)
@@ -86,7 +88,7 @@ class Question:
         self._phrases = matching_phrases(query, hints, corrections, self._weights)
         self._neighbours = neighbours(query, self._weights)
         self.quoted = [clause.alternatives[0] for clause in query.clauses if clause.quoted]
-        self.required = frozenset(token for phrase in self.quoted for token in phrase)
+        self.required = frozenset(token for phrase in self.quoted for token in cover(phrase))
         self._leading = self._choose()
 
     @property
@@ -187,7 +189,9 @@ class Question:
         for phrase in [*telling]:
             if len(phrase) > 1 and self._is_known(phrase) and not any((token,) in telling for token in phrase):
                 rarest = (self.rarest(phrase),)
-                telling[rarest] = self._phrases.get(rarest, 0.0)
+                weight = self._phrases.get(rarest, 0.0)
+                if weight or phrase not in self.quoted:  # what is quoted is required as it is
+                    telling[rarest] = weight
         return telling
 
     def _is_telling(self, phrase: Phrase) -> bool:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from ...model import EVENT_TYPES, EventType, event_id
 from ..base import SearchRequest, Totals
 from ..ranking import CANDIDATES, WEIGHED_CLOSELY
+from .common import cover
 from .postings import HAVING_BITS, Letters, documents_with, phrase_test, scored_documents
 from .question import Phrase, Question, Statistics
 from .rows import decode_row
@@ -191,7 +192,7 @@ class Retrieval:
             within = [*within, self._having([rarest])]
         words = {terms[word]: weight for word, weight in question.choosing.items()}
         longer = question.longer
-        required = {tuple(terms[word] for word in each): longer.get(each, 0.0) for each in question.quoted}
+        required = {tuple(terms[token] for token in cover(each)): longer.get(each, 0.0) for each in question.quoted}
         return scored_documents(words, required, within, batches)
 
     def _best_within(self, count: int, conditions: Sequence[str]) -> list[_Scored]:
