@@ -96,7 +96,6 @@ class TestDrawing:
 # Modules under 40 lines, and the reason that each is one.
 SMALL = {
     "archive/errors.py": "everything that calls an archive knows them",
-    "archive/journal.py": "what a team knows of an archive, which hides its engine",
     "faces/log.py": "every process imports it when it starts, and few import more of a face",
     "toolsets/capsules/glance.py": "a hook has no time to import more",
 }
@@ -139,7 +138,8 @@ class TestLayers:
         for path, names in imports().items():
             if part_of(path) == "toolsets" and len(path.parts) > 2:
                 others = [name for name in names if name.startswith("toolsets.")]
-                wrong += [f"{path} imports {n}" for n in others if n.split(".")[1] not in (path.parts[1], "base")]
+                allowed = (path.parts[1], "base", "schemas")
+                wrong += [f"{path} imports {n}" for n in others if n.split(".")[1] not in allowed]
         assert wrong == []
 
 

@@ -23,7 +23,7 @@ def main() -> None:
     from .faces.cli.app import run
 
     code = run(sys.argv[1:])
-    # Nor is it looked for among all that is left when the interpreter ends, which takes as long as reading it did.
+    # Nor at its end: all is freed with the process, and to look through it would take as long as reading it did.
     gc.freeze()
     sys.exit(code)
 

@@ -23,7 +23,7 @@ def replacing(path: Path, *, mode: int = 0o600, durable: bool = False) -> Iterat
     try:
         descriptor = os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_BINARY", 0), 0o600)
     except OSError as error:
-        error.filename = os.fspath(path)  # the one that people know
+        error.filename = os.fspath(path)  # not that of the part
         raise
     try:
         with os.fdopen(descriptor, "wb") as file:

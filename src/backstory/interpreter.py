@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# Longer than any queue of searches that move on. Whoever does not get its turn by then runs without one.
+# Longer than any queue of searches that move on. A request without its turn by then runs without one.
 _PATIENCE_SECONDS = 0.1
 
 _turn = threading.Lock()

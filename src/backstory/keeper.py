@@ -33,7 +33,7 @@ _FORGET_SECONDS = 600.0
 _READING_NICENESS = 5
 _LATEST_SESSIONS = 300
 _LIVE, _TELEMETRY = "live", "otel"
-# A name: only a process that writes imports it.
+# Given by name, so that only a process that writes imports it.
 _PROJECTION = "backstory.ingest.projection:TurnProjection"
 _log = logging.getLogger(__name__)
 
@@ -100,7 +100,7 @@ class Keeper:
 
         setting = "extra_roots"
         try:
-            load_sources(self.settings.extra_roots)  # raises for a name that is none
+            load_sources(self.settings.extra_roots)  # raises for an unknown name
             setting = "sources"
             return load_sources(self.settings.sources)
         except ValueError as error:
@@ -168,7 +168,7 @@ class Keeper:
 
     @property
     def _keeps_raw(self) -> bool:
-        """Not with secrets redacted when they are read: raw records have them all."""
+        """False where secrets are redacted before they are stored: raw records would have them all."""
         return self.settings.keep_raw and self.settings.redact != "ingest"
 
     @cached_property

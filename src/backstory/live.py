@@ -22,7 +22,7 @@ from .toolsets.live import Event, Live, LiveError
 from .toolsets.live.tools import open_live
 
 if TYPE_CHECKING:
-    from .toolsets.live.agents_sdk import AgentSession
+    from .agents_sdk import AgentSession
 
 __all__ = ["Event", "LiveError", "Sessions", "assistant", "function_result", "open", "user"]
 
@@ -263,7 +263,7 @@ class Sessions:
 
     def agent_session(self, session_id: str, *, metadata: Json | None = None) -> AgentSession:
         """A `Session` for the OpenAI Agents SDK, kept in a live session."""
-        from .toolsets.live.agents_sdk import AgentSession
+        from .agents_sdk import AgentSession
 
         return AgentSession(self.live, session_id, metadata=metadata)
 

@@ -99,9 +99,12 @@ class Digest:
 
 
 def _framed(parts: tuple[str, ...]) -> bytes:
-    if len(parts) == 2:  # what nearly all calls have, and three times as fast as a list
+    if len(parts) == 2:  # what nearly all calls have, these or one more, and three times as fast as a list
         one, other = parts
         text = f"{len(one)}:{one}{len(other)}:{other}"
+    elif len(parts) == 3:
+        one, other, last = parts
+        text = f"{len(one)}:{one}{len(other)}:{other}{len(last)}:{last}"
     else:
         text = "".join([f"{len(part)}:{part}" for part in parts])
     if text.isascii():

@@ -151,7 +151,7 @@ class RawStore:
 
     @property
     def is_complete(self) -> bool:
-        """True if every transcript that was read is kept. Whoever reads one and does not keep it sets this to false."""
+        """True if every transcript that was read is kept. Reading one without keeping it sets this to false."""
         if not self._path.exists():
             return False
         with self._lock:
@@ -202,7 +202,7 @@ class RawStore:
 
 
 class Keeping:
-    """Keeps the transcripts of agents as they are read. What goes wrong here does not keep them from being read."""
+    """Keeps the transcripts of agents as they are read. A failure here does not stop reading."""
 
     def __init__(self, store: RawStore, home: Path) -> None:
         self._store = store

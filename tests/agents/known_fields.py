@@ -10,11 +10,12 @@ import json
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from backstory.ingest.lines import BrokenLine, decode_line
-from backstory.ingest.unknown import parts_of
+from backstory.ingest.unknown import parts_of, parts_of_row, rows_of
 from backstory.ingest.walk import existing_roots, walk
 from backstory.sources import load_sources
 from backstory.sources.base import Source
@@ -63,7 +64,8 @@ def main(homes: list[str]) -> None:
         for home in homes:
             for record in records_of(source, Path(home)):
                 if type(record) is dict:
-                    for kind, part in parts_of(record):
+                    found = [parts_of(record), *(parts_of_row(row) for row in rows_of(record))]
+                    for kind, part in chain.from_iterable(found):
                         known[source.name][kind] |= part.keys()
     kept = {
         source: {kind: sorted(fields) for kind, fields in sorted(kinds.items()) if _is_format(kind, fields)}

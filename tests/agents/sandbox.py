@@ -23,6 +23,7 @@ from tests.agents.terminal import Terminal
 ROOT = Path(__file__).parents[2]
 _SEALED_PORT = 8080
 _TOOLS = ("unshare", "setpriv", "setsid", "ip", "bash", "git")
+_COVERED = (Path("/tmp"), Path("/home"))
 _SERVICE = (sys.executable, "-m", "tests.agents.model_server")
 _REPOSITORY = """
 git init --quiet --initial-branch main .
@@ -34,13 +35,23 @@ git -c user.name=Dev -c user.email=dev@example.com commit --quiet -m 'first comm
 
 
 def can_seal() -> bool:
-    return os.geteuid() == 0 and all(map(shutil.which, _TOOLS)) and sys.platform == "linux"
+    return os.geteuid() == 0 and all(map(shutil.which, _TOOLS)) and sys.platform == "linux" and _covered() is None
+
+
+def _covered() -> Path | None:
+    """The folder around this checkout that the seal covers, with the agents that are installed in it."""
+    return next((folder for folder in _COVERED if ROOT.is_relative_to(folder)), None)
 
 
 def reason_not_to_run(environ: Mapping[str, str]) -> str | None:
     """The reason why no agent may run here, or None."""
     if can_seal() or environ.get("BACKSTORY_UNSEALED"):
         return None
+    if folder := _covered():
+        return (
+            f"{ROOT} is hidden from agents that are sealed off, which see another {folder}: run them from a checkout"
+            " elsewhere, or with BACKSTORY_UNSEALED=1 as you, with a home of their own and your network"
+        )
     return (
         f"agents are sealed off from the network by root on Linux, with {', '.join(_TOOLS)}; BACKSTORY_UNSEALED=1 runs"
         " them as you, with a home of their own and your network"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.agents.model_server import Service
-from tests.agents.sandbox import reason_not_to_run
+from tests.agents.sandbox import can_seal, reason_not_to_run
 from tests.agents.script import MORE_PROMPTS, PROMPTS, SPAWN, Request, Said, Tool, answer, answer_of
 from tests.agents.versions import BEGIN, END, note_resumed, note_version
 
@@ -115,6 +115,16 @@ class TestSeal:
         monkeypatch.setattr("os.geteuid", lambda: 1000)
         assert "root" in (reason_not_to_run({}) or "")
         assert reason_not_to_run({"BACKSTORY_UNSEALED": "1"}) is None
+
+    def test_a_checkout_that_the_seal_would_hide(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Agents see other folders `/tmp` and `/home`: not what is installed there."""
+        monkeypatch.setattr("os.geteuid", lambda: 0)
+        monkeypatch.setattr("shutil.which", lambda name: f"/bin/{name}")
+        for place in ("/tmp/backstory", "/home/dev/backstory"):
+            monkeypatch.setattr("tests.agents.sandbox.ROOT", Path(place))
+            assert place in (reason_not_to_run({}) or "")
+            assert not can_seal()
+            assert reason_not_to_run({"BACKSTORY_UNSEALED": "1"}) is None
 
 
 class TestVersions:

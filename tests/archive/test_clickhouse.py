@@ -24,8 +24,9 @@ from backstory.archive.base import (
     Part,
     SearchRequest,
     SessionsRequest,
+    Writer,
 )
-from backstory.archive.clickhouse import retrieval
+from backstory.archive.clickhouse import retrieval, sending
 from backstory.archive.clickhouse.cluster import statements
 from backstory.archive.clickhouse.documents import event_document, text_tokens
 from backstory.archive.clickhouse.migrations import MIGRATIONS
@@ -373,6 +374,60 @@ class TestStatements:
             (hit, *_) = archive.search(SearchRequest(query="needle", types=DEFAULT_TYPES)).hits
             assert (hit.session.key, hit.session.cwd, hit.event.session) == (key, folder, key)
             assert found(archive, "needle", session=key)
+
+
+@pytest.mark.clickhouse
+class TestSending:
+    """Large amounts are sent in the background, several batches at once."""
+
+    def test_batches_that_are_sent_together(self, tmp_path: Path, server: ClickHouseSettings) -> None:
+        """A read of the writer waits for them, and later rows take the place of earlier ones."""
+        one, two = batch(session(title="one"), talk()), batch(session("codex/two"), talk("hay"))
+        longer = batch(session(title="longer"), talk(), talk("thread"))
+        longer.events = [each for each in longer.events if each.turn == 2]
+        with closing(opened(tmp_path, server)) as archive:
+            with closing(archive.writer()) as writer:
+                writer.recover()
+                with writer.bulk(1 << 30):
+                    for made, offset in ((one, 1), (two, 2), (longer, 3)):
+                        made.files = [FileRow(path="/t/x", source="codex", session="x", offset=offset)]
+                        writer.write(made)
+                    assert archive.session(KEY) is None
+                    assert [file.offset for file in writer.files()] == [3]
+                    assert archive.session(KEY) == longer.sessions[0]
+                    writer.write(batch(session("codex/three"), talk()))
+                assert archive.session("codex/three") is not None
+            assert (archive.counts().events, len(found(archive, "thread"))) == (16, 2)
+            assert run(server, "SELECT uniq(version) FROM posting") == "2\n"
+
+    @pytest.mark.parametrize("is_flushed", [False, True])
+    def test_nothing_is_sent_after_a_failure(
+        self, tmp_path: Path, server: ClickHouseSettings, monkeypatch: pytest.MonkeyPatch, is_flushed: bool
+    ) -> None:
+        """The next batches may go on where one ended that is not there."""
+        insert = Server.insert
+
+        def failing(self: Server, table: str, names: Any, rows: Any) -> None:
+            if table == "turn" and any("codex/b" in row for row in rows):
+                raise ArchiveError("no turns")
+            insert(self, table, names, rows)
+
+        def write_all(writer: Writer) -> None:
+            with writer.bulk(1 << 30):
+                for key, offset in (("codex/a", 1), ("codex/b", 2), ("codex/c", 3)):
+                    made = batch(session(key), talk())
+                    made.files = [FileRow(path="/t/x", source="codex", session="x", offset=offset)]
+                    writer.write(made)
+                    if is_flushed and offset > 1:
+                        writer.flush()
+
+        monkeypatch.setattr(Server, "insert", failing)
+        monkeypatch.setattr(sending, "_EVENTS_AT_ONCE", 1)
+        with closing(opened(tmp_path, server)) as archive:
+            with closing(archive.writer()) as writer, pytest.raises(ArchiveError, match="no turns"):
+                write_all(writer)
+            assert [file.offset for file in archive.files()] == [1]
+            assert archive.session("codex/c") is None
 
 
 @pytest.mark.clickhouse

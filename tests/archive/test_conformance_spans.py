@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from backstory.archive.base import Archive, Batch
-from backstory.archive.projection import TurnWriter
+from backstory.archive.changes import TurnWriter
 from backstory.archive.spans import Condition, Found, Origin, Position, SpanRow, Spans, TraceQuery, UsageDetail, Window
 from backstory.model import session_id, turn_id
 from tests.archive.test_conformance import ANSWER, CALL, KEY, PROMPT, RESULT, batch, session, talk, write
@@ -214,28 +214,6 @@ class TestSearching:
         present = [value for value in values if value is not None]
         assert present == sorted(present, reverse=descending)
         assert values[len(present) :] == [None] * (len(values) - len(present))
-
-    @pytest.mark.parametrize("sort", ["startTime", "status", "data.metadata.nothing"])
-    @pytest.mark.parametrize("descending", [True, False])
-    def test_ids_decide_among_equals(self, engine: Archive, sort: str, descending: bool) -> None:
-        """In the order of the trace and then of the span, whichever came first, also across pages."""
-        places = [(f"trace {number % 3}", number) for number in (5, 9, 2, 7, 4, 1, 8, 3, 6, 0)]
-        for trace, number in places:
-            engine.spans.put([span(number, trace, start=START)], {})
-        found: list[tuple[str, int]] = []
-        traces: list[str] = []
-        after: Position | None = None
-        while len(found) < len(places):
-            page = engine.spans.spans(query(sort=sort, descending=descending, limit=3, after=after), chars=10)
-            found += [(row.trace, row.id) for row in page.rows]
-            after = page.last
-        after = None
-        while len(traces) < 3:
-            part = engine.spans.traces(query(sort="createdAt", descending=descending, limit=2, after=after))
-            traces += [row.id for row in part.rows]
-            after = part.last
-        assert found == sorted(places, reverse=descending)
-        assert traces == sorted({trace for trace, _ in places}, reverse=descending)
 
     def test_excerpts(self, engine: Archive) -> None:
         engine.spans.put([span(1, input="i" * 100, output=["o" * 100], attributes={"a": "b" * 100})], {})

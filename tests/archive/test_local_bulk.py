@@ -28,6 +28,7 @@ from backstory.archive.base import (
     TurnRow,
 )
 from backstory.archive.local import bulk, feed, index
+from backstory.archive.local.archive import LocalArchive
 from backstory.archive.local.documents import EventDocument, ExchangeDocument
 from backstory.model import DEFAULT_TYPES, EventType, digest, turn_id
 from tests.archive_world import PROJECTION
@@ -226,6 +227,39 @@ class TestBulk:
 def trace_indexes(home: Path) -> set[str]:
     with closing(sqlite3.connect(home / "traces.db")) as db:
         return {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'index'")}
+
+
+class TestTakingOver:
+    def test_a_commit_of_the_second_process_at_its_end(
+        self, archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The second process of a writer that was killed commits before the next writer has the index: no event is
+        found twice."""
+        writer = archive.writer()
+        writer.recover()
+        writer.write(batch(1))
+        writer.flush()
+        writer.write(batch(2))
+        with monkeypatch.context() as killed:
+            killed.setattr(feed.Feed, "flush", lambda _: False)
+            writer.close()
+
+        open_writer = index.Index.writer
+
+        def after_a_commit(opened: index.Index) -> index.IndexWriter:
+            monkeypatch.setattr(index.Index, "writer", open_writer)
+            second = LocalArchive(tmp_path, None).feed()
+            second.flush()
+            second.close()
+            return open_writer(opened)
+
+        monkeypatch.setattr(index.Index, "writer", after_a_commit)
+        writer = archive.writer()
+        writer.recover()
+        writer.write(batch(3))
+        writer.close()
+        assert [found(archive, f"number{turn}") for turn in (1, 2, 3)] == [1, 1, 1]
+        archive.close()
 
 
 class TestIndexesOfTraces:

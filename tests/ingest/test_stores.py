@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,12 @@ from tests.examples import PATIENT
 from tests.ingest.opencode_writer import OpenCode
 
 _PATIENCE = 60
+_KIRO = """
+CREATE TABLE conversations_v2 (key TEXT NOT NULL, conversation_id TEXT NOT NULL, value TEXT NOT NULL,
+    created_at INTEGER NOT NULL, updated_at INTEGER NOT NULL, PRIMARY KEY (key, conversation_id));
+CREATE INDEX idx_conversations_v2_key_updated ON conversations_v2 (key, updated_at DESC);
+CREATE INDEX idx_conversations_v2_updated_at ON conversations_v2 (updated_at DESC);
+"""
 
 
 class Machine:
@@ -79,6 +87,10 @@ def talk(agent: OpenCode, session: str, start: int = 0, turns: int = 1) -> None:
     for number in range(turns):
         agent.prompt(session, start + 2 * number, f"question {start + 2 * number} of {session}")
         agent.answer(session, start + 2 * number + 1, f"answer {start + 2 * number + 1}", to=start + 2 * number)
+
+
+def _kiro_value(*prompts: str) -> str:
+    return json.dumps({"history": [{"user": {"content": {"Prompt": {"prompt": prompt}}}} for prompt in prompts]})
 
 
 class TestWhatChanged:
@@ -135,6 +147,20 @@ class TestWhatChanged:
         report = machine.library.sync()
         assert (report.files, report.events) == (1, 1)
 
+    def test_a_long_session_is_read_in_its_order(self, machine: Machine, agent: OpenCode) -> None:
+        """Messages stand in the order of their times, their parts in that of their ids, however many there are."""
+        agent.session("ses_1")
+        for number in range(40):
+            message = f"msg_{999 - number}"
+            agent.message("ses_1", message, role="assistant", modelID="m")
+            for index in (2, 1):
+                agent.part("ses_1", message, f"prt_{999 - number}_{index}", type="text", text=f"{number}.{index}")
+            agent.database.execute(
+                f"UPDATE message SET time_created = {1_767_323_045_000 + number} WHERE id = '{message}'"
+            )
+        machine.library.sync()
+        assert machine.texts() == [[f"{number}.{index}" for number in range(40) for index in (1, 2)]]
+
     def test_messages_that_did_not_change_are_not_read(
         self, machine: Machine, agent: OpenCode, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -187,6 +213,30 @@ class TestWhatChanged:
         with Library(machine.library.home, agents_home=machine.home, environ=PATIENT) as library:
             assert library.sync().events == 1
         assert 0 < len(loaded) < 20
+
+    def test_conversations_of_kiro_that_did_not_change_are_not_read(self, machine: Machine) -> None:
+        """Not even to list them: what has become of a long conversation on the disk does not matter."""
+        path = machine.home / ".local/share/kiro-cli/data.sqlite3"
+        path.parent.mkdir(parents=True)
+        with closing(sqlite3.connect(path, isolation_level=None)) as database:
+            database.executescript(_KIRO)
+            for number, prompt in enumerate(("long " * 4_000, "short")):
+                row = ("/home/ann/demo", f"kiro-{number}", _kiro_value(prompt), 1_767_323_045_000 + number)
+                database.execute("INSERT INTO conversations_v2 VALUES (?, ?, ?, 0, ?)", row)
+        assert machine.library.sync().sessions == 2
+        data = bytearray(path.read_bytes())
+        pages = [start for start in range(0, len(data), 4_096) if data[start : start + 4_096].count(b"long") > 800]
+        assert len(pages) > 2
+        for start in pages:
+            data[start : start + 4_096] = b"\xff" * 4_096
+        path.write_bytes(data)
+        with closing(sqlite3.connect(path, isolation_level=None)) as database:
+            change = (
+                "UPDATE conversations_v2 SET value = ?, updated_at = updated_at + 10 WHERE conversation_id = 'kiro-1'"
+            )
+            database.execute(change, (_kiro_value("short", "one more"),))
+        assert machine.library.sync().events == 1
+        assert machine.errors() == []
 
     def test_a_sync_that_runs_out_of_time_goes_on_later(self, machine: Machine, agent: OpenCode) -> None:
         """Sessions that a sync did not come to are read by the next one, although the store has not changed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from backstory.ingest.unknown import Unknown, shape_of, unknown_records
 from backstory.library import Library
 from backstory.model import EventType
+from tests.ingest.opencode_writer import OpenCode
 from tests.transcripts import Transcript
 
 SECRET = "ghp_" + "a1B2" * 9
@@ -93,6 +95,50 @@ class TestDrift:
         assert sessions
         kept = [row for row in library.archive.files() if row.state and "unknown" in row.state]
         assert len(kept) == 1
+
+
+class TestPartsOfAStore:
+    """The parts of OpenCode's messages are rows of their own, whose fields are counted as those of records are."""
+
+    @pytest.fixture
+    def library(self, tmp_path: Path) -> Library:
+        path = tmp_path / "home/.local/share/opencode/opencode.db"
+        with closing(OpenCode(path)) as agent:
+            agent.session("ses_newer")
+            agent.database.execute("UPDATE session SET version = '9.0.0'")
+            agent.prompt("ses_newer", 1, "A question")
+            agent.message("ses_newer", "msg_0002", role="assistant", parentID="msg_0001", modelID="m")
+            for number in range(30):
+                part = f"prt_0002_{number:02}"
+                agent.part("ses_newer", "msg_0002", part, type="text", text="An answer.", mood=f"calm, {SECRET}")
+            state = {
+                "status": "completed",
+                "input": {"own": 1},
+                "metadata": {"own": 2},
+                "output": "",
+                "moon": {"on": 1},
+            }
+            agent.part("ses_newer", "msg_0002", "prt_0002_90", type="tool", tool="bash", callID="c", state=state)
+            tokens = {"input": 1, "output": 2, "reasoning": 0, "cache": {"read": 0, "write": 0}, "moonlit": 3}
+            agent.part("ses_newer", "msg_0002", "prt_0002_91", type="step-finish", reason="stop", tokens=tokens)
+            agent.part("ses_newer", "msg_0002", "prt_0002_92", type="dream", text="Of electric sheep", mood="calm")
+        library = Library(tmp_path / "backstory", agents_home=tmp_path / "home", environ={})
+        assert library.sync().errors == 0
+        return library
+
+    def test_fields(self, library: Library) -> None:
+        kinds = found(library)
+        fields = {name for name, kind in kinds.items() if kind.is_field}
+        assert fields == {"parts:text.mood", "parts:tool.state.moon", "parts:step-finish.tokens.moonlit"}
+        assert {(kind.source, kind.version) for kind in kinds.values()} == {("opencode", "9.0.0")}
+        assert 16 <= kinds["parts:text.mood"].count <= 30
+        assert (kinds["dream"].count, kinds["dream"].is_field) == (1, False)
+
+    def test_samples_have_names_and_types_only(self, library: Library) -> None:
+        kinds = found(library)
+        assert json.loads(kinds["parts:text.mood"].sample) == {"mood": "<46 characters>"}
+        assert json.loads(kinds["parts:tool.state.moon"].sample) == {"moon": {"on": "<number>"}}
+        assert not any(word in kind.sample for kind in kinds.values() for word in (SECRET, "calm", "sheep"))
 
 
 class TestShape:

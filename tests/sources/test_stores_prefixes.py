@@ -28,7 +28,7 @@ DATABASES = {
     "goose": (),
     "hermes": (),
     "kilo": (_SESSION_TIME,),
-    "kiro": (),
+    "kiro": ("UPDATE conversations_v2 SET updated_at = updated_at + 1",),
     "openclaw": (),
     "opencode": ("UPDATE event_sequence SET seq = seq + 1", _SESSION_TIME),
     "warp": (),
@@ -117,6 +117,8 @@ class TestGrowingCell:
                 for document in _prefixes(value, place):
                     with database:
                         database.execute(f"UPDATE {table} SET {column} = ? WHERE rowid = ?", (document, rowid))
+                        for touch in DATABASES[agent]:
+                            database.execute(touch)
                     home.library.sync()
         assert home.show() == golden(agent)
 

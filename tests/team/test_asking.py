@@ -10,7 +10,15 @@ from typing import Any
 
 import pytest
 
-from backstory.archive.base import Archive, ArchiveError, Part, SearchRequest, SessionsRequest, any_folder
+from backstory.archive.base import (
+    Archive,
+    ArchiveError,
+    ExchangesRequest,
+    Part,
+    SearchRequest,
+    SessionsRequest,
+    any_folder,
+)
 from backstory.archive.spans import TraceQuery, Window
 from backstory.model import EVENT_TYPES, SEARCHABLE_TYPES, EventRef, SessionRef, TurnRef, session_id
 from backstory.team.access import LimitedArchive
@@ -203,6 +211,41 @@ class TestScopes:
         ids = [hit["id"] for hit in answer["data"]["results"]]
         assert len(ids) == len(set(ids))
         assert not any("bob on" in warning for warning in answer["warnings"])
+
+    def test_rows_of_both(self, team: Team) -> None:
+        """Rows come from the archive that has the session."""
+        with team.bob.library("both") as library:
+            both, own, shared = library.asked, library.archive, team.hub.archive
+            mine = {row.key: own for row in own.sessions(SessionsRequest())}
+            places = {row.key: shared for row in shared.sessions(SessionsRequest())} | mine
+            assert len(places) == 4
+            for key, archive in places.items():
+                request = ExchangesRequest(session=key)
+                assert both.turns(key) == archive.turns(key) != []
+                assert both.events(key, 1) == archive.events(key, 1) != []
+                assert list(both.exchanges(request)) == list(archive.exchanges(request)) != []
+            events = [event for key, archive in places.items() for event in archive.events(key, 1)]
+            found = both.events(part=Part(uids=tuple(event.uid for event in events)))
+            assert sorted(event.uid for event in found) == sorted(event.uid for event in events)
+            assert both.counts().by_source == {"claude-code": 3}
+
+    def test_a_session_of_the_team(self, team: Team) -> None:
+        """It is opened, searched and read as a conversation like one of the machine."""
+        with team.bob.library("both") as library:
+            hit = next(hit for hit in library.search("raised limit")["data"]["results"])["open"]
+            opened = library.open(hit["session_id"])
+            within = library.search("gateway", within_id=hit["session_id"])
+            turn = library.read_turn(hit["turn_id"])
+            found = library.call("search_conversations", {"query": "gateway"})["results"]
+            read = [library.call("read_conversation", {"session_id": result["session_id"]}) for result in found]
+            unknown = library.search("gateway", within_id=session_id("claude-code/none"))
+
+        assert opened["data"]["session"]["title"] == "the gateway times out"
+        assert {each["session"]["id"] for each in within["data"]["results"]} == {hit["session_id"]}
+        assert [each.content.text for each in turn][:1] == ["the gateway times out"]
+        assert len({each["session_id"] for each in found}) == 4
+        assert all("gateway" in str(each["turns"]) for each in read)
+        assert unknown["error"]["code"] == "not_found"
 
     def test_pages_of_both(self, team: Team) -> None:
         """A cursor leads through the sessions of both, each once."""

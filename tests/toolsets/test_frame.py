@@ -22,11 +22,10 @@ from backstory.toolsets.base import (
     Unredacted,
     decode_arguments,
     excerpt,
-    input_schema,
-    output_schema,
     received,
     received_at,
 )
+from backstory.toolsets.schemas import input_schema, output_schema
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ..config import ClickHouseSettings
     from .base import Archive
-    from .journal import Journal
+    from .changes import Journal
 
 
 def open_engine(
@@ -42,6 +42,6 @@ def is_made(name: str, home: Path) -> bool:
 
 def open_journal(home: Path) -> Journal:
     """The journal of the local archive below `home`, which exists."""
-    from .local.journal import LocalJournal
+    from .local.changes import LocalJournal
 
     return LocalJournal(home)

@@ -106,7 +106,7 @@ class Totals(Struct, kw_only=True):
     Sessions that match by their titles alone are not among them."""
 
     events: int
-    """Of the types of the request, as in the others but `types`."""
+    """Matches of the requested types, as in every field but `types`."""
     types: dict[EventType, int]
     """Of all types."""
     sources: dict[str, int]
@@ -118,7 +118,7 @@ class Totals(Struct, kw_only=True):
     failed: int
     """Outputs of tool calls that failed."""
     sessions: dict[str, int]
-    """By key, of the sessions of the hits."""
+    """By key, for the sessions of the hits alone."""
     since: list[int]
     """For each time of the request, the number of matches from it on."""
 
@@ -313,7 +313,7 @@ class FilesRequest(Struct, frozen=True, kw_only=True):
     limit: int | None = None
     """Only paths beyond this one, and at most so many, in the order of paths."""
     naming: str | None = None
-    """Among their names; some others may come, too."""
+    """Only files with this among their `names`; an engine may add others."""
 
 
 ALL_FILES = FilesRequest()
@@ -397,4 +397,4 @@ class Writer(Reader, Protocol):
         """Make everything written so far searchable by all processes; without `wait`, soon."""
 
     def bulk(self, size: int) -> AbstractContextManager[None]:
-        """Around the reading of `size` bytes of transcripts: large amounts may be indexed by a second process."""
+        """Around the reading of `size` bytes: batches are committed, in order, by its end or the writer's next read."""

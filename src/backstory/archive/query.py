@@ -84,7 +84,7 @@ def tokens(text: str) -> list[str]:
 
 
 def without_marks(text: str) -> str:
-    """The text without what is not shown and would hide a word: a code stands before it, or a mark in it."""
+    """The text without invisible characters that would hide a word: an escape code before it, or a mark inside it."""
     # Nearly all texts have none, and these tests are several times faster than the search for them.
     if "\x1b" not in text and (text.isascii() or text.replace("\n", " ").replace("\t", " ").isprintable()):
         return text
@@ -115,7 +115,7 @@ class IndexText(NamedTuple):
 
     @classmethod
     def joined(cls, texts: Sequence[IndexText]) -> IndexText:
-        """That of the texts as lines of one."""
+        """The input of an index for one text with these texts as its lines."""
         humps = zip(*[text.humps for text in texts], strict=True)
         words = tuple({word: None for found in same for word in found} for same in humps)
         escaped = tuple(dict.fromkeys([word for text in texts for word in text.escaped]))

@@ -133,11 +133,10 @@ class Condition(Struct, frozen=True):
 
 
 class Position(Struct, frozen=True):
-    """The end of a page: the value it was sorted by, and the ids of its last row, which decide among equals."""
+    """The end of a page: the value it was sorted by, and a number that decides among equals."""
 
     value: Value | None
-    trace: str
-    span: int = 0
+    number: int
 
 
 class TraceQuery(Struct, frozen=True, kw_only=True):
@@ -217,7 +216,7 @@ class SpanStats(Struct, kw_only=True):
 class Spans(Protocol):
     """The traces of an archive. Any number of threads and processes may read, and put spans that they received.
 
-    The spans of turns are written by a projection (`archive/projection.py`).
+    The spans of turns are written by a projection (`archive/changes.py`).
     """
 
     def put(self, spans: Sequence[SpanRow], origins: Mapping[str, Origin]) -> None:

@@ -9,7 +9,7 @@ import logging
 import sys
 
 SERVER_FORMAT = "backstory: %(levelname)s: %(message)s"
-# They warn of what they try again, and of errors that are shown in our words.
+# Libraries that warn of requests which they repeat, and of errors that Backstory reports itself.
 _TALKATIVE = ("urllib3", "clickhouse_connect")
 
 

@@ -1,11 +1,10 @@
-"""From marked events to exchange rows. The events may belong to another session: a fork repeats its original."""
+"""Exchange rows from marked events. The events may belong to another session: a fork repeats its original."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from ..archive.base import ExchangeRow, ExchangesRequest, Reader, SessionRow
-from ..model import MAX_TURNS, UID_BYTES
+from ..archive.exchanges import uids_of
+from ..model import MAX_TURNS
 from ..sources.base import Event
 
 
@@ -89,12 +88,5 @@ class Exchanges:
     def _places(self) -> dict[bytes, int]:
         if self._numbers is None:
             rows = {row.number: row for row in self._stored(0, None)} | self._rows
-            self._numbers = {uid: number for number, row in rows.items() for uid in _events_of(row)}
+            self._numbers = {uid: number for number, row in rows.items() for uid in uids_of(row)}
         return self._numbers
-
-
-def _events_of(row: ExchangeRow) -> Iterator[bytes]:
-    if row.user is not None:
-        yield row.user
-    for start in range(0, len(row.said), UID_BYTES):
-        yield bytes(row.said[start : start + UID_BYTES])

@@ -44,7 +44,7 @@ class Standing(Struct, omit_defaults=True):
     upto: int | None = None
     """It has no events, only usage up to this time."""
     again: tuple[str, ...] = ()
-    """The sessions that reading it showed to have been read too early, as long as they were not read again."""
+    """Sessions that were read too early, as this transcript has shown, and are not read again yet."""
     repeats: tuple[bytes, ...] = ()
     """Digests of what it has parts of beside its own session: other sessions, and an event that was forgotten."""
     had: tuple[int, bytes] | None = None
@@ -71,7 +71,7 @@ class Standing(Struct, omit_defaults=True):
 
 
 def settled(row: FileRow, size: int) -> FileRow:
-    """The row of a transcript when the sessions it showed to have been read too early are read again."""
+    """The row of a transcript after the sessions in `Standing.again` were read again."""
     standing, state = Standing.split(row.state)
     if standing is None:
         return row
@@ -231,7 +231,7 @@ def _exclude(groups: dict[_K, tuple[str, ...]], key: _K, path: str) -> None:
 
 
 def _ancestors(state: Mapping[str, Any] | None) -> tuple[str, ...]:
-    """See `Parser.state`."""
+    """The sessions whose turns a parser leaves out, from its state (`Parser.state`)."""
     named = (state or {}).get("ancestors", ())
     return tuple(name for name in named if isinstance(name, str)) if isinstance(named, list | tuple) else ()
 
@@ -297,7 +297,7 @@ class Watch:
             self._see_growth(source, standing)
 
     def _see_growth(self, source: str, standing: Standing) -> None:
-        """Its rank is another one than before: so may be the order."""
+        """Find sessions that were read too early because the rank of this transcript has changed since."""
         then, now = (standing.rank, self._path), _order(self._transcript)
         for row in self._families.relatives(source, standing.family):
             known = self._families.standing(row)
@@ -316,7 +316,7 @@ class Watch:
         return [row for row in rows if row.path != self._path and not row.missing]
 
     def see(self, items: Iterable[Item], added: Added) -> None:
-        """Items that were taken, and how."""
+        """Note items that were added to the rows, and what became of them."""
         if added.since is not None:
             self._since = added.since if self._since is None else min(self._since, added.since)
         self._repeats.update(added.forgotten, map(session_mark, added.others))

@@ -87,7 +87,7 @@ def find_news(
 
 
 class _Unclear(Exception):
-    """Something has changed that is no transcript to read."""
+    """Something has changed that only a complete sync can deal with."""
 
 
 class _News:

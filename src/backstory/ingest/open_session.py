@@ -19,11 +19,11 @@ class OpenSession(Struct):
     turns: dict[int, TurnRow]
     changed: bool = False
     forgotten: bool = False
-    """It is not to be kept, nor is what it started."""
+    """It was forgotten: neither it nor the sessions that it started are kept."""
     inherits: bool = False
-    """It has only repeated what was forgotten: until it goes on by itself, nothing that is said of it is kept."""
+    """So far it has only repeated forgotten events: nothing of it is kept before its first event of its own."""
     entering: bool = False
-    """Its transcript is read from the start: where it stands is known with its first event."""
+    """Its transcript is read from the start, and the first event, which shows the turn, has not come yet."""
     changed_turns: set[int] = set()
     exchanges: Exchanges | None = None
     restarted: bool = False
@@ -62,7 +62,7 @@ class OpenSession(Struct):
             self.turn = None
 
     def cover(self, ts: int) -> None:
-        """The transcript of the session has something of this time."""
+        """Extend the time of the transcript to this moment."""
         row = self.row
         if not row.first_at or ts < row.first_at:
             row.first_at = ts
@@ -76,7 +76,7 @@ class OpenSession(Struct):
             self.row.completed = latest.completed
 
     def rest(self) -> None:
-        """Everything is written: only the turns that may still change need to be at hand."""
+        """Drop the turns that cannot change any more, after everything was written."""
         self.changed, self.changed_turns = False, set()
         at_hand = {self.row.turn_count, self.ordinal}
         self.turns = {ordinal: turn for ordinal, turn in self.turns.items() if ordinal in at_hand}

@@ -183,7 +183,7 @@ class Ingest:
         return bool(self._writer.forgotten([session_mark(f"{transcript.source}/{name}") for name in names]))
 
     def _mark_missing(self, survey: Survey) -> None:
-        """Files that are gone: what was read of them stays. Sources that were not looked for are left alone."""
+        """Mark files that are gone; what was read of them stays. Sources that were not looked for are left alone."""
         before, present = survey.read.keys(), survey.present
         for listed in self._listed.values():
             present |= listed.sessions
@@ -255,7 +255,7 @@ class Ingest:
         return changes
 
     def _settle(self, run: Pass) -> None:
-        """Past the deadline the rows of the files keep what is left to do; else nothing is."""
+        """Note that nothing is left to do. Past the deadline, the rows of the files go on naming what is left."""
         if self._again and not run.is_over:
             for path, (size, _) in self._again.items():
                 self._note(settled(self._known.with_state(self._known[path]), size))

@@ -50,7 +50,7 @@ class Pass:
         state: SyncState | None,
     ) -> None:
         self.state = state
-        """Written with every commit, for those who ask how far the sync is."""
+        """Written with every commit, so that other processes can show the progress."""
         self.started = time.monotonic()
         self._deadline = deadline
         self._flush_after = _FIRST_FLUSH_SECONDS

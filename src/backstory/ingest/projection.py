@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ..archive.projection import EventOutline, Progress, Record, TurnSpans, TurnWriter
+from ..archive.changes import EventOutline, Progress, Record, TurnSpans, TurnWriter
 from ..archive.rows import SessionRow
 from ..archive.spans import Origin, SpanRow, Status
 from ..model import EventType, TurnRef, digest, session_id, turn_id

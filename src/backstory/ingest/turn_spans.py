@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from ..archive.projection import EventOutline, Record
+from ..archive.changes import EventOutline, Record
 from ..archive.rows import UsageRow
 from ..archive.spans import EventRange, SpanRow, SpanType, Status
 from ..model import EventType, TurnRef, call_by_tokens

@@ -60,8 +60,8 @@ class Assembly:
         return len(self._events) + len(self._replaced)
 
     def begin(self, transcript: Transcript, turn: int | None, *, from_start: bool, alone: bool) -> None:
-        """A transcript is read, from its start or where it was left: in this turn, 0 for none, None for the latest.
-        `alone`: there is no other one of its session (any more)."""
+        """Begin a transcript, at its start or where reading stopped: in this turn, 0 for none, None for the latest.
+        `alone`: its session has no other transcript (any more)."""
         for session in self._current.values():
             session.turn, session.entering = self._turn(session, session.row.turn_count), False
         self._current = {}
@@ -156,7 +156,7 @@ class Assembly:
         return batch
 
     def forget(self) -> None:
-        """Nothing more will come for the sessions seen so far; what was taken must have been written."""
+        """Drop the sessions so far, of which nothing more will come. The rows from `take` must have been written."""
         self._open.clear()
         self._current.clear()
 

@@ -3,13 +3,14 @@ demand. They show that an agent has changed its format.
 
 An unknown record is an event of the type `unknown`. Fields are compared with those that the agents' records had when
 the sources were checked (`sources/known_fields.json`), in a sample of the records: the first ones, then every 16th, of
-a transcript as of all records of a version that have the same fields.
+a transcript as of all records of a version that have the same fields. Parts of a message that a store has as rows of
+their own are sampled by their kinds.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import cache
 from typing import Any
@@ -35,13 +36,19 @@ _NAMES = ("type", "kind", "role")
 _PARTS = frozenset(("payload", "message", "data", "item", "event"))
 _COUNTS = frozenset(("usage", "tokens", "usageMetadata", "token_usage", "info", "metrics"))
 _INNER = _PARTS | _COUNTS
+_INNER_OF_ROWS = _INNER | {"state"}
 _DEEPEST_PART = 3
+ROWS = "parts"
 # Values that name a kind of thing; names of fields. Other names, such as paths, are data.
 _WORD = re.compile(r"[\w.:/-]{1,40}")
 _FIELD = re.compile(r"[\w$-]{1,40}")
 _ODD = re.compile(r"[^\w.:/$-]")
 _DEEPEST = 3
 _WIDEST = 20
+
+
+Parts = list[tuple[str, dict[str, Any]]]
+PartsOf = Callable[[dict[str, Any]], Parts]
 
 
 class Kind(Struct, omit_defaults=True):
@@ -72,6 +79,7 @@ class Kinds:
         self._known = _known_fields().get(source, {})
         self._kinds: dict[str, Kind] = {}
         self._records = 0
+        self._rows: dict[str, int] = {}
 
     def restore(self, state: dict[str, Any] | None) -> None:
         """Go on with the counts that are kept in the state of a row; they are taken out of it."""
@@ -81,22 +89,34 @@ class Kinds:
 
     def count(self, record: Any, items: Iterable[Item]) -> None:
         """Count what is unknown of a record, given its items."""
-        self._records = number = self._records + 1
         for item in items:
             if type(item) is Event and item.type is _UNKNOWN:
                 found = _KIND.search(item.text, 0, _HEAD_CHARS)
                 name = _ODD.sub("?", found[1] or found[2]) if found else "without a type"
                 self._add(name, item.text)
-        if (number <= _FIRST_RECORDS or number % _EVERY_RECORD == 0) and type(record) is dict:
+        self._records += 1
+        if type(record) is not dict:
+            return
+        if _is_sampled(self._records):
             version = record.get("version")
             names = (self._source, version if type(version) is str else "", *record)
-            plain = _PLAIN.get(names, 0)
-            if plain < _FIRST_RECORDS or plain % _EVERY_RECORD == 0:
-                self._count_fields(record, names)
-            else:
-                _PLAIN[names] = plain + 1
+            self._count_fields(record, names, parts_of)
+        if ROWS in record:
+            self._count_rows(record)
 
-    def _count_fields(self, record: dict[str, Any], names: tuple[str, ...]) -> None:
+    def _count_rows(self, record: dict[str, Any]) -> None:
+        for row in rows_of(record):
+            kind = kind_of_row(row)
+            if kind in self._known:
+                number = self._rows[kind] = self._rows.get(kind, 0) + 1
+                if _is_sampled(number):
+                    self._count_fields(row, (self._source, kind, *row), parts_of_row)
+
+    def _count_fields(self, record: dict[str, Any], names: tuple[str, ...], parts_of: PartsOf) -> None:
+        plain = _PLAIN.get(names, 0)
+        if plain >= _FIRST_RECORDS and plain % _EVERY_RECORD:
+            _PLAIN[names] = plain + 1
+            return
         is_plain = True
         for kind, part in parts_of(record):
             fields = self._known.get(kind)
@@ -127,16 +147,40 @@ _PLAIN: dict[tuple[str, ...], int] = {}
 _MOST_PLAIN, _WIDEST_PLAIN = 4_096, 100
 
 
-def parts_of(record: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+def _is_sampled(number: int) -> bool:
+    return number <= _FIRST_RECORDS or number % _EVERY_RECORD == 0
+
+
+def rows_of(record: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The parts of a message that are rows of their own: pairs of an id and what the row has."""
+    rows = record.get(ROWS)
+    if type(rows) is list:
+        for row in rows:
+            if type(row) is tuple and type(row[1]) is dict:
+                yield row[1]
+
+
+def kind_of_row(row: dict[str, Any]) -> str:
+    return f"{ROWS}:{_kind_of(row)}"
+
+
+def parts_of(record: dict[str, Any]) -> Parts:
     """A record and the parts of it whose fields belong to the format, each with the name of its kind."""
     kind = _kind_of(record)
     found = [(kind, record)]
-    _add_parts(kind, record, found, _DEEPEST_PART)
+    _add_parts(kind, record, found, _DEEPEST_PART, _INNER)
     return found
 
 
-def _add_parts(kind: str, part: dict[str, Any], found: list[tuple[str, dict[str, Any]]], depth: int) -> None:
-    for name in _INNER.intersection(part):
+def parts_of_row(row: dict[str, Any]) -> Parts:
+    kind = kind_of_row(row)
+    found = [(kind, row)]
+    _add_parts(kind, row, found, _DEEPEST_PART, _INNER_OF_ROWS)
+    return found
+
+
+def _add_parts(kind: str, part: dict[str, Any], found: Parts, depth: int, inner_names: frozenset[str]) -> None:
+    for name in inner_names.intersection(part):
         value = part[name]
         if type(value) is dict:
             inner = name in _PARTS and _kind_of(value)
@@ -145,7 +189,7 @@ def _add_parts(kind: str, part: dict[str, Any], found: list[tuple[str, dict[str,
             if name in _COUNTS:
                 found += [(f"{below}.{each}", count) for each, count in value.items() if type(count) is dict]
             elif depth > 1:
-                _add_parts(below, value, found, depth - 1)
+                _add_parts(below, value, found, depth - 1, inner_names)
 
 
 def _kind_of(record: dict[str, Any]) -> str:

@@ -58,7 +58,7 @@ def existing_roots(source: Source, home: Path, environ: Mapping[str, str], extra
     found: list[tuple[Path, Path]] = []
     for root in named_roots(source, home, environ, extra):
         try:
-            mode = root.stat().st_mode  # most agents are not there: that takes a look each, no more
+            mode = root.stat().st_mode  # most agents are not there: one call for each root
             if stat.S_ISDIR(mode) or stat.S_ISREG(mode):
                 found.append((root, root.resolve()))
         except OSError:
@@ -93,7 +93,7 @@ class Survey(Struct):
 
     def changed(self, source: str, entries: Iterable[os.DirEntry[str]]) -> Iterator[os.DirEntry[str]]:
         """The entries of a folder without the files that are as they were read. A home may have tens of thousands of
-        those: nothing is built and nobody is asked for them."""
+        those: no object is made for them, and no source is asked."""
         read, present = self.read, self.present
         for entry in entries:
             path = entry.path

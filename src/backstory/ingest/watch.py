@@ -18,7 +18,7 @@ _DEBOUNCE_MS = 300
 _RESCAN_SECONDS = 60.0
 # The interval of syncs where the system reports no changes, or where there is nothing to watch yet.
 _POLL_SECONDS = 2.0
-# The first tick shows that somebody listens; what was written shortly before it is found then.
+# The first tick shows that the watcher runs; files that were written shortly before it are found then.
 _TICK_MS = 200
 _ROOTS_SECONDS = 1.0
 

@@ -268,7 +268,7 @@ def _holds(after: Any, before: Any) -> bool:
 
 
 def _comments(text: str) -> set[str]:
-    """The lines that have or may have a comment; where one of them is gone or changed, so may be a comment."""
+    """The lines that may have a comment: a comment is unchanged if its line is."""
     return {line.strip().rstrip(",") for line in text.splitlines() if re.search(r"(^|\s)(#|//|/\*)", line)}
 
 

@@ -11,7 +11,7 @@ from ..model import EventType, parse_time
 from .base import About, Item, Lookup, Parser, Source, Stored, Transcript
 from .database import columns, open_database
 from .decoding import decode, decode_or_none, encode, read_or_none
-from .fields import Payload, list_of, mapping_of, mappings_of, text_of
+from .fields import Payload, integer, list_of, mapping_of, mappings_of, text_of
 from .parsing import StatelessParser, Writer
 
 
@@ -62,26 +62,33 @@ class Kiro(Source):
 
 
 class _Table(NamedTuple):
-    """A table of conversations, and its columns for the id of one and the time of its latest change."""
+    """A table of conversations, with its column for the id of one, and whether it has the times of their changes."""
 
     name: str
     identity: str
-    updated: str
+    has_times: bool
 
 
 def _tables(database: sqlite3.Connection) -> Iterator[_Table]:
     for name in ("conversations_v2", "conversations"):
         if known := columns(database, name):
             identity = "conversation_id" if "conversation_id" in known else "key"
-            yield _Table(name, identity, "updated_at" if "updated_at" in known else "0")
+            yield _Table(name, identity, "updated_at" in known)
 
 
 def _sessions(path: Path) -> Iterator[Stored]:
     with open_database(path) as database:
-        for table, identity, updated in _tables(database):
-            query = f"SELECT {identity} AS id, {updated} AS updated, length(value) AS bytes FROM {table}"
-            for row in database.execute(query).fetchall():
-                yield Stored(session=str(row["id"]), updated=parse_time(row["updated"]) or 0, version=row["bytes"] or 0)
+        for table, identity, has_times in _tables(database):
+            if not has_times:
+                for session, size in database.execute(f"SELECT {identity}, length(value) FROM {table}").fetchall():
+                    yield Stored(session=str(session), updated=0, version=size or 0)
+                continue
+            # Times and ids are both in an index. In the table they stand around the conversations, which SQLite would
+            # read to get past them.
+            times = dict(database.execute(f"SELECT rowid, updated_at FROM {table}").fetchall())
+            for row, session in database.execute(f"SELECT rowid, {identity} FROM {table}").fetchall():
+                time = times.get(row)
+                yield Stored(session=str(session), updated=parse_time(time) or 0, version=integer(time) or 0)
 
 
 class _Conversation(StatelessParser):

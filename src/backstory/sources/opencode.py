@@ -11,7 +11,7 @@ from typing import Any
 from ..model import EventType, parse_time
 from .base import About, Event, Item, Lookup, Parser, Source, Stored, Transcript, TurnEnd, Usage
 from .cline import Task, describe_task, task_records
-from .database import columns, has_table, open_database
+from .database import has_table, open_database, row_of
 from .decoding import decode_or_none, encode, read_or_none
 from .fields import Payload, integer, mapping_of, text_of
 from .parsing import StatelessParser, Writer
@@ -23,6 +23,11 @@ _SILENT_PARTS = ("step-start", "step-finish", "snapshot", "patch")
 # A table of newer versions, which is to take the place of the two others.
 _COMING = "session_message"
 _RAN = {"completed", "error"}
+# The parts of so many messages are in memory at once: a query for each message would take as long as all else.
+_PAGE_MESSAGES = 16
+_GIVEN = "(SELECT value FROM json_each(?))"
+# JSON is decoded from bytes, without a text of it in between.
+_BYTES = "CAST(data AS BLOB)"
 
 
 class OpenCode(Source):
@@ -97,15 +102,10 @@ def _sessions(path: Path) -> Iterator[Stored]:
 
 def _changes(path: Path, session: str, since: Stored | None) -> Iterator[Payload]:
     with open_database(path) as database:
-        known = columns(database, "session")
-        names = [name for name in _SESSION_FIELDS if name in known]
-        row = database.execute(f"SELECT {', '.join(names)} FROM session WHERE id = ?", (session,)).fetchone()
-        yield {"session": dict(row) if row else {}}
-        for message in _messages(database, session, since):
-            parts = database.execute("SELECT id, data FROM part WHERE message_id = ? ORDER BY id", (message,))
-            found = [(part["id"], decode_or_none(part["data"])) for part in parts.fetchall()]
-            data = _message(database, message)
-            yield {"id": message, "message": data, "parts": found}
+        yield {"session": row_of(database, "session", session, _SESSION_FIELDS)}
+        messages = _messages(database, session, since)
+        for start in range(0, len(messages), _PAGE_MESSAGES):
+            yield from _read(database, messages[start : start + _PAGE_MESSAGES])
         if has_table(database, _COMING):
             query = (
                 f"SELECT id, type, data FROM {_COMING} WHERE session_id = ? AND (type = 'user' OR time_updated >= ?)"
@@ -146,13 +146,25 @@ def _messages(database: sqlite3.Connection, session: str, since: Stored | None) 
             (session, since.updated),
         )
     }
-    prompts = {text_of(_message(database, message), "parentID") for message in changed}
+    prompts = {text_of(data, "parentID") for _, data in _data(database, [*changed])}
     return [message for message in everything if message in changed or message in prompts]
 
 
-def _message(database: sqlite3.Connection, message: str) -> Any:
-    row = database.execute("SELECT data FROM message WHERE id = ?", (message,)).fetchone()
-    return decode_or_none(row["data"]) if row else None
+def _read(database: sqlite3.Connection, messages: list[str]) -> Iterator[Payload]:
+    """Messages with their parts."""
+    data = dict(_data(database, messages))
+    parts: dict[str, list[tuple[str, Any]]] = {message: [] for message in messages}
+    query = f"SELECT message_id, id, {_BYTES} FROM part WHERE message_id IN {_GIVEN} ORDER BY message_id, id"
+    for message, identity, part in database.execute(query, (encode(messages),)):
+        parts[message].append((identity, decode_or_none(part)))
+    for message, found in parts.items():
+        yield {"id": message, "message": data.get(message), "parts": found}
+
+
+def _data(database: sqlite3.Connection, messages: list[str]) -> Iterator[tuple[str, Any]]:
+    query = f"SELECT id, {_BYTES} FROM message WHERE id IN {_GIVEN}"
+    for message, data in database.execute(query, (encode(messages),)):
+        yield message, decode_or_none(data)
 
 
 # The tree: session/<project>/<session>.json, message/<session>/<message>.json, part/<message>/<part>.json
@@ -279,6 +291,9 @@ def _about(session: Payload) -> About:
 
 
 def _part(write: Writer, part: Payload, *, is_summary: bool) -> Iterator[Item]:
+    if part.get("type") == "tool":  # most of them, and the largest
+        yield from _tool(write, part)
+        return
     text = text_of(part, "text") or ""
     ts = parse_time(mapping_of(part, "time").get("start"))
     at: Payload = {"ts": ts} if ts else {}
@@ -288,8 +303,6 @@ def _part(write: Writer, part: Payload, *, is_summary: bool) -> Iterator[Item]:
             yield write.event("text", kind, text, **at)
         case "reasoning" if text:
             yield write.event("text", EventType.REASONING, text, **at)
-        case "tool":
-            yield from _tool(write, part)
         case "retry":
             error = mapping_of(part, "error")
             text = text_of(mapping_of(error, "data"), "message") or text_of(error, "name") or "retry"

@@ -13,8 +13,12 @@ from ..model import EventType, parse_time
 from .base import About, Item, Lookup, Parser, Source, Stored, Transcript
 from .database import has_table, open_database
 from .decoding import decode_or_none
-from .fields import Payload, integer, list_of, mapping_of, text_of
+from .fields import Payload, integer, list_of, mapping_of, only_mappings, text_of
 from .parsing import StatelessParser, Writer
+
+_MOST_TOKENS = 1 << 40
+# Tokens that Warp, the user's own key and the user's own service were asked for.
+_TOKENS = ("warp_tokens", "byok_tokens", "custom_endpoint_tokens")
 
 
 class Warp(Source):
@@ -40,11 +44,13 @@ class Warp(Source):
                 for row in database.execute(f"{query} FROM agent_tasks"):
                     count, updated = found.get(row["id"], (0, 0))
                     found[row["id"]] = (count + row["bytes"], max(updated, parse_time(row["updated"]) or 0))
-            parents = _parents(database)
+            abouts = _abouts(database)
         for session, (version, updated) in found.items():
-            parent = parents.get(session)
-            # Warp may name the parent after the first messages.
-            yield Stored(session=session, updated=updated, version=version + (parent is not None), parent=parent)
+            about = abouts.get(session, {})
+            parent = text_of(about, "parent_conversation_id")
+            # Warp may name the parent and count the tokens after the messages.
+            version += (parent is not None) + _tokens(about)
+            yield Stored(session=session, updated=updated, version=version, parent=parent)
 
     def changes(self, path: Path, session: str, since: Stored | None) -> Iterator[Any]:
         with open_database(path) as database:
@@ -56,7 +62,10 @@ class Warp(Source):
             tasks = []
             if has_table(database, "agent_tasks"):
                 query = "SELECT task FROM agent_tasks WHERE conversation_id = ? ORDER BY id"
-                tasks = [row["task"] for row in database.execute(query, (session,))]
+                tasks = [read_message(row["task"], _TASK) for row in database.execute(query, (session,))]
+            about = _abouts(database, session).get(session, {})
+        # A conversation has the name of its first task, which starts the others.
+        yield {"title": next(filter(None, (text_of(task, "description") for task in tasks)), None)}
         asked = {row["exchange_id"]: dict(row) for row in queries}
         messages = [message for task in tasks for message in _messages(task)]
         for message in sorted(messages, key=lambda message: integer(message["time"].get("seconds")) or 0):
@@ -65,17 +74,23 @@ class Warp(Source):
         for identity, found in asked.items():
             if identity not in answered:  # before there were tasks, only prompts were kept
                 yield {"message": {}, "query": found}
+        yield {"tokens": _tokens(about)}
 
 
-def _parents(database: sqlite3.Connection) -> dict[str, str]:
-    """The conversations that an agent of another one had, with that one."""
+def _abouts(database: sqlite3.Connection, session: str | None = None) -> dict[str, Payload]:
+    """What is known of each conversation, or of one, as a whole."""
     if not has_table(database, "agent_conversations"):
         return {}
-    query = (
-        "SELECT conversation_id, CASE WHEN json_valid(conversation_data)"
-        " THEN conversation_data ->> '$.parent_conversation_id' END FROM agent_conversations"
-    )
-    return dict(database.execute(query).fetchall())
+    query = "SELECT conversation_id, conversation_data FROM agent_conversations"
+    query += " WHERE ?1 IS NULL OR conversation_id = ?1"
+    return {row[0]: mapping_of(decode_or_none(row[1])) for row in database.execute(query, (session,))}
+
+
+def _tokens(about: Payload) -> int:
+    """The tokens of a conversation so far, of all models."""
+    usage = only_mappings(mapping_of(about, "conversation_usage_metadata").get("token_usage"))
+    total = sum(max(integer(each.get(name)) or 0, 0) for each in usage for name in _TOKENS)
+    return min(total, _MOST_TOKENS)
 
 
 class _Conversation(StatelessParser):
@@ -84,6 +99,13 @@ class _Conversation(StatelessParser):
         self._model: str | None = None
 
     def parse(self, record: Payload) -> Iterator[Item]:
+        if "title" in record:
+            yield About(title=text_of(record, "title"), title_rank=2)
+            return
+        if "tokens" in record:
+            # Of these totals neither a model's price nor the share of what was read from a cache is known.
+            yield from self.writer().usage(fresh=record["tokens"])
+            return
         message, query = record["message"], record["query"]
         self._model = text_of(mapping_of(message, "model"), "id") or text_of(query, "model_id") or self._model
         cwd = text_of(query, "working_directory")
@@ -129,7 +151,7 @@ class _Conversation(StatelessParser):
         kind, call_id = _kind_of(result), text_of(result, "id") or ""
         found = mapping_of(result, kind)
         finished = mapping_of(found, "finished")
-        exit_code = finished.get("exit_code", 0) if "finished" in found else found.get("exit_code")
+        exit_code = integer(finished.get("exit_code", 0) if "finished" in found else found.get("exit_code"))
         canceled = kind == _CANCELED
         failed = canceled or "error" in found or "denied" in found or bool(exit_code)
         text = "\n".join(_texts({name: value for name, value in found.items() if name != "command"}))
@@ -144,11 +166,11 @@ class _Conversation(StatelessParser):
         )
 
 
-def _messages(task: bytes) -> Iterator[Payload]:
+def _messages(task: Payload) -> Iterator[Payload]:
     """The messages of a task. One that cannot be decoded does not keep the others from being read; one without a time
     has that of the message before it."""
     time: Payload = {"seconds": 0}
-    for data in read_message(task, _TASK).get("messages", ()):
+    for data in task.get("messages", ()):
         try:
             message = read_message(data, _MESSAGE)
         except ValueError:
@@ -338,4 +360,4 @@ _MESSAGE: Shape = {
     16: ("summary", _in({1: ("conversation", _named("text"))})),
     25: ("model", _named("id")),
 }
-_TASK: Shape = {5: ("messages[]", bytes)}
+_TASK: Shape = {2: ("description", _text), 5: ("messages[]", bytes)}

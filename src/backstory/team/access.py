@@ -174,7 +174,7 @@ class LimitedArchive(SharedArchive):
         return self._spans
 
     def allowed(self, keys: Iterable[str]) -> set[str]:
-        """Those of the sessions that the projects have."""
+        """The sessions among these that belong to the allowed projects."""
         rows = self._archive.sessions(SessionsRequest(keys=tuple(keys), empty=True))
         return {row.key for row in rows if self._projects.match(row)}
 
@@ -243,7 +243,7 @@ class LimitedArchive(SharedArchive):
         return self._hidden(found)
 
     def _hidden(self, found: Found) -> Found:
-        """Without numbers that are of all sessions."""
+        """The hits, without the numbers that would tell about other sessions."""
         return msgspec.structs.replace(found, terms=(), documents=len(found.hits), totals=None)
 
     # Opening

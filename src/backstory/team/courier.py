@@ -13,8 +13,8 @@ from typing import NamedTuple, Protocol
 from msgspec import Struct
 
 from ..archive.base import Archive, ArchiveBusy, Batch, SessionRow, SessionsRequest
+from ..archive.changes import Journal, Mark
 from ..archive.errors import ArchiveError, explain
-from ..archive.journal import Journal, Mark
 from ..archive.lock import WriterLock
 from ..config import make_private_folder
 from . import sharing as parcels

@@ -67,7 +67,7 @@ class Intake:
     def _begin(writer: Writer) -> None:
         writer.recover()
         if writer.sync_state().first_finished_at is None:
-            # No transcripts are read here, so answers are never incomplete for want of a first sync.
+            # No transcripts are read here, so answers are never incomplete because a first sync is missing.
             now = time.time_ns() // 1_000_000
             writer.write(Batch(sync=SyncState(started_at=now, finished_at=now, first_finished_at=now)))
 
@@ -188,7 +188,7 @@ class Intake:
         return new, replaced, conflicts
 
     def _turns(self, rows: Iterable[TurnRow], ahead: set[str]) -> list[TurnRow]:
-        """Without those of which a machine that is ahead has sent more."""
+        """The turns, without those of which another machine has sent more."""
         longer: set[tuple[str, int]] = set()
         rows = list(rows)
         for key in {row.session for row in rows} & ahead:

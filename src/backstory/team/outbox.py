@@ -99,7 +99,7 @@ class Outbox:
 
     @property
     def position(self) -> int:
-        """The last change of the archive that was looked at: what it changed is due or was not to be shared."""
+        """The last change of the archive that was looked at. Changes up to it are noted as due, or are not shared."""
         return int(self.value("position") or 0)
 
     @position.setter
@@ -112,7 +112,7 @@ class Outbox:
         self._db.execute("INSERT OR IGNORE INTO due (session, turn) SELECT session, ? FROM shared", (EVERYTHING,))
 
     def begin_anew(self) -> None:
-        """Another server, or one that was restored: nothing is known to be there."""
+        """Forget what was sent: the server is another one, or was restored, and may have nothing."""
         for table in ("shared", "sent", "due", "rewrite", "refused", "lost"):
             self._db.execute(f"DELETE FROM {table}")
         self._db.execute("UPDATE withheld SET withdrawn_at = NULL")

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from ..archive.base import Archive, Batch, EventRow, ExchangeRow, ExchangesRequest, Part, SessionRow, TurnRow, UsageRow
-from ..archive.journal import Journal
+from ..archive.changes import Journal
 from ..config import ConfigError, TeamSettings, expand_home, user_home
 from ..egress import egress
 from ..egress.rules import RULES

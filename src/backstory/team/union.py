@@ -53,7 +53,7 @@ from .access import by_day, by_score
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
-R = TypeVar("R", bound=TraceRow | SpanRow)
+R = TypeVar("R")
 # The time for which a team that does not answer is not asked again: each question would wait. A refusal comes at once.
 _REST_SECONDS = 30.0
 # The attributes of rows that fields of the contract sort by, where their names differ.
@@ -297,15 +297,13 @@ class UnionSpans(Spans):
         value: Callable[[R, str], Any],
     ) -> FoundTraces[R]:
         """A page of the rows of both. `place` gives the session and the trace of a row, `value` what it is sorted by.
-        The position of a page is the number of rows before it, in the place of a span's id."""
-        start = 0 if query.after is None else query.after.span
+        The position of a page is the number of rows before it: the numbers of one archive mean nothing to the other."""
+        start = 0 if query.after is None else query.after.number
         end = start + query.limit
         part = msgspec.structs.replace(query, after=None, limit=end + 1)
         own = find(self._local.spans, part)
         others = self._others(part, find, place)
-        rows = sorted(
-            [*own.rows, *others.rows], key=lambda row: (_sorted_by(value(row, query.sort)), place(row)[1], row.id)
-        )
+        rows = sorted([*own.rows, *others.rows], key=lambda row: _sorted_by(value(row, query.sort)))
         if query.descending:
             rows.reverse()
         rows.sort(key=lambda row: value(row, query.sort) is None)
@@ -314,7 +312,7 @@ class UnionSpans(Spans):
             rows=rows[start:end],
             more=more,
             total=None if own.more or others.more else len(rows),
-            last=Position(None, "", end),
+            last=Position(None, end),
             complete=own.complete and others.complete,
         )
 

@@ -81,14 +81,15 @@ class TestEnvelope:
         assert reply.data["error"]["code"] == "invalid_request"
         assert "field" in reply.data["error"]["details"]
 
-    def test_a_failing_archive(self, altered: Callable[..., Call], tool: str) -> None:
-        """An internal error, concise, without internals."""
+    def test_a_failing_archive(self, altered: Callable[..., Call], tool: str, caplog: pytest.LogCaptureFixture) -> None:
+        """An internal error, concise, without internals; these are in the log."""
         methods = dict.fromkeys(("search", "open", "sessions"), boom)
         answer = altered(**methods)(tool, **REQUESTS[tool])
         assert answer["error"]["code"] == "internal_error"
         assert "SELECT" not in str(answer)
         assert len(answer["error"]["message"]) < 120
         assert answer["request"] == REQUESTS[tool]
+        assert f"{tool}: RuntimeError" in caplog.text
 
     def test_an_archive_that_says_why(self, altered: Callable[..., Call], tool: str) -> None:
         """The reason is for the reader, and reaches the reader."""

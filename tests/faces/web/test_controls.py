@@ -96,6 +96,7 @@ class TestKeys:
 
     def test_letters_in_a_field_are_text(self, open_page: Open) -> None:
         page = open_page("/")
+        page.locator("[name=q]:focus").wait_for()
         page.keyboard.type("jgko?")
         assert page.get_by_role("searchbox").input_value() == "jgko?"
 

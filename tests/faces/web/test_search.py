@@ -140,7 +140,7 @@ class TestInTheBrowser:
     def test_results_come_as_one_types(self, open_page: Open) -> None:
         """The address follows, and the back button leads to where one was."""
         page = open_page("/")
-        assert page.evaluate("document.activeElement.name") == "q"
+        page.locator("[name=q]:focus").wait_for()
         page.keyboard.type("flaky checkout")
         page.locator(".group mark").first.wait_for()
         page.wait_for_url("**/?q=flaky+checkout")
@@ -252,7 +252,7 @@ class TestInTheBrowser:
         assert page.get_by_role("dialog").is_visible()
         page.keyboard.press("Escape")
         page.keyboard.press("/")
-        assert page.evaluate("document.activeElement.name") == "q"
+        page.locator("[name=q]:focus").wait_for()
         page.keyboard.press("Escape")
         page.keyboard.press("j")
         page.keyboard.press("Enter")

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sqlite3
+import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,7 +19,7 @@ from hypothesis import strategies as st
 from backstory.faces.diagnosis import diagnose
 from backstory.library import Library
 from backstory.toolsets.live import recovery
-from backstory.toolsets.live.files import read_problems
+from backstory.toolsets.live.files import read_problems, stamp_of
 from tests.examples import examples
 from tests.live_world import World, assistant, text, user
 
@@ -83,6 +86,18 @@ class TestEdited:
         world.live = world._start()
         assert world.said(session_id) == ["I" if words == "1" else words for words in before]
 
+    def test_within_one_tick_of_the_clock(self, world: World) -> None:
+        """The times of a file do not tell whether it was changed just after the store was closed."""
+        session_id = conversation(world)
+        world.close()
+        path = world.file(session_id)
+        path.write_bytes(path.read_bytes().replace(b'"title":"T"', b'"title":"U"'))
+        with closing(sqlite3.connect(world.folder / ".store" / "index.db")) as db, db:
+            db.execute("UPDATE session SET stamp = ?", (stamp_of(path.stat()),))
+        world.live = world._start()
+        assert world.call("get", session_id=session_id)["meta"]["title"] == "U"
+        assert "changed by another program" in world.live.status()["problems"][path.name]
+
     def test_a_restored_backup(self, world: World) -> None:
         session_id = conversation(world)
         world.close()
@@ -102,7 +117,10 @@ class TestEdited:
 
     def test_an_unchanged_file_is_not_read_again(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         session_id, other = conversation(world), conversation(world)
-        world.close()
+        now = time.time_ns()
+        with monkeypatch.context() as later:
+            later.setattr(time, "time_ns", lambda: now + 10**10)
+            world.close()
         with world.file(other).open("ab") as file:
             file.write(b"\n")
         read: list[str] = []

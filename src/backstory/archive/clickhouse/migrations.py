@@ -77,7 +77,7 @@ def _make_documents(server: Server) -> None:
 
 
 def _drop_terms(server: Server, table: str) -> None:
-    """The terms first: as long as they are there, all is."""
+    """Drop the columns of tokens, `terms` first: while that one exists, none is dropped."""
     for column in ("terms", "words", "stems", "lines"):
         server.command(f"ALTER TABLE {table} DROP COLUMN IF EXISTS {column}")
 
@@ -202,8 +202,8 @@ def migrate(server: Server) -> None:
 
 
 def _version(server: Server) -> int:
-    """That of the tables, 0 if there are none. On a cluster nothing is made: a table of one node alone would stand in
-    the way of the cluster's."""
+    """The version of the tables, 0 if there are none. On a cluster no table is created: one of a single node would take
+    the name of the table of the cluster."""
     if server.cluster is None:
         server.command(VERSIONS)
     elif not server.row("EXISTS TABLE schema_version")[0]:

@@ -203,7 +203,7 @@ class Question:
         return {phrase: phrases[phrase] * sum(map(self._idf, phrase)) for phrase in rarest}
 
     def _rarity(self, phrase: Phrase) -> float:
-        """That of the words of a phrase, with the stem of a single one."""
+        """The rarity of the words of a phrase; of a single word, also that of its stem."""
         return sum(map(self._idf, phrase)) + sum(share * self._idf(stem) for stem, share in self._stemmed(phrase))
 
     def _idf(self, token: str) -> float:

@@ -56,7 +56,7 @@ class Place(NamedTuple):
 
     @property
     def order(self) -> tuple[float, int, str]:
-        """That of the contract."""
+        """The sort key: the order of hits in the contract."""
         return -self.score, -self.ts, self.id
 
 

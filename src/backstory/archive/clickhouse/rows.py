@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from ...model import EVENT_TYPES, UID_BYTES, EventType, session_id
+from ...model import EVENT_TYPES, EventType, session_id
 from ...toolcalls import render_call
 from ..base import EventRow, ExchangeRow, FileRow, SessionRow, TurnRow, UsageRow
+from ..exchanges import split_uids
 from ..query import without_marks
 from .documents import event_document, title_stems
 from .server import encode
@@ -169,10 +170,6 @@ def read_exchange(values: Sequence[Any]) -> ExchangeRow:
     row = ExchangeRow(**dict(zip(EXCHANGE_COLUMNS, values, strict=True)))
     row.said = bytearray(b"".join(row.said))  # type: ignore[arg-type]
     return row
-
-
-def split_uids(said: bytes | bytearray) -> list[bytes]:
-    return [bytes(said[start : start + UID_BYTES]) for start in range(0, len(said), UID_BYTES)]
 
 
 def read_usage(values: Sequence[Any]) -> UsageRow:

@@ -6,12 +6,12 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
-from typing import NamedTuple
 
 import msgspec
 
 from ...model import EventType, session_mark
 from ..base import Batch, EventRow, ExchangeRow, ExchangesRequest, Part, SessionRow, SessionsRequest, TurnRow
+from ..exchanges import split_uids, uids_of, without
 from ..lock import WriterLock
 from ..query import without_marks
 from .documents import text_tokens
@@ -30,9 +30,9 @@ from .rows import (
     file_values,
     read_session,
     read_turn,
-    split_uids,
     text_of,
 )
+from .sending import Insert, SendingServer
 from .server import Server, encode
 from .spans.turns import TraceFeed
 from .spans.writer import SpanWriter
@@ -58,12 +58,6 @@ _TAKE_OUT = (
 )
 
 
-class _Insert(NamedTuple):
-    table: str
-    names: Sequence[str]
-    rows: list[Values]
-
-
 class ClickHouseWriter(Reading):
     """Holds the writer lock of this machine until it is closed. Other machines write at the same time: a row that two
     of them write is one row, by its key.
@@ -76,6 +70,7 @@ class ClickHouseWriter(Reading):
         self, server: Server, machine: str, lock: WriterLock, spans: SpanWriter, traces: TraceFeed, glances: Glances
     ) -> None:
         super().__init__(server, machine)
+        self._server: SendingServer = SendingServer(server)
         self._lock = lock
         self._spans = spans
         self._traces = traces
@@ -91,51 +86,46 @@ class ClickHouseWriter(Reading):
             self._delete(batch.removed)
             self._spans.delete(batch.removed)
             self._glances.delete(batch.removed)
-        self._insert(inserts)
+        self._server.send(inserts, version)
         self._glances.write(batch.sessions)
         self._projects.update(path for insert in inserts if insert.table == "project" for (path,) in insert.rows)
 
-    def _insert(self, inserts: Iterable[_Insert]) -> None:
-        for table, names, rows in inserts:
-            if table == "arrival":
-                self._server.insert_by_month(table, names, rows, "ts")
-            else:
-                self._server.insert(table, names, rows)
-
-    def _arrival(self, events: Iterable[tuple[EventRow, int, str]]) -> _Insert:
+    def _arrival(self, events: Iterable[tuple[EventRow, int, str]]) -> Insert:
         """Of events with their versions and projects. The server makes the rows of four tables of them."""
         rows = [event_values(row, version, next(self._numbers), project) for row, version, project in events]
-        return _Insert("arrival", EVENT_WRITTEN, rows)
+        return Insert("arrival", EVENT_WRITTEN, rows)
 
-    def _inserts(self, batch: Batch, version: int) -> Iterator[_Insert]:
+    def _inserts(self, batch: Batch, version: int) -> Iterator[Insert]:
         projects = {row.cwd for row in (*batch.events, *batch.replaced) if row.cwd}
         projects |= {row.folder for row in batch.sessions if row.folder}
-        yield _Insert("project", ("path",), [[path] for path in sorted(projects - self._projects)])
+        yield Insert("project", ("path",), [[path] for path in sorted(projects - self._projects)])
         repositories = {row.cwd: row.project for row in batch.sessions if row.cwd and row.project} | batch.projects
         named = [[path, version, identity] for path, identity in repositories.items()]
-        yield _Insert("repository", ("path", "version", "identity"), named)
+        yield Insert("repository", ("path", "version", "identity"), named)
         before = self._known_projects([row.uid for row in batch.replaced if not row.cwd])
         gone = self._names([row.uid for row in batch.replaced])
-        events = [(row, version, row.cwd or "") for row in batch.events]
+        # Events that are sent together have one version.
+        together = self._server.first or version
+        events = [(row, together, row.cwd or "") for row in batch.events]
         events += [(row, version + 1, row.cwd or before.get(row.uid, "")) for row in batch.replaced]
         yield self._arrival(events)
-        yield _Insert("replaced", ("version", "number"), gone)
-        yield _Insert("exchange", EXCHANGE_WRITTEN, self._exchange_values(batch, version))
+        yield Insert("replaced", ("version", "number"), gone)
+        yield Insert("exchange", EXCHANGE_WRITTEN, self._exchange_values(batch, version))
         usage = [[getattr(row, name) for name in USAGE_COLUMNS] for row in batch.usage]
-        yield _Insert("usage", USAGE_COLUMNS, usage)
+        yield Insert("usage", USAGE_COLUMNS, usage)
         turns = [[*TURNS.values(row, version), self._machine] for row in (*batch.turns, *self._touched(batch))]
-        yield _Insert("turn", (*TURNS.names, "machine"), turns)
-        yield _Insert("session", SESSIONS.names, [SESSIONS.values(row, version) for row in self._identified(batch)])
-        yield _Insert("forgotten", ("mark",), [[digest] for digest in batch.forgotten])
-        yield _Insert("file", FILE_WRITTEN, [file_values(row, version, self._machine) for row in batch.files])
+        yield Insert("turn", (*TURNS.names, "machine"), turns)
+        yield Insert("session", SESSIONS.names, [SESSIONS.values(row, version) for row in self._identified(batch)])
+        yield Insert("forgotten", ("mark",), [[digest] for digest in batch.forgotten])
+        yield Insert("file", FILE_WRITTEN, [file_values(row, version, self._machine) for row in batch.files])
         if batch.folders is not None:
-            yield _Insert("meta", _META, [[self._machine, "folders", version, encode(batch.folders)]])
+            yield Insert("meta", _META, [[self._machine, "folders", version, encode(batch.folders)]])
         if batch.sync is not None:
             # The other fields are computed when the state is read.
             stored = msgspec.structs.replace(
                 batch.sync, index_behind=False, read_only=False, recovered=True, forgetting=(), writing=False
             )
-            yield _Insert("meta", _META, [[self._machine, "sync", version, encode(stored)]])
+            yield Insert("meta", _META, [[self._machine, "sync", version, encode(stored)]])
 
     def _touched(self, batch: Batch) -> Iterator[TurnRow]:
         """Turns that are written again as they are, because their traces change: those of usage that comes alone, and
@@ -178,7 +168,7 @@ class ClickHouseWriter(Reading):
 
     def _exchange_values(self, batch: Batch, version: int) -> list[Values]:
         events = {row.uid: row for row in (*batch.events, *batch.replaced)}
-        uids = {uid for row in batch.exchanges for uid in _uids_of(row)}
+        uids = {uid for row in batch.exchanges for uid in uids_of(row)}
         events |= {row.uid: row for row in self.events(part=Part(uids=tuple(uids - events.keys())))}
         texts = (without_marks(_exchange_text(row, events)) for row in batch.exchanges)
         return [
@@ -193,12 +183,16 @@ class ClickHouseWriter(Reading):
     # What is written can be found at once
 
     def flush(self, *, wait: bool = True) -> None:
-        """Only the traces are behind: an insert returns when its rows and their indexes are written."""
-        self._traces.project(self._version, _PROJECT_SECONDS)
+        """Only the traces are behind: an insert returns when its rows and their indexes are written. Traces are not
+        made of what is being sent."""
+        if wait or not self._server.is_sending:
+            self._server.settle()
+            self._traces.project(self._version, _PROJECT_SECONDS)
 
     @contextmanager
     def bulk(self, size: int) -> Iterator[None]:
-        yield
+        with self._server.in_background():
+            yield
 
     def recover(self, *, reindex: bool = False) -> None:
         if reindex:
@@ -230,7 +224,8 @@ class ClickHouseWriter(Reading):
             for turn in self.turns(key):
                 events = self.events(key, turn.ordinal)
                 projects = self._known_projects([row.uid for row in events])
-                self._insert([self._arrival((row, version, projects.get(row.uid, "")) for row in events)])
+                arrival = self._arrival((row, version, projects.get(row.uid, "")) for row in events)
+                self._server.send([arrival], version)
         for table in ("posting", "document", "replaced"):
             self._server.delete(table, "version < %(first)s", {"first": first})
         for (key,) in self._server.rows("SELECT DISTINCT session FROM exchange"):
@@ -286,7 +281,9 @@ class ClickHouseWriter(Reading):
             {"key": key},
         )
         for (fork,) in forks:
-            kept = list(_without(self._exchange_rows(fork), uids))
+            kept = [row for row in self._exchange_rows(fork) if without(row, uids)]
+            for number, row in enumerate(kept):
+                row.number = number
             session = self.session(fork)
             self._server.delete("exchange", _OF_SESSION, {"key": fork}, wipe=wipe)
             if session is None:
@@ -312,10 +309,6 @@ def _is_unidentified(row: SessionRow) -> bool:
     return row.project is None or "@" in row.project
 
 
-def _uids_of(row: ExchangeRow) -> list[bytes]:
-    return [*split_uids(row.said), *([row.user] if row.user else ())]
-
-
 def _exchange_text(row: ExchangeRow, events: dict[bytes, EventRow]) -> str:
     """An exchange is found by words spread over the user's text, the answers and the names of the tools."""
     said = [events[uid] for uid in split_uids(row.said) if uid in events]
@@ -324,17 +317,3 @@ def _exchange_text(row: ExchangeRow, events: dict[bytes, EventRow]) -> str:
     texts += [each.text for each in said if each.type is not EventType.TOOL_CALL]
     texts.append("tools: " + " ".join(sorted({each.tool or "" for each in said if each.type is EventType.TOOL_CALL})))
     return "\n".join(text or "" for text in texts)
-
-
-def _without(rows: Iterable[ExchangeRow], uids: set[bytes]) -> Iterator[ExchangeRow]:
-    """The exchanges without these events, numbered anew; those of which nothing is left are left out."""
-    number = 0
-    for row in rows:
-        row.said = bytearray(b"".join(uid for uid in split_uids(row.said) if uid not in uids))
-        if row.user is None or row.user in uids:
-            row.user = row.user_text = None
-            if not row.said:
-                continue
-        row.number = number
-        number += 1
-        yield row

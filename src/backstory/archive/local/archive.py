@@ -153,7 +153,7 @@ class LocalArchive(Searching, Archive):
             raise
 
     def feed(self, record: sqlite3.Connection | None = None) -> Feed:
-        """For the writer, or without its connection for a process that works for it."""
+        """The feed of the index: on the connection of the writer, or on one of its own in a second process."""
         from .feed import Feed
         from .spans.turns import TraceFeed
 

@@ -1,4 +1,4 @@
-"""The search index, brought to the state of the record from wherever it was left."""
+"""Feeding the search index: it follows the record from the last event that it has."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from ...model import EventType
 from ...sqlite import select_in, snapshot
 from ...toolcalls import render_call
 from ..base import ArchiveError
+from ..exchanges import split_uids
 from ..query import IndexText, without_marks
 from .bodies import Bodies
 from .database import highest, newest_change, stored_dictionary
 from .documents import EventDocument, ExchangeDocument, turn_number
 from .index import Index, IndexWriter
-from .rows import has_failed, split_uids
+from .rows import has_failed
 
 if TYPE_CHECKING:
     from .spans.turns import TraceFeed
@@ -167,6 +168,10 @@ class Feed:
         ).fetchone()
         committed = newest[0] if newest else 0
         indexed = self._events.highest("id", committed)
+        if indexed < committed:
+            # The second process of a writer that was killed may be about to commit. While this one writes, it cannot.
+            self._open_events()
+            indexed = self._events.highest("id", committed)
         if indexed > committed:  # the index outlived a power cut that the record's last commits did not
             self._open_events().delete_above("id", committed)
             self._uncommitted = True

@@ -10,10 +10,11 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...model import session_mark
+from ..exchanges import split_uids, without
+from ..rows import ExchangeRow
 from .bodies import Bodies, train_dictionary
 from .database import highest, mark, newest_change, stored_dictionary
 from .index import Index, explained
-from .rows import split_uids
 
 if TYPE_CHECKING:
     import tantivy
@@ -154,11 +155,9 @@ def _without(db: sqlite3.Connection, session: int, uids: set[bytes]) -> list[tup
     for ts, user, user_text, said in db.execute(
         "SELECT ts, user, user_text, said FROM exchange WHERE session = ? ORDER BY number", (session,)
     ).fetchall():
-        rest = b"".join(uid for uid in split_uids(said) if uid not in uids)
-        if user is not None and user not in uids:
-            kept.append((ts, user, user_text, rest))
-        elif rest:
-            kept.append((ts, None, None, rest))
+        row = ExchangeRow(session="", number=0, ts=ts, user=user, said=bytearray(said))
+        if without(row, uids):
+            kept.append((ts, row.user, None if row.user is None else user_text, bytes(row.said)))
     return kept
 
 

@@ -34,6 +34,7 @@ from ..base import (
     TurnRow,
     any_folder,
 )
+from ..exchanges import with_events
 from ..rows import STAMP_COLUMNS, read_stamp
 from .bodies import Bodies
 from .database import mark, stored_dictionary
@@ -52,7 +53,6 @@ from .rows import (
     read_turn,
     read_usage,
     split,
-    split_uids,
 )
 
 SESSION = columns("s", SESSION_COLUMNS)
@@ -251,23 +251,12 @@ class Reading:
 
     def _read_exchanges(self, rows: Sequence[Sequence[Any]], request: ExchangesRequest) -> list[Exchange]:
         """Exchanges from their values and those of their sessions, with the events in them."""
-        found: list[Exchange] = []
+        found = []
         for row in rows:
             values, session_values, _ = split(row, EXCHANGE_COLUMNS, SESSION_COLUMNS)
             session = read_session(session_values)
-            stored = read_exchange(session.key, values, self._bodies)
-            found.append(Exchange(row=stored, session=session, user_text=stored.user_text, said=[]))
-        if not request.texts:
-            return found
-        said = [split_uids(exchange.row.said)[: request.events] for exchange in found]
-        prompts = [each.row.user for each in found if each.row.user is not None and each.row.user_text is None]
-        uids = (*(uid for part in said for uid in part), *prompts)
-        by_uid = {event.uid: event for event in self.events(part=Part(uids=uids))} if uids else {}
-        for exchange, part in zip(found, said, strict=True):
-            exchange.said = [by_uid[uid] for uid in part if uid in by_uid]
-            if exchange.user_text is None and exchange.row.user in by_uid:
-                exchange.user_text = by_uid[exchange.row.user].text
-        return found
+            found.append((read_exchange(session.key, values, self._bodies), session))
+        return with_events(found, request, lambda part: self.events(part=part))
 
     # Files, and what was forgotten
 

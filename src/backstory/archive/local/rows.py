@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ...model import EVENT_TYPES, UID_BYTES, EventType, session_id
+from ...model import EVENT_TYPES, EventType, session_id
 from ...toolcalls import render_call
 from ..base import EventRow, ExchangeRow, FileRow, SessionRow, TurnRow, UsageRow
 from .bodies import Bodies, Pack
@@ -234,10 +234,6 @@ def read_exchange(session: str, values: Sequence[Any], bodies: Bodies) -> Exchan
     row.user_text = None if row.user_text is None else bodies.unpack(row.user_text)
     row.said = bytearray(row.said)
     return row
-
-
-def split_uids(said: bytes | bytearray) -> list[bytes]:
-    return [bytes(said[start : start + UID_BYTES]) for start in range(0, len(said), UID_BYTES)]
 
 
 def usage_values(session: int, row: UsageRow) -> Values:

@@ -226,7 +226,7 @@ def session_page(library: Library, id: str, given: Any) -> SessionPage:
 
 
 def _with_surroundings(library: Library, page: SessionPage, opened: OpenedSession, start: Place) -> SessionPage:
-    """The page with all that a script, which asks for a part of it, has already."""
+    """The page with its surroundings. A script that asks for a further part has them already."""
     traces = _traces(library, opened.session.key)
     costs = [trace.cost for trace in traces.values() if trace.cost is not None]
     location = library.locate(page.session.id)

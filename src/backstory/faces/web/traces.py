@@ -109,10 +109,6 @@ class TraceList(Struct, kw_only=True):
         ]
 
     @property
-    def sorts(self) -> list[str]:
-        return list(TRACE_FIELDS if self.of == "traces" else SPAN_FIELDS)
-
-    @property
     def paths(self) -> list[str]:
         """Fields to choose from for a condition; there are more: any path of metadata and attributes."""
         if self.of == "spans":

@@ -155,7 +155,7 @@ class ClaudeCodeParser:
             entry.add_unknown()
 
     def _has_exchanges(self, thread: Thread) -> bool:
-        """Sessions in a project folder have; subagents have none."""
+        """True for a session in a project folder; subagents have no exchanges."""
         return self._in_folder and thread is self._state.main
 
     def _identity(self, record: dict[str, Any], thread: Thread) -> str:
@@ -305,7 +305,7 @@ class ClaudeCodeParser:
         return (About(title=title, title_rank=rank),) if title and self._is_news(rank, title) else ()
 
     def _is_news(self, rank: int, title: str) -> bool:
-        """Titles are written again after each prompt."""
+        """True for a title that differs: titles are written again after each prompt."""
         if self._state.titles.get(str(rank)) == title:
             return False
         self._state.titles[str(rank)] = title

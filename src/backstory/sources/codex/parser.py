@@ -62,7 +62,7 @@ class RolloutParser:
         return items
 
     def _note_origin(self, items: list[Item]) -> None:
-        """Turns of an ancestor that the archive does not have: it may be forgotten, and have gone on since."""
+        """Name the ancestor of turns that the archive does not have: it may be forgotten, and have gone on since."""
         for item in items:
             if isinstance(item, Event):
                 item.origin = self._session.origin(item.turn_key)

@@ -213,11 +213,11 @@ class Session:
         return fresh
 
     def hold(self, role: str) -> None:
-        """Take the newest message back: it is one only if it also comes in another form."""
+        """Hold the newest message back: it counts only if it comes in another form, too."""
         self.state.seen[role][-1].forms |= _HELD
 
     def drop_held(self, role: str) -> None:
-        """The other form never came: what was held back was none."""
+        """Drop the messages that were held back, because their other form never came."""
         seen = self.state.seen
         seen[role] = [message for message in seen[role] if not message.forms & _HELD]
 

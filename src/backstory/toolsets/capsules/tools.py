@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 
 from ...config import CapsuleSettings
-from ..base import BadArgument, Failure, Frame, Tool, Toolset, Unredacted, input_schema, output_schema
+from ..base import BadArgument, Failure, Frame, Tool, Toolset, Unredacted
+from ..schemas import input_schema, output_schema
 from . import answers, requests
 from .answers import CapsuleError
 from .service import Capsules

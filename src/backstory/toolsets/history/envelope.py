@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -13,10 +12,9 @@ import msgspec
 from ...archive.base import DeadlineExceeded
 from ...archive.errors import explain
 from ...egress import Mode, count_redacted, egress
-from ..base import Arguments, Redacted, Reply, excerpt, received_at
+from ..base import Arguments, Failure, Frame, Redacted, Reply, excerpt, received_at
 from .types import CallContent, Envelope, ErrorBody, ErrorCode, ErrorEnvelope, EventView, Performance
 
-_log = logging.getLogger(__name__)
 _MAX_REASON_BYTES = 1024
 
 
@@ -51,7 +49,7 @@ class Call:
         if time.monotonic() > self._started + self._seconds:
             raise DeadlineExceeded
 
-    def answer(self, request: msgspec.Struct, data: msgspec.Struct) -> Reply:
+    def answer(self, request: msgspec.Struct, data: msgspec.Struct) -> Redacted:
         # The data is serialised before the clock is read, so that the time includes it.
         encoded = msgspec.json.encode(data)
         if self._mode != "off" and (redacted := _redactions(data, encoded)):
@@ -64,18 +62,26 @@ class Call:
             egress(self.warnings, self._mode),  # a warning may quote the source in the request
             self._performance(),
         )
-        return Reply.of(Redacted(envelope))
+        return Redacted(envelope)
 
-    def error(self, refusal: Refusal) -> Reply:
+    def refuse(self, error: Exception) -> Failure | None:
+        """The error envelope for a failure with a known cause."""
+        if isinstance(error, DeadlineExceeded):
+            message = f"{self.tool} did not finish within {self._seconds:g} seconds; ask for less or try again"
+            error = Refusal("deadline_exceeded", message, deadline_ms=round(self._seconds * 1000))
+        elif reason := explain(error):
+            return self.unexpected(f"{self.tool} failed: {reason}")
+        return self._failure(error) if isinstance(error, Refusal) else None
+
+    def unexpected(self, message: str) -> Failure:
+        return self._failure(Refusal("internal_error", message))
+
+    def _failure(self, refusal: Refusal) -> Failure:
         message, details = excerpt([refusal.message, refusal.details], _MAX_REASON_BYTES, self._mode)
         body = ErrorBody(refusal.code, message, details)
         request = excerpt(self.arguments, mode=self._mode) if isinstance(self.arguments, Mapping) else {}
         envelope = ErrorEnvelope("moraine.mcp.error.v1", self.tool, request, body, self.warnings, self._performance())
-        return Reply.of(envelope, mode=self._mode)
-
-    def too_late(self) -> Reply:
-        message = f"{self.tool} did not finish within {self._seconds:g} seconds; ask for less or try again"
-        return self.error(Refusal("deadline_exceeded", message, deadline_ms=round(self._seconds * 1000)))
+        return Failure(envelope, is_error=False, excerpted=True)
 
     def _performance(self) -> Performance:
         elapsed = (time.monotonic() - self._started) * 1000
@@ -89,18 +95,11 @@ def _redactions(data: msgspec.Struct, encoded: bytes) -> int:
     return count_redacted(encoded) - repeated
 
 
-def handle(tool: str, arguments: Arguments, sla_target_ms: int, work: Callable[[Call], Reply], *, mode: Mode) -> Reply:
-    """Do the work; every failure becomes an answer too. `sla_target_ms` holds until the work sets another."""
+def handle(
+    tool: str, arguments: Arguments, sla_target_ms: int, action: Callable[[Call], Redacted], *, mode: Mode
+) -> Reply:
+    """The reply of the common frame, with the envelope of this call. `sla_target_ms` holds until the action sets
+    another."""
     call = Call(tool, arguments, sla_target_ms, mode=mode)
-    try:
-        return work(call)
-    except Refusal as refusal:
-        return call.error(refusal)
-    except DeadlineExceeded:
-        return call.too_late()
-    except Exception as error:
-        reason = explain(error)
-        if reason is None:
-            _log.debug("%s failed", tool, exc_info=True)
-            return call.error(Refusal("internal_error", f"{tool} failed unexpectedly; `backstory doctor` may tell why"))
-        return call.error(Refusal("internal_error", f"{tool} failed: {reason}"))
+    frame = Frame(refuse=call.refuse, unexpected=call.unexpected, mode=mode)
+    return frame.raw_handler(tool, lambda _: action(call))(arguments)

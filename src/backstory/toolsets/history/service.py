@@ -20,7 +20,7 @@ from ...archive.base import (
 from ...config import Settings
 from ...interpreter import running
 from ...model import EVENT_TYPES, EventRef, EventType, Ref, SessionRef, TurnRef, event_id, session_id, turn_id
-from ..base import Arguments, Reply
+from ..base import Arguments, Redacted, Reply
 from .envelope import Call, Refusal, handle
 from .rules import OpenQuestion, read_list, read_open, read_search
 from .search_types import ExplainedData, ListingData, SearchData
@@ -107,7 +107,7 @@ class History:
 
     # search_sessions
 
-    def _search(self, call: Call, *, explain: bool) -> Reply:
+    def _search(self, call: Call, *, explain: bool) -> Redacted:
         question = read_search(call)
         self._warn(call, searching=True)
         scope = question.scope
@@ -144,7 +144,7 @@ class History:
 
     # list_sessions
 
-    def _list(self, call: Call) -> Reply:
+    def _list(self, call: Call) -> Redacted:
         question = read_list(call)
         broad = question.end - question.start >= BROAD_MS
         call.sla_target_ms = _list_target(question.mode, broad)
@@ -175,7 +175,7 @@ class History:
 
     # open
 
-    def _open(self, call: Call) -> Reply:
+    def _open(self, call: Call) -> Redacted:
         question = read_open(call)
         self._warn(call)
         ref = question.ref

@@ -16,7 +16,7 @@ from msgspec import Struct
 from .database import Database
 from .events import tokens_of
 from .functions import Order
-from .journal import Position
+from .journal import Position, now
 from .records import Branch, EntryLine, Place, read_place, signed
 from .types import SessionMeta, decode_meta
 
@@ -237,13 +237,8 @@ class Index:
             branch, depth = session.branches, parent.depth + 1 if parent else 0
             session.branches += 1
             session.orphans += parent is None and line.parent is not None
-            self._write(
-                "INSERT INTO branch VALUES (?, ?, ?, ?)",
-                session.key,
-                branch,
-                parent and parent.branch,
-                parent and parent.depth,
-            )
+            leaves = (parent.branch, parent.depth) if parent else (None, None)
+            self._write("INSERT INTO branch VALUES (?, ?, ?, ?)", session.key, branch, *leaves)
         place = Place(line.id, line.parent, line.role, line.revision, line.offset, line.length, branch, depth)
         self._write(
             "INSERT INTO entry VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -391,6 +386,7 @@ class Index:
 
     def set_checkpoint(self, position: Position) -> None:
         self.set_state("checkpoint", f"{position.segment} {position.offset}")
+        self.set_state("checkpoint_time", str(now()))
 
     def commit(self) -> bool:
         """Commit the changes; False when that failed. They are kept."""

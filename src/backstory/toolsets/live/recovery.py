@@ -3,6 +3,9 @@
 A file is unchanged when it has the size and times that the index recorded, or the same digest of its lines. It then
 gets the changes that only the journal holds, and lines that were added to it are read. Any other file is read from its
 beginning, repaired from the journal, and reported.
+
+The clock of a file system is coarse: times that were young when the store was closed do not show a change just after.
+The digest decides about these files.
 """
 
 from __future__ import annotations
@@ -27,6 +30,8 @@ from .types import FsSettings
 
 _log = logging.getLogger("backstory.live")
 _COMMIT_EVERY = 10_000
+_CLOCK_MS = 2_000
+"""The coarsest clock of a file system."""
 
 
 class Folder(Struct):
@@ -95,6 +100,8 @@ class Recovery:
         self._scratch = scratch
         self._trusted = index.state("closed") == "synced" or index.state("boot") == boot_id() != ""
         """True if a file with recorded size and times is unchanged. After a power failure it may not be."""
+        self._settled = int(index.state("checkpoint_time") or 0) - _CLOCK_MS
+        """A file whose times are older has other times if it was changed after the checkpoint."""
         self._pending: dict[str, list[Change]] = {}
         """Changes since the last checkpoint that were appended to a file, by session."""
         self._damaged: list[str] = []
@@ -160,7 +167,7 @@ class Recovery:
                 missing.pop(session_id, None)
                 if bad_lines:
                     self.problems[item.name] = skipped(bad_lines)
-                if not self._trusted or session_id in self._pending or stamp != stamp_of(item.stat()):
+                if session_id in self._pending or not self._is_as_recorded(stamp, item.stat()):
                     self._look_at(session_id)
         for session_id in missing:
             if self._complete(session_id):
@@ -169,6 +176,11 @@ class Recovery:
         for session_id in known:
             if session := self._index.session(session_id):
                 self._index.remove(session)
+
+    def _is_as_recorded(self, stamp: str | None, stat: os.stat_result) -> bool:
+        """True if the size and times of a file show that it has not changed."""
+        settled = max(stat.st_mtime_ns, stat.st_ctime_ns) // 1_000_000 < self._settled
+        return self._trusted and settled and stamp == stamp_of(stat)
 
     def _look_at(self, session_id: str) -> None:
         """Index the new lines of a file. A damaged one is repaired later, from the journal."""

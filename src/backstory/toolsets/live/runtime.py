@@ -26,7 +26,7 @@ from .upkeep import Forget
 
 _log = logging.getLogger("backstory.live")
 _WATCH_SECONDS = 0.5
-# Longer than the turn of a process that uses the sessions for a moment (see `access`).
+# Longer than the turn of a process that uses the sessions for a moment (see `tools`).
 _WAIT_SECONDS = 2.0
 
 

@@ -63,7 +63,7 @@ class InUse(LiveError):
 
 
 class Unwritable(LiveError):
-    """The folder can at most be read."""
+    """The folder cannot be written to."""
 
     def __init__(self, message: str) -> None:
         super().__init__("storage", message)

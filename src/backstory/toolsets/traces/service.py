@@ -152,8 +152,7 @@ def _limit(value: float) -> int:
 class _Cursor(Struct, frozen=True, forbid_unknown_fields=True):
     offset: _Integer
     value: _Integer | float | str | bool | None
-    trace: str
-    span: _Integer
+    number: _Integer
     query: str
 
 
@@ -161,7 +160,7 @@ _decode_cursor = msgspec.json.Decoder(_Cursor).decode
 
 
 def _make_cursor(offset: int, last: Position, *question: Any) -> str:
-    cursor = _Cursor(offset, last.value, last.trace, last.span, _fingerprint(question))
+    cursor = _Cursor(offset, last.value, last.number, _fingerprint(question))
     return base64.b64encode(msgspec.json.encode(cursor)).decode("ascii")
 
 
@@ -179,7 +178,7 @@ def _read_cursor(text: str, *question: Any) -> tuple[int, Position]:
         raise Refused(
             "INVALID_QUERY", "Invalid cursor: it belongs to another query; only limit may change", field="cursor"
         )
-    return cursor.offset, Position(cursor.value, cursor.trace, cursor.span)
+    return cursor.offset, Position(cursor.value, cursor.number)
 
 
 def _fingerprint(question: tuple[Any, ...]) -> str:

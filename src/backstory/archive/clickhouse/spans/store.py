@@ -35,14 +35,15 @@ ReadRanges = Callable[[Sequence[Ordinals[str]]], Iterable[list[EventRow]]]
 
 
 class _Table(NamedTuple):
-    """A table to search: its name with an alias, and the columns of a key, which decide among equals."""
+    """A table to search: its name with an alias, the columns of a key, and the number that decides among equals."""
 
     source: str
-    key: tuple[str, ...]
+    key: str
+    number: str
 
 
-_TRACES = _Table("trace t FINAL", ("t.uid",))
-_SPANS = _Table("span s FINAL", ("s.trace", "s.uid"))
+_TRACES = _Table("trace t FINAL", "t.uid", "reinterpretAsInt64(sipHash64(t.uid))")
+_SPANS = _Table("span s FINAL", "s.trace, s.uid", "reinterpretAsInt64(sipHash64(s.trace, s.uid))")
 _SPANS_WITH_TRACES = _SPANS._replace(source="span s FINAL JOIN trace t FINAL ON t.uid = s.trace")
 
 
@@ -86,14 +87,14 @@ class ClickHouseSpans:
     ) -> Found[Sequence[Any]]:
         """The keys of a page of matching rows."""
         where = " AND ".join(tests) or "true"
-        order, beyond = ("DESC", "<") if query.descending else ("ASC", ">")
+        number, order, beyond = table.number, *(("DESC", "<") if query.descending else ("ASC", ">"))
         total = None
         try:
             total = self._count(table, where, query, values)
-            after = _after(query.after, sort, table.key, beyond, values)
-            ordered = ", ".join(f"{key} {order}" for key in (*sort.keys, *table.key))
+            after = _after(query.after, sort, number, beyond, values)
+            ordered = ", ".join(f"{key} {order}" for key in (*sort.keys, number))
             rows = self._server.rows(
-                f"SELECT {sort.present}, {', '.join((*sort.keys, *table.key))} FROM {table.source} "
+                f"SELECT {sort.present}, {number}, {', '.join(sort.keys)}, {table.key} FROM {table.source} "
                 f"WHERE {where}{after} ORDER BY {sort.present} DESC, {ordered} LIMIT {query.limit + 1}",
                 values,
                 query.deadline,
@@ -101,11 +102,11 @@ class ClickHouseSpans:
         except DeadlineExceeded:
             return Found(rows=[], more=True, complete=False)
         page = rows[: query.limit]
-        keys = [row[1 + len(sort.keys) :] for row in page]
         last = None
         if page:
-            present, *rest = page[-1]
-            last = Position(sort.value(rest[: len(sort.keys)]) if present else None, *keys[-1])
+            present, place, *rest = page[-1]
+            last = Position(sort.value(rest[: len(sort.keys)]) if present else None, place)
+        keys = [row[2 + len(sort.keys) :] for row in page]
         return Found(rows=keys, more=len(rows) > query.limit, total=total, last=last)
 
     def _count(self, table: _Table, where: str, query: TraceQuery, values: Values) -> int | None:
@@ -158,17 +159,16 @@ class ClickHouseSpans:
         return [span for _, span in spans]
 
 
-def _after(after: Position | None, sort: Sort, key: Sequence[str], beyond: str, values: Values) -> str:
+def _after(after: Position | None, sort: Sort, number: str, beyond: str, values: Values) -> str:
     """The condition that a row comes after the page before; rows without a value are last."""
     if after is None:
         return ""
-    columns = ", ".join(key)
-    place = ", ".join(values.bind(value) for value in (after.trace, after.span)[: len(key)])
+    place = values.bind(after.number)
     if after.value is None:
-        return f" AND NOT {sort.present} AND ({columns}) {beyond} ({place})"
+        return f" AND NOT {sort.present} AND {number} {beyond} {place}"
     bound = ", ".join(values.bind(value) for value in sort.bound(after.value))
     keys = ", ".join(f"assumeNotNull({key})" for key in sort.keys)
-    return f" AND (NOT {sort.present} OR ({keys}, {columns}) {beyond} ({bound}, {place}))"
+    return f" AND (NOT {sort.present} OR ({keys}, {number}) {beyond} ({bound}, {place}))"
 
 
 def _with_rows(found: Found[Any], rows: list[T]) -> Found[T]:

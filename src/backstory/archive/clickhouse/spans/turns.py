@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from pkgutil import resolve_name
 
 from ....model import EVENT_TYPES, EventType, TurnRef
+from ...changes import Changes, EventOutline, KnownTurn, LooseUsage, MakeProjection, Progress, Projection, TurnSpans
 from ...errors import ArchiveError
-from ...projection import Changes, EventOutline, KnownTurn, LooseUsage, MakeProjection, Progress, Projection, TurnSpans
 from ...rows import SessionRow, TurnRow, UsageRow
 from ..reading import SESSION, TURN
 from ..rows import USAGE_COLUMNS, columns, decode_facts, read_session, read_turn, read_usage

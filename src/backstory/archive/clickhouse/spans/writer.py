@@ -11,7 +11,7 @@ import msgspec
 
 from ....model import TurnRef, digest, session_mark
 from ...calls import call_scope
-from ...projection import KnownTurn, Progress, TurnSpans
+from ...changes import KnownTurn, Progress, TurnSpans
 from ...spans import STATUSES, Origin, SpanRow
 from ..server import Server, encode
 from .rows import (

@@ -7,10 +7,9 @@ of them soon.
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ...spans import COUNT_LIMIT, Position, TraceQuery
@@ -32,16 +31,8 @@ class Matches(NamedTuple):
 
 
 class _Row(NamedTuple):
-    """`place` decides among equals, as in every archive: the id of the trace, and for a span its own."""
-
     value: Any
     number: int
-    place: tuple[Any, ...] = ()
-
-
-# The columns of a place, and the table that they need beside that of the row.
-_PLACES: Mapping[str, tuple[str, ...]] = {"t": ("t.uid",), "s": ("of.uid", "s.uid")}
-_BESIDE = {"t": "", "s": " CROSS JOIN trace of ON of.id = s.trace"}
 
 
 def find(db: sqlite3.Connection, table: str, row: str, query: TraceQuery, terms: Sequence[Term], sort: Sql) -> Matches:
@@ -51,7 +42,7 @@ def find(db: sqlite3.Connection, table: str, row: str, query: TraceQuery, terms:
     probes = [term.probing() for term in terms]
     some, finished = _look(db, _any_order(table, row, probes, sort), _any_order(table, row, terms, sort), first_until)
     if finished and len(some) <= COUNT_LIMIT:
-        return _matches(_page(db, table, row, some, query), query.limit, len(some), True)
+        return _matches(_page(some, query), query.limit, len(some), True)
     rows: list[_Row] = []
     complete = True
     for probing, sure in zip(
@@ -71,7 +62,7 @@ def find(db: sqlite3.Connection, table: str, row: str, query: TraceQuery, terms:
 def _matches(rows: list[_Row], limit: int, total: int | None, complete: bool) -> Matches:
     page = rows[:limit]
     more = len(rows) > limit or not complete
-    last = Position(_plain(page[-1].value), *page[-1].place) if page else None
+    last = Position(_plain(page[-1].value), page[-1].number) if page else None
     return Matches([entry.number for entry in page], more, total, last, complete)
 
 
@@ -98,41 +89,35 @@ def _in_order(table: str, row: str, query: TraceQuery, terms: Sequence[Term], so
     tests = "".join(f" AND ({term.test}) IS TRUE" for term in terms)
     parameters = [value for term in terms for value in term.parameters]
     order, beyond = ("DESC", "<") if query.descending else ("ASC", ">")
-    after, places = query.after, _PLACES[row]
-    place = [] if after is None else _place(after, row)
-    marks = ", ".join("?" * len(places))
+    after = query.after
     statements: list[Sql] = []
     if after is None or after.value is not None:  # else the page before was among those without a value
-        columns, given = (expression, f"{row}.id", *places), [*parameters]
-        source = f"{table}{_BESIDE[row]} WHERE 1{tests}"
+        source, value, number = f"{table} WHERE 1{tests}", expression, f"{row}.id"
+        given = [*parameters]
         if not expression.startswith(f"{row}."):
             # No index has it. The limit keeps SQLite from working it out once for each mention.
-            names = ("value", "number", "trace", "span")[: len(columns)]
-            named = ", ".join(f"{column} AS {name}" for column, name in zip(columns, names, strict=True))
-            columns, given = names, [*sort_parameters, *parameters]
-            source = f"(SELECT {named} FROM {source} LIMIT -1) WHERE 1"
-        value, _, *ties = columns
+            source = f"(SELECT {expression} AS value, {number} AS number FROM {source} LIMIT -1) WHERE 1"
+            value, number = "value", "number"
+            given = [*sort_parameters, *parameters]
         if after is not None and after.value is not None:
-            source += f" AND ({', '.join((value, *ties))}) {beyond} (?, {marks})"
-            given += [bindable(after.value), *place]
-        ordered = ", ".join(f"{column} {order}" for column in (value, *ties))
-        statement = f"SELECT {', '.join(columns)} FROM {source} AND {value} IS NOT NULL ORDER BY {ordered} LIMIT ?"
+            source += f" AND ({value}, {number}) {beyond} (?, ?)"
+            given += [bindable(after.value), after.number]
+        statement = (
+            f"SELECT {value}, {number} FROM {source} AND {value} IS NOT NULL "
+            f"ORDER BY {value} {order}, {number} {order} LIMIT ?"
+        )
         statements.append((statement, given))
     condition, given = f"{expression} IS NULL", [*sort_parameters]
     if after is not None and after.value is None:
-        condition += f" AND ({', '.join(places)}) {beyond} ({marks})"
-        given += place
-    ordered = ", ".join(f"{column} {order}" for column in places)
-    columns = ("NULL", f"{row}.id", *places)
-    statement = (
-        f"SELECT {', '.join(columns)} FROM {table}{_BESIDE[row]} WHERE {condition}{tests} ORDER BY {ordered} LIMIT ?"
+        condition += f" AND {row}.id {beyond} ?"
+        given.append(after.number)
+    statements.append(
+        (
+            f"SELECT NULL, {row}.id FROM {table} WHERE {condition}{tests} ORDER BY {row}.id {order} LIMIT ?",
+            [*given, *parameters],
+        )
     )
-    statements.append((statement, [*given, *parameters]))
     return statements
-
-
-def _place(after: Position, row: str) -> list[Any]:
-    return [after.trace, after.span][: len(_PLACES[row])]
 
 
 def _look(db: sqlite3.Connection, probing: Sql, sure: Sql, until: float | None) -> tuple[list[_Row], bool]:
@@ -153,8 +138,8 @@ def _run(
     if until is not None:
         db.set_progress_handler(lambda: time.monotonic() > until, steps or _STEPS)
     try:
-        for value, number, *place in db.execute(statement, parameters):
-            rows.append(_Row(value, number, tuple(place)))
+        for value, number in db.execute(statement, parameters):
+            rows.append(_Row(value, number))
     except sqlite3.OperationalError as error:
         if str(error) != "interrupted":
             raise
@@ -164,43 +149,28 @@ def _run(
     return rows, True
 
 
-def _rank(value: Any, descending: bool) -> tuple[int, Any]:
-    """As SQLite orders: numbers, texts, bytes; what has no value is last in either direction."""
-    if value is None:
-        return (-1, 0) if descending else (3, 0)
+def _rank(value: Any) -> tuple[int, Any]:
+    """As SQLite orders: numbers, texts, bytes."""
     if isinstance(value, int | float):
         return 0, value
     return (1, value.encode()) if isinstance(value, str) else (2, value)
 
 
-def _page(db: sqlite3.Connection, table: str, row: str, rows: list[_Row], query: TraceQuery) -> list[_Row]:
-    """All rows in their order, from where the page before ended. Places are read of those that may be on the page."""
-    down, after = query.descending, query.after
-    ranked = [(_rank(each.value, down), each) for each in rows]
-    most = query.limit + 1
-    if after is not None:
-        end = _rank(None if after.value is None else bindable(after.value), down)
-        ranked = [entry for entry in ranked if not _beyond(end, entry[0], down)]
-        most += sum(rank == end for rank, _ in ranked)
-    ranked.sort(key=lambda entry: entry[0], reverse=down)
-    if len(ranked) > most:
-        ranked = [entry for entry in ranked if not _beyond(entry[0], ranked[most - 1][0], down)]
-    places = _places(db, table, row, [each.number for _, each in ranked])
-    placed = [(rank, each._replace(place=places[each.number])) for rank, each in ranked if each.number in places]
-    if after is not None:
-        place = tuple(_place(after, row))
-        placed = [entry for entry in placed if _beyond((entry[0], entry[1].place), (end, place), down)]
-    placed.sort(key=lambda entry: (entry[0], entry[1].place), reverse=down)
-    return [each for _, each in placed][: query.limit + 1]
+def _page(rows: list[_Row], query: TraceQuery) -> list[_Row]:
+    """All rows in their order, those without a value last, from where the page before ended."""
+    present = [(*_rank(row.value), row.number, row) for row in rows if row.value is not None]
+    missing = [row for row in rows if row.value is None]
+    if (after := query.after) is not None:
+        if after.value is None:
+            present = []
+            missing = [row for row in missing if _beyond(row.number, after.number, query.descending)]
+        else:
+            place = (*_rank(bindable(after.value)), after.number)
+            present = [entry for entry in present if _beyond(entry[:3], place, query.descending)]
+    present.sort(key=lambda entry: entry[:3], reverse=query.descending)
+    missing.sort(key=lambda row: row.number, reverse=query.descending)
+    return [*(entry[3] for entry in present), *missing][: query.limit + 1]
 
 
 def _beyond(here: Any, there: Any, descending: bool) -> bool:
     return bool(here < there if descending else here > there)
-
-
-def _places(db: sqlite3.Connection, table: str, row: str, numbers: Sequence[int]) -> dict[int, tuple[Any, ...]]:
-    """The places of rows, by their numbers."""
-    columns = ", ".join((f"{row}.id", *_PLACES[row]))
-    source = f"json_each(?) j CROSS JOIN {table} ON {row}.id = j.value{_BESIDE[row]}"
-    found = db.execute(f"SELECT {columns} FROM {source}", (json.dumps(numbers),))
-    return {number: tuple(place) for number, *place in found}

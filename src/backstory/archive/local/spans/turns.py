@@ -14,11 +14,11 @@ import msgspec
 from ....model import TurnRef, digest, session_mark
 from ...base import ArchiveError
 from ...calls import call_scope
-from ...projection import KnownTurn, MakeProjection, Progress, Projection, TurnSpans
+from ...changes import KnownTurn, MakeProjection, Progress, Projection, TurnSpans
 from ...spans import STATUSES, EventRange, SpanRow
 from ..bodies import Bodies
+from ..changes import LocalRecord
 from ..database import newest_change, stored_dictionary
-from ..outlines import LocalRecord
 from .calls import listed, traces_of_calls
 from .database import create_indexes, put_off_indexes
 from .totals import refresh_traces
@@ -196,12 +196,12 @@ class TraceFeed:
 
     def _open(self, name: str) -> Projection:
         record = self._record
-        outlines = LocalRecord(record, Bodies(lambda: stored_dictionary(record)))
-        self._writer = self._spans.turn_writer(outlines.number, self._projected)
+        changes = LocalRecord(record, Bodies(lambda: stored_dictionary(record)))
+        self._writer = self._spans.turn_writer(changes.number, self._projected)
         if self._bulk and put_off_indexes(self._writer.db):
             self._lacks_indexes = True
         make: MakeProjection = resolve_name(name)
-        return make(outlines, self._writer)
+        return make(changes, self._writer)
 
     def _complain(self, error: Exception) -> None:
         if str(error) != self._complaint:

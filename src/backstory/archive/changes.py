@@ -1,7 +1,7 @@
-"""The interface between an archive and the projection of its turns to spans.
+"""The changes of an archive, and the two that follow them: the projection of turns to spans, and the outbox of a team.
 
-The rules of the projection stand above the archive. An engine gives it the record to read and a writer for the spans,
-and calls it whenever the record has changed.
+The rules of both stand above the archive. An engine gives the projection the record to read and a writer for the spans,
+and calls it whenever the record has changed. The outbox reads the journal whenever it has time.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ class Changes(Struct, frozen=True):
 
     until: int
     turns: list[TurnRef]
+
+
+# The projection
 
 
 class EventOutline(Struct):
@@ -69,7 +72,7 @@ class Record(Protocol):
         """The tool calls and tool responses with these call ids, in their order; with `turns`, only of those."""
 
     def usage(self, key: str, turns: Sequence[int]) -> list[UsageRow]:
-        """The usage of some turns in the order of time; turn 0 has what stands before the first turn."""
+        """The usage of some turns in the order of time; turn 0 has the usage before the first turn."""
 
     def loose_usage(self) -> list[LooseUsage]: ...
 
@@ -110,7 +113,7 @@ class TurnWriter(Protocol):
 
     def known(self, turn: TurnRef) -> KnownTurn | None: ...
     def replace(self, turns: Sequence[TurnSpans], progress: Progress) -> None:
-        """Write the spans of these turns in place of all that was known of them, in one transaction with the progress.
+        """Replace all spans of these turns, in one transaction with the progress.
 
         A progress of another version deletes the spans of all turns first.
         """
@@ -123,3 +126,31 @@ class Projection(Protocol):
 
 
 MakeProjection = Callable[[Record, TurnWriter], Projection]
+
+
+# The journal
+
+
+class Mark(Struct, frozen=True):
+    """The state of an archive at one moment."""
+
+    archive: str
+    """The identity of the archive; another archive at the same path has another one."""
+    newest: int
+    """The number of the last change."""
+    commit: int
+    """A number that is new after every commit, also without a change of a turn. It compares within one reader only."""
+
+
+class Journal(Protocol):
+    """Used by one thread."""
+
+    def mark(self) -> Mark: ...
+    def changes(self, after: int, limit: int) -> Changes | None:
+        """The turns of the next changes, about `limit` of them; turn 0 stands for the session without its turns. None:
+        nothing changed."""
+
+    def folders(self, key: str, turn: int) -> dict[bytes, str]:
+        """The working directories of the events of a turn, by their uids."""
+
+    def close(self) -> None: ...

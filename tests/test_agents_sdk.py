@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from backstory.agents_sdk import AgentSession
 from backstory.toolsets.live import Live
-from backstory.toolsets.live.agents_sdk import AgentSession
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -1,4 +1,5 @@
-"""The record as a projection reads it: turns without their texts."""
+"""The changes of the record: every change of a turn or an exchange has a number. A projection reads the turns that
+changed without their texts, and the outbox of a team their ids."""
 
 from __future__ import annotations
 
@@ -6,15 +7,17 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from operator import attrgetter
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
 from ...model import EVENT_TYPES, EventType, TurnRef
-from ...sqlite import snapshot
-from ..projection import Changes, EventOutline, LooseUsage
+from ...sqlite import connect, snapshot
+from ..changes import Changes, EventOutline, LooseUsage, Mark
 from ..rows import SessionRow, TurnRow, UsageRow
 from .bodies import Bodies
+from .database import newest_change
 from .rows import SESSION_COLUMNS, TURN_COLUMNS, USAGE_COLUMNS, columns, read_session, read_turn, read_usage
 
 _CALL, _RESPONSE, _RUNTIME = (kind.code for kind in (EventType.TOOL_CALL, EventType.TOOL_RESPONSE, EventType.RUNTIME))
@@ -44,6 +47,12 @@ _STEP_USAGE = (
     f"JOIN usage u ON u.session = t.session AND u.turn BETWEEN iif(t.ordinal = 1, 0, t.ordinal) AND t.ordinal "
     f"WHERE {_CHANGED}"
 )
+
+# Exchanges that changed, too, which no projection reads: they stand for their session.
+_ANY_CHANGED = """
+SELECT change, session, ordinal FROM turn WHERE change > :after
+UNION ALL SELECT change, session, 0 FROM exchange WHERE change > :after
+"""
 
 _time = attrgetter("ts")
 
@@ -226,3 +235,42 @@ class LocalRecord:
             facts.failed,
             facts.extra or _NO_EXTRA,
         )
+
+
+class LocalJournal:
+    """Reads archive.db through a connection of its own."""
+
+    def __init__(self, home: Path) -> None:
+        path = home / "archive.db"
+        self._db = connect(path, writable=False)
+        file = path.stat()
+        self._archive = f"{file.st_dev}:{file.st_ino}"
+
+    def mark(self) -> Mark:
+        (commit,) = self._db.execute("PRAGMA data_version").fetchone()
+        return Mark(self._archive, newest_change(self._db), commit)
+
+    def changes(self, after: int, limit: int) -> Changes | None:
+        (until,) = self._db.execute(
+            f"SELECT max(change) FROM (SELECT change FROM ({_ANY_CHANGED}) ORDER BY change LIMIT :limit)",
+            {"after": after, "limit": limit},
+        ).fetchone()
+        if until is None:
+            return None
+        rows = self._db.execute(
+            f"SELECT DISTINCT s.key, c.ordinal FROM ({_ANY_CHANGED}) c JOIN session s ON s.id = c.session "
+            "WHERE c.change <= :until",
+            {"after": after, "until": until},
+        )
+        return Changes(until, [TurnRef(key, ordinal) for key, ordinal in rows])
+
+    def folders(self, key: str, turn: int) -> dict[bytes, str]:
+        rows = self._db.execute(
+            "SELECT e.uid, p.path FROM session s JOIN event e ON e.session = s.id JOIN project p ON p.id = e.project "
+            "WHERE s.key = ? AND e.turn = ?",
+            (key, turn),
+        )
+        return dict(rows.fetchall())
+
+    def close(self) -> None:
+        self._db.close()
