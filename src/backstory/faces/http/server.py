@@ -25,6 +25,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ...toolsets.live import Live
 from ...toolsets.live.types import MAX_FRAME_BYTES
@@ -48,6 +49,9 @@ logger = logging.getLogger(__name__)
 _STOP_SECONDS = 5
 _RESTART_SECONDS = 2
 _HEADER_SECONDS = 30
+_BODY_SECONDS = 30
+# Connections that wait for their next request. Most processes may have 1024 open files.
+_MOST_WAITING = 512
 _TICKS_PER_SECOND = 10  # of uvicorn
 # Not from the current folder, where something else may be called `backstory`.
 _WATCH = (sys.executable, "-P", "-m", "backstory", "watch", "--beside")
@@ -190,7 +194,7 @@ async def serve_hub(hub: Hub, listener: socket.socket, on_ready: Callable[[Addre
 
 def _configuration(app: Starlette) -> uvicorn.Config:
     return uvicorn.Config(
-        app,
+        _without_late_bodies(app),
         log_config=None,
         access_log=False,  # it would keep the tokens of browsers, which come in the address
         proxy_headers=False,
@@ -200,6 +204,29 @@ def _configuration(app: Starlette) -> uvicorn.Config:
         ws_per_message_deflate=False,
         timeout_graceful_shutdown=_STOP_SECONDS,
     )
+
+
+def _without_late_bodies(app: ASGIApp) -> ASGIApp:
+    """The app, for which a client that stops in the middle of a body has disconnected."""
+
+    async def hurried(scope: Scope, receive: Receive, send: Send) -> None:
+        is_complete = scope["type"] != "http"
+
+        async def hear() -> Message:
+            nonlocal is_complete
+            if is_complete:
+                return await receive()
+            try:
+                async with asyncio.timeout(_BODY_SECONDS):
+                    message = await receive()
+            except TimeoutError:
+                return {"type": "http.disconnect"}
+            is_complete = not message.get("more_body", False)
+            return message
+
+        await app(scope, hear, send)
+
+    return hurried
 
 
 class _Server(uvicorn.Server):
@@ -220,8 +247,9 @@ class _Server(uvicorn.Server):
         return await super().on_tick(counter)
 
     def _close_late(self) -> None:
-        """Close connections whose request is late. uvicorn does so only until the first byte of a further request; it
-        waits without end for the rest, and for the first request of a connection."""
+        """Close connections whose request is late, and those that wait longest where too many do. uvicorn closes them
+        only until the first byte of a further request; it waits without end for the rest, and for the first request of
+        a connection."""
         now, before, self._waiting = time.monotonic(), self._waiting, {}
         connections: list[Any] = [each for each in self.server_state.connections if hasattr(each, "cycle")]  # of HTTP
         for connection in connections:
@@ -231,6 +259,9 @@ class _Server(uvicorn.Server):
                 self._waiting[connection] = (request, since if last is request else now)
                 if last is request and now - since > _HEADER_SECONDS:
                     connection.transport.close()
+        longest = sorted(self._waiting, key=lambda connection: self._waiting[connection][1])
+        for connection in longest[: max(0, len(longest) - _MOST_WAITING)]:
+            connection.transport.close()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         # Unlike the original, the signal is not raised again at the end: it is no failure.

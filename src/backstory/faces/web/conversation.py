@@ -76,6 +76,13 @@ class Child(Struct, frozen=True):
     answer: str
 
 
+class Passage(Struct, frozen=True):
+    """A part of a text that is left out, with the places of what was looked for in it."""
+
+    text: str
+    marks: list[tuple[int, int]]
+
+
 class ToolUse(Struct, frozen=True, kw_only=True):
     """A tool call and its response, if both are there."""
 
@@ -97,6 +104,8 @@ class ToolUse(Struct, frozen=True, kw_only=True):
     duration_ms: int | None
     children: list[Child] = []
     """The sessions that the call started."""
+    passage: Passage | None = None
+    """Of the output."""
 
 
 class Item(Struct, frozen=True, kw_only=True):
@@ -112,6 +121,7 @@ class Item(Struct, frozen=True, kw_only=True):
     image_urls: list[str] = []
     """Their addresses, where the transcript is still there to read them from."""
     tool: ToolUse | None = None
+    passage: Passage | None = None
 
 
 class _Shown(Struct, frozen=True):

@@ -203,7 +203,7 @@ def _groups(
     by_session = dict(islice(every.items(), wanted))
     lines = session_lines(library, [group[0].session for group in by_session.values()])
     shown = [hit for group in by_session.values() for hit in group[:_SHOWN_PER_SESSION]]
-    events = iter(_found_events(library, shown, found))
+    events = iter(_found_events(library, shown, found, filters.q))
     return [
         Group(
             session=line,
@@ -215,14 +215,16 @@ def _groups(
     ]
 
 
-def _found_events(library: Library, hits: Sequence[Hit], found: Found) -> list[FoundEvent]:
+def _found_events(library: Library, hits: Sequence[Hit], found: Found, query: str) -> list[FoundEvent]:
     mark = marker(found)
     views = Views(library.settings.redact).hits(hits, found.query)
     tools = library.egress([hit.event.tool or "" for hit in hits])
     return [
         FoundEvent(
             id=view.event.id,
-            url=session_url(view.session.id, at=f"{view.turn.ordinal}.{view.event.ordinal}", event=view.event.id),
+            url=session_url(
+                view.session.id, at=f"{view.turn.ordinal}.{view.event.ordinal}", find=query, event=view.event.id
+            ),
             type=view.event.type,
             label=KINDS.get(view.event.type, str(view.event.type)),
             timestamp=view.event.timestamp,

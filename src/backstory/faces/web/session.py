@@ -32,6 +32,7 @@ from ..export import MEDIA_TYPES, Format, export
 from ..words import resume_command
 from .conversation import HEAD_CHARS, ON_PAGE, PART_EVENTS, Conversation, Place, ShownTurn
 from .lists import KINDS, Related, SessionLine, read_related, session_lines, session_url
+from .passages import FoundLine, with_passages
 from .rendering import address
 from .search import marker
 from .site import Site
@@ -58,14 +59,6 @@ class RailTurn(Struct, frozen=True):
     tokens: int | None
     cost: float | None
     failed: bool
-
-
-class FoundLine(Struct, frozen=True):
-    url: str
-    label: str
-    turn: int
-    snippet: str
-    marks: list[tuple[int, int]]
 
 
 class FindResult(Struct, frozen=True):
@@ -221,12 +214,13 @@ def session_page(library: Library, id: str, given: Any) -> SessionPage:
     start, reach = _start(given.get("at"), given.get("from"), opened.turns)
     turns, end = ([], None) if part == "matches" else Conversation(library, opened, ON_PAGE).part(start, reach)
     find = (given.get("find") or "").strip()
+    matches = _find(library, ref.key, find) if find and part != "turns" else None
     page = SessionPage(
         session=session_lines(library, [opened.session])[0],
-        turns=turns,
+        turns=turns if matches is None else with_passages(turns, matches.lines),
         earlier_url=_earlier(id, opened.turns, start),
         later_url=None if end is None else _part_url(id, end),
-        find=_find(library, ref.key, find) if find and part != "turns" else None,
+        find=matches,
     )
     return page if part else _with_surroundings(library, page, opened, start)
 
@@ -359,6 +353,7 @@ def _find(library: Library, key: str, query: str) -> FindResult:
     hits = sorted(found.hits, key=lambda hit: (hit.turn.ordinal, hit.event.ordinal))
     lines = [
         FoundLine(
+            id=view.event.id,
             url=session_url(
                 session_id(key), at=f"{hit.turn.ordinal}.{hit.event.ordinal}", find=query, event=view.event.id
             ),

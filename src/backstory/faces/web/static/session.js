@@ -111,7 +111,9 @@ document.addEventListener("click", (event) => {
   if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
   const url = new URL(link.href);
   const id = decodeURIComponent(url.hash.slice(1));
-  if (!document.getElementById(id)) return;
+  const target = document.getElementById(id);
+  // Of a text that is cut, the server shows the part that was found.
+  if (!target || (link.closest("#matches") && target.closest("[data-cut]"))) return;
   event.preventDefault();
   history.pushState(null, "", url);
   // `:target` is set by a navigation only.
