@@ -118,9 +118,12 @@ class TestPartsOfAStore:
                 "output": "",
                 "moon": {"on": 1},
             }
-            agent.part("ses_newer", "msg_0002", "prt_0002_90", type="tool", tool="bash", callID="c", state=state)
             tokens = {"input": 1, "output": 2, "reasoning": 0, "cache": {"read": 0, "write": 0}, "moonlit": 3}
-            agent.part("ses_newer", "msg_0002", "prt_0002_91", type="step-finish", reason="stop", tokens=tokens)
+            # A process that has read many parts of a shape looks at every 16th of them.
+            for number in range(40, 56):
+                part = f"prt_0002_{number}"
+                agent.part("ses_newer", "msg_0002", f"{part}_1", type="tool", tool="bash", callID="c", state=state)
+                agent.part("ses_newer", "msg_0002", f"{part}_2", type="step-finish", reason="stop", tokens=tokens)
             agent.part("ses_newer", "msg_0002", "prt_0002_92", type="dream", text="Of electric sheep", mood="calm")
         library = Library(tmp_path / "backstory", agents_home=tmp_path / "home", environ={})
         assert library.sync().errors == 0
