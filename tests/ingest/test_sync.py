@@ -20,6 +20,8 @@ from backstory.sources.claude_code.source import ClaudeCode
 from tests.archive_world import conversations, usage_of
 from tests.transcripts import Transcript
 
+TIME = "2026-06-01T12:00:00.000Z"
+
 
 class Machine:
     """A machine with agents on it, and Backstory."""
@@ -412,6 +414,31 @@ class TestIdentity:
 
 class TestSessions:
     """Session rows are kept up to date as events arrive."""
+
+    @pytest.mark.parametrize(
+        ("prompts", "title"),
+        [
+            (("/mode", "Fix the build"), "Fix the build"),
+            (("/mode", "/model", "Fix the build", "Thanks"), "Fix the build"),
+            (("/mode", "/model"), "/mode"),
+            (("/review the cart", "Fix the build"), "/review the cart"),
+            (("/etc/hosts", "Fix the build"), "/etc/hosts"),
+        ],
+    )
+    def test_a_command_alone_is_a_title_only_as_long_as_there_is_no_other(
+        self, machine: Machine, prompts: tuple[str, ...], title: str
+    ) -> None:
+        home = machine.home / ".pi/agent/sessions/--home-dev-shop--"
+        home.mkdir(parents=True)
+        records = [{"type": "session", "version": 3, "id": "one", "timestamp": TIME, "cwd": "/home/dev/shop"}]
+        for number, prompt in enumerate(prompts):
+            message = {"role": "user", "content": [{"type": "text", "text": prompt}]}
+            records.append({"type": "message", "id": str(number), "timestamp": TIME, "message": message})
+            (home / "one.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in records))
+            machine.library.sync()
+        session = machine.library.archive.session("pi/one")
+        assert session is not None
+        assert session.title == title
 
     def test_facts(self, machine: Machine) -> None:
         transcript = Transcript("facts").prompt("Fix the build\nplease").call("Bash", {"command": "make"}, "ok")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import lru_cache
 from operator import attrgetter
@@ -15,6 +16,7 @@ _INPUT, _ANSWER, _CALL = EventType.USER_INPUT, EventType.ASSISTANT_RESPONSE, Eve
 _ACTIVITY = frozenset((_ANSWER, EventType.REASONING, _CALL, EventType.TOOL_RESPONSE))
 _FIELDS = EventRow.__struct_fields__
 _TITLE_CHARS = 120
+_BARE_COMMAND = re.compile(r"/[\w:.-]+")
 # No model call has more tokens than this; a transcript may say anything.
 _MOST_TOKENS = 1 << 40
 _TOKENS = tuple(name for name in UsageRow.__struct_fields__ if name.endswith("_tokens"))
@@ -156,6 +158,13 @@ def one_line(text: str) -> str:
     """A title from a text."""
     line = " ".join(text[: 4 * _TITLE_CHARS].split())
     return line if len(line) <= _TITLE_CHARS else line[: _TITLE_CHARS - 1].rstrip() + "…"
+
+
+def prompt_title(prompt: str) -> tuple[str, int]:
+    """A title from a prompt, with its rank. A command without arguments (`/clear`) says little of a session: the title
+    of the next prompt outranks it."""
+    title = one_line(prompt)
+    return title, -1 if _BARE_COMMAND.fullmatch(title) else 0
 
 
 def usage_row(usage: Usage, session: str, turn: int, ts: int) -> UsageRow:

@@ -10,7 +10,7 @@ from ..model import MAX_TURNS, EventType, digest, session_mark
 from ..sources.base import About, Event, Item, Transcript, Usage
 from .exchanges import Exchanges
 from .open_session import OpenSession, has_begun
-from .rows import add_tokens, describe, differs, event_row, follow, one_line, revise, usage_row, wider_mode
+from .rows import add_tokens, describe, differs, event_row, follow, prompt_title, revise, usage_row, wider_mode
 
 _RECENT_TURNS = 16
 _INPUT, _CALL = EventType.USER_INPUT, EventType.TOOL_CALL
@@ -226,7 +226,9 @@ class Assembly:
         if event.type is _CALL and event.tool:
             row.mode = wider_mode(row.mode, event.tool)
         if event.starts_turn and (not row.title or row.title_rank < 0):
-            row.title, row.title_rank = one_line(event.text), 0
+            title, rank = prompt_title(event.text)
+            if not row.title or rank > row.title_rank:
+                row.title, row.title_rank = title, rank
         if event.cwd and event.cwd != row.last_cwd:
             row.cwd, row.last_cwd = row.cwd or event.cwd, event.cwd
         session.settle()
@@ -263,8 +265,8 @@ class Assembly:
         row.updated_at = max(row.updated_at, after.ts)
         if after.type is _CALL and after.tool:
             row.mode = wider_mode(row.mode, after.tool)
-        if not row.title_rank and before.type is _INPUT and row.title == one_line(before.text):
-            row.title = one_line(after.text)
+        if row.title_rank <= 0 and before.type is _INPUT and row.title == prompt_title(before.text)[0]:
+            row.title, row.title_rank = prompt_title(after.text)
         session.changed_turns.add(ordinal)
         session.settle()
 

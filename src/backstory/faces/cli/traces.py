@@ -64,7 +64,10 @@ def traces() -> None:
 @_limit
 @json_option
 def list_(session: str | None, limit: int, as_json: bool) -> int:
-    """List the latest traces."""
+    """List the latest traces.
+
+    For those of some time, project or status: backstory traces search 'created>7d' project~api status=error
+    """
     library = up_to_date(as_json=as_json)
     arguments: dict[str, Any] = {"limit": limit}
     if session is not None:
