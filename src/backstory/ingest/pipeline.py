@@ -19,6 +19,7 @@ from .projects import Projects
 from .reading import Reading
 from .scan import Changed, Listed, changed_files, family_order, nothing_to_read, store_of
 from .turns import Added, Assembly
+from .unknown import PlainRecords
 from .walk import Seen, Survey, existing_roots, named, stored_path, walk
 
 _EVENTS_PER_COMMIT = 4_000
@@ -68,6 +69,7 @@ class Ingest:
         self._again: dict[str, tuple[int, set[str]]] = {}
         self._assembly = Assembly(writer)
         self._projects = Projects(writer, home)
+        self._plain: PlainRecords = {}
         self._files: list[FileRow] = []
         self._unreadable = 0
         # The stores that this pass has listed, by path.
@@ -287,7 +289,8 @@ class Ingest:
             return True
         if change.before is not None:
             change.before = self._known.with_state(change.before)
-        reading = Reading(change, lambda session: self._assembly.turn_keys(f"{change.source.name}/{session}"))
+        source = change.source.name
+        reading = Reading(change, lambda session: self._assembly.turn_keys(f"{source}/{session}"), self._plain)
         watch = Watch(self._families, self._assembly, change)
         for number, items in enumerate(reading.steps()):
             if number == 0:
