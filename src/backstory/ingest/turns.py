@@ -8,8 +8,7 @@ from typing import NamedTuple
 from ..archive.base import Batch, EventRow, Part, Reader, SessionRow, TurnRow, UsageRow
 from ..model import MAX_TURNS, EventType, digest, session_mark
 from ..sources.base import About, Event, Item, Transcript, Usage
-from .exchanges import Exchanges
-from .open_session import OpenSession, has_begun
+from .open_session import Exchanges, OpenSession, has_begun
 from .rows import add_tokens, describe, differs, event_row, follow, one_line, revise, usage_row, wider_mode
 
 _RECENT_TURNS = 16
