@@ -19,6 +19,7 @@ from backstory.archive.base import (
     SessionsRequest,
     TurnRow,
     UsageRow,
+    Writer,
     any_folder,
 )
 from backstory.archive.spans import TraceQuery
@@ -113,12 +114,16 @@ def record(id: str, kind: str, text: str = "", **fields: Any) -> dict[str, Any]:
     return {"id": id, "kind": kind, "text": text, **fields}
 
 
+def ingest(writer: Writer, source: Rewriting) -> Ingest:
+    return Ingest(writer, [source], lambda _: [source.folder], home=source.folder)
+
+
 def sync(archive: Archive, source: Rewriting) -> int:
     """One sync by a writer of its own; gives the number of new events."""
     writer = archive.writer()
     try:
         writer.recover()
-        return Ingest(writer, [source], home=source.folder, environ={}).sync().events
+        return ingest(writer, source).sync().events
     finally:
         writer.close()
 

@@ -143,9 +143,8 @@ class Keeper:
             yield Ingest(
                 writer,
                 self.sources,
+                self.roots,
                 home=self.agents_home,
-                environ=self._own_environ,
-                extra_roots=self._extra_roots,
                 redact=self._redact,
                 keep=self._keeping if self._keeps_raw else None,
             )
@@ -184,14 +183,14 @@ class Keeper:
         with suppress(OSError):  # a help for later, no part of the archive
             self.checkouts.note({row.cwd for row in rows if row.cwd})
 
-    @property
+    @cached_property
     def _extra_roots(self) -> Mapping[str, tuple[str, ...]]:
         telemetry = self.home / "otel"
         if os.access(self.home, os.W_OK):
             make_private_folder(telemetry)
         return {"otel": (str(telemetry),), **self.settings.extra_roots}
 
-    @property
+    @cached_property
     def _own_environ(self) -> Mapping[str, str]:
         """The environment with this home in it: sources find the live sessions below it."""
         return {**self._environ, "BACKSTORY_HOME": str(self.home)}
@@ -248,14 +247,7 @@ class Keeper:
     def _find_news(self) -> list[Path] | None:
         from .ingest.news import find_news
 
-        return find_news(
-            self.archive,
-            self.sources,
-            self._frontier,
-            home=self.agents_home,
-            environ=self._own_environ,
-            extra_roots=self._extra_roots,
-        )
+        return find_news(self.archive, self.sources, self.roots, self._frontier)
 
     def watch(
         self, stop: threading.Event, on_change: Callable[[SyncReport], None] | None = None, *, rest: float = 0.0

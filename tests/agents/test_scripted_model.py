@@ -113,6 +113,7 @@ class TestSeal:
 
     def test_without_root(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("os.geteuid", lambda: 1000)
+        monkeypatch.setattr("tests.agents.sandbox.ROOT", Path("/srv/backstory"))
         assert "root" in (reason_not_to_run({}) or "")
         assert reason_not_to_run({"BACKSTORY_UNSEALED": "1"}) is None
 

@@ -26,6 +26,7 @@ from tests.archive_world import (
     exchanges_of,
     found,
     found_exchanges,
+    ingest,
     is_forgotten,
     record,
     span_names,
@@ -295,19 +296,17 @@ class TestForget:
         assert len(found(engine, "nougat")) == 5
 
     def test_a_writer_at_work_takes_requests(self, engine: Archive, source: Rewriting) -> None:
-        from backstory.ingest.pipeline import Ingest
-
         path = source.save("s", *talk("s", SECRET))
         writer = engine.writer()
-        ingest = Ingest(writer, [source], home=source.folder, environ={})
-        ingest.sync()
+        reading = ingest(writer, source)
+        reading.sync()
         engine.forget(KEY)
         source.save("s", *talk("s", SECRET), record("s2", "prompt", f"{SECRET} again"))
-        ingest.sync_paths([path])
+        reading.sync_paths([path])
         assert engine.sync_state().forgetting == ()
         check_gone(engine)
         source.save("other", *talk("o", "nougat"))
-        ingest.sync()
+        reading.sync()
         writer.close()
         check_gone(engine)
         assert len(found(engine, "nougat")) == 5

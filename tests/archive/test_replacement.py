@@ -9,7 +9,18 @@ import pytest
 from backstory.archive.base import Archive, Batch, SearchRequest
 from backstory.archive.spans import TraceQuery
 from backstory.model import DEFAULT_TYPES, EventType, turn_id
-from tests.archive_world import Rewriting, event_row, found, found_exchanges, record, span_names, sync, turn_row, uid
+from tests.archive_world import (
+    Rewriting,
+    event_row,
+    found,
+    found_exchanges,
+    ingest,
+    record,
+    span_names,
+    sync,
+    turn_row,
+    uid,
+)
 
 KEY = "claude-code/s"
 MUCH = 1 << 30
@@ -122,9 +133,7 @@ class TestText:
         keep = writer.write
         writer.write = lambda batch: (written.append(batch), keep(batch))[1]  # type: ignore[method-assign, func-returns-value]
         source.save("s", *records, record("p2", "prompt", "more"))
-        from backstory.ingest.pipeline import Ingest
-
-        Ingest(writer, [source], home=source.folder, environ={}).sync()
+        ingest(writer, source).sync()
         writer.close()
         assert [event.text for batch in written for event in batch.events] == ["more"]
         assert not any(batch.replaced for batch in written)

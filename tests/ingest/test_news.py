@@ -142,10 +142,8 @@ class TestCost:
             news = find_news(
                 library.archive,
                 library.sources,
+                library.roots,
                 Frontier(library.home / "frontier"),
-                home=library.agents_home,
-                environ={},
-                extra_roots={},
                 recent=recent,
                 older=older,
             )

@@ -552,7 +552,7 @@ class TestRewrittenFiles:
             path.write_text(json.dumps({"sessionId": "one", "history": history}))
             (change,) = changed_files(source, named(source, [path]), known)
             assert isinstance(change, Changed)
-            reading = FileReading(change, lambda session: frozenset())
+            reading = FileReading(change, lambda session: frozenset(), {})
             items = [item for step in reading.steps() for item in step]
             row = reading.checkpoint(finished=True)
             known[row.path] = row

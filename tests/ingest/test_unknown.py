@@ -119,11 +119,8 @@ class TestPartsOfAStore:
                 "moon": {"on": 1},
             }
             tokens = {"input": 1, "output": 2, "reasoning": 0, "cache": {"read": 0, "write": 0}, "moonlit": 3}
-            # A process that has read many parts of a shape looks at every 16th of them.
-            for number in range(40, 56):
-                part = f"prt_0002_{number}"
-                agent.part("ses_newer", "msg_0002", f"{part}_1", type="tool", tool="bash", callID="c", state=state)
-                agent.part("ses_newer", "msg_0002", f"{part}_2", type="step-finish", reason="stop", tokens=tokens)
+            agent.part("ses_newer", "msg_0002", "prt_0002_90", type="tool", tool="bash", callID="c", state=state)
+            agent.part("ses_newer", "msg_0002", "prt_0002_91", type="step-finish", reason="stop", tokens=tokens)
             agent.part("ses_newer", "msg_0002", "prt_0002_92", type="dream", text="Of electric sheep", mood="calm")
         library = Library(tmp_path / "backstory", agents_home=tmp_path / "home", environ={})
         assert library.sync().errors == 0
@@ -142,6 +139,23 @@ class TestPartsOfAStore:
         assert json.loads(kinds["parts:text.mood"].sample) == {"mood": "<46 characters>"}
         assert json.loads(kinds["parts:tool.state.moon"].sample) == {"moon": {"on": "<number>"}}
         assert not any(word in kind.sample for kind in kinds.values() for word in (SECRET, "calm", "sheep"))
+
+
+class TestArchivesOfOneProcess:
+    """What one archive has read often is looked at in another one."""
+
+    def test_fields(self, tmp_path: Path) -> None:
+        for name, state in (("plain", {"status": "completed"}), ("odd", {"status": "completed", "moon": 1})):
+            with closing(OpenCode(tmp_path / name / ".local/share/opencode/opencode.db")) as agent:
+                agent.session("ses_one")
+                agent.prompt("ses_one", 1, "A question")
+                agent.message("ses_one", "msg_0002", role="assistant", parentID="msg_0001", modelID="m")
+                for number in range(50 if name == "plain" else 1):
+                    part = f"prt_0002_{number:02}"
+                    agent.part("ses_one", "msg_0002", part, type="tool", tool="bash", callID="c", state=state)
+            library = Library(tmp_path / f"{name}-archive", agents_home=tmp_path / name, environ={})
+            library.sync()
+        assert set(found(library)) == {"parts:tool.state.moon"}
 
 
 class TestShape:

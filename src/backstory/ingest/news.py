@@ -17,7 +17,7 @@ from pathlib import Path
 from ..archive.base import Archive, FileRow, FilesRequest
 from ..sources.base import Source
 from .scan import store_of
-from .walk import existing_roots, is_as_read, look_again, stored_path, walk
+from .walk import RootsOf, is_as_read, look_again, stored_path, walk
 
 RECENT_FILES = 1_000
 OLDER_FILES = 1_000
@@ -57,11 +57,9 @@ def _private(path: str, flags: int) -> int:
 def find_news(
     archive: Archive,
     sources: Sequence[Source],
+    roots_of: RootsOf,
     frontier: Frontier,
     *,
-    home: Path,
-    environ: Mapping[str, str],
-    extra_roots: Mapping[str, Sequence[str]],
     recent: int = RECENT_FILES,
     older: int = OLDER_FILES,
 ) -> list[Path] | None:
@@ -75,10 +73,7 @@ def find_news(
     news = _News(archive, sources, frontier, recent, older)
     try:
         news.look(
-            {
-                source.name: existing_roots(source, home, environ, extra_roots.get(source.name, ()))
-                for source in sources
-            },
+            {source.name: roots_of(source) for source in sources},
             is_due=not 0 <= since_sync <= _SWEEP_MS,  # negative when the clock was set back
         )
     except _Unclear:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -19,7 +18,8 @@ from .projects import Projects
 from .reading import Reading
 from .scan import Changed, Listed, changed_files, family_order, nothing_to_read, store_of
 from .turns import Added, Assembly
-from .walk import Seen, Survey, existing_roots, named, stored_path, walk
+from .unknown import PlainRecords
+from .walk import RootsOf, Seen, Survey, named, stored_path, walk
 
 _EVENTS_PER_COMMIT = 4_000
 _CHARS_PER_COMMIT = 16 << 20
@@ -48,18 +48,15 @@ class Ingest:
         self,
         writer: Writer,
         sources: Sequence[Source],
+        roots_of: RootsOf,
         *,
         home: Path,
-        environ: Mapping[str, str] = os.environ,
-        extra_roots: Mapping[str, Sequence[str]] | None = None,
         redact: Callable[[Any], Any] | None = None,
         keep: Keep | None = None,
     ) -> None:
         self._writer = writer
         self._sources = sources
-        self._home = home
-        self._environ = environ
-        self._extra_roots = extra_roots or {}
+        self._roots_of = roots_of
         self._redact = redact
         self._keep = keep
         self._known = KnownFiles(writer)
@@ -68,6 +65,7 @@ class Ingest:
         self._again: dict[str, tuple[int, set[str]]] = {}
         self._assembly = Assembly(writer)
         self._projects = Projects(writer, home)
+        self._plain: PlainRecords = {}
         self._files: list[FileRow] = []
         self._unreadable = 0
         # The stores that this pass has listed, by path.
@@ -75,7 +73,7 @@ class Ingest:
 
     def roots(self) -> list[Path]:
         """The folders to watch."""
-        return sorted({root for source in self._sources for root in self._roots(source)})
+        return sorted({root for source in self._sources for root in self._roots_of(source)})
 
     def present(self) -> Iterator[tuple[str, str, str]]:
         """Path, source and session of the transcripts that were read and are still there."""
@@ -84,9 +82,6 @@ class Ingest:
     def repeats_forgotten(self, path: str) -> bool:
         """True if a transcript that was read repeats something that was forgotten."""
         return bool(self._writer.forgotten([*repeated(self._known.with_state(self._known[path]))]))
-
-    def _roots(self, source: Source) -> list[Path]:
-        return existing_roots(source, self._home, self._environ, self._extra_roots.get(source.name, ()))
 
     def forget_requested(self) -> None:
         """Forget the sessions that any process has requested to be forgotten."""
@@ -125,7 +120,7 @@ class Ingest:
         survey = Survey({row.path: row for row in self._writer.files(_STAMPS) if row.source in names})
         changes: list[Changed] = []
         for source in self._sources:
-            roots = self._roots(source)
+            roots = self._roots_of(source)
             if not roots:  # it is not even imported
                 continue
             outdated = set(source.outdated(self._read_of(source)))
@@ -144,7 +139,7 @@ class Ingest:
         changes = []
         for source in self._sources:
             # By its name alone a file may look like several sources' own.
-            roots = self._roots(source)
+            roots = self._roots_of(source)
             own = [path for path in paths if any(path.is_relative_to(root) for root in roots)]
             changes += self._changes(source, named(source, own))
         return self._read(changes, deadline=deadline)
@@ -287,7 +282,8 @@ class Ingest:
             return True
         if change.before is not None:
             change.before = self._known.with_state(change.before)
-        reading = Reading(change, lambda session: self._assembly.turn_keys(f"{change.source.name}/{session}"))
+        source = change.source.name
+        reading = Reading(change, lambda session: self._assembly.turn_keys(f"{source}/{session}"), self._plain)
         watch = Watch(self._families, self._assembly, change)
         for number, items in enumerate(reading.steps()):
             if number == 0:

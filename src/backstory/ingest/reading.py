@@ -15,7 +15,7 @@ from ..sources.decoding import UNDECODABLE, decode_fast
 from .families import Standing
 from .lines import MAX_LINE_BYTES, BrokenLine, decode_leniently, lines
 from .scan import MISREAD, Changed, in_utf8, open_transcript
-from .unknown import Kinds
+from .unknown import Kinds, PlainRecords
 from .walk import stored_path
 
 _ITEMS_PER_STEP = 1_000
@@ -29,7 +29,7 @@ _DIGEST_BYTES = 4_096
 class Reading:
     """Gives the items in steps. After each step `checkpoint()` is the file's row that covers exactly these items."""
 
-    def __init__(self, change: Changed, lookup: Lookup) -> None:
+    def __init__(self, change: Changed, lookup: Lookup, plain: PlainRecords) -> None:
         self.change = change
         self.errors = 0
         self.from_start = True
@@ -40,7 +40,7 @@ class Reading:
         self.had = before.had if before else None
         """As in `Standing`; None when the file has it all again."""
         self._lookup = lookup
-        self._unknown = Kinds(change.source.name)
+        self._unknown = Kinds(change.source.name, plain)
         self._parser: Parser | None = None
         self._incremental = False
         self.interrupted = False

@@ -8,8 +8,7 @@ from typing import NamedTuple
 from ..archive.base import Batch, EventRow, Part, Reader, SessionRow, TurnRow, UsageRow
 from ..model import MAX_TURNS, EventType, digest, session_mark
 from ..sources.base import About, Event, Item, Transcript, Usage
-from .exchanges import Exchanges
-from .open_session import OpenSession, has_begun
+from .open_session import Exchanges, OpenSession, has_begun
 from .rows import add_tokens, describe, differs, event_row, follow, prompt_title, revise, usage_row, wider_mode
 
 _RECENT_TURNS = 16
@@ -193,18 +192,7 @@ class Assembly:
         if event.exchange is not None:
             self._add_to_exchange(session, event, ts, again=place is not None)
         if place is not None:
-            if event.ts and not row.first_at <= event.ts <= row.last_at:
-                session.cover(event.ts)
-                session.changed = True
-            if place.session == row.key:
-                # Only prompts tell where it stands: other records may be written again at any time.
-                if event.starts_turn or session.entering:
-                    session.turn, session.entering = self._turn(session, place.turn), False
-                if event.replaces:
-                    self._replace(session, event, place.turn)
-                return
-            self._owners.add(place.session)
-            session.pass_over(event)
+            self._meet_again(session, event, place)
             return
         session.entering = False
         turn = self._late_turn(session, event) if event.late else self._turn_for(session, event)
@@ -238,6 +226,22 @@ class Assembly:
         self._events[event.uid] = added
         if self._turn_events and (events := self._turn_events.get((row.key, turn.ordinal))) is not None:
             events[event.uid] = added
+
+    def _meet_again(self, session: OpenSession, event: Event, place: _Place) -> None:
+        """Take an event that is there already: of this session, or repeated from another one."""
+        row = session.row
+        if event.ts and not row.first_at <= event.ts <= row.last_at:
+            session.cover(event.ts)
+            session.changed = True
+        if place.session != row.key:
+            self._owners.add(place.session)
+            session.pass_over(event)
+            return
+        # Only prompts tell where it stands: other records may be written again at any time.
+        if event.starts_turn or session.entering:
+            session.turn, session.entering = self._turn(session, place.turn), False
+        if event.replaces:
+            self._replace(session, event, place.turn)
 
     def _replace(self, session: OpenSession, event: Event, ordinal: int) -> None:
         """Let an event that is there already read as it does now, in its place; its turn and session follow."""

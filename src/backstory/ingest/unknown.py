@@ -47,8 +47,12 @@ _DEEPEST = 3
 _WIDEST = 20
 
 
+_MOST_PLAIN, _WIDEST_PLAIN = 4_096, 100
 Parts = list[tuple[str, dict[str, Any]]]
 PartsOf = Callable[[dict[str, Any]], Parts]
+PlainRecords = dict[tuple[str, ...], int]
+"""The number of records so far, of all transcripts, that have the same fields and no unknown ones, by source, version
+and fields. After the first of them only every 16th is looked at."""
 
 
 class Kind(Struct, omit_defaults=True):
@@ -74,8 +78,9 @@ class Unknown(Struct, kw_only=True):
 class Kinds:
     """The unknown kinds and fields of one transcript."""
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, plain: PlainRecords) -> None:
         self._source = source
+        self._plain = plain
         self._known = _known_fields().get(source, {})
         self._kinds: dict[str, Kind] = {}
         self._records = 0
@@ -110,9 +115,10 @@ class Kinds:
                     self._count_fields(row, (self._source, kind, *row), parts_of_row)
 
     def _count_fields(self, record: dict[str, Any], names: tuple[str, ...], parts_of: PartsOf) -> None:
-        plain = _PLAIN.get(names, 0)
-        if plain >= _FIRST_RECORDS and plain % _EVERY_RECORD:
-            _PLAIN[names] = plain + 1
+        plain = self._plain
+        number = plain.get(names, 0)
+        if number >= _FIRST_RECORDS and number % _EVERY_RECORD:
+            plain[names] = number + 1
             return
         is_plain = True
         for kind, part in parts_of(record):
@@ -122,9 +128,9 @@ class Kinds:
                 for name in sorted(part.keys() - fields):
                     self._add(_ODD.sub("?", f"{kind}.{name}"), {name: part[name]}, is_field=True)
         if not is_plain:
-            _PLAIN.pop(names, None)
-        elif names in _PLAIN or (len(_PLAIN) < _MOST_PLAIN and len(names) <= _WIDEST_PLAIN):
-            _PLAIN[names] = _PLAIN.get(names, 0) + 1
+            plain.pop(names, None)
+        elif number or (len(plain) < _MOST_PLAIN and len(names) <= _WIDEST_PLAIN):
+            plain[names] = number + 1
 
     def _add(self, name: str, value: Any, *, is_field: bool = False) -> None:
         name = f"{'.' if is_field else ''}{name[:120]}"
@@ -136,12 +142,6 @@ class Kinds:
     def keep(self, state: dict[str, Any]) -> dict[str, Any]:
         """The state with the counts in it, if there are any."""
         return {**state, _STATE: msgspec.to_builtins(self._kinds)} if self._kinds else state
-
-
-# The number of records so far that have the same fields and no unknown ones, by source and version. After the first of
-# them only every 16th is looked at.
-_PLAIN: dict[tuple[str, ...], int] = {}
-_MOST_PLAIN, _WIDEST_PLAIN = 4_096, 100
 
 
 def _is_sampled(number: int) -> bool:

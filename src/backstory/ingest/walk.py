@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct, field
@@ -20,6 +20,8 @@ _DATABASES = (".db", ".sqlite", ".sqlite3", ".vscdb")
 # New rows of a database are in its write-ahead log first, or, with some settings, announced by its rollback journal.
 _LOGS = ("-wal", "-journal")
 _UNSETTLED_NS = 2_000_000_000
+RootsOf = Callable[[Source], Sequence[Path]]
+"""Gives the `existing_roots` of a source on this machine."""
 
 
 class Seen(Struct, frozen=True):

@@ -8,7 +8,7 @@ import ssl
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, TypeVar
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -47,7 +47,7 @@ from ..interpreter import waiting
 from ..model import Ref, SessionRef, TurnRef
 from . import SharedArchive, TeamError, Unreachable, refuse_writing, wire
 from .sharing import Parcel, Receipt
-from .wire import BASE, MEDIA_TYPE, METHODS, PROTOCOL, VERSION_HEADER, Hello, compress, decompress, encode
+from .wire import BASE, MEDIA_TYPE, PROTOCOL, VERSION_HEADER, A, Hello, M, Method, compress, decompress, encode
 
 T = TypeVar("T")
 _CONNECT_SECONDS = 10.0
@@ -102,10 +102,10 @@ class HubClient:
 
     # Asking
 
-    def read(self, method: str, message: Any) -> Any:
-        """The answer of one of `wire.METHODS`."""
-        answer = self._request("POST", f"{BASE}/read/{method}", encode(message))
-        return self._decode(answer, METHODS[method].answer)
+    def read(self, method: Method[M, A], message: M) -> A:
+        content = self._request("POST", f"{BASE}/read/{method.name}", encode(message))
+        answer: A = self._decode(content, method.answer)
+        return answer
 
     def close(self) -> None:
         """Close the connections of all threads; the next request opens one again."""
@@ -224,26 +224,21 @@ class RemoteArchive(SharedArchive):
 
     def sessions(self, request: SessionsRequest) -> list[SessionRow]:
         folders = request.folders
-        sent = msgspec.structs.replace(request, folders=None, deadline=None)
+        rows = msgspec.structs.replace(request, folders=None, deadline=None)
         if folders is not None and folders is not any_folder:
-            sent = msgspec.structs.replace(sent, limit=None)
-        seconds = wire.seconds_left(request.deadline)
-        found: list[SessionRow] = self._hub.read(
-            "sessions", wire.Sessions(request=sent, seconds=seconds, in_folders=folders is not None)
-        )
+            rows = msgspec.structs.replace(rows, limit=None)
+        sent = wire.Sessions(request=rows, seconds=wire.seconds_left(request.deadline), in_folders=folders is not None)
+        found = self._hub.read(wire.SESSIONS, sent)
         return found if folders is None else [row for row in found if folders(row.folder or "")][: request.limit]
 
     def turns(self, key: str, part: Part = EVERYTHING) -> list[TurnRow]:
-        found: list[TurnRow] = self._hub.read("turns", wire.Turns(key, part))
-        return found
+        return self._hub.read(wire.TURNS, wire.Turns(key, part))
 
     def turn_keys(self, key: str) -> frozenset[str]:
-        found: frozenset[str] = self._hub.read("turn_keys", wire.Key(key))
-        return found
+        return self._hub.read(wire.TURN_KEYS, wire.Key(key))
 
     def events(self, key: str | None = None, turn: int | None = None, part: Part = EVERYTHING) -> list[EventRow]:
-        found: list[EventRow] = self._hub.read("events", wire.Events(key, turn, part))
-        return found
+        return self._hub.read(wire.EVENTS, wire.Events(key, turn, part))
 
     def exchanges(self, request: ExchangesRequest) -> Iterator[Exchange]:
         if request.query is None:
@@ -253,7 +248,7 @@ class RemoteArchive(SharedArchive):
         limit = request.limit if folders in (None, any_folder) else _SEARCHED_EXCHANGES
         limit = _SEARCHED_EXCHANGES if limit is None else limit
         sent = msgspec.structs.replace(request, folders=None, limit=limit)
-        found: list[Exchange] = self._hub.read("exchanges", wire.Exchanges(sent, in_folders=folders is not None))
+        found = self._hub.read(wire.EXCHANGES, wire.Exchanges(sent, in_folders=folders is not None))
         chosen = (each for each in found if folders is None or folders(each.session.folder or ""))
         yield from islice(chosen, request.limit)
 
@@ -263,7 +258,7 @@ class RemoteArchive(SharedArchive):
         while left is None or left > 0:
             count = _EXCHANGES_AT_ONCE if left is None else min(left, _EXCHANGES_AT_ONCE)
             sent = msgspec.structs.replace(request, folders=None, first=first, limit=count)
-            found: list[Exchange] = self._hub.read("exchanges", wire.Exchanges(sent))
+            found = self._hub.read(wire.EXCHANGES, wire.Exchanges(sent))
             yield from found
             if len(found) < count:
                 return
@@ -273,27 +268,20 @@ class RemoteArchive(SharedArchive):
         seconds = wire.seconds_left(request.deadline)
         # The folder of the caller says nothing about the folders of others.
         sent = msgspec.structs.replace(request, deadline=None, here=None)
-        found: Found = self._hub.read("search", wire.Search(sent, seconds))
-        return found
+        return self._hub.read(wire.SEARCH, wire.Search(sent, seconds))
 
     def _open(self, ref: Ref, part: Part) -> Opened | None:
-        message: Any
         if isinstance(ref, SessionRef):
-            method, message = "open_session", wire.OpenSession(ref, part)
-        elif isinstance(ref, TurnRef):
-            method, message = "open_turn", wire.OpenTurn(ref, part)
-        else:
-            method, message = "open_event", wire.OpenEvent(ref, part)
-        found: Opened | None = self._hub.read(method, message)
-        return found
+            return self._hub.read(wire.OPEN_SESSION, wire.OpenSession(ref, part))
+        if isinstance(ref, TurnRef):
+            return self._hub.read(wire.OPEN_TURN, wire.OpenTurn(ref, part))
+        return self._hub.read(wire.OPEN_EVENT, wire.OpenEvent(ref, part))
 
     def counts(self) -> Counts:
-        found: Counts = self._hub.read("counts", wire.Nothing())
-        return found
+        return self._hub.read(wire.COUNTS, wire.Nothing())
 
     def sync_state(self, *, folders: bool = False) -> SyncState:
-        found: SyncState = self._hub.read("sync_state", wire.Nothing())
-        return found
+        return self._hub.read(wire.SYNC_STATE, wire.Nothing())
 
     def close(self) -> None:
         self._hub.close()
@@ -309,12 +297,10 @@ class RemoteSpans(Spans):
         refuse_writing()
 
     def traces(self, query: TraceQuery) -> FoundTraces[TraceRow]:
-        found: FoundTraces[TraceRow] = self._hub.read("traces", self._message(query))
-        return found
+        return self._hub.read(wire.TRACES, self._message(query))
 
     def spans(self, query: TraceQuery, chars: int) -> FoundTraces[SpanRow]:
-        found: FoundTraces[SpanRow] = self._hub.read("spans", self._message(query, chars))
-        return found
+        return self._hub.read(wire.SPANS, self._message(query, chars))
 
     def _message(self, query: TraceQuery, chars: int = 0) -> wire.Traces:
         seconds = wire.seconds_left(query.deadline)
@@ -323,18 +309,13 @@ class RemoteSpans(Spans):
     def trace(
         self, id: str, only: Collection[int] | None = None, *, texts: bool = True
     ) -> tuple[TraceRow, list[SpanRow]] | None:
-        found: tuple[TraceRow, list[SpanRow]] | None = self._hub.read(
-            "trace", wire.Trace(id, None if only is None else list(only), texts)
-        )
-        return found
+        return self._hub.read(wire.TRACE, wire.Trace(id, None if only is None else list(only), texts))
 
     def usage(self, window: Window, detail: UsageDetail = "day") -> list[UsageTotal]:
-        found: list[UsageTotal] = self._hub.read("usage", wire.Usage(window, detail))
-        return found
+        return self._hub.read(wire.USAGE, wire.Usage(window, detail))
 
     def stats(self, window: Window, by: StatsGroup, *, latencies: bool = True) -> list[SpanStats]:
-        found: list[SpanStats] = self._hub.read("stats", wire.Stats(window, by, latencies))
-        return found
+        return self._hub.read(wire.STATS, wire.Stats(window, by, latencies))
 
     def check(self) -> None:
         """The hub checks its own archive."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -51,6 +51,8 @@ MEDIA_TYPE = "application/msgpack"
 BASE = "/team/v1"
 MAX_BODY_BYTES = 64 << 20
 _COMPRESS_FROM = 4_096
+M = TypeVar("M")
+A = TypeVar("A")
 
 
 class Hello(Struct, kw_only=True):
@@ -141,12 +143,13 @@ class Stats(Struct):
     latencies: bool = True
 
 
-class Method(NamedTuple):
-    """A read: the types of its message and its answer, and the call that it is at the hub."""
+class Method(NamedTuple, Generic[M, A]):
+    """A read: its name, the types of its message and its answer, and the call that it is at the hub."""
 
-    message: Any
+    name: str
+    message: type[M]
     answer: Any
-    call: Callable[[Archive, Any], Any]
+    call: Callable[[Archive, M], A]
 
 
 def _sessions(archive: Archive, message: Sessions) -> list[SessionRow]:
@@ -161,36 +164,42 @@ def _exchanges(archive: Archive, message: Exchanges) -> list[Exchange]:
     return list(archive.exchanges(msgspec.structs.replace(message.request, folders=folders)))
 
 
-def _timed(message: Any) -> Any:
-    """The request or query of a message, with the deadline that its seconds mean here."""
-    inner = message.query if isinstance(message, Traces) else message.request
-    return msgspec.structs.replace(inner, deadline=deadline_of(message.seconds))
+def _search(archive: Archive, message: Search) -> Found:
+    return archive.search(msgspec.structs.replace(message.request, deadline=deadline_of(message.seconds)))
 
 
-METHODS: Mapping[str, Method] = {
-    "sessions": Method(Sessions, list[SessionRow], _sessions),
-    "turns": Method(Turns, list[TurnRow], lambda archive, m: archive.turns(m.key, m.part)),
-    "turn_keys": Method(Key, frozenset[str], lambda archive, m: archive.turn_keys(m.key)),
-    "events": Method(Events, list[EventRow], lambda archive, m: archive.events(m.key, m.turn, m.part)),
-    "exchanges": Method(Exchanges, list[Exchange], _exchanges),
-    "search": Method(Search, Found, lambda archive, m: archive.search(_timed(m))),
-    "open_session": Method(OpenSession, OpenedSession | None, lambda archive, m: archive.open(m.ref, m.part)),
-    "open_turn": Method(OpenTurn, OpenedTurn | None, lambda archive, m: archive.open(m.ref, m.part)),
-    "open_event": Method(OpenEvent, OpenedEvent | None, lambda archive, m: archive.open(m.ref, m.part)),
-    "sync_state": Method(Nothing, SyncState, lambda archive, m: archive.sync_state()),
-    "counts": Method(Nothing, Counts, lambda archive, m: archive.counts()),
-    "traces": Method(Traces, FoundTraces[TraceRow], lambda archive, m: archive.spans.traces(_timed(m))),
-    "spans": Method(Traces, FoundTraces[SpanRow], lambda archive, m: archive.spans.spans(_timed(m), m.chars)),
-    "trace": Method(
-        Trace,
-        tuple[TraceRow, list[SpanRow]] | None,
-        lambda archive, m: archive.spans.trace(m.id, m.only, texts=m.texts),
-    ),
-    "usage": Method(Usage, list[UsageTotal], lambda archive, m: archive.spans.usage(m.window, m.detail)),
-    "stats": Method(
-        Stats, list[SpanStats], lambda archive, m: archive.spans.stats(m.window, m.by, latencies=m.latencies)
-    ),
-}
+def _query(message: Traces) -> TraceQuery:
+    return msgspec.structs.replace(message.query, deadline=deadline_of(message.seconds))
+
+
+SESSIONS = Method("sessions", Sessions, list[SessionRow], _sessions)
+TURNS = Method("turns", Turns, list[TurnRow], lambda archive, m: archive.turns(m.key, m.part))
+TURN_KEYS = Method("turn_keys", Key, frozenset[str], lambda archive, m: archive.turn_keys(m.key))
+EVENTS = Method("events", Events, list[EventRow], lambda archive, m: archive.events(m.key, m.turn, m.part))
+EXCHANGES = Method("exchanges", Exchanges, list[Exchange], _exchanges)
+SEARCH = Method("search", Search, Found, _search)
+OPEN_SESSION = Method("open_session", OpenSession, OpenedSession | None, lambda archive, m: archive.open(m.ref, m.part))
+OPEN_TURN = Method("open_turn", OpenTurn, OpenedTurn | None, lambda archive, m: archive.open(m.ref, m.part))
+OPEN_EVENT = Method("open_event", OpenEvent, OpenedEvent | None, lambda archive, m: archive.open(m.ref, m.part))
+SYNC_STATE = Method("sync_state", Nothing, SyncState, lambda archive, _: archive.sync_state())
+COUNTS = Method("counts", Nothing, Counts, lambda archive, _: archive.counts())
+TRACES = Method("traces", Traces, FoundTraces[TraceRow], lambda archive, m: archive.spans.traces(_query(m)))
+SPANS = Method("spans", Traces, FoundTraces[SpanRow], lambda archive, m: archive.spans.spans(_query(m), m.chars))
+TRACE = Method(
+    "trace",
+    Trace,
+    tuple[TraceRow, list[SpanRow]] | None,
+    lambda archive, m: archive.spans.trace(m.id, m.only, texts=m.texts),
+)
+USAGE = Method("usage", Usage, list[UsageTotal], lambda archive, m: archive.spans.usage(m.window, m.detail))
+STATS = Method(
+    "stats", Stats, list[SpanStats], lambda archive, m: archive.spans.stats(m.window, m.by, latencies=m.latencies)
+)
+_ALL: tuple[Method[Any, Any], ...] = (
+    *(SESSIONS, TURNS, TURN_KEYS, EVENTS, EXCHANGES, SEARCH, OPEN_SESSION, OPEN_TURN, OPEN_EVENT, SYNC_STATE, COUNTS),
+    *(TRACES, SPANS, TRACE, USAGE, STATS),
+)
+METHODS: Mapping[str, Method[Any, Any]] = {method.name: method for method in _ALL}
 
 
 def seconds_left(deadline: float | None) -> float | None:
