@@ -384,8 +384,8 @@ class TestRefusals:
         ],
     )
     def test_unknown_id(self, call: Call, id: str, kind: str, target: int) -> None:
-        """As in the contract's example: not found, with the ID and the target of its kind. So are the contract's own IDs,
-        and those that differ from an ID of ours in their last bits."""
+        """As in the contract's example: not found, with the ID and the target of its kind. So are the IDs of the
+        contract's examples, and those that differ from an ID of ours in their last bits."""
         answer = call("open", id=id)
         assert answer["error"] == {"code": "not_found", "message": f"{kind} not found", "details": {"id": id}}
         assert answer["performance"]["sla_target_ms"] == target
