@@ -199,6 +199,7 @@ class ClaudeCodeParser:
         if news:
             items.append(About(session=thread.session, **news))
         if state.summaries and (summary := state.summaries.pop(text_of(record, "uuid") or "", None)):
+            state.summarised = True
             items.append(About(title=summary, title_rank=1, summary=summary))
 
     def _absorbed(self) -> list[Item]:
@@ -312,8 +313,9 @@ class ClaudeCodeParser:
         return True
 
     def _read_summary(self, record: dict[str, Any]) -> Iterable[Item]:
-        """The summary of a conversation, named by its last record. Old versions wrote those of other sessions, too; one
-        that names no record can only be of this one."""
+        """The summary of a conversation, named by its last record; one that names no record can only be of this one. Old
+        versions wrote those of other sessions, too, mostly of the one that this goes on from: such a summary is no
+        title here, and gives way to one of its own."""
         summary, leaf = text_of(record, "summary"), text_of(record, "leafUuid")
         if isinstance(record.get("message"), dict):  # what a compaction left, in transcripts of other tools
             items: list[Item] = []
@@ -323,9 +325,10 @@ class ClaudeCodeParser:
         if not summary:
             return ()
         if leaf is None or leaf in self._state.leaves:
+            self._state.summarised = True
             return (About(title=summary, title_rank=1, summary=summary),)
         remember(self._state.summaries, leaf, summary, _MAX_SUMMARIES)
-        return ()
+        return () if self._state.summarised else (About(summary=summary),)
 
     def _read_costs(self, record: dict[str, Any]) -> Iterable[Item]:
         return self._state.costs.settle(record)
