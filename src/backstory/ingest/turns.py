@@ -193,7 +193,7 @@ class Assembly:
         if event.exchange is not None:
             self._add_to_exchange(session, event, ts, again=place is not None)
         if place is not None:
-            if event.ts and not row.first_at <= event.ts <= row.last_at:
+            if event.ts and not event.aside and not row.first_at <= event.ts <= row.last_at:
                 session.cover(event.ts)
                 session.changed = True
             if place.session == row.key:
@@ -222,7 +222,8 @@ class Assembly:
             row.started_at = ts
         if ts > row.updated_at:
             row.updated_at = ts
-        session.cover(ts)
+        if not event.aside:
+            session.cover(ts)
         if event.type is _CALL and event.tool:
             row.mode = wider_mode(row.mode, event.tool)
         if event.starts_turn and (not row.title or row.title_rank < 0):

@@ -31,6 +31,19 @@ class TestConversations:
         }
         assert list(conversation)[:4] == ["session_id", "project", "summary", "slug"]
 
+    def test_times(self, world: World) -> None:
+        """Those of the user's and the assistant's records, whatever Claude Code itself wrote before and after them."""
+        session = Session("s").add("queue-operation", operation="enqueue", content="Hello").user("Caveat", isMeta=True)
+        session.add("system", subtype="informational", content="Ready").prompt("Hello").answer("Hi.")
+        session.user([{"type": "text", "text": "[Request interrupted by user]"}])
+        session.add("system", subtype="turn_duration", durationMs=5).add("system", subtype="away_summary", content="x")
+        world.read(session)
+
+        (conversation,) = world.list()
+
+        times = (conversation["first_timestamp"], conversation["last_timestamp"])
+        assert times == (session.records[3]["timestamp"], session.records[5]["timestamp"])
+
     def test_what_is_not_known(self, world: World) -> None:
         """Is null, and the first prompt stands in for a summary."""
         session = Session("s").prompt("Hello")

@@ -55,6 +55,9 @@ class ClaudeCodeParser:
         if type(record) is not dict:
             raise ValueError(f"not a JSON object but {type(record).__name__}")
         items = self._read(record)
+        if self._in_folder and (record.get("type") not in ("user", "assistant") or record.get("isMeta") is True):
+            items = list(items)
+            _set_aside(items)
         if self._in_folder and (record.get("sessionId") != self._session or "forkedFrom" in record):
             items = list(items)
             self._note_origin(record, items)
@@ -371,6 +374,13 @@ _HANDLERS: dict[str, Callable[[ClaudeCodeParser, dict[str, Any]], Iterable[Item]
     "relocated": ClaudeCodeParser._read_place,
     **dict.fromkeys(TITLES, ClaudeCodeParser._read_title),
 }
+
+
+def _set_aside(items: Iterable[Item]) -> None:
+    """Mark the events of a record that is no message; prompts from the queue are in such records, too."""
+    for item in items:
+        if isinstance(item, Event):
+            item.aside = item.exchange is None
 
 
 def _starts_turn(items: Iterable[Item]) -> bool:
