@@ -42,7 +42,8 @@ class SessionRow(Struct, kw_only=True):
     completed: bool = False
     mode: Mode = "chat"
     first_at: int = 0
-    """The time of the first event in its transcript, copies from another session included; likewise `last_at`."""
+    """The time of the first record in its transcript that the user or the assistant wrote, copies from another session
+    included; likewise `last_at`."""
     last_at: int = 0
     exchange_count: int = 0
     provisional: bool = False

@@ -210,7 +210,8 @@ class Assembly:
             row.started_at = ts
         if ts > row.updated_at:
             row.updated_at = ts
-        session.cover(ts)
+        if not event.aside:
+            session.cover(ts)
         if event.type is _CALL and event.tool:
             row.mode = wider_mode(row.mode, event.tool)
         if event.starts_turn and (not row.title or row.title_rank < 0):
@@ -230,7 +231,7 @@ class Assembly:
     def _meet_again(self, session: OpenSession, event: Event, place: _Place) -> None:
         """Take an event that is there already: of this session, or repeated from another one."""
         row = session.row
-        if event.ts and not row.first_at <= event.ts <= row.last_at:
+        if event.ts and not event.aside and not row.first_at <= event.ts <= row.last_at:
             session.cover(event.ts)
             session.changed = True
         if place.session != row.key:

@@ -110,6 +110,8 @@ class Event(Struct, kw_only=True):
     answer or a tool call in it. Copied records have it, too: every transcript has all of its exchanges."""
     user_text: str | None = None
     """With `exchange` = `user`: the text of the whole record, where `text` is only a part of it."""
+    aside: bool = False
+    """Neither the user nor the assistant wrote the record: the time of a conversation does not include it."""
 
 
 class About(Struct, kw_only=True):

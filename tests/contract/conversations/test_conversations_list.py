@@ -31,6 +31,19 @@ class TestConversations:
         }
         assert list(conversation)[:4] == ["session_id", "project", "summary", "slug"]
 
+    def test_times(self, world: World) -> None:
+        """Those of the user's and the assistant's records, whatever Claude Code itself wrote before and after them."""
+        session = Session("s").add("queue-operation", operation="enqueue", content="Hello").user("Caveat", isMeta=True)
+        session.add("system", subtype="informational", content="Ready").prompt("Hello").answer("Hi.")
+        session.user([{"type": "text", "text": "[Request interrupted by user]"}])
+        session.add("system", subtype="turn_duration", durationMs=5).add("system", subtype="away_summary", content="x")
+        world.read(session)
+
+        (conversation,) = world.list()
+
+        times = (conversation["first_timestamp"], conversation["last_timestamp"])
+        assert times == (session.records[3]["timestamp"], session.records[5]["timestamp"])
+
     def test_what_is_not_known(self, world: World) -> None:
         """Is null, and the first prompt stands in for a summary."""
         session = Session("s").prompt("Hello")
@@ -152,11 +165,18 @@ class TestSummary:
         session.bare(type="summary", summary="Nameless")
         assert self.summary(world, session) == "Nameless"
 
-    def test_of_another_session(self, world: World) -> None:
-        """Old versions wrote those of other sessions at the top."""
-        session = Session("s").bare(type="summary", summary="Not mine", leafUuid="elsewhere").prompt("Hello")
+    def test_record_of_another_session(self, world: World) -> None:
+        """A record that names none of this session's is its summary as long as there is no better one: old versions
+        wrote that of the session that this one goes on from at the top."""
+        elsewhere = {"type": "summary", "summary": "Inherited", "leafUuid": "elsewhere"}
+        session = Session("s").bare(**elsewhere).user("Hello", slug="velvet-puzzling-eclipse")
+        assert self.summary(world, session) == "Inherited"
+        (listed,) = world.library.sessions("2000-01-01T00:00:00Z", "2100-01-01T00:00:00Z")["data"]["sessions"]
+        assert listed["session"]["title"] == "Hello"
 
-        assert self.summary(world, session) == "Hello"
+        session.bare(type="summary", summary="Own", leafUuid=session.records[-1]["uuid"])
+        assert self.summary(world, session) == "Own"
+        assert self.summary(world, session.bare(**elsewhere)) == "Own"
 
     def test_titles_are_no_summaries(self, world: World) -> None:
         session = Session("s").prompt("Hello").bare(type="custom-title", customTitle="A title", sessionId="s")

@@ -345,15 +345,15 @@ class TestRefusals:
         [
             "not-a-valid-id",
             "session:",
-            "turn:abc",
-            "event:AAAA",
+            "turn:abc:",
+            "event:AA.AA",
             "capsule:abc",
             f"{session_of(MIGRATION)}==",
             f"{turn_of(MIGRATION, 1)}\n",
             turn_of(MIGRATION, 1).replace(":1", ":01"),
             turn_of(MIGRATION, 1).upper(),
-            event_of(MIGRATION, 1, 1)[:-1] + "_",
             "x" * 100_000,
+            "event:" + "x" * 100_000,
             "event:☃",
         ],
     )
@@ -376,10 +376,16 @@ class TestRefusals:
             (turn_of(MIGRATION, 3), "turn", 300),
             (turn_of("codex/nobody", 1), "turn", 300),
             (event_of("codex/nobody", 1, 1), "event", 200),
+            ("event:evt_01J9DOESNOTEXIST000000000000", "event", 200),
+            ("turn:turn_01J9Q3P4V8BN7XM9G2K6Q1W3E4", "turn", 300),
+            ("session:ses_01J9Q3N7W6F9A8K2M4V5R6T7Y8", "session", 500),
+            ("session:c2Vzcy0x", "session", 500),
+            (event_of(MIGRATION, 1, 1)[:-1] + "_", "event", 200),
         ],
     )
     def test_unknown_id(self, call: Call, id: str, kind: str, target: int) -> None:
-        """As in the contract's example: not found, with the ID and the target of its kind."""
+        """As in the contract's example: not found, with the ID and the target of its kind. So are the IDs of the
+        contract's examples, and those that differ from an ID of ours in their last bits."""
         answer = call("open", id=id)
         assert answer["error"] == {"code": "not_found", "message": f"{kind} not found", "details": {"id": id}}
         assert answer["performance"]["sla_target_ms"] == target

@@ -272,9 +272,10 @@ class TestRefusals:
         assert "4096" in self.refused(call("search_sessions", query="a" * 4097), "invalid_request", "query")
 
     @covers("search_sessions: query + within_id=event")
-    def test_within_an_event(self, call: Call) -> None:
-        """Refused with the contract's sentence."""
-        answer = call("search_sessions", query="x", within_id=event_of(MIGRATION, 1, 1))
+    @pytest.mark.parametrize("event", [event_of(MIGRATION, 1, 1), "event:evt_01J9Q3Q2C4TD9K7F8M1N5R6P2A"])
+    def test_within_an_event(self, call: Call, event: str) -> None:
+        """Refused with the contract's sentence, whether or not the event is there."""
+        answer = call("search_sessions", query="x", within_id=event)
         message = self.refused(answer, "invalid_request", "within_id")
         assert message == "within_id accepts session and turn IDs, not event IDs"
 
@@ -285,6 +286,8 @@ class TestRefusals:
             (session_of("codex/nobody"), "session not found"),
             (turn_of("codex/nobody", 1), "turn not found"),
             (turn_of(MIGRATION, 3), "turn not found"),
+            ("session:ses_01J9Q3N7W6F9A8K2M4V5R6T7Y8", "session not found"),
+            ("turn:turn_01J9Q3P4V8BN7XM9G2K6Q1W3E4", "turn not found"),
         ],
     )
     def test_unknown_within_id(self, call: Call, unknown: str, message: str) -> None:

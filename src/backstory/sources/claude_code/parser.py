@@ -55,6 +55,9 @@ class ClaudeCodeParser:
         if type(record) is not dict:
             raise ValueError(f"not a JSON object but {type(record).__name__}")
         items = self._read(record)
+        if self._in_folder and (record.get("type") not in ("user", "assistant") or record.get("isMeta") is True):
+            items = list(items)
+            _set_aside(items)
         if self._in_folder and (record.get("sessionId") != self._session or "forkedFrom" in record):
             items = list(items)
             self._note_origin(record, items)
@@ -199,6 +202,7 @@ class ClaudeCodeParser:
         if news:
             items.append(About(session=thread.session, **news))
         if state.summaries and (summary := state.summaries.pop(text_of(record, "uuid") or "", None)):
+            state.summarised = True
             items.append(About(title=summary, title_rank=1, summary=summary))
 
     def _absorbed(self) -> list[Item]:
@@ -312,8 +316,9 @@ class ClaudeCodeParser:
         return True
 
     def _read_summary(self, record: dict[str, Any]) -> Iterable[Item]:
-        """The summary of a conversation, named by its last record. Old versions wrote those of other sessions, too; one
-        that names no record can only be of this one."""
+        """The summary of a conversation, named by its last record; one that names no record can only be of this one. Old
+        versions wrote those of other sessions, too, mostly of the one that this goes on from: such a summary is no
+        title here, and gives way to one of its own."""
         summary, leaf = text_of(record, "summary"), text_of(record, "leafUuid")
         if isinstance(record.get("message"), dict):  # what a compaction left, in transcripts of other tools
             items: list[Item] = []
@@ -323,9 +328,10 @@ class ClaudeCodeParser:
         if not summary:
             return ()
         if leaf is None or leaf in self._state.leaves:
+            self._state.summarised = True
             return (About(title=summary, title_rank=1, summary=summary),)
         remember(self._state.summaries, leaf, summary, _MAX_SUMMARIES)
-        return ()
+        return () if self._state.summarised else (About(summary=summary),)
 
     def _read_costs(self, record: dict[str, Any]) -> Iterable[Item]:
         return self._state.costs.settle(record)
@@ -368,6 +374,13 @@ _HANDLERS: dict[str, Callable[[ClaudeCodeParser, dict[str, Any]], Iterable[Item]
     "relocated": ClaudeCodeParser._read_place,
     **dict.fromkeys(TITLES, ClaudeCodeParser._read_title),
 }
+
+
+def _set_aside(items: Iterable[Item]) -> None:
+    """Mark the events of a record that is no message; prompts from the queue are in such records, too."""
+    for item in items:
+        if isinstance(item, Event):
+            item.aside = item.exchange is None
 
 
 def _starts_turn(items: Iterable[Item]) -> bool:

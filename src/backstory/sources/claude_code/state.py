@@ -207,6 +207,8 @@ class State(Struct, omit_defaults=True):
     """The title last yielded, by rank."""
     summaries: dict[str, str] = {}
     """Summaries whose conversation has not been met, by the last record of it."""
+    summarised: bool = False
+    """The file has a summary of its own."""
     leaves: list[str] = []
     """The latest record uuids."""
     recovered: list[str] = []

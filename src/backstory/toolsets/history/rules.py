@@ -5,6 +5,7 @@ A question is a request with defaults applied and its ids and times parsed.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn, TypeVar, get_args
 
@@ -22,6 +23,7 @@ from ...model import (
     Ref,
     SessionRef,
     TurnRef,
+    digest,
     parse_id,
     parse_rfc3339,
     rfc3339,
@@ -34,6 +36,10 @@ T = TypeVar("T", bound=Struct)
 
 MAX_QUERY_CHARS = 4096
 MODES: tuple[Mode, ...] = get_args(Mode)
+_MAX_ID_CHARS = 4096
+# The form of an ID. The contract's own examples have it, so that what has it and stands for nothing is unknown rather
+# than malformed.
+_ID = re.compile(r"(?P<kind>session|event):[A-Za-z0-9_-]+|turn:[A-Za-z0-9_-]+(?::[1-9][0-9]*)?")
 DEFAULT_NEIGHBOURS = 5
 DEFAULT_PAGE = 50
 
@@ -277,7 +283,13 @@ def _ref(text: str, field: str) -> Ref:
     try:
         return parse_id(text)
     except InvalidId:
-        raise Refusal("invalid_id", "id is not a valid Moraine MCP ID", field=field) from None
+        if len(text) > _MAX_ID_CHARS or not (form := _ID.fullmatch(text)):
+            raise Refusal("invalid_id", "id is not a valid Moraine MCP ID", field=field) from None
+    # A reference of its kind to what no archive has: no source has this name, and the digest is of no record.
+    nowhere = f"?/{text}"
+    if form["kind"] == "event":
+        return EventRef(digest(nowhere))
+    return SessionRef(nowhere) if form["kind"] else TurnRef(nowhere, 1)
 
 
 def _scope(within_id: str | None) -> SessionRef | TurnRef | None:

@@ -128,7 +128,7 @@ class History:
             )
         )
         if scope is not None and not found.known:
-            raise Refusal("not_found", f"{_kind(scope)} not found", field="within_id", id=str(scope))
+            raise Refusal("not_found", f"{_kind(scope)} not found", field="within_id", id=question.request.within_id)
         if scope is None:
             call.sla_target_ms = 750 if found.documents <= 100_000 else 1500 if found.documents <= 500_000 else 2500
         hits = self._views.hits(found.hits, found.query)
@@ -266,7 +266,7 @@ class History:
         if around is None or shown:
             return
         if self._archive.open(around) is None:
-            raise Refusal("not_found", f"{_kind(around)} not found", field="around", id=str(around))
+            raise Refusal("not_found", f"{_kind(around)} not found", field="around", id=question.request.around)
         raise Refusal("invalid_request", "around is not part of what id opens", field="around")
 
     # Warnings
