@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 
 from backstory.archive.base import EventRow
+from backstory.archive.spans import Window
 from backstory.library import Library
 from backstory.model import EventType
 from backstory.sources import load_sources
 from tests.live_world import World, assistant, custom, result, text, user
+from tests.traces_world import caller
 
 QUICK = {"adapter": {"name": "fs", "config": {"fsync": "off"}}}
 
@@ -149,6 +151,99 @@ class TestEvents:
         ]
         machine.world.file("x").write_text("".join(json.dumps(line) + "\n" for line in lines))
         assert machine.texts("x") == ["theirs"]
+
+
+def answered_call(failed: bool) -> dict[str, Any]:
+    """An answer with a call that the provider carried out itself."""
+    call = {"type": "function_call", "id": "c1", "function_id": "web::search", "arguments": {}}
+    response = {"type": "function_result", "function_call_id": "c1", "content": text("found"), "is_error": failed}
+    return {**assistant(), "content": [call, response, *text("It rains.")]}
+
+
+class TestEndings:
+    """The last message of a turn, or the status of the session, says whether it ended, and how."""
+
+    @pytest.mark.parametrize(
+        ("message", "status", "name", "said"),
+        [
+            (assistant("Yes."), "success", "chat m-1", "Yes."),
+            (assistant("Yes, bec", stop_reason="length"), "success", "chat m-1", "Yes, bec"),
+            (answered_call(failed=False), "success", "chat m-1", "It rains."),
+            (answered_call(failed=True), "error", "chat m-1", "It rains."),
+            (assistant("Wel", stop_reason="error"), "error", "runtime", "The request failed."),
+            (
+                assistant("", stop_reason="error", error_kind="rate_limited"),
+                "error",
+                "runtime",
+                "rate_limited",
+            ),
+            (assistant("", stop_reason="error", error_message="overloaded"), "error", "runtime", "overloaded"),
+            (assistant("", stop_reason="aborted"), "error", "interrupt", "The request was aborted."),
+            (assistant("Wel", stop_reason="aborted"), "error", "interrupt", "The request was aborted."),
+        ],
+    )
+    def test_by_the_last_message(
+        self, machine: Machine, message: dict[str, Any], status: str, name: str, said: str
+    ) -> None:
+        session_id = machine.world.session()
+        machine.world.append(session_id, user("will it rain?"))
+        machine.world.append(session_id, message)
+        machine.library.sync()
+        call = caller(machine.library.archive)
+        (trace,) = call("list_traces", sessionId=session_id)["traces"]
+        root, *spans = call("get_trace", traceId=trace["id"])["trace"]["spans"]
+        assert (trace["status"], root["status"]) == (status, "success" if name == "chat m-1" else "error")
+        assert (name, said) in [(span["name"], span["data"].get("output")) for span in spans]
+
+    def test_an_answer_after_an_error(self, machine: Machine) -> None:
+        session_id = machine.world.session()
+        machine.world.append(session_id, user("will it rain?"))
+        machine.world.append(session_id, assistant("", stop_reason="error", error_message="overloaded"))
+        machine.world.append(session_id, assistant("Yes."))
+        machine.library.sync()
+        (turn,) = machine.library.archive.turns(f"live/{session_id}")
+        assert (turn.completed, turn.terminal_type) == (True, EventType.ASSISTANT_RESPONSE)
+
+    def test_by_the_status(self, machine: Machine) -> None:
+        session_id = machine.world.session()
+        machine.world.call("set-status", session_id=session_id, status="error", reason="before anything was said")
+        machine.world.call("set-status", session_id=session_id, status="working")
+        machine.world.append(session_id, user("will it rain?"))
+        machine.world.call("set-status", session_id=session_id, status="error", reason="out of credit")
+        events = machine.events(session_id)
+        assert [event.text for event in events] == ["will it rain?", "out of credit"]
+        (trace,) = caller(machine.library.archive)("list_traces", sessionId=session_id)["traces"]
+        assert trace["status"] == "error"
+        machine.world.append(session_id, custom("a note"))  # the file says again that the status is `error`
+        assert machine.texts(session_id) == ["will it rain?", "out of credit", "a note"]
+
+
+class TestForks:
+    """What a fork repeats was spent once."""
+
+    def test_usage(self, machine: Machine) -> None:
+        session_id = machine.world.session()
+        machine.world.append(session_id, user("will it rain?"))
+        usage = {"input": 10, "output": 5, "cost_usd": 0.25}
+        entry_id = machine.world.append(session_id, assistant("Yes.", usage=usage))
+        fork = machine.world.call("fork", session_id=session_id, entry_id=entry_id)["session_id"]
+        again = machine.world.call("fork", session_id=fork, entry_id=self.last(machine, fork))["session_id"]
+        for one in (fork, again):
+            machine.world.append(one, user("and tomorrow?"))
+            machine.world.append(one, assistant("No.", usage={"input": 1, "output": 2, "cost_usd": 0.5}))
+        machine.library.sync()
+        call = caller(machine.library.archive)
+        spent = {
+            one: [trace.get("totalCost") for trace in call("list_traces", sessionId=one)["traces"]]
+            for one in (session_id, fork, again)
+        }
+        assert spent == {session_id: [0.25], fork: [0.5, None], again: [0.5, None]}
+        (total,) = machine.library.archive.spans.usage(Window(source="live"))
+        assert (total.calls, total.input_tokens, total.output_tokens, total.cost) == (3, 12, 9, 1.25)
+
+    def last(self, machine: Machine, session_id: str) -> str:
+        page = machine.world.call("messages", session_id=session_id)
+        return str(page["messages"][-1]["entry_id"])
 
 
 class TestStreaming:

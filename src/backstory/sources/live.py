@@ -20,6 +20,7 @@ from .base import About, Event, Item, Lookup, Parser, Source, Transcript, TurnEn
 
 _RECENT = 50
 _MOST = 2**53
+_FINAL = ("end", "length")
 Json = dict[str, Any]
 Emitted = list[tuple[int, str]]
 """For each text of a message: the length that was emitted, and a digest of it."""
@@ -49,6 +50,8 @@ class Live(Source):
 class _State(msgspec.Struct):
     about: tuple[str, str, str | None] | None = None
     status: str = "idle"
+    copied_until: int | None = None
+    """The time of the fork that made the session. Its entries up to then are copies."""
     model: str | None = None
     """The model of the latest answer, to which the results of functions belong."""
     waiting: Json | None = None
@@ -83,8 +86,12 @@ class _Parser:
             self._state.about = about
             title, description, source = about
             yield About(title=title or None, title_rank=3, summary=description or None, forked_from=source)
+            self._state.copied_until = meta["created_at"] if source else None
         before, self._state.status = self._state.status, str(meta["status"])
-        if before == "working" != self._state.status:
+        if before != "error" == self._state.status and (self._state.waiting or self._state.emitted):
+            yield from self._release()
+            yield _failure(self._session, meta)
+        elif before == "working" != self._state.status:
             yield from self._release()
             yield TurnEnd()
 
@@ -106,7 +113,10 @@ class _Parser:
             return
         before = self._state.emitted.pop(entry["id"], [])
         emitted: Emitted = []
+        is_copy = self._state.copied_until is not None and entry["timestamp"] <= self._state.copied_until
         for item in _items(self._session, entry, self._state.model):
+            if is_copy and isinstance(item, Usage):
+                continue  # it counts where it was spent
             if isinstance(item, Event) and item.type is EventType.ASSISTANT_RESPONSE:
                 item, part = _added(item, before[len(emitted)] if len(emitted) < len(before) else (0, _mark("")))
                 emitted.append(part)
@@ -165,9 +175,11 @@ def _items(session: str, entry: Json, model: str | None) -> Iterator[Item]:
 
 def _answer(message: Json, uid: Any, common: Json) -> Iterator[Item]:
     common = common | {"model": message["model"], "originating_model": message["model"]}
-    calls = any(block["type"] == "function_call" for block in message["content"])
-    ends = message["stop_reason"] == "end" and not calls
-    if message["stop_reason"] == "aborted":
+    reason = message["stop_reason"]
+    results = {block["function_call_id"] for block in message["content"] if block["type"] == "function_result"}
+    calls = {block["id"] for block in message["content"] if block["type"] == "function_call"}
+    ends = reason in _FINAL and calls <= results
+    if reason == "aborted":
         common["extra"] = {"interrupted": True}
     usage = message.get("usage")
     if usage:
@@ -192,9 +204,21 @@ def _answer(message: Json, uid: Any, common: Json) -> Iterator[Item]:
                     about = {"call_id": block["function_call_id"], "failed": bool(block.get("is_error"))}
                     unique = uid("result", block["function_call_id"], text)
                     yield Event(uid=unique, type=EventType.TOOL_RESPONSE, text=text, **about, **common)
-    if message.get("error_message"):
-        text = message["error_message"]
-        yield Event(uid=uid("error", text), type=EventType.RUNTIME, text=text, failed=True, **common)
+    text = message.get("error_message") or ""
+    if reason == "aborted":
+        text = text or "The request was aborted."
+        yield Event(uid=uid("error", text), type=EventType.RUNTIME, text=text, ends_turn=True, **common)
+    elif text or reason == "error":
+        text = text or message.get("error_kind") or "The request failed."
+        ends = reason == "error"
+        yield Event(uid=uid("error", text), type=EventType.RUNTIME, text=text, failed=True, ends_turn=ends, **common)
+
+
+def _failure(session: str, meta: Json) -> Event:
+    """The end of a turn by the status of its session."""
+    time, text = meta["updated_at"], meta.get("status_reason") or "The session failed."
+    uid = digest("live", session, "failure", str(time), text)
+    return Event(uid=uid, type=EventType.RUNTIME, text=text, ts=time, failed=True, ends_turn=True)
 
 
 def _usage(key: bytes, message: Json, usage: Json, ts: int) -> Usage:
