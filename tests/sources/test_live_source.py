@@ -218,6 +218,58 @@ class TestEndings:
         assert machine.texts(session_id) == ["will it rain?", "out of credit", "a note"]
 
 
+class TestCalls:
+    """A call ends with its result, however little that says and wherever it stands."""
+
+    def spans(self, machine: Machine, session_id: str) -> list[tuple[str, str, Any, Any]]:
+        machine.library.sync()
+        call = caller(machine.library.archive)
+        (trace,) = call("list_traces", sessionId=session_id)["traces"]
+        spans = call("get_trace", traceId=trace["id"])["trace"]["spans"]
+        return [
+            (span["name"], span["status"], span["data"].get("input"), span["data"].get("output"))
+            for span in spans
+            if span["name"] == "calc"
+        ]
+
+    def begin(self, machine: Machine, arguments: Any) -> tuple[str, str]:
+        session_id = machine.world.session()
+        machine.world.append(session_id, user("what is it?"))
+        return session_id, machine.world.append(session_id, self.calling(arguments))
+
+    def calling(self, arguments: Any) -> dict[str, Any]:
+        content = [{"type": "function_call", "id": "c1", "function_id": "calc", "arguments": arguments}]
+        return {**assistant(stop_reason="function_call"), "content": content}
+
+    @pytest.mark.parametrize(("is_error", "status"), [(False, "success"), (True, "error")])
+    def test_empty_result(self, machine: Machine, is_error: bool, status: str) -> None:
+        session_id, _ = self.begin(machine, {})
+        machine.world.append(session_id, {**result(is_error=is_error), "content": []})
+        assert [span[:2] for span in self.spans(machine, session_id)] == [("calc", status)]
+
+    def test_result_in_a_user_message(self, machine: Machine) -> None:
+        session_id, _ = self.begin(machine, {})
+        block = {"type": "function_result", "function_call_id": "c1", "content": text("forty-two"), "is_error": True}
+        machine.world.append(session_id, {**user("and now?"), "content": [block]})
+        assert self.spans(machine, session_id) == [("calc", "error", {}, "forty-two")]
+        machine.world.append(session_id, {**user(), "content": [block, *text("and now?")]})
+        assert [event.text for event in machine.events(session_id) if event.type is EventType.USER_INPUT] == [
+            "what is it?",
+            "and now?",
+        ]
+
+    def test_call_and_result_that_grow(self, machine: Machine) -> None:
+        session_id, asked = self.begin(machine, None)
+        assert self.spans(machine, session_id) == [("calc", "pending", None, None)]
+        content = self.calling({"x": 6})["content"]
+        machine.world.call("update-message", session_id=session_id, entry_id=asked, content=content)
+        assert self.spans(machine, session_id) == [("calc", "pending", {"x": 6}, None)]
+        answered = machine.world.append(session_id, {**result(), "content": []})
+        for words in ("4", "42"):
+            machine.world.call("update-message", session_id=session_id, entry_id=answered, content=text(words))
+            assert self.spans(machine, session_id) == [("calc", "success", {"x": 6}, words)]
+
+
 class TestForks:
     """What a fork repeats was spent once."""
 
@@ -291,6 +343,17 @@ class TestStreaming:
             self.stream(machine, session_id, entry_id, words)
             seen = machine.texts(session_id)
         assert seen == ["Hel", "Hello wor", "world", " and more"]
+
+    def test_thoughts_read_while_they_grow(self, machine: Machine) -> None:
+        session_id = machine.world.session()
+        entry_id = machine.world.append(session_id, assistant(""))
+        for words in ("Hmm", "Hmm, let", "Hmm, let me see"):
+            thought = {"type": "thinking", "text": words}
+            machine.world.call("update-message", session_id=session_id, entry_id=entry_id, content=[thought])
+            machine.library.sync()
+        blocks = [{"type": "thinking", "text": "Hmm, let me see"}, *text("Yes.")]
+        machine.world.call("update-message", session_id=session_id, entry_id=entry_id, content=blocks)
+        assert machine.texts(session_id) == ["Hmm", "Hmm, let", " me see", "Yes."]
 
     def test_rewritten_text_is_told_again(self, machine: Machine) -> None:
         session_id = machine.world.session()

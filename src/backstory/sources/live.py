@@ -21,6 +21,9 @@ from .base import About, Event, Item, Lookup, Parser, Source, Transcript, TurnEn
 _RECENT = 50
 _MOST = 2**53
 _FINAL = ("end", "length")
+_GROWING = (EventType.ASSISTANT_RESPONSE, EventType.REASONING)
+# Events that say something without any text.
+_TELLING = (EventType.TOOL_CALL, EventType.TOOL_RESPONSE)
 Json = dict[str, Any]
 Emitted = list[tuple[int, str]]
 """For each text of a message: the length that was emitted, and a digest of it."""
@@ -117,12 +120,12 @@ class _Parser:
         for item in _items(self._session, entry, self._state.model):
             if is_copy and isinstance(item, Usage):
                 continue  # it counts where it was spent
-            if isinstance(item, Event) and item.type is EventType.ASSISTANT_RESPONSE:
+            if isinstance(item, Event) and item.type in _GROWING:
                 item, part = _added(item, before[len(emitted)] if len(emitted) < len(before) else (0, _mark("")))
                 emitted.append(part)
             if isinstance(item, Event):
                 self._state.model = item.model or self._state.model
-            if not isinstance(item, Event) or item.text.strip() or item.type is EventType.TOOL_CALL:
+            if not isinstance(item, Event) or item.text.strip() or item.type in _TELLING:
                 yield item
         self._state.emitted[entry["id"]] = emitted
         if len(self._state.emitted) > _RECENT:
@@ -148,6 +151,7 @@ def _mark(text: str) -> str:
 def _items(session: str, entry: Json, model: str | None) -> Iterator[Item]:
     """The items of an entry. The same text of the same entry has the same uid, wherever in the file it is repeated."""
     common: Json = {"ts": entry["timestamp"]}
+    is_revised = bool(entry.get("revision"))
 
     def uid(*parts: str) -> bytes:
         return digest("live", session, entry["id"], *parts)
@@ -161,19 +165,30 @@ def _items(session: str, entry: Json, model: str | None) -> Iterator[Item]:
     text = _text(message["content"])
     match message["role"]:
         case "user":
+            results = [block for block in message["content"] if block["type"] == "function_result"]
+            for block in results:
+                yield _response(block, uid, {"originating_model": model, "replaces": is_revised, **common})
+            text = _text([block for block in message["content"] if block not in results])
             yield Event(uid=uid("user", text), type=EventType.USER_INPUT, text=text, starts_turn=True, **common)
         case "assistant":
-            yield from _answer(message, uid, common)
+            yield from _answer(message, uid, common, is_revised)
         case "function_result":
-            common |= {"tool": message["function_id"], "call_id": message["function_call_id"]}
-            common |= {"failed": bool(message.get("is_error")), "originating_model": model}
-            yield Event(uid=uid("result", text), type=EventType.TOOL_RESPONSE, text=text, **common)
+            common |= {"tool": message["function_id"], "originating_model": model, "replaces": is_revised}
+            yield _response(message, uid, common)
         case _:
             text = text or str(message.get("display") or "")
             yield Event(uid=uid("notice", text), type=EventType.SYSTEM, text=text, **common)
 
 
-def _answer(message: Json, uid: Any, common: Json) -> Iterator[Item]:
+def _response(result: Json, uid: Any, common: Json) -> Event:
+    """The result of a call, which is a message or a block of one."""
+    call, failed = result["function_call_id"], bool(result.get("is_error"))
+    text = _text(result["content"])
+    kind = EventType.TOOL_RESPONSE
+    return Event(uid=uid("result", call), type=kind, text=text, call_id=call, failed=failed, **common)
+
+
+def _answer(message: Json, uid: Any, common: Json, is_revised: bool) -> Iterator[Item]:
     common = common | {"model": message["model"], "originating_model": message["model"]}
     reason = message["stop_reason"]
     results = {block["function_call_id"] for block in message["content"] if block["type"] == "function_result"}
@@ -198,12 +213,10 @@ def _answer(message: Json, uid: Any, common: Json) -> Iterator[Item]:
                     )
                 case "function_call":
                     about = {"tool": block["function_id"], "call_id": block["id"], "arguments": block.get("arguments")}
+                    about["replaces"] = is_revised
                     yield Event(uid=uid("call", block["id"]), type=EventType.TOOL_CALL, text="", **about, **common)
                 case "function_result":
-                    text = _text(block["content"])
-                    about = {"call_id": block["function_call_id"], "failed": bool(block.get("is_error"))}
-                    unique = uid("result", block["function_call_id"], text)
-                    yield Event(uid=unique, type=EventType.TOOL_RESPONSE, text=text, **about, **common)
+                    yield _response(block, uid, {"replaces": is_revised, **common})
     text = message.get("error_message") or ""
     if reason == "aborted":
         text = text or "The request was aborted."
@@ -240,11 +253,16 @@ def _usage(key: bytes, message: Json, usage: Json, ts: int) -> Usage:
 
 
 def _text(content: list[Json]) -> str:
-    parts = [
-        block["text"] if "text" in block else f"[image {block['mime']}]" if block["type"] == "image" else ""
-        for block in content
-    ]
-    return "\n".join(part for part in parts if part)
+    return "\n".join(filter(None, map(_block_text, content)))
+
+
+def _block_text(block: Json) -> str:
+    match block["type"]:
+        case "image":
+            return f"[image {block['mime']}]"
+        case "function_result":
+            return _text(block["content"])
+    return str(block.get("text", ""))
 
 
 def _has_text(content: Any) -> bool:
