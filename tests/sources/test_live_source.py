@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 
 from backstory.archive.base import EventRow
+from backstory.archive.spans import Window
 from backstory.library import Library
 from backstory.model import EventType
 from backstory.sources import load_sources
 from tests.live_world import World, assistant, custom, result, text, user
+from tests.traces_world import caller
 
 QUICK = {"adapter": {"name": "fs", "config": {"fsync": "off"}}}
 
@@ -151,6 +153,151 @@ class TestEvents:
         assert machine.texts("x") == ["theirs"]
 
 
+def answered_call(failed: bool) -> dict[str, Any]:
+    """An answer with a call that the provider carried out itself."""
+    call = {"type": "function_call", "id": "c1", "function_id": "web::search", "arguments": {}}
+    response = {"type": "function_result", "function_call_id": "c1", "content": text("found"), "is_error": failed}
+    return {**assistant(), "content": [call, response, *text("It rains.")]}
+
+
+class TestEndings:
+    """The last message of a turn, or the status of the session, says whether it ended, and how."""
+
+    @pytest.mark.parametrize(
+        ("message", "status", "name", "said"),
+        [
+            (assistant("Yes."), "success", "chat m-1", "Yes."),
+            (assistant("Yes, bec", stop_reason="length"), "success", "chat m-1", "Yes, bec"),
+            (answered_call(failed=False), "success", "chat m-1", "It rains."),
+            (answered_call(failed=True), "error", "chat m-1", "It rains."),
+            (assistant("Wel", stop_reason="error"), "error", "runtime", "The request failed."),
+            (
+                assistant("", stop_reason="error", error_kind="rate_limited"),
+                "error",
+                "runtime",
+                "rate_limited",
+            ),
+            (assistant("", stop_reason="error", error_message="overloaded"), "error", "runtime", "overloaded"),
+            (assistant("", stop_reason="aborted"), "error", "interrupt", "The request was aborted."),
+            (assistant("Wel", stop_reason="aborted"), "error", "interrupt", "The request was aborted."),
+        ],
+    )
+    def test_by_the_last_message(
+        self, machine: Machine, message: dict[str, Any], status: str, name: str, said: str
+    ) -> None:
+        session_id = machine.world.session()
+        machine.world.append(session_id, user("will it rain?"))
+        machine.world.append(session_id, message)
+        machine.library.sync()
+        call = caller(machine.library.archive)
+        (trace,) = call("list_traces", sessionId=session_id)["traces"]
+        root, *spans = call("get_trace", traceId=trace["id"])["trace"]["spans"]
+        assert (trace["status"], root["status"]) == (status, "success" if name == "chat m-1" else "error")
+        assert (name, said) in [(span["name"], span["data"].get("output")) for span in spans]
+
+    def test_an_answer_after_an_error(self, machine: Machine) -> None:
+        session_id = machine.world.session()
+        machine.world.append(session_id, user("will it rain?"))
+        machine.world.append(session_id, assistant("", stop_reason="error", error_message="overloaded"))
+        machine.world.append(session_id, assistant("Yes."))
+        machine.library.sync()
+        (turn,) = machine.library.archive.turns(f"live/{session_id}")
+        assert (turn.completed, turn.terminal_type) == (True, EventType.ASSISTANT_RESPONSE)
+
+    def test_by_the_status(self, machine: Machine) -> None:
+        session_id = machine.world.session()
+        machine.world.call("set-status", session_id=session_id, status="error", reason="before anything was said")
+        machine.world.call("set-status", session_id=session_id, status="working")
+        machine.world.append(session_id, user("will it rain?"))
+        machine.world.call("set-status", session_id=session_id, status="error", reason="out of credit")
+        events = machine.events(session_id)
+        assert [event.text for event in events] == ["will it rain?", "out of credit"]
+        (trace,) = caller(machine.library.archive)("list_traces", sessionId=session_id)["traces"]
+        assert trace["status"] == "error"
+        machine.world.append(session_id, custom("a note"))  # the file says again that the status is `error`
+        assert machine.texts(session_id) == ["will it rain?", "out of credit", "a note"]
+
+
+class TestCalls:
+    """A call ends with its result, however little that says and wherever it stands."""
+
+    def spans(self, machine: Machine, session_id: str) -> list[tuple[str, str, Any, Any]]:
+        machine.library.sync()
+        call = caller(machine.library.archive)
+        (trace,) = call("list_traces", sessionId=session_id)["traces"]
+        spans = call("get_trace", traceId=trace["id"])["trace"]["spans"]
+        return [
+            (span["name"], span["status"], span["data"].get("input"), span["data"].get("output"))
+            for span in spans
+            if span["name"] == "calc"
+        ]
+
+    def begin(self, machine: Machine, arguments: Any) -> tuple[str, str]:
+        session_id = machine.world.session()
+        machine.world.append(session_id, user("what is it?"))
+        return session_id, machine.world.append(session_id, self.calling(arguments))
+
+    def calling(self, arguments: Any) -> dict[str, Any]:
+        content = [{"type": "function_call", "id": "c1", "function_id": "calc", "arguments": arguments}]
+        return {**assistant(stop_reason="function_call"), "content": content}
+
+    @pytest.mark.parametrize(("is_error", "status"), [(False, "success"), (True, "error")])
+    def test_empty_result(self, machine: Machine, is_error: bool, status: str) -> None:
+        session_id, _ = self.begin(machine, {})
+        machine.world.append(session_id, {**result(is_error=is_error), "content": []})
+        assert [span[:2] for span in self.spans(machine, session_id)] == [("calc", status)]
+
+    def test_result_in_a_user_message(self, machine: Machine) -> None:
+        session_id, _ = self.begin(machine, {})
+        block = {"type": "function_result", "function_call_id": "c1", "content": text("forty-two"), "is_error": True}
+        machine.world.append(session_id, {**user("and now?"), "content": [block]})
+        assert self.spans(machine, session_id) == [("calc", "error", {}, "forty-two")]
+        machine.world.append(session_id, {**user(), "content": [block, *text("and now?")]})
+        assert [event.text for event in machine.events(session_id) if event.type is EventType.USER_INPUT] == [
+            "what is it?",
+            "and now?",
+        ]
+
+    def test_call_and_result_that_grow(self, machine: Machine) -> None:
+        session_id, asked = self.begin(machine, None)
+        assert self.spans(machine, session_id) == [("calc", "pending", None, None)]
+        content = self.calling({"x": 6})["content"]
+        machine.world.call("update-message", session_id=session_id, entry_id=asked, content=content)
+        assert self.spans(machine, session_id) == [("calc", "pending", {"x": 6}, None)]
+        answered = machine.world.append(session_id, {**result(), "content": []})
+        for words in ("4", "42"):
+            machine.world.call("update-message", session_id=session_id, entry_id=answered, content=text(words))
+            assert self.spans(machine, session_id) == [("calc", "success", {"x": 6}, words)]
+
+
+class TestForks:
+    """What a fork repeats was spent once."""
+
+    def test_usage(self, machine: Machine) -> None:
+        session_id = machine.world.session()
+        machine.world.append(session_id, user("will it rain?"))
+        usage = {"input": 10, "output": 5, "cost_usd": 0.25}
+        entry_id = machine.world.append(session_id, assistant("Yes.", usage=usage))
+        fork = machine.world.call("fork", session_id=session_id, entry_id=entry_id)["session_id"]
+        again = machine.world.call("fork", session_id=fork, entry_id=self.last(machine, fork))["session_id"]
+        for one in (fork, again):
+            machine.world.append(one, user("and tomorrow?"))
+            machine.world.append(one, assistant("No.", usage={"input": 1, "output": 2, "cost_usd": 0.5}))
+        machine.library.sync()
+        call = caller(machine.library.archive)
+        spent = {
+            one: [trace.get("totalCost") for trace in call("list_traces", sessionId=one)["traces"]]
+            for one in (session_id, fork, again)
+        }
+        assert spent == {session_id: [0.25], fork: [0.5, None], again: [0.5, None]}
+        (total,) = machine.library.archive.spans.usage(Window(source="live"))
+        assert (total.calls, total.input_tokens, total.output_tokens, total.cost) == (3, 12, 9, 1.25)
+
+    def last(self, machine: Machine, session_id: str) -> str:
+        page = machine.world.call("messages", session_id=session_id)
+        return str(page["messages"][-1]["entry_id"])
+
+
 class TestStreaming:
     """A growing answer is emitted as it is when it is read, no part of it twice, and no word is cut."""
 
@@ -196,6 +343,17 @@ class TestStreaming:
             self.stream(machine, session_id, entry_id, words)
             seen = machine.texts(session_id)
         assert seen == ["Hel", "Hello wor", "world", " and more"]
+
+    def test_thoughts_read_while_they_grow(self, machine: Machine) -> None:
+        session_id = machine.world.session()
+        entry_id = machine.world.append(session_id, assistant(""))
+        for words in ("Hmm", "Hmm, let", "Hmm, let me see"):
+            thought = {"type": "thinking", "text": words}
+            machine.world.call("update-message", session_id=session_id, entry_id=entry_id, content=[thought])
+            machine.library.sync()
+        blocks = [{"type": "thinking", "text": "Hmm, let me see"}, *text("Yes.")]
+        machine.world.call("update-message", session_id=session_id, entry_id=entry_id, content=blocks)
+        assert machine.texts(session_id) == ["Hmm", "Hmm, let", " me see", "Yes."]
 
     def test_rewritten_text_is_told_again(self, machine: Machine) -> None:
         session_id = machine.world.session()

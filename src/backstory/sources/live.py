@@ -20,6 +20,10 @@ from .base import About, Event, Item, Lookup, Parser, Source, Transcript, TurnEn
 
 _RECENT = 50
 _MOST = 2**53
+_FINAL = ("end", "length")
+_GROWING = (EventType.ASSISTANT_RESPONSE, EventType.REASONING)
+# Events that say something without any text.
+_TELLING = (EventType.TOOL_CALL, EventType.TOOL_RESPONSE)
 Json = dict[str, Any]
 Emitted = list[tuple[int, str]]
 """For each text of a message: the length that was emitted, and a digest of it."""
@@ -49,6 +53,8 @@ class Live(Source):
 class _State(msgspec.Struct):
     about: tuple[str, str, str | None] | None = None
     status: str = "idle"
+    copied_until: int | None = None
+    """The time of the fork that made the session. Its entries up to then are copies."""
     model: str | None = None
     """The model of the latest answer, to which the results of functions belong."""
     waiting: Json | None = None
@@ -83,8 +89,12 @@ class _Parser:
             self._state.about = about
             title, description, source = about
             yield About(title=title or None, title_rank=3, summary=description or None, forked_from=source)
+            self._state.copied_until = meta["created_at"] if source else None
         before, self._state.status = self._state.status, str(meta["status"])
-        if before == "working" != self._state.status:
+        if before != "error" == self._state.status and (self._state.waiting or self._state.emitted):
+            yield from self._release()
+            yield _failure(self._session, meta)
+        elif before == "working" != self._state.status:
             yield from self._release()
             yield TurnEnd()
 
@@ -106,13 +116,16 @@ class _Parser:
             return
         before = self._state.emitted.pop(entry["id"], [])
         emitted: Emitted = []
+        is_copy = self._state.copied_until is not None and entry["timestamp"] <= self._state.copied_until
         for item in _items(self._session, entry, self._state.model):
-            if isinstance(item, Event) and item.type is EventType.ASSISTANT_RESPONSE:
+            if is_copy and isinstance(item, Usage):
+                continue  # it counts where it was spent
+            if isinstance(item, Event) and item.type in _GROWING:
                 item, part = _added(item, before[len(emitted)] if len(emitted) < len(before) else (0, _mark("")))
                 emitted.append(part)
             if isinstance(item, Event):
                 self._state.model = item.model or self._state.model
-            if not isinstance(item, Event) or item.text.strip() or item.type is EventType.TOOL_CALL:
+            if not isinstance(item, Event) or item.text.strip() or item.type in _TELLING:
                 yield item
         self._state.emitted[entry["id"]] = emitted
         if len(self._state.emitted) > _RECENT:
@@ -138,6 +151,7 @@ def _mark(text: str) -> str:
 def _items(session: str, entry: Json, model: str | None) -> Iterator[Item]:
     """The items of an entry. The same text of the same entry has the same uid, wherever in the file it is repeated."""
     common: Json = {"ts": entry["timestamp"]}
+    is_revised = bool(entry.get("revision"))
 
     def uid(*parts: str) -> bytes:
         return digest("live", session, entry["id"], *parts)
@@ -151,23 +165,36 @@ def _items(session: str, entry: Json, model: str | None) -> Iterator[Item]:
     text = _text(message["content"])
     match message["role"]:
         case "user":
+            results = [block for block in message["content"] if block["type"] == "function_result"]
+            for block in results:
+                yield _response(block, uid, {"originating_model": model, "replaces": is_revised, **common})
+            text = _text([block for block in message["content"] if block not in results])
             yield Event(uid=uid("user", text), type=EventType.USER_INPUT, text=text, starts_turn=True, **common)
         case "assistant":
-            yield from _answer(message, uid, common)
+            yield from _answer(message, uid, common, is_revised)
         case "function_result":
-            common |= {"tool": message["function_id"], "call_id": message["function_call_id"]}
-            common |= {"failed": bool(message.get("is_error")), "originating_model": model}
-            yield Event(uid=uid("result", text), type=EventType.TOOL_RESPONSE, text=text, **common)
+            common |= {"tool": message["function_id"], "originating_model": model, "replaces": is_revised}
+            yield _response(message, uid, common)
         case _:
             text = text or str(message.get("display") or "")
             yield Event(uid=uid("notice", text), type=EventType.SYSTEM, text=text, **common)
 
 
-def _answer(message: Json, uid: Any, common: Json) -> Iterator[Item]:
+def _response(result: Json, uid: Any, common: Json) -> Event:
+    """The result of a call, which is a message or a block of one."""
+    call, failed = result["function_call_id"], bool(result.get("is_error"))
+    text = _text(result["content"])
+    kind = EventType.TOOL_RESPONSE
+    return Event(uid=uid("result", call), type=kind, text=text, call_id=call, failed=failed, **common)
+
+
+def _answer(message: Json, uid: Any, common: Json, is_revised: bool) -> Iterator[Item]:
     common = common | {"model": message["model"], "originating_model": message["model"]}
-    calls = any(block["type"] == "function_call" for block in message["content"])
-    ends = message["stop_reason"] == "end" and not calls
-    if message["stop_reason"] == "aborted":
+    reason = message["stop_reason"]
+    results = {block["function_call_id"] for block in message["content"] if block["type"] == "function_result"}
+    calls = {block["id"] for block in message["content"] if block["type"] == "function_call"}
+    ends = reason in _FINAL and calls <= results
+    if reason == "aborted":
         common["extra"] = {"interrupted": True}
     usage = message.get("usage")
     if usage:
@@ -186,15 +213,25 @@ def _answer(message: Json, uid: Any, common: Json) -> Iterator[Item]:
                     )
                 case "function_call":
                     about = {"tool": block["function_id"], "call_id": block["id"], "arguments": block.get("arguments")}
+                    about["replaces"] = is_revised
                     yield Event(uid=uid("call", block["id"]), type=EventType.TOOL_CALL, text="", **about, **common)
                 case "function_result":
-                    text = _text(block["content"])
-                    about = {"call_id": block["function_call_id"], "failed": bool(block.get("is_error"))}
-                    unique = uid("result", block["function_call_id"], text)
-                    yield Event(uid=unique, type=EventType.TOOL_RESPONSE, text=text, **about, **common)
-    if message.get("error_message"):
-        text = message["error_message"]
-        yield Event(uid=uid("error", text), type=EventType.RUNTIME, text=text, failed=True, **common)
+                    yield _response(block, uid, {"replaces": is_revised, **common})
+    text = message.get("error_message") or ""
+    if reason == "aborted":
+        text = text or "The request was aborted."
+        yield Event(uid=uid("error", text), type=EventType.RUNTIME, text=text, ends_turn=True, **common)
+    elif text or reason == "error":
+        text = text or message.get("error_kind") or "The request failed."
+        ends = reason == "error"
+        yield Event(uid=uid("error", text), type=EventType.RUNTIME, text=text, failed=True, ends_turn=ends, **common)
+
+
+def _failure(session: str, meta: Json) -> Event:
+    """The end of a turn by the status of its session."""
+    time, text = meta["updated_at"], meta.get("status_reason") or "The session failed."
+    uid = digest("live", session, "failure", str(time), text)
+    return Event(uid=uid, type=EventType.RUNTIME, text=text, ts=time, failed=True, ends_turn=True)
 
 
 def _usage(key: bytes, message: Json, usage: Json, ts: int) -> Usage:
@@ -216,11 +253,16 @@ def _usage(key: bytes, message: Json, usage: Json, ts: int) -> Usage:
 
 
 def _text(content: list[Json]) -> str:
-    parts = [
-        block["text"] if "text" in block else f"[image {block['mime']}]" if block["type"] == "image" else ""
-        for block in content
-    ]
-    return "\n".join(part for part in parts if part)
+    return "\n".join(filter(None, map(_block_text, content)))
+
+
+def _block_text(block: Json) -> str:
+    match block["type"]:
+        case "image":
+            return f"[image {block['mime']}]"
+        case "function_result":
+            return _text(block["content"])
+    return str(block.get("text", ""))
 
 
 def _has_text(content: Any) -> bool:

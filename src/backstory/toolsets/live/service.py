@@ -145,7 +145,7 @@ class Service:
             await self._store.durable()
             return {"entry_id": stored["id"], "parent_id": stored["parent_id"], "timestamp": stored["timestamp"]}
         parent = self._parent(session, request.parent_id)
-        time = now()
+        time = _time_in(meta)
         entry_id = request.entry_id if request.entry_id is not None else new_entry_id()
         entry: Entry
         if request.message is not None:
@@ -170,7 +170,7 @@ class Service:
         if not request.messages:
             raise LiveError("empty_batch", "messages must not be empty")
         parent = self._parent(session, request.parent_id)
-        time = now()
+        time = _time_in(meta)
         entries: list[Entry] = []
         for message in request.messages:
             entries.append(
@@ -363,6 +363,12 @@ def _plain(value: Any) -> Any:
 
 def new_entry_id() -> str:
     return f"e_{token_hex(16)}"
+
+
+def _time_in(meta: SessionMeta) -> int:
+    """The time of an entry. In a fork it is later than that of the copies, which are recognised by that."""
+    time = now()
+    return time + 1 if meta.forked_from is not None and time == meta.created_at else time
 
 
 def _role(entry: Entry) -> int:
