@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,12 @@ from backstory.ingest.unknown import Unknown, shape_of, unknown_records
 from backstory.library import Library
 from backstory.model import EventType
 from tests.ingest.opencode_writer import OpenCode
+from tests.sources.store_files import STORES as STORES_FOLDER
+from tests.sources.store_files import paths, put
 from tests.transcripts import Transcript
 
+FILES = {path.parent.name: path for path in STORES_FOLDER.parent.glob("agents/*/home")}
+STORES = {path.name: path for path in STORES_FOLDER.iterdir()}
 SECRET = "ghp_" + "a1B2" * 9
 
 
@@ -156,6 +161,48 @@ class TestArchivesOfOneProcess:
             library = Library(tmp_path / f"{name}-archive", agents_home=tmp_path / name, environ={})
             library.sync()
         assert set(found(library)) == {"parts:tool.state.moon"}
+
+
+class TestKnown:
+    """Nothing that a source reads is reported as unknown."""
+
+    @pytest.mark.parametrize("agent", sorted({*FILES, *STORES}))
+    def test_fields_of_a_made_up_home(self, agent: str, tmp_path: Path) -> None:
+        if agent in FILES:
+            shutil.copytree(FILES[agent], tmp_path / "home")
+        if agent in STORES:
+            for path in paths(STORES[agent]):
+                put(STORES[agent], path, tmp_path / "home")
+        with Library(tmp_path / "backstory", agents_home=tmp_path / "home", environ={}) as library:
+            assert library.sync().errors == 0
+            assert [kind.kind for kind in unknown_records(library.archive) if kind.is_field] == []
+
+    def test_a_tree_of_opencode(self, tmp_path: Path) -> None:
+        """In its JSON files, messages and parts name the session and the message that they are part of."""
+        storage = tmp_path / "home/.local/share/opencode/storage"
+        of_session: dict[str, Any] = {"sessionID": "ses_1"}
+        files = {
+            "session/global/ses_1.json": {"id": "ses_1", "title": "Ferns", "directory": "/home/ada"},
+            "message/ses_1/msg_1.json": {
+                "id": "msg_1",
+                "role": "user",
+                "time": {"created": 1_730_000_000},
+                **of_session,
+            },
+            "part/msg_1/prt_1.json": {
+                "id": "prt_1",
+                "messageID": "msg_1",
+                "type": "text",
+                "text": "Water",
+                **of_session,
+            },
+        }
+        for name, document in files.items():
+            (storage / name).parent.mkdir(parents=True)
+            (storage / name).write_text(json.dumps(document))
+        with Library(tmp_path / "backstory", agents_home=tmp_path / "home", environ={}) as library:
+            assert library.sync().events == 1
+            assert unknown_records(library.archive) == []
 
 
 class TestShape:

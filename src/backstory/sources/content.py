@@ -14,6 +14,9 @@ _MAX_REMINDERS = 64
 _EXIT_CODE = re.compile(r"(?:exit(?:ed with)?[ _]code|return-code>)[^\w-]{0,3}(-?\d{1,10})\b", re.IGNORECASE)
 _COMMANDS = re.compile(r"bash|shell|command|terminal|exec|process|^run", re.IGNORECASE)
 _NEAR_END = 400
+_PART_FIELDS = ("text", "thought", "thoughtSignature", "functionCall", "functionResponse", "inlineData", "fileData")
+# Blocks of the kinds `image`, `image_url`, `input_image`, `audio_url` and so on.
+_MEDIA = re.compile(r"image|audio|video|file")
 
 
 def raw_text(value: Any) -> str:
@@ -42,33 +45,45 @@ def count_images(content: Any) -> int:
 
 
 def readable(content: Any) -> str:
-    """The text of a block, of a list of blocks, or of plain text; pictures and files leave a placeholder."""
+    """The text of a block, of a list of blocks, or of plain text; pictures and files leave a placeholder. A block of an
+    unknown kind is shown as JSON."""
     if isinstance(content, str):
         return content
     if isinstance(content, list):
         return "\n".join(text for block in content if (text := readable(block)))
     if isinstance(content, dict):
-        return _block(content)
+        said = _block(content)
+        return raw_text(content) if said is None else said
     return "" if content is None else raw_text(content)
 
 
-def _block(block: dict[str, Any]) -> str:
+def is_unknown(block: Any) -> bool:
+    """True for a block of a kind that has no text and no placeholder."""
+    return isinstance(block, dict) and _block(block) is None
+
+
+def spoken(content: Any) -> str:
+    """The text of what a person or a model said, without blocks of unknown kinds."""
+    return readable([block for block in content if not is_unknown(block)] if isinstance(content, list) else content)
+
+
+def _block(block: dict[str, Any]) -> str | None:
     kind = block.get("type")
     text = block.get("text")
     if isinstance(text, str):
         return text
-    if kind == "image":
-        return "[image]"
     if kind == "document":
         title = text_of(block, "title")
         return f"[document {title}]" if title else "[document]"
+    if isinstance(kind, str) and (media := _MEDIA.search(kind)):
+        return f"[{media[0]}]"
     if kind == "tool_reference":
         return f"[tool {block.get('tool_name')}]"
     if isinstance(block.get("url"), str):  # a web search hit
         return f"{block.get('title') or ''}\n{block['url']}".strip()
     if "content" in block and kind != "resource":
         return readable(block["content"])
-    return raw_text(block)
+    return None
 
 
 def part_text(part: Any) -> str:
@@ -83,6 +98,11 @@ def part_text(part: Any) -> str:
         if isinstance(data := part.get(name), dict):
             return f"[{text_of(data, 'displayName', 'fileUri', 'mimeType') or 'file'}]"
     return ""
+
+
+def is_unknown_part(part: Any) -> bool:
+    """True for a part of Gemini's API of a kind that nothing is read from."""
+    return isinstance(part, dict) and part.keys().isdisjoint(_PART_FIELDS)
 
 
 def parts_text(content: Any) -> str:

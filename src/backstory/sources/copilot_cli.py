@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import field
 
-from ..model import EventType, parse_time
+from ..model import EventType, digest, parse_time
 from .base import Item, Lookup, Parser, Source, Transcript, TurnEnd
 from .content import exit_code_in, readable
 from .decoding import begun_at, head_records, read_file
@@ -77,6 +77,8 @@ class CopilotMemory(Memory):
     """The tokens of the session and its subagents so far, by model."""
     asks: dict[str, bool] = field(default_factory=dict)
     """By session: the last message of the model has tool calls."""
+    thought: str = ""
+    """A digest of the latest thought that has an event of its own."""
 
 
 class CopilotParser(RecordParser[CopilotMemory]):
@@ -86,6 +88,7 @@ class CopilotParser(RecordParser[CopilotMemory]):
             "session.start": self._read_start,
             "session.resume": self._read_start,
             "session.model_change": self._read_model,
+            "session.auto_mode_resolved": self._read_model,
             "session.usage_record": self._read_usage,
             "session.shutdown": self._read_shutdown,
             "session.compaction_complete": self._read_compaction,
@@ -96,6 +99,7 @@ class CopilotParser(RecordParser[CopilotMemory]):
             "session.title_changed": self._read_title,
             "user.message": self._read_user,
             "assistant.message": self._read_answer,
+            "assistant.reasoning": self._read_thought,
             "assistant.turn_end": self._read_turn_end,
             "tool.execution_start": self._read_call,
             "tool.execution_complete": self._read_response,
@@ -145,7 +149,7 @@ class CopilotParser(RecordParser[CopilotMemory]):
 
     def _read_model(self, data: Payload, identity: str) -> None:
         if self.session is None:
-            self.memory.model = text_of(data, "newModel") or self.memory.model
+            self.memory.model = text_of(data, "newModel", "chosenModel") or self.memory.model
 
     def _read_title(self, data: Payload, identity: str) -> None:
         self.note(title=text_of(data, "title"), title_rank=2)
@@ -188,13 +192,19 @@ class CopilotParser(RecordParser[CopilotMemory]):
         extra = {"attachments": len(attachments)} if isinstance(attachments, list) and attachments else None
         self.add_prompt(text, identity, extra=extra)
 
+    def _read_thought(self, data: Payload, identity: str) -> None:
+        """A thought that was written before its message, which may have it, too."""
+        if text := text_of(data, "content"):
+            self.memory.thought = digest(text).hex()
+            self.add_reasoning(text, identity)
+
     def _read_answer(self, data: Payload, identity: str) -> None:
         model = text_of(data, "model")
         if self.session is None:
             self.memory.model = model or self.memory.model
         requests = only_mappings(data.get("toolRequests"))
         self.memory.asks[self.session or ""] = bool(requests)
-        call = text_of(data, "apiCallId") or identity
+        call = self._call_of(data, identity)
         key = None
         if tokens := tokens_of(data, output_tokens="outputTokens"):  # since 1.0.100 or so a record of its own has all
             key = self.add_usage(call, model=model or self.memory.model, **tokens)
@@ -202,7 +212,8 @@ class CopilotParser(RecordParser[CopilotMemory]):
         elif text_of(data, "apiCallId"):
             key = self.usage_key(call)
         more = {"usage_key": key, "model": model or self.memory.model}
-        if text := text_of(data, "reasoningText"):
+        text = text_of(data, "reasoningText")
+        if text and digest(text).hex() != self.memory.thought:
             self.add_reasoning(text, identity, "reasoning", **more)
         if text := readable(data.get("content")):
             self.add_answer(text, identity, "answer", may_end_turn=not requests, **more)
@@ -245,8 +256,13 @@ class CopilotParser(RecordParser[CopilotMemory]):
         usage = mapping_of(data, "usage")
         if tokens := tokens_of(usage, **_COUNTS):
             model = text_of(usage, "model") or self.memory.model
-            self.add_usage(text_of(usage, "apiCallId") or identity, model=model, **tokens)
+            self.add_usage(self._call_of(usage, identity), model=model, **tokens)
             self._spend(model or "", tokens)
+
+    def _call_of(self, data: Payload, identity: str) -> str:
+        """The name of a model call. Ids of some servers, such as `chatcmpl-842` of Ollama's, come again in others."""
+        call = text_of(data, "apiCallId")
+        return f"{self.transcript.session} {call}" if call else identity
 
     def _read_shutdown(self, data: Payload, identity: str) -> None:
         """The totals of the session since its beginning, by model: the tokens that no other record has."""

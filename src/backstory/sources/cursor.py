@@ -19,7 +19,7 @@ import msgspec
 
 from ..model import EventType, digest, parse_time
 from .base import Item, Lookup, Parser, Source, Stored, Transcript, TurnEnd
-from .content import blocks_of, inside, readable
+from .content import blocks_of, inside, is_unknown, readable, spoken
 from .cursor_editor import STORE, Bubbles, changes_in, sessions_in
 from .database import open_database
 from .decoding import begun_at, decode_or_none, head_records
@@ -139,17 +139,17 @@ class CursorParser(RecordParser[PendingMemory]):
             self.add(EventType.RUNTIME, text, identity, ends_turn=True, extra=extra)
 
     def _read_user(self, message: Payload, identity: str, growing: bool) -> None:
-        spoken: list[str] = []
+        said: list[Any] = []
         for number, block in enumerate(blocks_of(message.get("content")) or ()):
             if isinstance(block, dict) and text_of(block, "type") in _RESULTS:
                 self._read_result(block, identity, str(number), growing)
-            elif text := readable(block).strip():
-                spoken.append(text)
-        ts, text = _dated("\n".join(spoken))
+            else:
+                said.append(block)
+        ts, text = _dated("\n".join(text for block in said if (text := spoken([block]).strip())))
         self.ts = self.ts or ts
         if text.startswith(_NOTIFICATION):
             self.add(EventType.SYSTEM, text, identity, "context")
-            return
+            text = ""
         start = text.find("<user_query>")
         if start >= 0:
             context, text = text[:start].strip(), inside(text[start:], "user_query") or ""
@@ -157,6 +157,7 @@ class CursorParser(RecordParser[PendingMemory]):
                 self.add(EventType.SYSTEM, context, identity, "context")
         if text:
             self.add_prompt(text, identity, "prompt", replaces=growing)
+        self.add_unknown_blocks(said, identity)
 
     def _read_result(self, block: Payload, identity: str, part: str, growing: bool) -> None:
         pending = self.memory.pending
@@ -188,6 +189,8 @@ class CursorParser(RecordParser[PendingMemory]):
             elif kind in ("thinking", "reasoning"):
                 if text := text_of(block, "thinking", "text"):
                     self.add_reasoning(text, identity, part, replaces=growing)
+            elif is_unknown(block):
+                self.add_unknown(block, identity, part).replaces = growing
             elif text := readable(block).removesuffix(_WITHHELD).rstrip():
                 self.add_answer(text, identity, part, may_end_turn=not asks, replaces=growing)
 

@@ -22,7 +22,7 @@ from msgspec import field
 
 from ..model import EventType, digest, parse_time
 from .base import Item, Lookup, Parser, Source, Transcript, TurnEnd
-from .content import exit_code_in, function_response, part_text, parts_text, readable
+from .content import exit_code_in, function_response, is_unknown_part, part_text, parts_text, readable
 from .decoding import begun_at, head_records, read_file, read_mapping
 from .fields import Payload, list_of, mapping_of, only_mappings, text_of
 from .parsing import Memory, RecordParser, remember, restored, tokens_of
@@ -31,6 +31,7 @@ _EXIT_CODE = re.compile(r"^Exit Code: (\d{1,5})$", re.MULTILINE)
 _MODEL_TYPES = {"gemini", "model", "assistant", "tabnine"}
 _NOTES = {"info", "warning", "error"}
 _CONTEXT = "<session_context>"
+_CANCELLED = "Request cancelled."
 _FAILURES = {"error", "cancelled"}
 _MAX_SEEN = 2_048
 _TYPES = {"user", "assistant", "tool_result", "system"}
@@ -125,8 +126,8 @@ class GeminiParser(RecordParser[GeminiMemory]):
 
     def _read_message(self, message: Payload) -> None:
         identity = text_of(message, "id") or f"record {self.memory.count}"
-        content = {name: value for name, value in message.items() if name != "timestamp"}
-        mark = digest(msgspec.json.encode(content).decode()).hex()[:8]
+        lasting = {name: value for name, value in message.items() if name != "timestamp"}
+        mark = digest(msgspec.json.encode(lasting).decode()).hex()[:8]
         known = self.memory.seen.get(identity)
         if known == mark:
             return
@@ -140,9 +141,12 @@ class GeminiParser(RecordParser[GeminiMemory]):
             self._read_user(message, identity)
         elif kind in _NOTES:
             if text := parts_text(message.get("content")):
-                self._say(EventType.RUNTIME, text, identity, "note")
+                extra = {"interrupted": True} if text == _CANCELLED else None
+                self._say(EventType.RUNTIME, text, identity, "note", ends_turn=bool(extra), extra=extra)
         else:
             self.add_unknown(message, self.transcript.session, identity)
+        content = message.get("content")
+        self.add_unknown_blocks(content, self.transcript.session, identity, unknown=is_unknown_part)
 
     def _say(self, kind: EventType, text: str, identity: str, part: str, **more: Any) -> None:
         model = self.memory.model if kind in (EventType.ASSISTANT_RESPONSE, EventType.REASONING) else None
@@ -253,23 +257,23 @@ class QwenCode(Source):
             return None
         parent = path.parent.name if path.parent.parent.name == "subagents" else None
         session = f"{parent}/{path.stem}" if parent else text_of(first, "sessionId") or path.stem
-        return Transcript(
-            source=self.name,
-            path=path,
-            session=session,
-            parent=parent,
-            begun=begun_at(records, "timestamp"),
-        )
+        begun = begun_at(records, "timestamp")
+        return Transcript(source=self.name, path=path, session=session, parent=parent, begun=begun)
 
     def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
-        return QwenParser(transcript, restored(Memory, state))
+        return QwenParser(transcript, restored(QwenMemory, state))
 
     def skips(self, line: bytes) -> bool:
         return any(line.find(mark, 0, 600) >= 0 for mark in _TELEMETRY) and line.count(b'"parentUuid":') == 1
 
 
-class QwenParser(RecordParser[Memory]):
-    def __init__(self, transcript: Transcript, memory: Memory) -> None:
+class QwenMemory(Memory):
+    answer: tuple[str, int] = ("", 0)
+    """The uuid of the latest answer, and its parts so far: they may be in several records with that uuid."""
+
+
+class QwenParser(RecordParser[QwenMemory]):
+    def __init__(self, transcript: Transcript, memory: QwenMemory) -> None:
         super().__init__(transcript, memory)
         self._meta = read_mapping(transcript.path.with_suffix(".meta.json")) if transcript.parent else {}
         # The records of subagents do not name their model.
@@ -309,6 +313,7 @@ class QwenParser(RecordParser[Memory]):
             self.add_prompt(text, identity, "prompt")
         elif text:
             self.add(EventType.SYSTEM, text, identity, "prompt")
+        self.add_unknown_blocks(mapping_of(record, "message").get("parts"), identity, unknown=is_unknown_part)
         if context := text_of(payload, "hookContext"):
             self.add(EventType.SYSTEM, context, identity, "hook")
 
@@ -330,7 +335,9 @@ class QwenParser(RecordParser[Memory]):
             key = self.add_usage(identity, **tokens)
         parts = only_mappings(mapping_of(record, "message").get("parts"))
         asks = any("functionCall" in part for part in parts)
-        for number, part in enumerate(parts):
+        uuid, first = self.memory.answer if self.memory.answer[0] == identity else (identity, 0)
+        self.memory.answer = uuid, first + len(parts)
+        for number, part in enumerate(parts, first):
             call = part.get("functionCall")
             if isinstance(call, dict):
                 call_id = text_of(call, "id")
@@ -341,6 +348,8 @@ class QwenParser(RecordParser[Memory]):
                     self.add_reasoning(thought, identity, str(number), usage_key=key)
             elif text := part_text(part):
                 self.add_answer(text, identity, str(number), usage_key=key, may_end_turn=not asks)
+            elif is_unknown_part(part):
+                self.add_unknown(part, identity, str(number))
 
     def _read_result(self, record: Payload, identity: str) -> None:
         result = mapping_of(record, "toolCallResult")
@@ -349,7 +358,8 @@ class QwenParser(RecordParser[Memory]):
             response = mapping_of(part, "functionResponse")
             if not response:
                 continue
-            call_id = text_of(response, "id") or text_of(result, "callId")
+            names = list(filter(None, (text_of(response, "id"), text_of(result, "callId"))))
+            call_id = next((name for name in names if name in self.memory.calls), names[0] if names else None)
             text = function_response(response.get("response"))
             self.add_response(
                 text,

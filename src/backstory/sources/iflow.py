@@ -81,4 +81,5 @@ class EnvelopeParser(MessageParser[Memory]):
         )
         if not tokens:
             return None
-        return self.add_usage(text_of(message, "id") or identity, **with_cached(tokens))
+        name = text_of(message, "id") or identity
+        return self.add_usage(self.transcript.session, name, **with_cached(tokens))

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..model import EventType, parse_time
 from .base import Item, Lookup, Parser, Source, Transcript, TurnEnd
-from .content import exit_code_in, readable
+from .content import exit_code_in, is_unknown, readable, spoken
 from .decoding import begun_at, head_records, read_mapping
 from .fields import Payload, arguments_of, list_of, mapping_of, text_of
 from .parsing import Memory, RecordParser, restored, tokens_of, version_of, with_cached, with_news
@@ -152,15 +152,14 @@ class KimiParser(RecordParser[Memory]):
         self.memory.model = text_of(record, "model") or self.memory.model
 
     def _read_prompt(self, record: Payload, identity: str) -> None:
-        text = readable(record.get("input")).strip()
+        text = spoken(record.get("input")).strip()
         kind = text_of(mapping_of(record, "origin"), "kind") or "user"
-        if not text:
-            return
         # A subagent is spoken to by its parent: that is its conversation.
-        if kind == "user" or (self.transcript.parent and kind == "system_trigger"):
+        if text and (kind == "user" or (self.transcript.parent and kind == "system_trigger")):
             self.add_prompt(text, identity)
-        else:
+        elif text:
             self.add(EventType.SYSTEM, text, identity)
+        self.add_unknown_blocks(record.get("input"), identity)
 
     def _read_context(self, record: Payload, identity: str) -> None:
         message = mapping_of(record, "message")
@@ -182,15 +181,20 @@ class KimiParser(RecordParser[Memory]):
         self._say(mapping_of(event, "part"), identity, key)
 
     def _say(self, part: Payload, identity: str, key: bytes | None = None) -> None:
-        if text := text_of(part, "think"):
+        if text := text_of(part, "think") or (text_of(part, "text") if part.get("type") == "think" else None):
             self.add_reasoning(text, identity, usage_key=key)
+        elif is_unknown(part):
+            self.add_unknown(part, identity)
         elif text := readable(part):
             self.add_answer(text, identity, usage_key=key, may_end_turn=True)
 
     def _read_call(self, event: Payload, identity: str) -> None:
-        key = self.usage_key(text_of(event, "stepUuid") or identity)
-        tool, arguments = text_of(event, "name") or "unknown", arguments_of(event.get("args"))
-        self.add_call(tool, text_of(event, "toolCallId"), arguments, identity, usage_key=key)
+        step, call_id = text_of(event, "stepUuid"), text_of(event, "toolCallId")
+        key = self.usage_key(step or identity)
+        # Older versions take the id of the call for its uuid. Another session may have the same, such as `Bash_0`.
+        named = (step or self.transcript.session, identity) if identity == call_id else (identity,)
+        tool = text_of(event, "name", "toolName") or "unknown"
+        self.add_call(tool, call_id, arguments_of(event.get("args", event.get("input"))), *named, usage_key=key)
 
     def _read_result(self, event: Payload, identity: str) -> None:
         call_id, result = text_of(event, "toolCallId"), mapping_of(event, "result")
@@ -201,7 +205,8 @@ class KimiParser(RecordParser[Memory]):
         child = next((name for name, about in self.memory.facts.items() if about.get("parent_call") == call_id), None)
         if child and call_id:
             facts["child_session"] = child
-        self._respond(readable(result.get("output")), call_id, result.get("isError"), identity, facts)
+        output = readable(result.get("output", event.get("output")))
+        self._respond(output, call_id, result.get("isError"), identity, facts)
 
     def _respond(self, text: str, call_id: str | None, failed: Any, identity: str, facts: dict[str, Any]) -> None:
         self.add_response(
@@ -250,8 +255,9 @@ class KimiParser(RecordParser[Memory]):
     def _read_wire(self, message: Payload, identity: str) -> None:
         kind, payload = text_of(message, "type") or "", mapping_of(message, "payload")
         if kind == "TurnBegin":
-            if text := readable(payload.get("user_input")).strip():
+            if text := spoken(payload.get("user_input")).strip():
                 self.add_prompt(text, identity)
+            self.add_unknown_blocks(payload.get("user_input"), identity)
         elif kind == "ContentPart":
             self._say(payload, identity)
         elif kind == "ToolCall":
@@ -267,7 +273,8 @@ class KimiParser(RecordParser[Memory]):
             self._respond(text, text_of(payload, "tool_call_id"), result.get("is_error"), identity, {})
         elif kind == "StatusUpdate":
             name = text_of(payload, "message_id")
-            self._spend(payload.get("token_usage"), name or identity, request=name)
+            call = f"{self.transcript.session} {name}" if name else identity
+            self._spend(payload.get("token_usage"), call, request=name)
         elif kind == "TurnEnd":
             self.end_turn()
         elif kind in ("StepInterrupted", "TurnInterrupted"):

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..model import EventType
 from .base import Item
-from .content import blocks_of, count_images, exit_code_in, readable, split_reminders, tool_calls_of
+from .content import blocks_of, count_images, exit_code_in, is_unknown, readable, split_reminders, spoken, tool_calls_of
 from .decoding import decode_or_none, encode
 from .fields import Payload, arguments_of, mapping_of, mappings_of, text_of
 from .parsing import M, RecordParser, Writer
@@ -22,7 +22,7 @@ class MessageParser(RecordParser[M]):
     """The phrase by which the agent writes an exit code into the text of a result."""
 
     def read_user(self, content: Any, identity: str) -> None:
-        spoken: list[Any] = []
+        said: list[Any] = []
         for number, block in enumerate(content if isinstance(content, list) else [content]):
             if isinstance(block, dict) and block.get("type") == "tool_result":
                 text = self.result_text(block.get("content"))
@@ -36,13 +36,14 @@ class MessageParser(RecordParser[M]):
                     failed=failed if isinstance(failed, bool) else None,
                 )
             else:
-                spoken.append(block)
-        text, reminders = split_reminders(readable(spoken))
+                said.append(block)
+        text, reminders = split_reminders(spoken(said))
         if text:
-            images = count_images(spoken)
+            images = count_images(said)
             self.add_prompt(text, identity, "prompt", extra={"images": images} if images else None)
         for number, reminder in enumerate(reminders):
             self.add(EventType.SYSTEM, reminder, identity, f"reminder {number}")
+        self.add_unknown_blocks(said, identity)
 
     def result_text(self, content: Any) -> str:
         return readable(content)
@@ -60,6 +61,8 @@ class MessageParser(RecordParser[M]):
             elif kind in ("thinking", "redacted_thinking"):
                 if text := text_of(block, "thinking"):
                     self.add_reasoning(text, identity, part, usage_key=usage_key)
+            elif is_unknown(block):
+                self.add_unknown(block, identity, part)
             elif text := readable(block):
                 self.add_answer(text, identity, part, may_end_turn=not asks, usage_key=usage_key)
 

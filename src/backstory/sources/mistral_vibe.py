@@ -14,7 +14,7 @@ import msgspec
 
 from ..model import EventType, parse_time
 from .base import Item, Lookup, Parser, Source, Transcript, TurnEnd
-from .content import raw_text, readable
+from .content import raw_text, readable, spoken
 from .decoding import begun_at, head_records, read_file, read_mapping, records_in
 from .fields import Payload, integer, list_of, mapping_of, mappings_of, text_of
 from .messages import read_completion
@@ -133,7 +133,7 @@ class StoreParser(VibeParser):
             self.add_unknown(record, identity).replaces = True
 
     def _read_message(self, record: Payload, identity: str) -> None:
-        text, role = readable(record.get("content")), record.get("role")
+        text, role = spoken(record.get("content")), record.get("role")
         turn = text_of(record, "turnId")
         if role == "assistant":
             self.add_answer(text, identity, replaces=True, may_end_turn=True, turn_key=turn)
@@ -141,6 +141,7 @@ class StoreParser(VibeParser):
             self.add_prompt(text, identity, replaces=True, turn_key=turn)
         else:
             self.add(EventType.SYSTEM, text, identity, replaces=True)
+        self.add_unknown_blocks(record.get("content"), identity)
 
     def _read_effect(self, record: Payload, identity: str) -> None:
         detail, state = mapping_of(record, "detail"), mapping_of(record, "state")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -23,6 +24,7 @@ _SILENT_PARTS = ("step-start", "step-finish", "snapshot", "patch")
 # A table of newer versions, which is to take the place of the two others.
 _COMING = "session_message"
 _RAN = {"completed", "error"}
+_NAME = re.compile(r"\w[\w-]*")
 # The parts of so many messages are in memory at once: a query for each message would take as long as all else.
 _PAGE_MESSAGES = 8
 _GIVEN = "(SELECT value FROM json_each(?))"
@@ -167,35 +169,46 @@ def _data(database: sqlite3.Connection, messages: list[str]) -> Iterator[tuple[s
         yield message, decode_or_none(data)
 
 
-# The tree: session/<project>/<session>.json, message/<session>/<message>.json, part/<message>/<part>.json
+# The tree: session/<project>/<session>.json, message/<session>/<message>.json, part/<message>/<part>.json. Files are
+# mostly, and folders always, named by the ids in the files.
 
 
 def _tree_sessions(storage: Path) -> Iterator[Stored]:
     for path in storage.glob("session/*/*.json"):
-        files = [path]
-        for message in storage.glob(f"message/{path.stem}/*.json"):
-            files += [message, *storage.glob(f"part/{message.stem}/*.json")]
-        parent = text_of(read_or_none(path), "parentID")
-        yield Stored(session=path.stem, updated=_latest(files), version=len(files), parent=parent)
+        (session, about), files = _identified(path), [path]
+        for message in storage.glob(f"message/{session}/*.json"):
+            files += [message, *_parts_of(storage, message)]
+        parent = text_of(about, "parentID")
+        yield Stored(session=session, updated=_latest(files), version=len(files), parent=parent)
 
 
 def _tree_changes(storage: Path, session: str, since: Stored | None) -> Iterator[Payload]:
-    about: Payload = next(
-        (found for path in storage.glob(f"session/*/{session}.json") if (found := read_or_none(path))), {}
-    )
-    yield {"session": about}
-    changed: dict[str, Path] = {}
-    prompts = set()
+    likely = sorted(storage.glob("session/*/*.json"), key=lambda path: path.stem != session)
+    yield {"session": next((about for name, about in map(_identified, likely) if name == session), {})}
     messages = sorted(storage.glob(f"message/{session}/*.json"))
+    changed: set[str | None] = set()
     for path in messages:
-        if since is None or _latest([path, *storage.glob(f"part/{path.stem}/*.json")]) >= since.updated:
-            changed[path.stem] = path
-            prompts.add(text_of(read_or_none(path), "parentID"))
+        if since is None or _latest([path, *_parts_of(storage, path)]) >= since.updated:
+            identity, message = _identified(path)
+            changed |= {identity, text_of(message, "parentID")}
     for path in messages:
-        if path.stem in changed or path.stem in prompts:
-            parts = sorted(storage.glob(f"part/{path.stem}/*.json"))
-            found = [(part.stem, read_or_none(part)) for part in parts]
-            yield {"id": path.stem, "message": read_or_none(path), "parts": found}
+        identity, message = _identified(path)
+        if identity in changed:
+            yield {"id": identity, "message": message, "parts": list(map(_identified, _parts_of(storage, path)))}
+
+
+def _identified(path: Path) -> tuple[str, Any]:
+    """The document in a file, after its id, which names a folder."""
+    document = read_or_none(path)
+    identity = text_of(document, "id") or ""
+    return identity if _NAME.fullmatch(identity) else path.stem, document
+
+
+def _parts_of(storage: Path, message: Path) -> list[Path]:
+    folder = storage / "part" / message.stem
+    if not folder.is_dir():
+        folder = storage / "part" / _identified(message)[0]
+    return sorted(folder.glob("*.json"))
 
 
 def _latest(paths: Iterable[Path]) -> int:

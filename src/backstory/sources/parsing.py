@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -11,8 +11,8 @@ from msgspec import Struct
 
 from ..model import EventType, digest
 from .base import About, Event, Item, Transcript, TurnEnd, Usage
-from .content import command_exit_code, raw_text
-from .fields import Payload, integer
+from .content import command_exit_code, is_unknown, raw_text
+from .fields import Payload, integer, list_of
 
 _MAX_CALLS = 512
 _MAX_PENDING = 256
@@ -148,6 +148,12 @@ class RecordParser(Generic[M]):
 
     def add_unknown(self, record: Any, *identity: str) -> Event:
         return self.add(EventType.UNKNOWN, raw_text(record), *identity)
+
+    def add_unknown_blocks(self, content: Any, *identity: str, unknown: Callable[[Any], bool] = is_unknown) -> None:
+        """Events for the blocks of a message that its text leaves out."""
+        for number, block in enumerate(list_of(content)):
+            if unknown(block):
+                self.add_unknown(block, *identity, f"block {number}")
 
     def add_usage(self, *identity: str, **tokens: Any) -> bytes:
         """The tokens of one model call; the key joins events to it."""

@@ -19,7 +19,7 @@ import msgspec
 
 from ..model import EventType, digest, parse_time
 from .base import Event, Item, Lookup, Parser, Source, Stored, Transcript
-from .content import exit_code_in, readable
+from .content import exit_code_in, is_unknown, readable, spoken
 from .database import columns, has_table, open_database
 from .decoding import begun_at, decode, decode_or_none, decompress, head_records, read_mapping, records_in
 from .fields import Payload, integer, mapping_of, only_mappings, remote_address, text_of
@@ -134,11 +134,12 @@ class PiParser(RecordParser[Memory]):
         elif role == "toolResult":
             self._read_result(message, identity)
         elif role == "user":
-            text = readable(message.get("content")).strip()
+            text = spoken(message.get("content")).strip()
             if text and message.get("attribution") in (None, "user"):
                 self.add_prompt(text, identity)
             elif text:
                 self.add(EventType.SYSTEM, text, identity)
+            self.add_unknown_blocks(message.get("content"), identity)
         elif role == "bashExecution":
             # A command the user ran at the prompt.
             text = f"!{text_of(message, 'command') or ''}\n{text_of(message, 'output') or ''}".strip()
@@ -164,6 +165,8 @@ class PiParser(RecordParser[Memory]):
             elif kind == "thinking":
                 if text := text_of(block, "thinking"):
                     self.add_reasoning(text, identity, part, usage_key=key)
+            elif is_unknown(block):
+                self.add_unknown(block, identity, part)
             elif text := readable(block):
                 last = reason in _FINAL and texts[-1:] == [number]
                 self.add_answer(text, identity, part, usage_key=key, ends_turn=last)

@@ -316,8 +316,8 @@ class ClaudeCodeParser:
         return True
 
     def _read_summary(self, record: dict[str, Any]) -> Iterable[Item]:
-        """The summary of a conversation, named by its last record; one that names no record can only be of this one. Old
-        versions wrote those of other sessions, too, mostly of the one that this goes on from: such a summary is no
+        """The summary of a conversation, named by its last record; one that names no record can only be of this one.
+        Old versions wrote those of other sessions, too, mostly of the one that this goes on from: such a summary is no
         title here, and gives way to one of its own."""
         summary, leaf = text_of(record, "summary"), text_of(record, "leafUuid")
         if isinstance(record.get("message"), dict):  # what a compaction left, in transcripts of other tools
