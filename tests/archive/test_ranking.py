@@ -225,6 +225,17 @@ class TestWords:
         assert [term.read_as for term in found.terms] == [()]
         assert sessions(found.hits) == ["form"]
 
+    def test_a_corrected_word_matches_by_its_stem(self, add: Add, ask: Ask) -> None:
+        add("listed", (OUTPUT, "migrations"))
+        add("right", (ANSWER, "the migration of the table was renamed"))
+        assert sessions(ask("migratoins")) == ["right", "listed"]
+
+    def test_a_corrected_word_weighs_as_much(self, add: Add, ask: Ask) -> None:
+        add("corrected", (ANSWER, "the kubernetes rollout"), (ANSWER, "the kubernetes cluster"))
+        add("known", (ANSWER, "somebody made a mess"), (ANSWER, "a mess it is"))
+        add("more", (ANSWER, "a mess"))
+        assert sessions(ask("kuberntes mess"))[0] == "corrected"
+
     def test_numbers_in_errors(self, add: Add, ask: Ask) -> None:
         """An error message is found by its stable part: other numbers and ids do not mislead."""
         add("numbers", (OUTPUT, "17 of 3000 files copied in 8080 ms"))
@@ -235,6 +246,40 @@ class TestWords:
         add("some", (ANSWER, "schema schema schema schema"))
         add("all", (ANSWER, "a migration of the schema"))
         assert sessions(ask("schema migration"))[0] == "all"
+
+
+class TestLongQuestions:
+    """The more of its words an event has, the better."""
+
+    @pytest.mark.parametrize(
+        ("query", "short", "told"),
+        [
+            (
+                "two machines push work",
+                "push the work",
+                "When two machines push, the second one has to merge first, and otherwise its work is lost. ",
+            ),
+            (
+                "choosing gatewya migration settings",
+                "settings of a page",
+                "We chose to migrate the database of the gateway, and wrote its settings anew. ",
+            ),
+        ],
+        ids=["words", "forms"],
+    )
+    def test_most_words_before_a_short_text_with_some(
+        self, add: Add, ask: Ask, query: str, short: str, told: str
+    ) -> None:
+        """BM25 prefers the short one. A stem, another form of a word and a corrected one do as well as the word."""
+        add("short", (PROMPT, short), (ANSWER, short))
+        add("told", (ANSWER, told + "The rest is about the colours of a terminal and the width of a table. " * 8))
+        for number in range(12):
+            add(f"other{number}", (ANSWER, f"an answer about the parser and its tokens, number {number} " * 8))
+        assert sessions(ask(query))[0] == "told"
+
+    def test_no_score_above_one(self, add: Add, ask: Ask) -> None:
+        add("all", *[(PROMPT, "rotate signing keys gateway monthly")] * 6, title="rotate signing keys gateway monthly")
+        assert 0 < ask("rotate signing keys gateway monthly")[0].score <= 1
 
 
 class TestPreferences:

@@ -29,7 +29,7 @@ def matching_phrases(
         for token in _single_parts(clause):
             found.setdefault((token,), weights.part)
     for near in corrections:
-        found.setdefault((near,), weights.part)
+        found.setdefault((near,), 1.0)
     return found
 
 

@@ -35,6 +35,9 @@ COMMON = 50_000
 COMMON_WORDS = 8
 # Four pairs of neighbouring words, the rarest, are worth as much as all of them.
 NEIGHBOURS = 4
+# How many of its words an event has matters in a question of so many; it is looked at for the rarest.
+COVERED_FROM = 4
+COVERED_WORDS = 12
 # A word belongs to one language or two; the others that have its stem have it by chance.
 STEM_LANGUAGES = 2
 # Words to look for in titles, the rarest. One that more titles have than this says too little about any of them.
@@ -63,6 +66,9 @@ class Weights(Struct, frozen=True, kw_only=True):
     """Of a word that matches by its stem only; an exact match has both."""
     adjacent: float
     """Of two words of the question that stand side by side in the text, too."""
+    covered: float
+    """How much more an event counts that has every word of a long question. BM25 prefers a short text with a few of
+    them ("can we push our work") to a long one with most."""
     part: float
     """Of a part of a path or an identifier; the whole counts 1."""
     number: float
@@ -96,6 +102,7 @@ WEIGHTS = Weights(
     repeated=0.75,
     stem=1.0,
     adjacent=0.5,
+    covered=2.0,
     part=0.5,
     number=0.3,
     project=1.3,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, cached_property
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from ...interpreter import waiting
@@ -21,12 +21,15 @@ from ..ranking import (
     CANDIDATES,
     COMMON,
     COMMON_WORDS,
+    COVERED_FROM,
+    COVERED_WORDS,
     NEIGHBOURS,
     TITLE_WORDS,
     WEIGHED_CLOSELY,
     Candidate,
 )
 from .documents import COUNTED_SINCE, FORMER_FIELDS, ONE_FIELD_SINCE
+from .filters import Filters
 from .vocabulary import Vocabulary, stemmers
 
 if TYPE_CHECKING:
@@ -62,18 +65,6 @@ def _threads() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(max_workers=4, thread_name_prefix="search")
 
 
-class Filters(Struct, frozen=True, kw_only=True):
-    """Numbers, as in the index; None does not filter."""
-
-    types: tuple[int, ...]
-    session: int | None = None
-    turn: int | None = None
-    projects: tuple[int, ...] | None = None
-    source: int | None = None
-    since: int | None = None
-    until: int | None = None
-
-
 Match = tuple[float, "tantivy.DocAddress"]
 """The score of a document of the index, and where it is."""
 
@@ -105,10 +96,12 @@ class Question:
         self._weights = ranking.WEIGHTS
         self._fields = FORMER_FIELDS[:1] if self.has_places else FORMER_FIELDS
         self._rarities: dict[tuple[str, ...], float] = {}
+        self.terms = [self._term(token) for token in dict.fromkeys(_tokens(query.clauses))]
+        self._read_as = {term.word: term.read_as for term in self.terms}
+        near = [word for words in self._read_as.values() for word in words]
         # Parts of paths and identifiers are looked for as they are.
         self._words = {phrase[0] for clause in query.clauses for phrase in clause.alternatives if len(phrase) == 1}
-        self.terms = [self._term(token) for token in dict.fromkeys(_tokens(query.clauses))]
-        near = [word for term in self.terms for word in term.read_as]
+        self._words.update(near)
         self._phrases = matching_phrases(query, hints, near, self._weights)
         self._neighbours = neighbours(query, self._weights)
         telling = {phrase: weight for phrase, weight in self._phrases.items() if self._is_telling(phrase)}
@@ -116,9 +109,10 @@ class Question:
 
     @property
     def bound(self) -> float:
-        """The highest BM25 score that a document can reach."""
+        """The highest score that a document can reach."""
         phrases = self._neighbours | self._phrases
-        return (_K1 + 1) * sum(weight * self._idf(phrase) for phrase, weight in phrases.items())
+        whole = (_K1 + 1) * sum(weight * self._idf(phrase) for phrase, weight in phrases.items())
+        return whole * (1 + self._weights.covered) if self._words_to_cover else whole
 
     @property
     def title_phrases(self) -> list[tuple[str, ...]]:
@@ -131,7 +125,7 @@ class Question:
     def matches(self, limit: int, *, typed: bool) -> tuple[list[Match], bool]:
         """At least the `limit` best documents, with all that tie with the last of them; and whether there are more.
         `typed`: only documents of the types of the filters."""
-        query = self._boolean(self._leading, list(self._restrict(typed=typed)))
+        query = self._boolean(self._leading, list(self._filters.queries(self._schema, typed=typed)))
         if query is None:
             return [], False
         enough = max(CANDIDATES, limit + 1)
@@ -171,33 +165,66 @@ class Question:
 
     def aggregate(self, asked: Mapping[str, Any], *, typed: bool) -> dict[str, Any] | None:
         """Aggregations of tantivy over all matches; None if nothing can match."""
-        query = self._boolean(self._phrases, list(self._restrict(typed=typed)))
+        query = self._boolean(self._phrases, list(self._filters.queries(self._schema, typed=typed)))
         return None if query is None else self._in_time(lambda: self._snapshot.aggregate(query, dict(asked)))
 
     def weigh_closely(self, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """The candidates, the best of them with the scores of the neighbouring words that they have."""
+        """The candidates, the best of them with the scores of the neighbouring words that they have, and as much more
+        as they have of a long question."""
         import tantivy
 
-        closely = self._closely()
+        closely, words = self._closely(), self._words_to_cover
         best = _best(candidates)
-        if not self.has_places or not closely or not best:
+        if not self.has_places or not (closely or words) or not best:
             return list(candidates)
-        turns = [
-            (tantivy.Occur.Should, tantivy.Query.term_query(self._schema, "turn", turn, "basic"))
-            for turn in {candidate.turn for candidate in best}
-        ]
-        within = tantivy.Query.const_score_query(tantivy.Query.boolean_query(turns), 0.0)
+        turns = {candidate.turn for candidate in best}
+        terms = [tantivy.Query.term_query(self._schema, "turn", turn, "basic") for turn in turns]
+        within = tantivy.Query.const_score_query(_any(terms), 0.0)
         parts = []
         for phrase, weight in closely.items():
             part = self._boosted(self._phrase("text", phrase), weight)
             if min(self._vocabulary.documents("text", token) for token in phrase) > _FEW:
-                part = tantivy.Query.boolean_query([(tantivy.Occur.Must, within), (tantivy.Occur.Must, part)])
-            parts.append((tantivy.Occur.Should, part))
-        hits = self._hits(tantivy.Query.boolean_query(parts), _MOST_NEIGHBOURED)
-        (ids,) = self.columns(hits, "id")
-        scores = {id: score for id, (score, _) in zip(ids, hits, strict=True)}
-        scores = {one.id: one.score + scores[one.id] for one in best if one.id in scores}
+                part = _all(within, part)
+            parts.append(part)
+        scores = self._scores_of(parts)
+        shares = self._scores_of(
+            [tantivy.Query.const_score_query(_all(within, _any(forms)), share) for forms, share in words]
+        )
+        scores = {
+            one.id: (one.score + scores.get(one.id, 0.0)) * (1 + self._weights.covered * shares.get(one.id, 0.0))
+            for one in best
+        }
         return [replace(one, score=scores[one.id]) if one.id in scores else one for one in candidates]
+
+    def _scores_of(self, parts: Sequence[tantivy.Query]) -> dict[int, float]:
+        """The sums of the scores of the parts, by the ids of events."""
+        hits = self._hits(_any(parts), _MOST_NEIGHBOURED) if parts else []
+        (ids,) = self.columns(hits, "id")
+        return {id: score for id, (score, _) in zip(ids, hits, strict=True)}
+
+    @cached_property
+    def _words_to_cover(self) -> list[tuple[list[tantivy.Query], float]]:
+        """The forms of the rarest words of a long question, with the shares of the words in their rarity."""
+        clauses = [clause for clause in self._query.clauses if not clause.quoted]
+        if len(clauses) < COVERED_FROM or not self.has_places:
+            return []
+        words = sorted(map(self._forms, clauses), key=itemgetter(0), reverse=True)[:COVERED_WORDS]
+        whole = sum(rarity for rarity, _ in words) or 1.0
+        return [(forms, rarity / whole) for rarity, forms in words if forms]
+
+    def _forms(self, clause: Clause) -> tuple[float, list[tantivy.Query]]:
+        """What events have of a word, and its rarity: that of its commonest form, since any of them will do."""
+        forms = [("text", phrase) for phrase in clause.alternatives if len(phrase) > 1]
+        typed = [phrase[0] for phrase in clause.alternatives if len(phrase) == 1]
+        for word in [*typed, *(near for mistyped in typed for near in self._read_as[mistyped])]:
+            forms += [("text", (word,)), *((field, (stem,)) for field, stem in self._vocabulary.stems(word))]
+        known = {
+            form: count
+            for form in forms
+            if (count := min(self._vocabulary.documents(form[0], token) for token in form[1]))
+        }
+        rarity = self._vocabulary.rarity_of(max(known.values(), default=0)) if known else 0.0
+        return rarity * self._phrases[clause.alternatives[0]], [self._phrase(*form) for form in known]
 
     def _closely(self) -> dict[tuple[str, ...], float]:
         """The rarest of the common words, and of the pairs of neighbours."""
@@ -278,10 +305,7 @@ class Question:
         return tantivy.Query.boolean_query([*((tantivy.Occur.Must, query) for query in conditions), *scored])
 
     def _either(self, phrase: Sequence[str]) -> tantivy.Query:
-        import tantivy
-
-        queries = [self._phrase(field, phrase) for field in self._fields]
-        return tantivy.Query.boolean_query([(tantivy.Occur.Should, query) for query in queries])
+        return _any(self._phrase(field, phrase) for field in self._fields)
 
     def _boosted(self, query: tantivy.Query, weight: float) -> tantivy.Query:
         import tantivy
@@ -294,32 +318,6 @@ class Question:
         if len(phrase) == 1:
             return tantivy.Query.term_query(self._schema, field, phrase[0], "freq")
         return tantivy.Query.phrase_query(self._schema, field, list(phrase))
-
-    def _restrict(self, *, typed: bool) -> Iterator[tantivy.Query]:
-        import tantivy
-
-        filters = self._filters
-        numbers = (
-            ("type", filters.types if typed else None),
-            ("project", filters.projects),
-            ("source", None if filters.source is None else (filters.source,)),
-            ("session", None if filters.session is None else (filters.session,)),
-            ("turn", None if filters.turn is None else (filters.turn,)),
-        )
-        for field, values in numbers:
-            if values is not None:
-                terms = [tantivy.Query.term_query(self._schema, field, value, "basic") for value in values]
-                yield tantivy.Query.boolean_query([(tantivy.Occur.Should, term) for term in terms])
-        if filters.since is not None or filters.until is not None:
-            yield tantivy.Query.range_query(
-                self._schema,
-                "ts",
-                tantivy.FieldType.Integer,
-                lower_bound=filters.since,
-                upper_bound=filters.until,
-                # tantivy refuses an open bound that is also excluded
-                include_upper=filters.until is None,
-            )
 
     def _hits(self, query: tantivy.Query, limit: int) -> list[Match]:
         return self._in_time(lambda: self._snapshot.search(query, limit, count=False)).hits
@@ -358,6 +356,18 @@ def _tokens(clauses: Iterable[Clause]) -> Iterator[str]:
     for clause in clauses:
         for phrase in clause.alternatives:
             yield from phrase
+
+
+def _any(queries: Iterable[tantivy.Query]) -> tantivy.Query:
+    import tantivy
+
+    return tantivy.Query.boolean_query([(tantivy.Occur.Should, query) for query in queries])
+
+
+def _all(*queries: tantivy.Query) -> tantivy.Query:
+    import tantivy
+
+    return tantivy.Query.boolean_query([(tantivy.Occur.Must, query) for query in queries])
 
 
 def _best(candidates: Sequence[Candidate]) -> list[Candidate]:

@@ -24,9 +24,10 @@ from ..ranking import Candidate, Context, Ranked
 from .counting import Numbered, count_matches
 from .documents import ONE_FIELD_SINCE, turn_number
 from .exchanges import RankedExchange, rank_exchanges
+from .filters import Filters
 from .index import Index, explained
 from .reading import EVENT, EXCHANGES_AT_ONCE, SESSION, TURN, Reading
-from .retrieval import Filters, Match, Question
+from .retrieval import Match, Question
 from .rows import (
     EVENT_COLUMNS,
     EXCHANGE_COLUMNS,

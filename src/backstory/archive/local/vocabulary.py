@@ -43,7 +43,11 @@ class Vocabulary:
         return count
 
     def rarity(self, field: str, token: str) -> float:
-        total, having = self.snapshot.num_docs, self.documents(field, token)
+        return self.rarity_of(self.documents(field, token))
+
+    def rarity_of(self, having: int) -> float:
+        """The rarity of a word that so many documents have."""
+        total = self.snapshot.num_docs
         return math.log1p((max(total - having, 0) + 0.5) / (having + 0.5))
 
     def stems(self, token: str) -> list[tuple[str, str]]:
