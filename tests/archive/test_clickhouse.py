@@ -539,6 +539,22 @@ class TestSending:
             assert archive.session("codex/c") is None
 
 
+    def test_folders_are_sent_again_after_a_failure(
+        self, tmp_path: Path, server: ClickHouseSettings, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The same writer goes on when the server is there again."""
+
+        def failing(self: Server, *given: Any) -> None:
+            raise ArchiveError("no server")
+
+        with closing(opened(tmp_path, server)) as archive, closing(archive.writer()) as writer:
+            with monkeypatch.context() as away, pytest.raises(ArchiveError), writer.bulk(1 << 30):
+                away.setattr(Server, "insert", failing)
+                writer.write(batch(session(folder="/home/dev/shop"), talk()))
+            writer.write(batch(session(folder="/home/dev/shop"), talk()))
+            assert run(server, "SELECT count() FROM project") == "1\n"
+
+
 @pytest.mark.clickhouse
 class TestMachines:
     def test_the_same_session_from_two_is_one(self, tmp_path: Path, server: ClickHouseSettings) -> None:
