@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import string
+import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import closing
@@ -62,7 +63,8 @@ def as_before(settings: ClickHouseSettings, version: int) -> None:
     for table in ("session", "turn", "event", "posting", "document", "place"):
         run(settings, f"ALTER TABLE {table} RESET SETTING default_compression_codec")
     run(settings, "ALTER TABLE document MODIFY SETTING min_compress_block_size = 8192")
-    run(settings, f"ALTER TABLE posting DELETE WHERE term < {PAIRS_END} SETTINGS mutations_sync = 2")
+    if version < 8:
+        run(settings, f"ALTER TABLE posting DELETE WHERE term < {PAIRS_END} SETTINGS mutations_sync = 2")
     run(settings, "DROP TABLE posting_view")
     run(settings, "CREATE MATERIALIZED VIEW posting_view TO posting AS SELECT 0 AS term FROM arrival WHERE false")
     if version < 6:
@@ -154,7 +156,7 @@ class TestSchema:
         with closing(opened(tmp_path, server)) as archive:
             assert archive.counts().events == 4
 
-    @pytest.mark.parametrize("version", [1, 3, 4, 5, 7])
+    @pytest.mark.parametrize("version", [1, 3, 4, 5, 7, 8])
     def test_an_older_server_is_migrated(self, tmp_path: Path, server: ClickHouseSettings, version: int) -> None:
         """Rows of an older version are found as before, and what is written next goes beside them."""
         with closing(opened(tmp_path, server)) as archive:
@@ -181,7 +183,7 @@ class TestSchema:
         assert run(server, settings) == new
         assert new.count("default_compression_codec = \\'LZ4\\'") == 6
 
-    @pytest.mark.parametrize("version", [3, 4, 5, 7])
+    @pytest.mark.parametrize("version", [3, 4, 5, 7, 8])
     def test_a_migration_that_was_cut_goes_on(
         self, tmp_path: Path, server: ClickHouseSettings, version: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -485,6 +487,28 @@ class TestSending:
             assert (archive.counts().events, len(found(archive, "thread"))) == (16, 2)
             assert run(server, "SELECT uniq(version) FROM posting") == "2\n"
 
+    def test_events_do_not_wait_for_other_batches(
+        self, tmp_path: Path, server: ClickHouseSettings, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The events of two are sent at the same time, and what says how far transcripts were read in its order."""
+        insert, at_once, files = Server.insert, threading.Barrier(2, timeout=60), []
+
+        def inserting(self: Server, table: str, names: Any, rows: Any) -> None:
+            if table == "arrival":
+                at_once.wait()
+            files.extend(row[names.index("offset")] for row in rows if table == "file")
+            insert(self, table, names, rows)
+
+        monkeypatch.setattr(Server, "insert", inserting)
+        monkeypatch.setattr(sending, "_EVENTS_AT_ONCE", 1)
+        with closing(opened(tmp_path, server)) as archive, closing(archive.writer()) as writer:
+            with writer.bulk(1 << 30):
+                for offset in range(1, 5):
+                    made = batch(session(f"codex/{offset}"), talk())
+                    made.files = [FileRow(path="/t/x", source="codex", session="x", offset=offset)]
+                    writer.write(made)
+            assert (files, archive.counts().sessions) == ([1, 2, 3, 4], 4)
+
     @pytest.mark.parametrize("is_flushed", [False, True])
     def test_nothing_is_sent_after_a_failure(
         self, tmp_path: Path, server: ClickHouseSettings, monkeypatch: pytest.MonkeyPatch, is_flushed: bool
@@ -513,6 +537,22 @@ class TestSending:
                 write_all(writer)
             assert [file.offset for file in archive.files()] == [1]
             assert archive.session("codex/c") is None
+
+
+    def test_folders_are_sent_again_after_a_failure(
+        self, tmp_path: Path, server: ClickHouseSettings, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The same writer goes on when the server is there again."""
+
+        def failing(self: Server, *given: Any) -> None:
+            raise ArchiveError("no server")
+
+        with closing(opened(tmp_path, server)) as archive, closing(archive.writer()) as writer:
+            with monkeypatch.context() as away, pytest.raises(ArchiveError), writer.bulk(1 << 30):
+                away.setattr(Server, "insert", failing)
+                writer.write(batch(session(folder="/home/dev/shop"), talk()))
+            writer.write(batch(session(folder="/home/dev/shop"), talk()))
+            assert run(server, "SELECT count() FROM project") == "1\n"
 
 
 @pytest.mark.clickhouse

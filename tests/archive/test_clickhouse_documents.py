@@ -26,16 +26,16 @@ class TestTokens:
 
     @given(ASCII)
     def test_stems(self, text: str) -> None:
-        """Each word has one, in its language; one that comes again is named once."""
+        """Each word has one, in its language."""
         document = event_document(text, EventType.USER_INPUT, is_body=True)
         stems = [stem.removeprefix(STEM) for stem in document.stems.split("\n") if stem]
         languages = [splitter(language).analyze(index_text(text)[0]) for language in STEMMERS]
-        assert any(list(dict.fromkeys(each)) == stems and len(each) == document.stem_count for each in languages)
+        assert any(each == stems for each in languages)
 
     def test_the_beginning_is_stemmed(self) -> None:
         """Of a long text, as much as in the local engine."""
         document = event_document("walking " * 99 + "running " + "jumping " * 99, EventType.USER_INPUT, is_body=True)
-        assert (document.stems.split("\n"), document.stem_count) == ([f"{STEM}walk", f"{STEM}run"], 100)
+        assert document.stems.split("\n") == [*[f"{STEM}walk"] * 99, f"{STEM}run"]
 
     def test_a_body_of_ascii_is_split_by_the_server(self) -> None:
         """The parts of camelCase words follow its words behind a gap."""

@@ -61,7 +61,7 @@ def pairs(terms: str) -> str:
     hashes = f"arrayMap(word -> toUInt32(cityHash64(word)), {array(_NUMBERS, 'String')})"
     numbers = f"CAST(range(1, {len(_NUMBERS) + 1}), 'Array(UInt16)')"
     common = f"arrayMap(term -> transform(toUInt32(term), {hashes}, {numbers}, toUInt16(0)), {terms})"
-    pair = f"if(first = 0 OR second = 0, 0, toUInt64(first) * {_BASE} + second)"
+    pair = f"(toUInt64(first) * {_BASE} + second) * (first <> 0 AND second <> 0)"
     return (
         f"arrayFilter(pair -> pair <> 0, arrayMap((first, second) -> {pair}, {common} AS common, "
         "arrayPopFront(arrayPushBack(common, toUInt16(0)))))"

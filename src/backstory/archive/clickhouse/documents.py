@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...model import EventType
-from ..query import MAX_TOKEN_CHARS, STEMMERS, analyzer, index_text, is_unspaced
+from ..query import MAX_TOKEN_CHARS, STEMMERS, IndexText, analyzer, index_text, is_unspaced
 from ..stopwords import language_of, language_of_words
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 GAP = ""
 # Before a stem; no word has it.
 STEM = "~"
-# Separates the tokens of ASCII texts.
-_SEPARATED = bytes(code if chr(code).isalnum() and code < 128 else 32 for code in range(256))
+# The bytes of ASCII texts: letters in lower case, digits, and spaces for what separates words.
+_SEPARATED = bytes(ord(chr(code).lower()) if chr(code).isalnum() and code < 128 else 32 for code in range(256))
 # The words that decide on the language of a text, about as many as in the local engine.
 _LANGUAGE_WORDS = 64
 _MOST_STEMS = 100_000
@@ -44,15 +44,21 @@ def _words(text: str) -> tuple[list[str], list[str]]:
     if not text.isascii():
         spaced, parts = index_text(text)
         return splitter().analyze(spaced), splitter().analyze(parts)
-    return _ascii_words(text), _ascii_words(index_text(text)[1])
+    return _ascii_words(text), _ascii_parts(text)
 
 
 def _ascii_words(text: str) -> list[str]:
     """As the splitter does it, several times faster. Most texts are of this kind."""
-    words = text.lower().encode().translate(_SEPARATED).decode().split()
+    words = text.encode().translate(_SEPARATED).decode().split()
     if max(map(len, words), default=0) >= MAX_TOKEN_CHARS:
         words = [word for word in words if len(word) < MAX_TOKEN_CHARS]
     return words
+
+
+def _ascii_parts(text: str) -> list[str]:
+    indexed = IndexText.of(text)
+    # Those of camelCase words are words.
+    return _ascii_words(indexed.parts) if indexed.escaped else indexed.parts.lower().split()
 
 
 def _with_parts(words: list[str], parts: list[str]) -> list[str]:
@@ -67,12 +73,10 @@ class Document(NamedTuple):
     lines: str
     """The words in their order, or what comes behind those of the body."""
     stems: str
-    """Each once, marked: how often a text has a stem does not count."""
-    stem_count: int
-    """With those that come again."""
+    """Marked. How often a text has a stem does not count, but in its length."""
 
 
-_NO_TOKENS = Document(is_plain=False, lines="", stems="", stem_count=0)
+_NO_TOKENS = Document(is_plain=False, lines="", stems="")
 
 
 def event_document(text: str, kind: EventType, *, is_body: bool) -> Document:
@@ -81,9 +85,8 @@ def event_document(text: str, kind: EventType, *, is_body: bool) -> Document:
         return _NO_TOKENS
     stems = _stems(text) if kind in _PROSE else []
     is_plain = is_body and text.isascii()
-    words, parts = ([], _ascii_words(index_text(text)[1])) if is_plain else _words(text)
-    lines = "\n".join(_with_parts(words, parts))
-    return Document(is_plain, lines, "\n".join(dict.fromkeys(stems)), len(stems))
+    words, parts = ([], _ascii_parts(text)) if is_plain else _words(text)
+    return Document(is_plain, "\n".join(_with_parts(words, parts)), "\n".join(stems))
 
 
 def _stems(text: str) -> list[str]:

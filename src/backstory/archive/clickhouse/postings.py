@@ -31,7 +31,7 @@ def _kept_length_of(length: str) -> str:
 
 def postings(source: str) -> str:
     """The postings of rows with `version`, `number`, `words` and `stems`, the lengths, and the hashes `terms` of words
-    in their order, 0 for a gap, and `stem_terms` of stems."""
+    in their order, 0 for a gap, and `stem_terms` of stems, each once."""
     return _grouped(
         "arrayConcat(terms, pairs, stem_terms)",
         "arrayConcat(arrayWithConstant(length(terms) + length(pairs), {}), arrayWithConstant(length(stem_terms), {}))",
@@ -45,17 +45,18 @@ def pair_postings(source: str) -> str:
 
 
 def _grouped(terms: str, events: str, source: str) -> str:
-    """An event with its length is one number, which comes as often as the event has the word."""
+    """An event with its length is one number, which comes as often as the event has the word. The last of the equal ones
+    tells how often."""
     event = "bitOr(bitShiftLeft(toUInt64(number), 16), toUInt64(least({}, 65535)))"
     of_words, of_stems = (event.format(_kept_length_of(count)) for count in ("words", "stems"))
     return (
         "SELECT term, version, arrayMap(each -> toUInt32(bitShiftRight(each, 16)), once) AS numbers, "
-        "arrayMap(times -> toUInt8(least(times, 255)), "
-        "arrayPopFront(arrayDifference(arrayPushBack(starts, length(every) + 1)))) AS frequencies, "
-        "arrayMap(each -> toUInt16(each), once) AS lengths "
-        "FROM (SELECT term, version, arraySort(groupArray(event)) AS every, arrayCompact(every) AS once, "
-        "arrayFilter((place, step) -> step <> 0, arrayEnumerate(every), "
-        "arrayPushFront(arrayPopFront(arrayDifference(every)), 1)) AS starts "
+        "arrayMap((end, start) -> toUInt8(least(end - start, 255)), ends, arrayPushFront(arrayPopBack(ends), 0)) "
+        "AS frequencies, arrayMap(each -> toUInt16(each), once) AS lengths "
+        "FROM (SELECT term, version, arraySort(groupArray(event)) AS every, "
+        "arrayPushBack(arrayPopFront(every), 0) AS following, "
+        "arrayFilter((each, next) -> each <> next, every, following) AS once, "
+        "arrayFilter((place, each, next) -> each <> next, arrayEnumerate(every), every, following) AS ends "
         f"FROM (SELECT version, {pairs('terms')} AS pairs, {terms} AS every_term, "
         f"{events.format(of_words, of_stems)} AS every_event FROM {source}) "
         "ARRAY JOIN every_term AS term, every_event AS event WHERE term <> 0 GROUP BY term, version)"

@@ -125,7 +125,7 @@ def event_values(row: EventRow, version: int, number: int, project: str) -> Valu
 
 
 EVENT_WRITTEN = (
-    *EVENT_COLUMNS, "body", "version", "number", "source", "project", "is_plain", "lines", "stem_lines", "stems",
+    *EVENT_COLUMNS, "body", "version", "number", "source", "project", "is_plain", "lines", "stem_lines",
 )  # fmt: skip
 
 

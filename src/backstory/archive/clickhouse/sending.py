@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -14,6 +14,8 @@ from .server import Server
 # many rows again to write and to merge.
 _EVENTS_AT_ONCE = 16_000
 _CHARS_AT_ONCE = 32 << 20
+# The server makes the rows of what is sent at once with one processor.
+_SENT_AT_ONCE = 2
 _BODY = EVENT_WRITTEN.index("body")
 
 
@@ -25,20 +27,22 @@ class Insert(NamedTuple):
 
 class SendingServer(Server):
     """The server of a writer. Within `in_background` batches are collected, and sent in their order while others are
-    collected; whatever reads or changes rows waits until all are sent."""
+    collected; whatever reads or changes rows waits until all are sent. Events do not wait for the batches before: they
+    take their own place when they are written again."""
 
     def __init__(self, server: Server) -> None:
         vars(self).update(vars(server))  # the same connections
         self._direct = server
         self._collected: dict[str, Insert] = {}
-        self._sent: Future[None] | None = None
+        self._chars = 0
+        self._sent: list[Future[None]] = []
         self._background: ThreadPoolExecutor | None = None
         self.first: int | None = None
         """The version of the first of the batches that are collected."""
 
     @property
     def is_sending(self) -> bool:
-        return self._sent is not None and not self._sent.done()
+        return not all(sent.done() for sent in self._sent)
 
     def send(self, inserts: Sequence[Insert], version: int) -> None:
         """Insert the rows of a batch, table by table."""
@@ -49,8 +53,9 @@ class SendingServer(Server):
             self.first = version
         for insert in inserts:
             self._collected.setdefault(insert.table, Insert(insert.table, insert.names, [])).rows.extend(insert.rows)
-        events = self._collected["arrival"].rows
-        if len(events) >= _EVENTS_AT_ONCE or sum(len(row[_BODY]) for row in events) >= _CHARS_AT_ONCE:
+            if insert.table == "arrival":
+                self._chars += sum(len(row[_BODY]) for row in insert.rows)
+        if len(self._collected["arrival"].rows) >= _EVENTS_AT_ONCE or self._chars >= _CHARS_AT_ONCE:
             self._send_collected()
 
     def settle(self) -> None:
@@ -62,7 +67,7 @@ class SendingServer(Server):
 
     @contextmanager
     def in_background(self) -> Iterator[None]:
-        with ThreadPoolExecutor(1, "clickhouse-insert") as self._background:
+        with ThreadPoolExecutor(_SENT_AT_ONCE, "clickhouse-insert") as self._background:
             try:
                 yield
             finally:
@@ -73,14 +78,21 @@ class SendingServer(Server):
 
     def _send_collected(self) -> None:
         assert self._background is not None
-        collected, self._collected, self.first = [*self._collected.values()], {}, None
-        self._wait()
-        self._sent = self._background.submit(_insert, self._direct, collected)
+        collected, self._collected, self._chars, self.first = [*self._collected.values()], {}, 0, None
+        self._wait(_SENT_AT_ONCE - 1)
+        before = self._sent[-1] if self._sent else None
+        self._sent.append(self._background.submit(_insert, self._direct, collected, before))
 
-    def _wait(self) -> None:
-        sent, self._sent = self._sent, None
-        if sent is not None:
-            sent.result()
+    def _wait(self, most: int = 0) -> None:
+        """Return when at most so many are being sent."""
+        while len(self._sent) > most:
+            try:
+                self._sent[0].result()
+            except BaseException:
+                wait(self._sent)  # they fail with it
+                self._sent.clear()
+                raise
+            del self._sent[0]
 
     def rows(
         self, sql: str, parameters: Mapping[str, Any] | None = None, deadline: float | None = None
@@ -97,9 +109,15 @@ class SendingServer(Server):
         super().command(sql, parameters)
 
 
-def _insert(server: Server, inserts: Iterable[Insert]) -> None:
-    for table, names, rows in inserts:
-        if table == "arrival":
-            server.insert_by_month(table, names, rows, "ts")
+def _insert(server: Server, inserts: Iterable[Insert], before: Future[None] | None = None) -> None:
+    """Insert events, and all other rows when what was sent before is there."""
+    others = []
+    for insert in inserts:
+        if insert.table == "arrival":
+            server.insert_by_month(insert.table, insert.names, insert.rows, "ts")
         else:
-            server.insert(table, names, rows)
+            others.append(insert)
+    if before is not None:
+        before.result()
+    for table, names, rows in others:
+        server.insert(table, names, rows)

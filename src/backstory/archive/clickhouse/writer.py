@@ -191,8 +191,12 @@ class ClickHouseWriter(Reading):
 
     @contextmanager
     def bulk(self, size: int) -> Iterator[None]:
-        with self._server.in_background():
-            yield
+        try:
+            with self._server.in_background():
+                yield
+        except BaseException:
+            self._projects.clear()  # some may not have been sent
+            raise
 
     def recover(self, *, reindex: bool = False) -> None:
         if reindex:
