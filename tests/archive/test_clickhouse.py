@@ -538,7 +538,6 @@ class TestSending:
             assert [file.offset for file in archive.files()] == [1]
             assert archive.session("codex/c") is None
 
-
     def test_folders_are_sent_again_after_a_failure(
         self, tmp_path: Path, server: ClickHouseSettings, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -548,9 +547,10 @@ class TestSending:
             raise ArchiveError("no server")
 
         with closing(opened(tmp_path, server)) as archive, closing(archive.writer()) as writer:
-            with monkeypatch.context() as away, pytest.raises(ArchiveError), writer.bulk(1 << 30):
+            with monkeypatch.context() as away:
                 away.setattr(Server, "insert", failing)
-                writer.write(batch(session(folder="/home/dev/shop"), talk()))
+                with pytest.raises(ArchiveError), writer.bulk(1 << 30):
+                    writer.write(batch(session(folder="/home/dev/shop"), talk()))
             writer.write(batch(session(folder="/home/dev/shop"), talk()))
             assert run(server, "SELECT count() FROM project") == "1\n"
 

@@ -345,15 +345,18 @@ class TestRefusals:
         [
             "not-a-valid-id",
             "session:",
-            "turn:abc:",
-            "event:AA.AA",
+            "turn:abc",
+            "event:AAAA",
+            "event:evt_1",
+            "session:c2Vzcy0x",
             "capsule:abc",
             f"{session_of(MIGRATION)}==",
             f"{turn_of(MIGRATION, 1)}\n",
             turn_of(MIGRATION, 1).replace(":1", ":01"),
             turn_of(MIGRATION, 1).upper(),
+            event_of(MIGRATION, 1, 1)[:-1] + "_",
             "x" * 100_000,
-            "event:" + "x" * 100_000,
+            "event:evt_" + "0" * 100_000,
             "event:☃",
         ],
     )
@@ -379,8 +382,6 @@ class TestRefusals:
             ("event:evt_01J9DOESNOTEXIST000000000000", "event", 200),
             ("turn:turn_01J9Q3P4V8BN7XM9G2K6Q1W3E4", "turn", 300),
             ("session:ses_01J9Q3N7W6F9A8K2M4V5R6T7Y8", "session", 500),
-            ("session:c2Vzcy0x", "session", 500),
-            (event_of(MIGRATION, 1, 1)[:-1] + "_", "event", 200),
         ],
     )
     def test_unknown_id(self, call: Call, id: str, kind: str, target: int) -> None:

@@ -45,8 +45,8 @@ def pair_postings(source: str) -> str:
 
 
 def _grouped(terms: str, events: str, source: str) -> str:
-    """An event with its length is one number, which comes as often as the event has the word. The last of the equal ones
-    tells how often."""
+    """An event with its length is one number, which comes as often as the event has the word. The last of the equal
+    ones tells how often."""
     event = "bitOr(bitShiftLeft(toUInt64(number), 16), toUInt64(least({}, 65535)))"
     of_words, of_stems = (event.format(_kept_length_of(count)) for count in ("words", "stems"))
     return (

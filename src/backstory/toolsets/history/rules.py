@@ -36,10 +36,8 @@ T = TypeVar("T", bound=Struct)
 
 MAX_QUERY_CHARS = 4096
 MODES: tuple[Mode, ...] = get_args(Mode)
-_MAX_ID_CHARS = 4096
-# The form of an ID. The contract's own examples have it, so that what has it and stands for nothing is unknown rather
-# than malformed.
-_ID = re.compile(r"(?P<kind>session|event):[A-Za-z0-9_-]+|turn:[A-Za-z0-9_-]+(?::[1-9][0-9]*)?")
+# IDs as the specification's examples have them. They are well-formed by its text, and stand for nothing here.
+_SPECIFIED_ID = re.compile(r"(session:ses|turn:turn|event:evt)_[0-9A-Z]{26,32}")
 DEFAULT_NEIGHBOURS = 5
 DEFAULT_PAGE = 50
 
@@ -283,13 +281,16 @@ def _ref(text: str, field: str) -> Ref:
     try:
         return parse_id(text)
     except InvalidId:
-        if len(text) > _MAX_ID_CHARS or not (form := _ID.fullmatch(text)):
+        if not (specified := _SPECIFIED_ID.fullmatch(text)):
             raise Refusal("invalid_id", "id is not a valid Moraine MCP ID", field=field) from None
     # A reference of its kind to what no archive has: no source has this name, and the digest is of no record.
     nowhere = f"?/{text}"
-    if form["kind"] == "event":
-        return EventRef(digest(nowhere))
-    return SessionRef(nowhere) if form["kind"] else TurnRef(nowhere, 1)
+    match specified[1]:
+        case "event:evt":
+            return EventRef(digest(nowhere))
+        case "turn:turn":
+            return TurnRef(nowhere, 1)
+    return SessionRef(nowhere)
 
 
 def _scope(within_id: str | None) -> SessionRef | TurnRef | None:
