@@ -222,10 +222,10 @@ class TestOpen:
                 "No session, turn or event matches 'nonsense'; backstory search and backstory sessions show ids",
             ),
             (
-                "event:non sense",
-                "No session, turn or event matches 'event:non sense'; backstory search and backstory sessions show ids",
+                "event:nonsense",
+                "No session, turn or event matches 'event:nonsense'; backstory search and backstory sessions show ids",
             ),
-            ("event:nonsense", "event not found"),
+            ("event:evt_01J9DOESNOTEXIST000000000000", "event not found"),
             ("event:AAAAAAAAAAAAAAAAAAAAAA", "event not found"),
             (session_id("codex/none"), "session not found"),
             (turn_id("codex/none", 1), "turn not found"),
