@@ -53,3 +53,12 @@ class TestFolders:
             shutil.move(agents_home / "odd/projects", agents_home / folder / "projects")
         with Library(tmp_path, agents_home=agents_home, environ={variable: value}) as library:
             assert library.sync().events == 1
+
+    def test_a_relative_home(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """As in `HOME=copy backstory sync`: agents of the table are read as well."""
+        shutil.copytree(Path(__file__).parent / "sources/agents/copilot-cli/home", tmp_path / "copy")
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("HOME", "copy")
+        for home in (Path("copy"), None):
+            with Library(tmp_path / f"archive-{home}", agents_home=home, environ={}) as library:
+                assert library.sync().sessions

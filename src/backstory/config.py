@@ -118,7 +118,7 @@ def home_folder(environ: Mapping[str, str] = os.environ) -> Path:
 def user_home() -> Path:
     """The home folder of the user, where agents keep their own."""
     try:
-        return Path.home()
+        return Path.home().absolute()
     except RuntimeError:  # no HOME, and an account without an entry, as in many containers
         raise ConfigError("the home folder of this user is not known: set HOME") from None
 

@@ -46,7 +46,7 @@ class Keeper:
     ) -> None:
         self.home = make_private_folder(home if home is not None else home_folder(environ))
         self.settings: Settings = load_settings(self.home, environ)
-        self.agents_home = agents_home or user_home()
+        self.agents_home = agents_home.absolute() if agents_home else user_home()
         self._environ = environ
         self._syncing = threading.Lock()
         self._watching_since = -math.inf
