@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -41,6 +42,18 @@ class TestParseQuery:
 
     def test_quotes_are_exact(self) -> None:
         assert parse_query('"to be" token').clauses == (Clause((("to", "be"),), quoted=True), Clause((("token",),)))
+
+    @pytest.mark.parametrize("text", ['("to be")', '"to be", token', '"to be": token', '検索"to be"検索', "“to be”s"])
+    def test_quotes_beside_punctuation_and_other_scripts(self, text: str) -> None:
+        assert Clause((("to", "be"),), quoted=True) in parse_query(text).clauses
+
+    @pytest.mark.parametrize(
+        "text",
+        ['<b style="to be">', '{"to be":"not to be"}', '{"a": "to be"}', 'raise("to be")', "f'\"to be\"'", '["to be"]'],
+    )
+    def test_quotes_of_code_are_punctuation(self, text: str) -> None:
+        """A pasted line is found where a number in it differs."""
+        assert not parse_query(text).is_quoted
 
     def test_an_unclosed_quote_is_punctuation(self) -> None:
         assert phrases('say "hello') == [("say",), ("hello",)]

@@ -46,7 +46,9 @@ _TOKEN = re.compile(r"[^\W_]+")
 _MARKS = re.compile("\x1b\\[[0-?]*+[ -/]*+[@-~]|[\xad\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff]")
 # A word behind a line break or a tab of a text in a text, as in JSON: the letter of the escape stands before it.
 _ESCAPED = re.compile(r"\\[nrt]([^\W\d_]\w*)")
-_QUOTED = re.compile(r'"([^"]+)"|“([^”]+)”')
+# Quotes that stand by themselves. Those of pasted code (`style="red"`, `{"code":401}`, `raise("no")`) are punctuation:
+# what they enclose may differ in a number, and nothing would be found.
+_QUOTED = re.compile(r"""(?<![\w=:{\[,'`\\/<>])(?<!\w\()"([^"]+)"(?![\w=}\]'`\\/<])|“([^”]+)”""", re.ASCII)
 # The shape of a text: `a` for small letters and digits, `A` for capitals, a space for the rest. Looking for humps in
 # it is several times faster than any regular expression over the text.
 _SHAPE = bytes(97 if chr(c).islower() or chr(c).isdigit() else 65 if chr(c).isupper() else 32 for c in range(128))
