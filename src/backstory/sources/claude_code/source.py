@@ -15,6 +15,7 @@ from msgspec import Struct
 from ...model import parse_time
 from ..base import Lookup, Parser, Source, Transcript
 from ..content import readable
+from ..decoding import records_on
 from .children import HelperParser, holds_displaced
 from .content import Part, split_prompt
 from .kinds import SKIPPED_RECORDS, TITLES
@@ -171,12 +172,7 @@ def _leading(path: Path, head: bytes) -> Iterator[dict[str, Any]]:
 
 def _decoded(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
     for line in lines:
-        try:
-            record = msgspec.json.decode(line)
-        except ValueError:
-            continue
-        if isinstance(record, dict):
-            yield record
+        yield from records_on(line)
 
 
 def _is_ours(record: dict[str, Any]) -> bool:
