@@ -22,11 +22,10 @@ def raw(path: Path) -> list[Record]:
     found = []
     for line in path.read_text("utf-8", "replace").splitlines():
         try:
-            record = json.loads(line)
+            records = json.loads(f"[{line.replace('}{', '},{')}]")  # some writers forget a newline
         except ValueError:
             continue
-        if isinstance(record, dict):
-            found.append(record)
+        found += [record for record in records if isinstance(record, dict)]
     return found
 
 

@@ -373,6 +373,25 @@ class TestSearching:
             assert [(-hit.event.ts, event_id(hit.event.uid)) for hit in page.hits] == order[:limit]
             assert page.more
 
+    def test_a_page_is_the_beginning_of_a_longer_one(self, engine: Archive) -> None:
+        """Events of a session are evidence for one another, also those that a short page has no room for."""
+        long = "needle" + 50 * " straw"
+        write(
+            engine,
+            batch(session("codex/a", start=NOW + MINUTE), [(PROMPT, "one needle")]),
+            batch(session("codex/b"), [(PROMPT, "two needle")], *([(PROMPT, long)] for _ in range(5))),
+            batch(session("codex/answers"), [(ANSWER, "needle" + number % 30 * " hay") for number in range(300)]),
+            batch(session("codex/others"), [(ANSWER, "straw")] * 300),
+        )
+        request = SearchRequest(query="needle", types=(PROMPT,), limit=50)
+        longest = engine.search(request)
+        assert [hit.session.key for hit in longest.hits[:2]] == ["codex/b", "codex/a"]
+        assert (len(longest.hits), longest.more) == (7, False)
+        for limit in range(1, 8):
+            page = engine.search(msgspec.structs.replace(request, limit=limit))
+            assert page.hits == longest.hits[:limit]
+            assert page.more is (limit < 7)
+
     def test_scores_and_counts(self, world: Archive) -> None:
         all_of_them = world.search(SearchRequest(query="needle", types=DEFAULT_TYPES, limit=8))
         assert (all_of_them.more, all_of_them.documents) == (False, 16)

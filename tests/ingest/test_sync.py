@@ -153,6 +153,16 @@ class TestDamage:
         machine.library.sync()
         assert [len(turn) for turn in machine.texts(transcript)] == [2, 2]
 
+    @pytest.mark.parametrize(("begin", "end"), [("", "\n"), ("", ""), ("\ufeff", "\n")])
+    def test_a_transcript_on_one_line(self, machine: Machine, begin: str, end: str) -> None:
+        """Its agent is recognised where every newline is missing."""
+        transcript = talk()
+        path = transcript.path(machine.home)
+        path.parent.mkdir(parents=True)
+        path.write_text(begin + transcript.text().replace("\n", "") + end)
+        machine.library.sync()
+        assert [len(turn) for turn in machine.texts(transcript)] == [2, 2]
+
     def test_one_bad_file_does_not_stop_the_rest(self, machine: Machine) -> None:
         good = talk("good")
         path = good.write(machine.home)

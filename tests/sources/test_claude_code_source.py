@@ -184,6 +184,16 @@ class TestFamilies:
             file.write('{"type":"user","timestamp":"2027-01-01T00:00:00.000Z","message":{"content":"more"}}\n')
         assert found(original.path).rank < copy.rank
 
+    def test_copies_of_a_file(self, tmp_path: Path) -> None:
+        """The session whose own records it holds comes before its copy under the name of another one."""
+        records = [Records().user("go")]
+        folder = tmp_path / "projects" / "-x"
+        for session, name in ((SESSION, OTHER), (OTHER, SESSION)):
+            said = [{**record, "sessionId": session} for record in records]
+            original, copy = (found(write(folder / f"{stem}.jsonl", said)) for stem in (session, name))
+            assert original.family == copy.family
+            assert original.rank < copy.rank
+
     def test_forks_that_say_so(self, tmp_path: Path) -> None:
         """A fork that names its original is read after it."""
         original, copy = self.fork(tmp_path, forkedFrom={"sessionId": SESSION, "messageUuid": "m"})

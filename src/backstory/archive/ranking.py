@@ -28,6 +28,9 @@ _HOUR_MS = 3_600_000
 # What every engine looks at, so that all find the same.
 # The best events, which are weighed: deeper ones change the first page of one question in a hundred (`make eval`).
 CANDIDATES = 200
+# So many of the types that are returned are looked for, however few are asked for: they are evidence for one another,
+# and a page of one hit is the beginning of a page of fifty.
+RETURNED = 50
 # The best of them, in which neighbouring words and very common ones are looked for.
 WEIGHED_CLOSELY = 40
 # A word that more events have does not choose candidates beside one that fewer have.

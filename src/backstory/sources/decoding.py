@@ -138,12 +138,31 @@ def head_records(path: Path, head: bytes) -> Iterator[Payload]:
 def records_in(data: bytes) -> Iterator[Payload]:
     """The JSON objects on the whole lines of some bytes; the last line counts if it is whole."""
     for line in data.splitlines():
-        try:
-            record = msgspec.json.decode(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(record, dict):
-            yield record
+        yield from records_on(line)
+
+
+def records_on(line: bytes) -> list[Payload]:
+    """The JSON objects on a line: mostly one, several where a writer forgot the newline, and of a torn line those
+    before the damage."""
+    try:
+        values = [decode_fast(line)]
+    except UNDECODABLE:
+        values = _values_on(line.replace(b"\0", b"").decode("utf-8-sig", "replace").strip())
+    return [value for value in values if isinstance(value, dict)]
+
+
+def _values_on(text: str) -> list[Any]:
+    values: list[Any] = []
+    position = 0
+    try:
+        while position < len(text):
+            value, position = decode_prefix(text, position)
+            values.append(value)
+            while position < len(text) and text[position].isspace():
+                position += 1
+    except (ValueError, RecursionError):
+        pass
+    return values
 
 
 def begun_at(records: Iterable[Payload], *names: str) -> int:

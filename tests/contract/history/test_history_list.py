@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64decode
+from string import ascii_letters
 from typing import Any
 
 import pytest
@@ -193,6 +195,16 @@ class TestPages:
         answer = call("list_sessions", {**TALKS, "cursor": cursor})
         assert answer["error"]["code"] == "invalid_request"
         assert answer["error"]["details"]["field"] == "cursor"
+
+    def test_a_cursor_that_is_not_as_it_was_returned(self, call: Call) -> None:
+        """Text that stands for the same data is no cursor either: with padding, or with other bits behind the data."""
+        cursor = call("list_sessions", {**TALKS, "limit": 5})["data"]["next_cursor"]
+        padding = "=" * (-len(cursor) % 4)
+        same = [cursor[:-1] + ending for ending in ascii_letters if ending != cursor[-1]]
+        same = [text for text in same if urlsafe_b64decode(text + padding) == urlsafe_b64decode(cursor + padding)]
+        for changed in (f"{cursor}=", f" {cursor}", f"{cursor}\n", *same):
+            answer = call("list_sessions", {**TALKS, "cursor": changed})
+            assert answer["error"]["details"]["field"] == "cursor"
 
     def test_sessions_that_arrive_between_two_pages(self, tmp_path: Any) -> None:
         """Neither repeat nor hide another."""

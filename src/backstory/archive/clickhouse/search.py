@@ -14,7 +14,7 @@ from ..base import Exchange, ExchangesRequest, Found, Hit, SearchRequest, any_fo
 from ..hits import Project, fill_page, named_projects, project_around, projects_with
 from ..query import parse_query
 from ..question import read_hints
-from ..ranking import COMMON_TITLES, Candidate, Context, Ranked, rank, score_titles
+from ..ranking import COMMON_TITLES, RETURNED, Candidate, Context, Ranked, rank, score_titles
 from ..ranking import bound as bound_of
 from .beginning import Beginning, begin, known_tokens
 from .documents import splitter
@@ -233,15 +233,16 @@ class Searching(Reading):
 
 def _find(retrieval: Retrieval, question: Question, request: SearchRequest) -> Matches:
     """Events of all types, which are evidence, and enough of the types that are returned."""
-    matches = _find_typed(retrieval, request)
-    if _count(matches.places, request.types) <= request.limit and question.widen():
-        matches = _find_typed(retrieval, request)
+    enough = max(request.limit, RETURNED)
+    matches = _find_typed(retrieval, request, enough)
+    if _count(matches.places, request.types) <= enough and question.widen():
+        matches = _find_typed(retrieval, request, enough)
     return matches._replace(is_cut=matches.is_cut and _count(matches.places, request.types) > request.limit)
 
 
-def _find_typed(retrieval: Retrieval, request: SearchRequest) -> Matches:
+def _find_typed(retrieval: Retrieval, request: SearchRequest, enough: int) -> Matches:
     places, is_cut = retrieval.matches()
-    if is_cut and len(request.types) < len(EVENT_TYPES) and _count(places, request.types) <= request.limit:
+    if is_cut and len(request.types) < len(EVENT_TYPES) and _count(places, request.types) <= enough:
         typed, is_cut = retrieval.matches(request.types)
         places = [*{(place.uid, place.version): place for place in (*places, *typed)}.values()]
     # An event that two machines have written has postings of both.

@@ -203,10 +203,10 @@ class Searching(Reading):
     ) -> tuple[list[Candidate], bool]:
         """Events of all types, which are evidence, and enough of the types that are returned; and whether there are
         more of those. Equals of a session are in the order of the contract."""
-        returned = frozenset(request.types)
-        candidates, is_cut = self._matching(db, question, returned, request.limit)
-        if not _has_more(candidates, returned, request.limit) and question.widen():
-            candidates, is_cut = self._matching(db, question, returned, request.limit)
+        returned, enough = frozenset(request.types), max(request.limit, ranking.RETURNED)
+        candidates, is_cut = self._matching(db, question, returned, enough)
+        if not _has_more(candidates, returned, enough) and question.widen():
+            candidates, is_cut = self._matching(db, question, returned, enough)
         candidates = question.weigh_closely(candidates)
         if len({one.score for one in candidates}) < len(candidates):  # else there are no equals
             places = Counter(map(_place, candidates))

@@ -15,6 +15,7 @@ from msgspec import Struct
 from ...model import parse_time
 from ..base import Lookup, Parser, Source, Transcript
 from ..content import readable
+from ..decoding import records_on
 from .children import HelperParser, holds_displaced
 from .content import Part, split_prompt
 from .kinds import SKIPPED_RECORDS, TITLES
@@ -70,7 +71,7 @@ class ClaudeCode(Source):
         elif parent is None and (earlier := _earliest_part(self._projects.parts_of(path))):
             family = str(earlier.get("uuid") or session)
         helps = is_helper(path)
-        copied = first.is_copy or parent is not None or helps
+        copied = first.is_copy or parent is not None or helps or _is_renamed(path, first)
         return Transcript(
             source=_NAME,
             path=path,
@@ -171,12 +172,7 @@ def _leading(path: Path, head: bytes) -> Iterator[dict[str, Any]]:
 
 def _decoded(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
     for line in lines:
-        try:
-            record = msgspec.json.decode(line)
-        except ValueError:
-            continue
-        if isinstance(record, dict):
-            yield record
+        yield from records_on(line)
 
 
 def _is_ours(record: dict[str, Any]) -> bool:
@@ -213,6 +209,14 @@ def _identity(path: Path, first: _First) -> tuple[str, str | None]:
     if agent is None or is_helper(path):
         return root, None
     return agent_session(root, agent), root
+
+
+def _is_renamed(path: Path, first: _First) -> bool:
+    """True for a transcript under the name of one session with the opening of another: a copy of a file, or of records
+    as they were."""
+    if not is_session_id(path.stem) or desktop_session(path):
+        return False
+    return bool(first.opening.get("sessionId", path.stem) != path.stem)
 
 
 def _earliest_part(parts: list[Path]) -> dict[str, Any] | None:

@@ -354,7 +354,10 @@ _decode = msgspec.msgpack.Decoder(_Cursor).decode
 
 
 def make_cursor(position: Position, *question: object) -> str:
-    encoded = msgspec.msgpack.encode(_Cursor(_fingerprint(question), position))
+    return _as_text(msgspec.msgpack.encode(_Cursor(_fingerprint(question), position)))
+
+
+def _as_text(encoded: bytes) -> str:
     return base64.urlsafe_b64encode(encoded).rstrip(b"=").decode("ascii")
 
 
@@ -364,6 +367,8 @@ def read_cursor(text: str, *question: object) -> Position:
             raise ValueError
         encoded = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
         cursor = _decode(encoded)
+        if _as_text(encoded) != text:
+            raise ValueError
     except (binascii.Error, msgspec.DecodeError, ValueError):
         raise BadCursor("cursor is not valid; pass next_cursor exactly as it was returned") from None
     if cursor.question != _fingerprint(question):
