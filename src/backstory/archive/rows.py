@@ -47,7 +47,7 @@ class SessionRow(Struct, kw_only=True):
     last_at: int = 0
     exchange_count: int = 0
     provisional: bool = False
-    """Its exchanges were made from its turns by a migration; the next reading of its transcript replaces them."""
+    """Always false: tables on ClickHouse have this column."""
     user: str | None = None
     """In the archive of a team: the member that shared it, and the machine that it was shared from."""
     machine: str | None = None

@@ -290,7 +290,7 @@ class Ingest:
                 self._assembly.begin(
                     change.transcript, reading.standing.turn, from_start=reading.from_start, alone=watch.is_alone
                 )
-            added = self._add(change, items, again=reading.offset <= reading.known_until)
+            added = self._add(change, items)
             watch.see(items, added)
             reading.standing = self._standing(watch, reading)
             if self._full:
@@ -333,7 +333,7 @@ class Ingest:
         else:
             keep.keep(change.path, change.source.name, change.transcript.session, from_start=from_start)
 
-    def _add(self, change: Changed, items: list[Item], *, again: bool) -> Added:
+    def _add(self, change: Changed, items: list[Item]) -> Added:
         if self._redact:
             for item in items:
                 if isinstance(item, Event):
@@ -342,7 +342,7 @@ class Ingest:
                     item.arguments = self._redact(item.arguments)
                 elif isinstance(item, About):
                     item.title, item.summary = self._redact(item.title), self._redact(item.summary)
-        return self._assembly.add(change.transcript, items, change.mtime_ns // 1_000_000, again=again)
+        return self._assembly.add(change.transcript, items, change.mtime_ns // 1_000_000)
 
     @property
     def _full(self) -> bool:

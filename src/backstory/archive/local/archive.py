@@ -30,7 +30,7 @@ from ..base import (
 )
 from ..errors import DAMAGED
 from ..lock import WriterLock, is_held
-from .database import FUNCTIONS, MIGRATIONS, progress_of
+from .database import FIRST_VERSION, FUNCTIONS, MIGRATIONS, progress_of
 from .documents import EVENTS, EXCHANGES
 from .index import Index
 from .reading import EVENT, HEADS, SESSION, TURN, having, of_types
@@ -122,7 +122,7 @@ class LocalArchive(Searching, Archive):
         self._path = home / "archive.db"
         self._traces = os.fspath(home / "traces.db")
         try:
-            prepare(self._path, MIGRATIONS, functions=FUNCTIONS)
+            prepare(self._path, MIGRATIONS, first=FIRST_VERSION, functions=FUNCTIONS)
         except Unusable as error:
             raise ArchiveError(str(error)) from None
         except sqlite3.DatabaseError as error:
