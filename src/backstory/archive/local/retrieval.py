@@ -28,7 +28,7 @@ from ..ranking import (
     WEIGHED_CLOSELY,
     Candidate,
 )
-from .filters import Filters
+from .documents import Filters
 from .vocabulary import Vocabulary, stemmers
 
 if TYPE_CHECKING:

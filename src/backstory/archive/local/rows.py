@@ -12,7 +12,7 @@ import msgspec
 from ...model import EVENT_TYPES, EventType, session_id
 from ...toolcalls import render_call
 from ..base import EventRow, ExchangeRow, FileRow, SessionRow, TurnRow, UsageRow
-from .bodies import Bodies, Pack
+from .database import Bodies, Pack
 
 Values = tuple[Any, ...]
 _CALL = EventType.TOOL_CALL

@@ -22,9 +22,7 @@ from ..query import parse_query
 from ..question import read_hints
 from ..ranking import Candidate, Context, Ranked
 from .counting import Numbered, count_matches
-from .documents import turn_number
-from .exchanges import RankedExchange, rank_exchanges
-from .filters import Filters
+from .documents import Filters, RankedExchange, rank_exchanges, turn_number
 from .index import Index, explained
 from .reading import EVENT, EXCHANGES_AT_ONCE, SESSION, TURN, Reading
 from .retrieval import Question

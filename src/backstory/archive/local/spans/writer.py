@@ -14,10 +14,9 @@ import msgspec
 from ....model import digest, session_mark
 from ....sqlite import transaction
 from ...spans import SPAN_TYPES, STATUSES, Origin, SpanRow
-from ..bodies import Bodies
-from ..database import mark
-from .attributes import AttributeValues
+from ..database import Bodies, mark
 from .calls import enrich, listed, traces_beside, traces_of_calls, unite
+from .database import AttributeValues
 from .totals import refresh_traces
 
 _TYPE_CODES = {type: code for code, type in enumerate(SPAN_TYPES)}
