@@ -48,7 +48,7 @@ from .search import Searching
 if TYPE_CHECKING:
     from ..spantexts import Ordinals
     from .feed import Feed
-    from .spans.store import LocalSpans
+    from .spans import LocalSpans
     from .writer import LocalWriter
 
 # The writer may be rewriting the whole file.
@@ -164,7 +164,7 @@ class LocalArchive(Searching, Archive):
 
     @cached_property
     def spans(self) -> LocalSpans:
-        from .spans.store import LocalSpans
+        from .spans import LocalSpans
 
         return LocalSpans(self.home, self._events_between)
 
