@@ -30,10 +30,10 @@ from ...model import (
 from ...toolsets.history.views import Views
 from ..export import MEDIA_TYPES, Format, export
 from ..words import resume_command
+from . import address
 from .conversation import HEAD_CHARS, ON_PAGE, PART_EVENTS, Conversation, Place, ShownTurn
 from .lists import KINDS, Related, SessionLine, read_related, session_lines, session_url
 from .passages import FoundLine, with_passages
-from .rendering import address
 from .search import marker
 from .site import Site
 

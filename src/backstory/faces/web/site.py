@@ -28,7 +28,7 @@ from starlette.routing import Route
 from ...archive.errors import DeadlineExceeded, explain
 from ..http import json_response, read_body
 from ..mcp import PARALLEL_CALLS
-from .rendering import make_environment
+from . import make_environment
 
 if TYPE_CHECKING:
     from ...library import Library

@@ -33,11 +33,12 @@ from .rows import (
     OUTLINE_SELECT,
     SPAN_SELECT,
     TRACE_SELECT,
+    Matches,
     OutlinedSpan,
     StoredSpan,
     StoredTrace,
+    find,
 )
-from .search import Matches, find
 from .totals import span_stats, tool_sums, usage_totals
 from .writer import LocalSpanWriter
 
