@@ -204,8 +204,6 @@ class SyncState(Struct, kw_only=True, omit_defaults=True):
     files_done: int = 0
     first_finished_at: int | None = None
     """The time at which the archive was complete for the first time; None before that."""
-    has_projects: bool = False
-    """The folders of sessions that were read before sessions had projects were looked at."""
     index_behind: bool = False
     read_only: bool = False
     """The archive can be read but not written: it stays as it is."""

@@ -96,17 +96,12 @@ class Ingest:
         self.forget_requested()
         state = self._writer.sync_state()
         state.started_at, state.finished_at, state.files_done = _now_ms(), None, 0
-        # A new archive gets the projects with the sessions.
-        state.has_projects = state.has_projects or not self._writer.sessions(SessionsRequest(empty=True, limit=1))
         changes, folders = self._look()
         state.files_total = len(changes)
         if changes:
             self._writer.write(Batch(sync=state))
         report = self._read(changes, progress, deadline, state)
         if not report.skipped:
-            if not state.has_projects:
-                self._writer.write(self._projects.of_folders(self._writer.sessions(SessionsRequest(empty=True))))
-                state.has_projects = True
             state.files_done, state.finished_at = state.files_total, _now_ms()
             state.first_finished_at = state.first_finished_at or state.finished_at
             changed = folders != [*self._writer.sync_state(folders=True).folders]

@@ -205,7 +205,7 @@ class Question:
         return [(forms, rarity / whole) for rarity, forms in words if forms]
 
     def _forms(self, clause: Clause) -> tuple[float, list[tantivy.Query]]:
-        """What events have of a word, and its rarity: that of its commonest form, since any of them will do."""
+        """The forms of a word that events have, and its rarity: that of the commonest, since any of them will do."""
         forms = [("text", phrase) for phrase in clause.alternatives if len(phrase) > 1]
         typed = [phrase[0] for phrase in clause.alternatives if len(phrase) == 1]
         for word in [*typed, *(near for mistyped in typed for near in self._read_as[mistyped])]:

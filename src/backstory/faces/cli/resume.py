@@ -357,7 +357,7 @@ def _why_not(library: Library, session: SessionRow) -> str:
         )
     if any(Path(row.path).is_relative_to(library.home) for row in files):
         return "no agent has a file of this session: it is kept by Backstory alone. backstory export writes one"
-    reason = "it was read by a version that did not keep them"
+    reason = "they were not kept when it was read"
     if library.archive.forgotten([mark for row in files for mark in repeated(row)]):
         reason = "they repeat a session that was forgotten"
     elif not library.settings.keep_raw:
