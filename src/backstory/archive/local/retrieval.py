@@ -28,8 +28,8 @@ from ..ranking import (
     WEIGHED_CLOSELY,
     Candidate,
 )
+from .counting import Vocabulary, stemmers
 from .documents import Filters
-from .vocabulary import Vocabulary, stemmers
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor

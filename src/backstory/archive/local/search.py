@@ -21,7 +21,7 @@ from ..hits import Project, fill_page, named_projects, project_around, projects_
 from ..query import parse_query
 from ..question import read_hints
 from ..ranking import Candidate, Context, Ranked
-from .counting import Numbered, count_matches
+from .counting import Numbered, Vocabulary, count_matches
 from .documents import Filters, RankedExchange, rank_exchanges, turn_number
 from .index import Index, explained
 from .reading import EVENT, EXCHANGES_AT_ONCE, SESSION, TURN, Reading
@@ -37,7 +37,6 @@ from .rows import (
     read_turn,
     split,
 )
-from .vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     import tantivy
