@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -14,6 +15,7 @@ from backstory.archive import open_engine
 from backstory.archive.base import ArchiveError
 from backstory.archive.local import documents
 from backstory.archive.local.database import FIRST_VERSION, MIGRATIONS
+from backstory.archive.spans import Window
 from backstory.library import Library
 from tests.transcripts import Transcript
 
@@ -37,6 +39,19 @@ class TestSchema:
         database.close()
         with pytest.raises(ArchiveError, match="newer Backstory"):
             open_engine("local", tmp_path)
+
+    def test_one_from_before_the_first_release_is_refused(self, tmp_path: Path) -> None:
+        """And left as it is."""
+        open_engine("local", tmp_path).close()
+        for name in ("archive.db", "traces.db"):
+            with closing(sqlite3.connect(tmp_path / name)) as database:
+                (version,) = database.execute("PRAGMA user_version").fetchone()
+                database.execute("PRAGMA user_version = 2")
+            with pytest.raises(ArchiveError, match=f"{name} is of a Backstory before its first release"):
+                open_engine("local", tmp_path).spans.usage(Window())
+            with closing(sqlite3.connect(tmp_path / name)) as database:
+                assert database.execute("PRAGMA user_version").fetchone() == (2,)
+                database.execute(f"PRAGMA user_version = {version}")
 
     def test_many_first_starts(self, tmp_path: Path) -> None:
         code = "import sys; from pathlib import Path; from backstory.library import Library\n"
@@ -70,6 +85,22 @@ class TestIndexVersions:
             assert answer["warnings"] == []
         new = {path.name for path in (tmp_path / "b" / "index" / "events").iterdir()}
         assert new & old == {"current"}
+
+    def test_not_readable_any_more(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """An index that lacks a field of the new one does not answer, and says so."""
+        home = tmp_path / "home"
+        Transcript("one").prompt("needle").write(home)
+        with Library(tmp_path / "b", agents_home=home, environ={}) as library:
+            library.sync()
+        version = documents.EVENTS.version + 1
+        newer = msgspec.structs.replace(documents.EVENTS, version=version, readable_from=version)
+        monkeypatch.setattr("backstory.archive.local.archive.EVENTS", newer)
+        with Library(tmp_path / "b", agents_home=home, environ={}) as library:
+            answer = library.search("needle")
+            assert answer["data"]["results"] == []
+            assert any("index" in warning for warning in answer["warnings"])
+            library.sync()
+            assert len(library.search("needle")["data"]["results"]) == 1
 
     def test_a_reader_follows_a_swap(self, tmp_path: Path) -> None:
         home = tmp_path / "home"

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import zstandard
 
+from ...sqlite import Unusable, is_damage
+from ..errors import ArchiveError
 from ..query import analyzer, index_text, tokens
 from ..rows import SyncState
 
@@ -135,6 +139,19 @@ CREATE TABLE forgotten_turn (
 # One entry per version from the first on. Append only.
 MIGRATIONS = (_TABLES,)
 FIRST_VERSION = 14
+
+
+@contextmanager
+def explained(path: Path, damaged: str) -> Iterator[None]:
+    """Around the preparation of a database: turns what is wrong with it into messages that name the cure."""
+    try:
+        yield
+    except Unusable as error:
+        raise ArchiveError(str(error)) from None
+    except sqlite3.DatabaseError as error:
+        if not is_damage(error):
+            raise
+        raise ArchiveError(damaged.format(path, error)) from error
 
 
 def title_words(title: str) -> str:
