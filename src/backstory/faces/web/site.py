@@ -243,9 +243,6 @@ class Site:
         assert name in self._assets, name
         return f"/static/{self._version}/{name}"
 
-    def stylesheet(self) -> str:
-        return self._assets["backstory.css"].content.decode()
-
     def common_routes(self) -> list[Route]:
         """Assets, and the switch of the theme."""
 
