@@ -134,9 +134,9 @@ def _databases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     one later, it copies them, at a twentieth of the time. Like the empty file that it stands for, a database appears
     all at once, or not at all, and after the indexes that belong to it."""
     folder = tmp_path_factory.mktemp("databases")
-    sqlite.prepare(folder / "archive.db", record.MIGRATIONS, first=record.FIRST_VERSION, functions=record.FUNCTIONS)
+    sqlite.prepare(folder / "archive.db", record.MIGRATIONS, functions=record.FUNCTIONS)
     traces.prepare(folder / "traces.db")
-    sqlite.prepare(folder / capsules.FILE, capsules._MIGRATIONS, first=capsules._FIRST_VERSION)
+    sqlite.prepare(folder / capsules.FILE, capsules._MIGRATIONS)
     contents = {path.name: path.read_bytes() for path in folder.iterdir()}
     indexes = tmp_path_factory.mktemp("indexes")
     for kind in (EVENTS, EXCHANGES):

@@ -64,14 +64,6 @@ class TestPrepare:
         with closing(connect(old, writable=False)) as db:
             assert db.execute("SELECT text, at FROM note").fetchall() == [("kept", None)]
 
-    def test_one_from_before_the_first_version(self, path: Path) -> None:
-        """The tables of the first version are those that an empty file gets."""
-        with pytest.raises(Unusable, match=r"notes\.db is of a Backstory before its first release"):
-            prepare(path, TABLES, first=7)
-        prepare(path.with_name("new.db"), TABLES, first=7)
-        with closing(connect(path.with_name("new.db"), writable=False)) as db:
-            assert db.execute("PRAGMA user_version").fetchone() == (6 + len(TABLES),)
-
     def test_a_newer_one(self, path: Path) -> None:
         """It is refused, and left alone."""
         with pytest.raises(Unusable, match=r"notes\.db was written by a newer Backstory"):

@@ -144,14 +144,12 @@ def prepare(
     path: Path,
     migrations: Sequence[str],
     *,
-    first: int = 1,
     busy_seconds: float = _BUSY_SECONDS,
     functions: Functions | None = None,
 ) -> None:
     """Create or migrate a database, or wait while another process does. A read-only one must be current already.
 
-    The first of `migrations` makes an empty file one of version `first`, each other one leads to the next version.
-    Raises Unusable, and sqlite3.DatabaseError for damage.
+    `migrations[n]` takes a database from version n to n + 1. Raises Unusable, and sqlite3.DatabaseError for damage.
     """
     writable = is_writable(path)
     if not writable and not path.exists():
@@ -160,10 +158,9 @@ def prepare(
             "or set BACKSTORY_HOME to another folder"
         )
     with closing(connect(path, writable=writable, busy_seconds=busy_seconds, functions=functions)) as connection:
-        newest = first + len(migrations) - 1
         if writable:
-            _migrate(connection, path.name, dict(enumerate(migrations, first)))
-        elif version_of(connection, path.name, newest) < newest:
+            _migrate(connection, path.name, migrations)
+        elif version_of(connection, path.name, len(migrations)) < len(migrations):
             raise Unusable(
                 f"{path.parent} is read-only, and {path.name} in it is of an older Backstory: make it writable, "
                 "so that it can be updated"
@@ -178,19 +175,16 @@ def version_of(connection: sqlite3.Connection, name: str, newest: int) -> int:
     return version
 
 
-def _migrate(connection: sqlite3.Connection, name: str, migrations: Mapping[int, str]) -> None:
+def _migrate(connection: sqlite3.Connection, name: str, migrations: Sequence[str]) -> None:
     """Each step is a transaction of its own. Several processes may try at once."""
-    first, newest = min(migrations), max(migrations)
+    newest = len(migrations)
     while version_of(connection, name, newest) < newest:
         with transaction(connection):
             version = version_of(connection, name, newest)
             if version < newest:
-                if 0 < version < first:
-                    raise Unusable(f"{name} is of a Backstory before its first release: move it away")
-                following = version + 1 if version else first
-                for statement in _statements(migrations[following]):
+                for statement in _statements(migrations[version]):
                     connection.execute(statement)
-                connection.execute(f"PRAGMA user_version={following}")
+                connection.execute(f"PRAGMA user_version={version + 1}")
 
 
 def _statements(script: str) -> Iterator[str]:

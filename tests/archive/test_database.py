@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import subprocess
 import sys
-from contextlib import closing
 from pathlib import Path
 
 import msgspec
 import pytest
+import tantivy
 
 from backstory.archive import open_engine
-from backstory.archive.base import ArchiveError
+from backstory.archive.base import ArchiveError, FilesRequest
 from backstory.archive.local import documents
-from backstory.archive.local.database import FIRST_VERSION, MIGRATIONS
-from backstory.archive.spans import Window
+from backstory.archive.local.database import MIGRATIONS
 from backstory.library import Library
+from backstory.model import DEFAULT_TYPES, EVENT_TYPES
 from tests.transcripts import Transcript
 
-_VERSION = FIRST_VERSION + len(MIGRATIONS) - 1
+# The version of archives whose files have no names.
+_UNNAMED = 13
 
 
 class TestSchema:
@@ -28,30 +30,36 @@ class TestSchema:
     def test_version(self, tmp_path: Path) -> None:
         open_engine("local", tmp_path).close()
         database = sqlite3.connect(tmp_path / "archive.db")
-        assert database.execute("PRAGMA user_version").fetchone() == (_VERSION,)
+        assert database.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS),)
         assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
         database.close()
+
+    def test_files_of_an_older_archive_get_their_names(self, tmp_path: Path) -> None:
+        """By the states that were kept with them: session, family, and the sessions that they may copy from."""
+        database = sqlite3.connect(tmp_path / "archive.db")
+        database.create_function("title_words", 1, str, deterministic=True)
+        for migration in MIGRATIONS[:_UNNAMED]:
+            database.executescript(migration)
+        state = {"ancestors": ["a", 5], "standing": {"family": "f", "after": ["b"]}}
+        rows = [("/t/1", "s", json.dumps(state)), ("/t/2", "t", "{}"), ("/t/3", "u", None), ("/t/4", "", None)]
+        database.executemany("INSERT INTO file VALUES (?, 'codex', ?, 0, 0, 0, 0, x'', ?, 0, NULL, 0)", rows)
+        database.execute(f"PRAGMA user_version = {_UNNAMED}")
+        database.commit()
+        database.close()
+
+        with Library(tmp_path, environ={}) as library:
+            assert {
+                name: [row.path for row in library.archive.files(FilesRequest(source="codex", naming=name))]
+                for name in ("s", "a", "b", "f", "t", "u", "5")
+            } == {**{name: ["/t/1"] for name in "sabf"}, "t": ["/t/2"], "u": ["/t/3"], "5": []}
 
     def test_a_newer_archive_is_refused(self, tmp_path: Path) -> None:
         open_engine("local", tmp_path).close()
         database = sqlite3.connect(tmp_path / "archive.db")
-        database.execute(f"PRAGMA user_version = {_VERSION + 1}")
+        database.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
         database.close()
         with pytest.raises(ArchiveError, match="newer Backstory"):
             open_engine("local", tmp_path)
-
-    def test_one_from_before_the_first_release_is_refused(self, tmp_path: Path) -> None:
-        """And left as it is."""
-        open_engine("local", tmp_path).close()
-        for name in ("archive.db", "traces.db"):
-            with closing(sqlite3.connect(tmp_path / name)) as database:
-                (version,) = database.execute("PRAGMA user_version").fetchone()
-                database.execute("PRAGMA user_version = 2")
-            with pytest.raises(ArchiveError, match=f"{name} is of a Backstory before its first release"):
-                open_engine("local", tmp_path).spans.usage(Window())
-            with closing(sqlite3.connect(tmp_path / name)) as database:
-                assert database.execute("PRAGMA user_version").fetchone() == (2,)
-                database.execute(f"PRAGMA user_version = {version}")
 
     def test_many_first_starts(self, tmp_path: Path) -> None:
         code = "import sys; from pathlib import Path; from backstory.library import Library\n"
@@ -102,6 +110,25 @@ class TestIndexVersions:
             library.sync()
             assert len(library.search("needle")["data"]["results"]) == 1
 
+    def test_before_one_field(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The index of the version with a field for each group of types is searched until it is rebuilt."""
+        home = tmp_path / "home"
+        Transcript("one").prompt("find the needle").call("Bash", {"command": "needle"}, "").answer("a needle").write(
+            home
+        )
+        with monkeypatch.context() as former:
+            kind = msgspec.structs.replace(documents.EVENTS, version=3, build_schema=_former_schema)
+            former.setattr("backstory.archive.local.archive.EVENTS", kind)
+            former.setattr(documents.EventDocument, "entry", _former_entry)
+            with Library(tmp_path / "b", agents_home=home, environ={}) as library:
+                library.sync()
+        with Library(tmp_path / "b", agents_home=home, environ={}) as library:
+            assert len(library.search("needles find needle")["data"]["results"]) == 2
+            assert len(library.search("needle", event_types=["tool_call"])["data"]["results"]) == 1
+            library.sync()
+            assert len(library.search("needles find needle")["data"]["results"]) == 2
+            assert library.archive.sync_state().index_behind is False
+
     def test_a_reader_follows_a_swap(self, tmp_path: Path) -> None:
         home = tmp_path / "home"
         Transcript("one").prompt("needle").write(home)
@@ -114,3 +141,22 @@ class TestIndexVersions:
                 other.sync()
             assert reader.search("needle")["data"]["results"]
             assert reader.search("haystack")["data"]["results"]
+
+
+def _former_schema(builder: tantivy.SchemaBuilder) -> None:
+    builder.add_unsigned_field("id", fast=True)
+    for name in documents.FORMER_FIELDS:
+        builder.add_text_field(name, tokenizer_name="words", index_option="position")
+    for name in ("session", "turn", "type", "project", "source"):
+        builder.add_unsigned_field(name, indexed=True)
+    builder.add_integer_field("ts", fast=True)
+
+
+def _former_entry(document: documents.EventDocument) -> tantivy.Document:
+    entry = tantivy.Document()
+    entry.add_text("text" if EVENT_TYPES[document.type] in DEFAULT_TYPES else "rest", document.text)
+    entry.add_unsigned("turn", documents.turn_number(document.session, document.turn))
+    for name in ("id", "session", "type", "project", "source"):
+        entry.add_unsigned(name, getattr(document, name))
+    entry.add_integer("ts", document.ts)
+    return entry

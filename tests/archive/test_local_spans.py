@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from backstory.archive import open_engine
 from backstory.archive.base import ArchiveError, SessionsRequest
+from backstory.archive.local.spans import database
 from backstory.archive.spans import SpanRow, UsageTotal, Window
 from backstory.model import session_id
 from tests.examples import examples
@@ -152,6 +154,71 @@ class TestCalls:
         archive.close()
 
 
+class TestFirstVersion:
+    """Spans that were received before attributes lay by path are there afterwards, and found alike."""
+
+    def test_migrated(self, tmp_path: Path) -> None:
+        db = sqlite3.connect(tmp_path / "traces.db", isolation_level=None)
+        db.executescript(database._MIGRATIONS[0])
+        db.execute("PRAGMA user_version=1")
+        db.execute("INSERT INTO name VALUES (1, 'x')")
+        db.execute(
+            "INSERT INTO trace (id, uid, named, status, start, updated, projected) VALUES (1, 't', 0, 2, ?1, ?1, 0)",
+            (START,),
+        )
+        values: dict[str, Any] = {"user": 'a "b"', "score": 0.1, "n": 7, "yes": True, "no": False}
+        for number in (1, 2, 600):
+            given = values if number != 2 else {"user": "c"}
+            db.execute(
+                "INSERT INTO span (id, trace, uid, name, type, status, start, cost_reported, counts) "
+                "VALUES (?1, 1, ?1, 1, 2, 2, ?2, 0, 1)",
+                (number, START + number),
+            )
+            facts = msgspec.json.encode({"metadata": {}, "attributes": given}).decode()
+            db.execute("INSERT INTO facts VALUES (?, ?)", (number, facts))
+            for path, value in given.items():
+                db.execute("INSERT OR IGNORE INTO path (text) VALUES (?)", (f"attributes.{path}",))
+                stored = bytes([value]) if isinstance(value, bool) else value
+                db.execute(
+                    "INSERT INTO attribute SELECT id, ?, ? FROM path WHERE text = ?",
+                    (number, stored, f"attributes.{path}"),
+                )
+        db.close()
+        archive = open_engine("local", tmp_path)
+        call = caller(archive)
+        assert len(call("get_trace", traceId="t")["trace"]["spans"]) == 3
+        for path, value in values.items():
+            assert found(call, path, "eq", value) == [hex_id(1), hex_id(600)]
+        fill(archive, [span(600, user="new"), span(601, user="new")])
+        assert found(call, "user", "eq", "new") == [hex_id(600), hex_id(601)]
+        assert found(call, "score", "lt", 1) == [hex_id(1)]
+        archive.close()
+
+
+class TestPlacesOfTurns:
+    """The places of turns are found in an archive from before they were kept, so that nothing is projected twice."""
+
+    def test_migrated(self, tmp_path: Path) -> None:
+        world = World(tmp_path)
+        talk = Transcript("one").prompt("go").call("Bash", {"command": "ls"}, "a.txt").answer("done")
+        world.sync(talk.prompt("more"))
+        before = [world.spans(trace) for trace in world.traces()]
+        places = "SELECT session, turn, trace, root FROM turn ORDER BY session, turn"
+        world.library.close()
+        with closing(sqlite3.connect(tmp_path / "backstory" / "traces.db", isolation_level=None)) as db:
+            kept = db.execute(places).fetchall()
+            db.executescript("DROP TABLE turn; DROP TRIGGER usage_of_deleted; DROP TABLE usage")
+            db.execute("CREATE TABLE host (session INTEGER PRIMARY KEY, parent INTEGER, turn INTEGER, uid INTEGER)")
+            db.execute("PRAGMA user_version=8")
+        world = World(tmp_path)
+        assert [world.spans(trace) for trace in world.traces()] == before
+        world.sync(talk.answer("and more"))
+        assert [len(world.spans(trace)) for trace in world.traces()] == [4, 2]
+        world.library.close()
+        with closing(sqlite3.connect(tmp_path / "backstory" / "traces.db")) as db:
+            assert db.execute(places).fetchall() == kept
+
+
 def rounded(totals: list[UsageTotal]) -> list[UsageTotal]:
     """Sums of costs depend on their order in the last digits."""
     return [msgspec.structs.replace(total, cost=total.cost and round(total.cost, 9)) for total in totals]
@@ -176,6 +243,14 @@ class TestUsage:
         assert world.library.archive.spans.usage(Window())
         world.library.forget(session_id(key))
         assert world.library.archive.spans.usage(Window()) == []
+
+    def test_migrated(self, tmp_path: Path) -> None:
+        archive, _ = open_world(tmp_path)
+        before = archive.spans.usage(Window())
+        archive.close()
+        with closing(sqlite3.connect(tmp_path / "traces.db", isolation_level=None)) as db:
+            db.executescript("DROP TRIGGER usage_of_deleted; DROP TABLE usage; PRAGMA user_version=9")
+        assert open_engine("local", tmp_path).spans.usage(Window()) == before
 
 
 class TestFullDisk:

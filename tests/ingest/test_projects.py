@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sqlite3
 import subprocess
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -145,6 +147,14 @@ class TestIdentity:
         world.claude("plain", world.code / "plain")
         world.claude("gone", world.code / "gone")
         assert world.projects() == {None}
+
+    def test_sessions_that_were_read_before_there_were_projects(self, world: World) -> None:
+        world.claude("old", repository(world.code / "demo"))
+        world.library.sync()
+        with closing(sqlite3.connect(world.library.home / "archive.db")) as db, db:
+            db.execute("UPDATE session SET project = NULL")
+            db.execute("UPDATE meta SET value = json_remove(value, '$.has_projects') WHERE name = 'sync'")
+        assert world.projects() == {IDENTITY}
 
 
 class TestRemotes:

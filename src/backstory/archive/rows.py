@@ -47,7 +47,7 @@ class SessionRow(Struct, kw_only=True):
     last_at: int = 0
     exchange_count: int = 0
     provisional: bool = False
-    """Always false: tables on ClickHouse have this column."""
+    """Its exchanges were made from its turns by a migration; the next reading of its transcript replaces them."""
     user: str | None = None
     """In the archive of a team: the member that shared it, and the machine that it was shared from."""
     machine: str | None = None
@@ -204,6 +204,8 @@ class SyncState(Struct, kw_only=True, omit_defaults=True):
     files_done: int = 0
     first_finished_at: int | None = None
     """The time at which the archive was complete for the first time; None before that."""
+    has_projects: bool = False
+    """The folders of sessions that were read before sessions had projects were looked at."""
     index_behind: bool = False
     read_only: bool = False
     """The archive can be read but not written: it stays as it is."""

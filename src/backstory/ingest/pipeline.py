@@ -96,12 +96,17 @@ class Ingest:
         self.forget_requested()
         state = self._writer.sync_state()
         state.started_at, state.finished_at, state.files_done = _now_ms(), None, 0
+        # A new archive gets the projects with the sessions.
+        state.has_projects = state.has_projects or not self._writer.sessions(SessionsRequest(empty=True, limit=1))
         changes, folders = self._look()
         state.files_total = len(changes)
         if changes:
             self._writer.write(Batch(sync=state))
         report = self._read(changes, progress, deadline, state)
         if not report.skipped:
+            if not state.has_projects:
+                self._writer.write(self._projects.of_folders(self._writer.sessions(SessionsRequest(empty=True))))
+                state.has_projects = True
             state.files_done, state.finished_at = state.files_total, _now_ms()
             state.first_finished_at = state.first_finished_at or state.finished_at
             changed = folders != [*self._writer.sync_state(folders=True).folders]
@@ -284,7 +289,7 @@ class Ingest:
                 self._assembly.begin(
                     change.transcript, reading.standing.turn, from_start=reading.from_start, alone=watch.is_alone
                 )
-            added = self._add(change, items)
+            added = self._add(change, items, again=reading.offset <= reading.known_until)
             watch.see(items, added)
             reading.standing = self._standing(watch, reading)
             if self._full:
@@ -327,7 +332,7 @@ class Ingest:
         else:
             keep.keep(change.path, change.source.name, change.transcript.session, from_start=from_start)
 
-    def _add(self, change: Changed, items: list[Item]) -> Added:
+    def _add(self, change: Changed, items: list[Item], *, again: bool) -> Added:
         if self._redact:
             for item in items:
                 if isinstance(item, Event):
@@ -336,7 +341,7 @@ class Ingest:
                     item.arguments = self._redact(item.arguments)
                 elif isinstance(item, About):
                     item.title, item.summary = self._redact(item.title), self._redact(item.summary)
-        return self._assembly.add(change.transcript, items, change.mtime_ns // 1_000_000)
+        return self._assembly.add(change.transcript, items, change.mtime_ns // 1_000_000, again=again)
 
     @property
     def _full(self) -> bool:

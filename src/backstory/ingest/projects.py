@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from pathlib import Path, PurePath
 
-from ..archive.base import Batch, Reader, SessionsRequest
+from ..archive.base import Batch, Reader, SessionRow, SessionsRequest
 from ..repository import find_repository, is_by_remote, remote_identity, root_identity
 
 # For so few folders that are gone the sessions in them are looked up; there may be tens of thousands of others.
@@ -34,6 +34,14 @@ class Projects:
         for row in batch.sessions:
             if row.cwd and not is_by_remote(row.project):
                 row.project = self._identity(row.cwd, row.project, batch)
+
+    def of_folders(self, rows: list[SessionRow]) -> Batch:
+        """A batch with what can be found out about the folders of sessions that have no project yet."""
+        batch = Batch()
+        for row in rows:
+            if row.cwd and row.project is None:
+                self._identity(row.cwd, None, batch)
+        return batch
 
     def _identity(self, cwd: str, known: str | None, batch: Batch) -> str | None:
         """The identity of a folder. `known` is the one that a session in it has."""

@@ -36,6 +36,8 @@ class Reading:
         self.errors = 0
         self.from_start = True
         """The first step begins with the first record of the file."""
+        self.known_until = 0
+        """The offset up to which the file was read before, if it is read from its start once more."""
         before, _ = Standing.split(change.before.state if change.before else None)
         self.had = before.had if before else None
         """As in `Standing`; None when the file has it all again."""
@@ -121,14 +123,15 @@ class Reading:
                 if before is not None and before.offset:
                     if _is_append(before, stream, change.size):
                         parser = self._go_on(before)
-                    elif self.had is None or before.offset > self.had[0]:
-                        self.had = (before.offset, before.prefix)
+                    elif before.prefix and (self.had is None or before.offset > self.had[0]):
+                        self.had = (before.offset, before.prefix)  # an upgrade takes the prefix away
                     if self.had is not None and self.had[0] <= change.size:
                         offset, prefix = self.had
                         self.had = None if _prefix_digest(stream, offset) == prefix else self.had
                 stream.seek(row.offset)
             if parser is None:
                 parser = change.source.parser(change.transcript, None, self._lookup)
+                self.known_until = change.before.offset if change.before else 0
             self._parser = parser
             step: list[Item] = []
             skips = change.source.skips
@@ -142,7 +145,7 @@ class Reading:
                         for record in self._decode(line):
                             step += self._parse(parser, record)
                 row.offset = offset
-                if len(step) >= _ITEMS_PER_STEP:
+                if len(step) >= _ITEMS_PER_STEP or offset == self.known_until:
                     yield step
                     step = []
             step += parser.finish()

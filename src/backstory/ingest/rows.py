@@ -244,6 +244,8 @@ class Exchanges:
         self._changed: set[int] = set()
         self._numbers: dict[bytes, int] | None = None
         """The exchange of every event of the session; made when an event is read again."""
+        if session.provisional:
+            session.provisional, session.exchange_count, self._numbers = False, 0, {}
         self._position = self._reached = session.exchange_count - 1
         """The exchange of what comes next, and the last one that was known before and has been met."""
 
@@ -328,6 +330,8 @@ class OpenSession(Struct):
     exchanges: Exchanges | None = None
     restarted: bool = False
     """Its transcript is read from the start."""
+    upgrading: bool = False
+    """It was read by an older version, and is read again for its exchanges alone."""
 
     @property
     def ordinal(self) -> int:

@@ -79,6 +79,7 @@ class Assembly:
         session = self._session(transcript, None)
         if from_start:
             session.entering = session.restarted = True
+            session.upgrading = session.row.provisional
         if turn is not None:
             session.turn = self._turn(session, turn)
         if alone and transcript.folder and transcript.folder != session.row.folder:
@@ -89,9 +90,12 @@ class Assembly:
         session = self._session(transcript, None)
         return None if session.ordinal == session.row.turn_count else session.ordinal
 
-    def add(self, transcript: Transcript, items: Sequence[Item], fallback_ts: int) -> Added:
-        """Take items in their order. `fallback_ts` is the time of events that have none."""
+    def add(self, transcript: Transcript, items: Sequence[Item], fallback_ts: int, *, again: bool = False) -> Added:
+        """Take items in their order. `fallback_ts` is the time of events that have none. `again`: they come
+        from what was read before."""
         self._owners, self._since = set(), None
+        if again and self._session(transcript, None).upgrading:
+            items = _only_exchanges(items)
         fallback_ts = transcript.begun or fallback_ts
         new = [item.uid for item in items if isinstance(item, Event) and item.uid not in self._placed]
         if new:
@@ -353,6 +357,15 @@ class Assembly:
             session.changed = True
         else:
             add_tokens(row, usage)
+
+
+def _only_exchanges(items: Sequence[Item]) -> list[Item]:
+    """The items that the exchanges of an older archive need. Its turns stay as that version made them, also where this
+    one recognises prompts, endings and events differently."""
+    marked = [item for item in items if isinstance(item, Event) and item.exchange is not None]
+    for event in marked:
+        event.starts_turn = event.ends_turn = event.may_end_turn = False
+    return list[Item](marked)
 
 
 def _copy_mark(key: str) -> bytes:

@@ -14,6 +14,7 @@ from backstory.config import CapsuleSettings
 from backstory.toolsets.capsules import store
 from backstory.toolsets.capsules.requests import (
     DeleteInput,
+    FetchInput,
     PurgeInput,
     SearchInput,
     StoreInput,
@@ -22,6 +23,8 @@ from backstory.toolsets.capsules.requests import (
 from backstory.toolsets.capsules.service import Capsules
 from backstory.toolsets.capsules.store import Store
 from tests.capsule_world import GOOD
+
+OLD = GOOD + "Call getUserName."
 
 
 def mode_of(path: Path) -> int:
@@ -133,7 +136,7 @@ class TestSchema:
         """The file is in WAL mode, and names of live capsules have a unique index."""
         store_one(tmp_path)
         with closing(sqlite3.connect(tmp_path / "capsules.db")) as connection:
-            assert connection.execute("PRAGMA user_version").fetchone() == (store._VERSION,)
+            assert connection.execute("PRAGMA user_version").fetchone() == (len(store._MIGRATIONS),)
             assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
             (sql,) = connection.execute("SELECT sql FROM sqlite_master WHERE name = 'active_names'").fetchone()
             assert sql.startswith("CREATE UNIQUE INDEX")
@@ -145,26 +148,65 @@ class TestSchema:
         broken = "ALTER TABLE capsules ADD COLUMN extra TEXT; SELECT * FROM nowhere;"
         with monkeypatch.context() as patched:
             patched.setattr(store, "_MIGRATIONS", (*store._MIGRATIONS, broken))
-            patched.setattr(store, "_VERSION", store._VERSION + 1)
             with pytest.raises(sqlite3.OperationalError), Store(tmp_path).reading():
                 pass
         with closing(sqlite3.connect(tmp_path / "capsules.db")) as connection:
-            assert connection.execute("PRAGMA user_version").fetchone() == (store._VERSION,)
+            assert connection.execute("PRAGMA user_version").fetchone() == (len(store._MIGRATIONS),)
             columns = [row[1] for row in connection.execute("PRAGMA table_info(capsules)")]
             assert "extra" not in columns
 
-    def test_words_that_were_not_indexed_are(self, tmp_path: Path) -> None:
-        """A process that is killed before it indexes the words anew leaves them to the next one."""
-        with closing(Capsules(tmp_path)) as capsules:
-            capsules.store(StoreInput(capsule_text=GOOD + "Call getUserName.", name="a"))
-        with closing(sqlite3.connect(tmp_path / "capsules.db")) as connection:
-            connection.execute("INSERT INTO words (words) VALUES ('delete-all')")
-            connection.execute("UPDATE state SET words_version = 0")
-            connection.commit()
-        with closing(Capsules(tmp_path)) as capsules:
-            assert [item.name for item in capsules.search(SearchInput(query="getUserName")).items] == ["a"]
+    def test_of_every_earlier_version_is_migrated(self, tmp_path: Path) -> None:
+        """A capsule of an earlier schema is fetched, found, changed and purged after the migration.
+
+        One of the current schema is what a process leaves that is killed before it indexes the words anew.
+        """
+        for version in range(1, len(store._MIGRATIONS) + 1):
+            home = tmp_path / str(version)
+            home.mkdir()
+            with closing(sqlite3.connect(home / "capsules.db")) as connection:
+                for migration in store._MIGRATIONS[:version]:
+                    connection.executescript(migration)
+                insert_by_hand(connection, version)
+                connection.execute(f"PRAGMA user_version = {version}")
+            with closing(Capsules(home)) as capsules:
+                assert capsules.fetch(FetchInput(name="a")).capsule_text == OLD
+                assert capsules.fetch(FetchInput(name="a")).updated_at == 1_700_000_000
+                for query in ("work", "getUserName", '"user name"'):
+                    assert [item.name for item in capsules.search(SearchInput(query=query)).items] == ["a"]
+                capsules.update(UpdateInput(name="a", title="New"))
+                capsules.delete(DeleteInput(name="a"))
+                assert capsules.purge(PurgeInput()).purged == 1
+            with closing(sqlite3.connect(home / "capsules.db")) as connection:
+                tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
+                assert "changes" not in tables
 
 
 def store_one(home: Path) -> None:
     with closing(Capsules(home)) as capsules:
         capsules.store(StoreInput(capsule_text=GOOD, name="a"))
+
+
+def insert_by_hand(connection: sqlite3.Connection, version: int) -> None:
+    """A capsule as an earlier version of Backstory wrote it."""
+    values = {
+        "row": 1,
+        "id": "01HZZZZZZZZZZZZZZZZZZZZZ01",
+        "workspace_raw": "default",
+        "workspace_norm": "default",
+        "name_raw": "a",
+        "name_norm": "a",
+        "title": "a",
+        "capsule_chars": len(OLD),
+        "tokens_estimate": 1,
+        "allow_thin": 0,
+        "version": 1,
+        "created_at": 1_700_000_000,
+        "updated_us": 1_700_000_000_000_000,
+    } | ({"updated_at": 1_700_000_000} if version > 1 else {})
+    places = ", ".join("?" * len(values))
+    connection.execute(f"INSERT INTO capsules ({', '.join(values)}) VALUES ({places})", list(values.values()))
+    connection.execute("INSERT INTO texts VALUES (1, ?)", [OLD])
+    connection.execute("INSERT INTO words (rowid, name, title, tags, text) VALUES (1, 'a', 'a', '', ?)", [OLD])
+    if version < 3:
+        connection.execute("INSERT INTO changes (id) VALUES ('01HZZZZZZZZZZZZZZZZZZZZZ01')")
+    connection.commit()

@@ -30,7 +30,7 @@ from ..base import (
 )
 from ..errors import DAMAGED
 from ..lock import WriterLock, is_held
-from .database import FIRST_VERSION, FUNCTIONS, MIGRATIONS, explained, progress_of
+from .database import FUNCTIONS, MIGRATIONS, explained, progress_of
 from .documents import EVENTS, EXCHANGES
 from .index import Index
 from .reading import EVENT, HEADS, SESSION, TURN, having, of_types
@@ -122,7 +122,7 @@ class LocalArchive(Searching, Archive):
         self._path = home / "archive.db"
         self._traces = os.fspath(home / "traces.db")
         with explained(self._path, DAMAGED):
-            prepare(self._path, MIGRATIONS, first=FIRST_VERSION, functions=FUNCTIONS)
+            prepare(self._path, MIGRATIONS, functions=FUNCTIONS)
         self._readers = Readers(lambda: connect(self._path, writable=False))
         indexes = home / "index"
         super().__init__(self._readers, Index(indexes, EVENTS), Index(indexes, EXCHANGES))

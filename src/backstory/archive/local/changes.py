@@ -16,7 +16,8 @@ from ...model import EVENT_TYPES, EventType, TurnRef
 from ...sqlite import connect, snapshot
 from ..changes import Changes, EventOutline, LooseUsage, Mark
 from ..rows import SessionRow, TurnRow, UsageRow
-from .database import Bodies, newest_change
+from .bodies import Bodies
+from .database import newest_change
 from .rows import SESSION_COLUMNS, TURN_COLUMNS, USAGE_COLUMNS, columns, read_session, read_turn, read_usage
 
 _CALL, _RESPONSE, _RUNTIME = (kind.code for kind in (EventType.TOOL_CALL, EventType.TOOL_RESPONSE, EventType.RUNTIME))

@@ -34,9 +34,10 @@ class Vocabulary:
     """The words of one snapshot. Questions share it, because words come again: in one question for score, rarity and
     corrections, and in the next one while somebody types."""
 
-    def __init__(self, schema: tantivy.Schema, snapshot: tantivy.Searcher) -> None:
+    def __init__(self, schema: tantivy.Schema, snapshot: tantivy.Searcher, *, has_stems: bool) -> None:
         self._schema = schema
         self.snapshot = snapshot
+        self._has_stems = has_stems
         self._counted: dict[tuple[str, str], int] = {}
         self._stemmed: dict[str, list[tuple[str, str]]] = {}
 
@@ -60,7 +61,7 @@ class Vocabulary:
 
     def stems(self, token: str) -> list[tuple[str, str]]:
         """(field, stem) of a word in the languages that have the stem, and of its other forms."""
-        if token.isdigit():
+        if not self._has_stems or token.isdigit():
             return []
         stems = self._stemmed.get(token)
         if stems is None:

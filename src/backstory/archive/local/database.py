@@ -1,19 +1,17 @@
-"""The record: archive.db, its tables, the numbers it gives to rows, and its texts, which are compressed."""
+"""The record: archive.db, its tables and their migrations, and the numbers it gives to rows."""
 
 from __future__ import annotations
 
 import sqlite3
-import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
-import zstandard
 
+from ...model import EventType
 from ...sqlite import Unusable, is_damage
 from ..errors import ArchiveError
 from ..query import analyzer, index_text, tokens
@@ -22,19 +20,12 @@ from ..rows import SyncState
 if TYPE_CHECKING:
     import tantivy
 
-# `said` of an exchange is the uids of events, one after the other.
-# `stale` has the former numbers of replaced events, until the index has deleted their documents, and of a forgotten
-# session its key, until index and traces have followed.
-# `forget` has the sessions that are to be forgotten, until they are. `forgotten` has the first eight bytes of the
-# digests by which a forgotten one and its events are recognised, `forgotten_turn` the agent's own ids of its turns, by
-# which copies of them are.
-# `folder` and `file_stamp` are for a search that no writer serves: by the times of folders and by all that changes with
-# a file, without the row of the file, most of which is the state of a parser, it sees what is new.
-# `usage_loose` has few rows, which the projection looks for whenever it has caught up (`LocalRecord.loose_usage`).
+_ANSWER, _CALL = EventType.ASSISTANT_RESPONSE.code, EventType.TOOL_CALL.code
+
 _TABLES = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value ANY) STRICT, WITHOUT ROWID;
 CREATE TABLE source (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE) STRICT;
-CREATE TABLE project (id INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE, identity TEXT) STRICT;
+CREATE TABLE project (id INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE) STRICT;
 
 CREATE TABLE session (
     id INTEGER PRIMARY KEY,
@@ -42,34 +33,16 @@ CREATE TABLE session (
     public_id TEXT NOT NULL,
     source TEXT NOT NULL,
     title TEXT NOT NULL, title_rank INTEGER NOT NULL,
-    summary TEXT, slug TEXT, folder TEXT, cwd TEXT, last_cwd TEXT, project TEXT, branch TEXT, version TEXT,
+    summary TEXT, slug TEXT, folder TEXT, cwd TEXT, last_cwd TEXT, branch TEXT, version TEXT,
     parent TEXT, parent_call TEXT, forked_from TEXT,
     started_at INTEGER NOT NULL, updated_at INTEGER NOT NULL,
     turn_count INTEGER NOT NULL, event_count INTEGER NOT NULL,
-    completed INTEGER NOT NULL, mode TEXT NOT NULL,
-    first_at INTEGER NOT NULL, last_at INTEGER NOT NULL, exchange_count INTEGER NOT NULL,
-    user TEXT, machine TEXT
+    completed INTEGER NOT NULL, mode TEXT NOT NULL
 ) STRICT;
 CREATE INDEX session_window ON session (updated_at, public_id, started_at, mode, source) WHERE event_count > 0;
 CREATE INDEX session_neighbours ON session (source, cwd, started_at, public_id) WHERE event_count > 0;
-CREATE INDEX session_folder ON session (source, folder, last_at)
-    WHERE folder IS NOT NULL AND parent IS NULL AND last_at > 0;
+CREATE INDEX session_folder ON session (source, folder, updated_at) WHERE event_count > 0 AND folder IS NOT NULL;
 CREATE INDEX session_parent ON session (parent) WHERE parent IS NOT NULL;
-
-CREATE VIEW session_title_words AS SELECT id, title_words(title) AS title FROM session;
-CREATE VIRTUAL TABLE session_title USING fts5 (
-    title, content = 'session_title_words', content_rowid = 'id', tokenize = 'porter unicode61 remove_diacritics 2'
-);
-CREATE TRIGGER title_added AFTER INSERT ON session BEGIN
-    INSERT INTO session_title (rowid, title) VALUES (new.id, title_words(new.title));
-END;
-CREATE TRIGGER title_changed AFTER UPDATE OF title ON session WHEN old.title IS NOT new.title BEGIN
-    INSERT INTO session_title (session_title, rowid, title) VALUES ('delete', old.id, title_words(old.title));
-    INSERT INTO session_title (rowid, title) VALUES (new.id, title_words(new.title));
-END;
-CREATE TRIGGER title_removed AFTER DELETE ON session BEGIN
-    INSERT INTO session_title (session_title, rowid, title) VALUES ('delete', old.id, title_words(old.title));
-END;
 
 CREATE TABLE turn (
     session INTEGER NOT NULL, ordinal INTEGER NOT NULL,
@@ -81,14 +54,6 @@ CREATE TABLE turn (
     PRIMARY KEY (session, ordinal)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX turn_change ON turn (change);
-
-CREATE TABLE exchange (
-    session INTEGER NOT NULL, number INTEGER NOT NULL,
-    change INTEGER NOT NULL,
-    ts INTEGER NOT NULL, user BLOB, user_text ANY, said BLOB NOT NULL,
-    PRIMARY KEY (session, number)
-) STRICT, WITHOUT ROWID;
-CREATE INDEX exchange_change ON exchange (change);
 
 CREATE TABLE event (
     id INTEGER PRIMARY KEY,
@@ -105,10 +70,9 @@ CREATE TABLE usage (
     session INTEGER NOT NULL, turn INTEGER NOT NULL, ts INTEGER NOT NULL, model TEXT,
     input_tokens INTEGER NOT NULL, output_tokens INTEGER NOT NULL,
     cache_read_tokens INTEGER NOT NULL, cache_write_5m_tokens INTEGER NOT NULL, cache_write_1h_tokens INTEGER NOT NULL,
-    reasoning_tokens INTEGER NOT NULL, cost REAL, stop_reason TEXT, request TEXT
+    reasoning_tokens INTEGER NOT NULL, cost REAL, stop_reason TEXT
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX usage_place ON usage (session, turn);
-CREATE INDEX usage_loose ON usage (session) WHERE turn = 0;
 
 CREATE TABLE file (
     path TEXT PRIMARY KEY,
@@ -117,28 +81,151 @@ CREATE TABLE file (
     offset INTEGER NOT NULL, prefix BLOB NOT NULL,
     state TEXT, errors INTEGER NOT NULL, last_error TEXT, missing INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX file_stamp ON file (mtime_ns, source, inode, size, missing);
-CREATE TABLE file_name (path TEXT NOT NULL, name TEXT NOT NULL, PRIMARY KEY (path, name)) STRICT, WITHOUT ROWID;
-CREATE INDEX file_by_name ON file_name (name);
-CREATE TRIGGER file_removed AFTER DELETE ON file BEGIN DELETE FROM file_name WHERE path = old.path; END;
-CREATE TABLE folder (
-    path TEXT NOT NULL, source TEXT NOT NULL, mtime_ns INTEGER NOT NULL, PRIMARY KEY (path, source)
-) STRICT, WITHOUT ROWID;
-
-CREATE TABLE stale (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
-    session INTEGER NOT NULL, turn INTEGER NOT NULL, event INTEGER NOT NULL,
-    key TEXT, remember INTEGER NOT NULL DEFAULT 0
-) STRICT;
-CREATE TABLE forget (key TEXT PRIMARY KEY, remember INTEGER NOT NULL, wipe INTEGER NOT NULL) STRICT, WITHOUT ROWID;
-CREATE TABLE forgotten (mark INTEGER PRIMARY KEY) STRICT;
-CREATE TABLE forgotten_turn (
-    session INTEGER NOT NULL, turn_key TEXT NOT NULL, PRIMARY KEY (session, turn_key)
-) STRICT, WITHOUT ROWID;
 """
-# One entry per version from the first on. Append only.
-MIGRATIONS = (_TABLES,)
-FIRST_VERSION = 14
+
+# `said` is the uids of events, one after the other. Exchanges of an older archive are its turns, until the transcripts
+# are read again from their start; where those are gone it stays so. (group_concat keeps the bytes of what it joins.)
+_EXCHANGES = f"""
+CREATE TABLE exchange (
+    session INTEGER NOT NULL, number INTEGER NOT NULL,
+    change INTEGER NOT NULL,
+    ts INTEGER NOT NULL, user BLOB, user_text ANY, said BLOB NOT NULL,
+    PRIMARY KEY (session, number)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX exchange_change ON exchange (change);
+
+ALTER TABLE session ADD COLUMN first_at INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE session ADD COLUMN last_at INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE session ADD COLUMN exchange_count INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE session ADD COLUMN provisional INTEGER NOT NULL DEFAULT 0;
+UPDATE session SET first_at = started_at, last_at = updated_at WHERE event_count > 0;
+DROP INDEX session_folder;
+CREATE INDEX session_folder ON session (source, folder, last_at)
+    WHERE folder IS NOT NULL AND parent IS NULL AND last_at > 0;
+
+INSERT INTO exchange SELECT t.session, row_number() OVER (PARTITION BY t.session ORDER BY t.ordinal) - 1, t.change,
+    t.started_at, t.prompt, NULL, CAST(coalesce((
+        SELECT group_concat(CAST(uid AS TEXT), '') FROM (
+            SELECT e.uid FROM event e WHERE e.session = t.session AND e.turn = t.ordinal
+            AND e.type IN ({_ANSWER}, {_CALL}) ORDER BY e.ordinal)), '') AS BLOB)
+    FROM turn t JOIN session s ON s.id = t.session
+    WHERE s.source = 'claude-code' AND s.folder IS NOT NULL AND s.parent IS NULL
+    AND (t.prompt IS NOT NULL OR t.types GLOB '*[{_ANSWER}{_CALL}]*');
+UPDATE session SET provisional = 1, exchange_count = n
+    FROM (SELECT session AS owner, count(*) AS n FROM exchange GROUP BY session) WHERE id = owner;
+UPDATE file SET size = -1, prefix = x''
+    WHERE source = 'claude-code' AND session <> '' AND path NOT GLOB '*/agent-*.jsonl'
+"""
+
+# One entry per version: what takes a database from that version to the next. Append only.
+MIGRATIONS: tuple[str, ...] = (
+    _TABLES,
+    # What follows the record only reads it: names are numbered by the writer, with the session.
+    """
+    INSERT OR IGNORE INTO source (name) SELECT DISTINCT source FROM session;
+    INSERT OR IGNORE INTO project (path) SELECT DISTINCT folder FROM session WHERE folder IS NOT NULL
+    """,
+    # The provider's id of a model call: by it telemetry and the transcript are known to report the same one.
+    "ALTER TABLE usage ADD COLUMN request TEXT",
+    # An event that is replaced gets a new number, and is fed to the index like a new one. Its former number waits here
+    # until the index has deleted the document.
+    """
+    CREATE TABLE stale (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        session INTEGER NOT NULL, turn INTEGER NOT NULL, event INTEGER NOT NULL
+    ) STRICT
+    """,
+    # `forget` has the sessions that are to be forgotten, until they are. Of a forgotten one, `stale` has the key until
+    # index and traces have followed. `forgotten` has the first eight bytes of the digests by which it and its events
+    # are recognised, `forgotten_turn` the agent's own ids of its turns, by which copies of them are.
+    """
+    CREATE TABLE forget (key TEXT PRIMARY KEY, remember INTEGER NOT NULL, wipe INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+    CREATE TABLE forgotten (mark INTEGER PRIMARY KEY) STRICT;
+    CREATE TABLE forgotten_turn (
+        session INTEGER NOT NULL, turn_key TEXT NOT NULL, PRIMARY KEY (session, turn_key)
+    ) STRICT, WITHOUT ROWID;
+    ALTER TABLE stale ADD COLUMN key TEXT;
+    ALTER TABLE stale ADD COLUMN remember INTEGER NOT NULL DEFAULT 0
+    """,
+    _EXCHANGES,
+    # Titles are found by their words, and are evidence for the events of their sessions.
+    """
+    CREATE VIRTUAL TABLE session_title USING fts5 (
+        title, content = 'session', content_rowid = 'id', tokenize = 'porter unicode61 remove_diacritics 2'
+    );
+    CREATE TRIGGER title_added AFTER INSERT ON session BEGIN
+        INSERT INTO session_title (rowid, title) VALUES (new.id, new.title);
+    END;
+    CREATE TRIGGER title_changed AFTER UPDATE OF title ON session WHEN old.title IS NOT new.title BEGIN
+        INSERT INTO session_title (session_title, rowid, title) VALUES ('delete', old.id, old.title);
+        INSERT INTO session_title (rowid, title) VALUES (new.id, new.title);
+    END;
+    CREATE TRIGGER title_removed AFTER DELETE ON session BEGIN
+        INSERT INTO session_title (session_title, rowid, title) VALUES ('delete', old.id, old.title);
+    END;
+    INSERT INTO session_title (session_title) VALUES ('rebuild')
+    """,
+    # The identity of the repository of a session, and of the folders that events are in.
+    """
+    ALTER TABLE session ADD COLUMN project TEXT;
+    ALTER TABLE project ADD COLUMN identity TEXT
+    """,
+    # By these a search that no writer serves sees what is new: folders by their times, files by the latest changes.
+    """
+    CREATE TABLE folder (
+        path TEXT NOT NULL, source TEXT NOT NULL, mtime_ns INTEGER NOT NULL, PRIMARY KEY (path, source)
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX file_time ON file (mtime_ns)
+    """,
+    # The origin of a session that was received for a team.
+    """
+    ALTER TABLE session ADD COLUMN user TEXT;
+    ALTER TABLE session ADD COLUMN machine TEXT
+    """,
+    # Titles are split as the search index splits texts, so that those in scripts without spaces are found by word.
+    """
+    DROP TRIGGER title_added;
+    DROP TRIGGER title_changed;
+    DROP TRIGGER title_removed;
+    DROP TABLE session_title;
+    CREATE VIEW session_title_words AS SELECT id, title_words(title) AS title FROM session;
+    CREATE VIRTUAL TABLE session_title USING fts5 (
+        title, content = 'session_title_words', content_rowid = 'id', tokenize = 'porter unicode61 remove_diacritics 2'
+    );
+    CREATE TRIGGER title_added AFTER INSERT ON session BEGIN
+        INSERT INTO session_title (rowid, title) VALUES (new.id, title_words(new.title));
+    END;
+    CREATE TRIGGER title_changed AFTER UPDATE OF title ON session WHEN old.title IS NOT new.title BEGIN
+        INSERT INTO session_title (session_title, rowid, title) VALUES ('delete', old.id, title_words(old.title));
+        INSERT INTO session_title (rowid, title) VALUES (new.id, title_words(new.title));
+    END;
+    CREATE TRIGGER title_removed AFTER DELETE ON session BEGIN
+        INSERT INTO session_title (session_title, rowid, title) VALUES ('delete', old.id, title_words(old.title));
+    END;
+    INSERT INTO session_title (session_title) VALUES ('rebuild')
+    """,
+    # All by which a change of a file shows, without its row, most of which is the state of a parser.
+    """
+    DROP INDEX file_time;
+    CREATE INDEX file_stamp ON file (mtime_ns, source, inode, size, missing)
+    """,
+    # Few rows, which the projection looks for whenever it has caught up (`LocalRecord.loose_usage`).
+    "CREATE INDEX usage_loose ON usage (session) WHERE turn = 0",
+    # The names of files (`FileRow.names`). Those of files that are there are in the states that ingest kept with them.
+    """
+    CREATE TABLE file_name (path TEXT NOT NULL, name TEXT NOT NULL, PRIMARY KEY (path, name)) STRICT, WITHOUT ROWID;
+    CREATE INDEX file_by_name ON file_name (name);
+    CREATE TRIGGER file_removed AFTER DELETE ON file BEGIN
+        DELETE FROM file_name WHERE path = old.path;
+    END;
+    INSERT OR IGNORE INTO file_name SELECT path, session FROM file WHERE session <> '';
+    INSERT OR IGNORE INTO file_name SELECT path, state ->> '$.standing.family' FROM file
+        WHERE state ->> '$.standing.family' IS NOT NULL;
+    INSERT OR IGNORE INTO file_name SELECT f.path, n.value FROM file f, json_each(f.state, '$.standing.after') n;
+    INSERT OR IGNORE INTO file_name SELECT f.path, n.value FROM file f, json_each(f.state, '$.ancestors') n
+        WHERE n.type = 'text'
+    """,
+)
 
 
 @contextmanager
@@ -236,96 +323,3 @@ def progress_of(connection: sqlite3.Connection) -> Progress:
         and not state.forgetting
     )
     return Progress(state, recovered)
-
-
-# Texts: short ones as they are, longer ones compressed with a dictionary of this archive
-
-_PLAIN_BELOW = 96
-_LEVEL = 3
-_DICTIONARY_BYTES = 65_536
-_SAMPLES = 1_000
-_SAMPLE_CHARS = 1_024
-# Below this a dictionary would learn too little; the texts until then are compressed without one.
-_MIN_SAMPLES = 400
-
-
-Pack = Callable[[str], "str | bytes | None"]
-
-
-class Bodies:
-    """Packs and unpacks texts. zstd frames name the dictionary they need, so texts from before it stay readable."""
-
-    def __init__(self, stored_dictionary: Callable[[], bytes | None]) -> None:
-        self._stored_dictionary = stored_dictionary
-        # Neither compressors nor decompressors may be used by two threads at once.
-        self._local = threading.local()
-        self._dictionary = _dictionary(stored_dictionary())
-
-    @property
-    def trained(self) -> bool:
-        return self._dictionary is not None
-
-    def learn(self, dictionary: bytes) -> None:
-        self._use(dictionary)
-
-    def _use(self, dictionary: bytes | None) -> None:
-        self._dictionary = _dictionary(dictionary)
-        self._local = threading.local()
-
-    def pack(self, text: str) -> str | bytes | None:
-        return self.packer()(text)
-
-    def packer(self) -> Pack:
-        """Packs many texts, as long as no other dictionary is learned. For one thread."""
-        compress = self._compressor.compress
-
-        def pack(text: str) -> str | bytes | None:
-            if not text:
-                return None
-            if len(text) < _PLAIN_BELOW:
-                return text
-            return compress(text.encode())
-
-        return pack
-
-    def unpack(self, body: str | bytes | None) -> str:
-        if body is None:
-            return ""
-        if isinstance(body, str):
-            return body
-        try:
-            return self._decompress(body).decode()
-        except zstandard.ZstdError:
-            self._use(self._stored_dictionary())  # the writer has trained one since this reader looked
-            return self._decompress(body).decode()
-
-    @property
-    def _compressor(self) -> zstandard.ZstdCompressor:
-        compressor: zstandard.ZstdCompressor | None = getattr(self._local, "compressor", None)
-        if compressor is None:
-            compressor = self._local.compressor = zstandard.ZstdCompressor(level=_LEVEL, dict_data=self._dictionary)
-        return compressor
-
-    def _decompress(self, body: bytes) -> bytes:
-        try:
-            decompress: Callable[[bytes], bytes] = self._local.decompress
-        except AttributeError:
-            decompress = self._local.decompress = zstandard.ZstdDecompressor(dict_data=self._dictionary).decompress
-        return decompress(body)
-
-
-def _dictionary(data: bytes | None) -> zstandard.ZstdCompressionDict | None:
-    return zstandard.ZstdCompressionDict(data) if data else None
-
-
-def train_dictionary(texts: Iterable[str]) -> bytes | None:
-    """A compression dictionary for texts like these; None when they are too few or too different."""
-    samples = list[bytes | bytearray | memoryview](
-        text[:_SAMPLE_CHARS].encode() for text in islice((t for t in texts if len(t) >= _PLAIN_BELOW), _SAMPLES)
-    )
-    if len(samples) < _MIN_SAMPLES:
-        return None
-    try:
-        return zstandard.train_dictionary(_DICTIONARY_BYTES, samples, level=_LEVEL).as_bytes()
-    except zstandard.ZstdError:
-        return None

@@ -19,6 +19,12 @@ from .index import TOKENIZER, Kind, stem_field
 if TYPE_CHECKING:
     import tantivy
 
+# Before this version, which an index may still have while a new one is built, the types that are not searched by
+# default had a field of their own, and there were neither stems nor columns for the place of an event.
+ONE_FIELD_SINCE = 4
+# Before this version, not all that is counted has a column.
+COUNTED_SINCE = 7
+FORMER_FIELDS = ("text", "rest")
 # Output of tools is data and code more than language: its stems would double the index and find nothing better.
 _PROSE = frozenset(
     kind.code
@@ -27,6 +33,7 @@ _PROSE = frozenset(
 
 # A prompt or an answer says what it is about in the beginning; what is pasted into it follows.
 _STEMMED_CHARS = 800
+
 
 _TURN_BITS = 20
 
@@ -132,12 +139,11 @@ def _exchange_schema(builder: tantivy.SchemaBuilder) -> None:
     builder.add_integer_field("ts", fast=True)
 
 
-# Change the version with the schema, the tokenizer or what is fed: an index of another version is rebuilt, and answers
-# meanwhile if it can be read as the new one is (`Kind.readable_from`).
-EVENTS = Kind("events", 7, 7, _event_schema, heap_bytes=50_000_000, threads=2)
+# Change the version with the schema, the tokenizer or what is fed: an index of another version is rebuilt.
+EVENTS = Kind("events", 7, 1, _event_schema, heap_bytes=50_000_000, threads=2)
 # Exchanges are an index of their own: BM25 compares a text with the average length of all documents.
-# Their folder is named after the turns that they once were.
-EXCHANGES = Kind("turns", 6, 6, _exchange_schema, heap_bytes=32_000_000, threads=1)
+# Their folder has the name from when turns were indexed, so that the index of an older version is replaced.
+EXCHANGES = Kind("turns", 6, 4, _exchange_schema, heap_bytes=32_000_000, threads=1)
 
 
 # Conditions

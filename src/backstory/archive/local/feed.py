@@ -19,7 +19,8 @@ from ...toolcalls import render_call
 from ..base import ArchiveError
 from ..exchanges import split_uids
 from ..query import IndexText, without_marks
-from .database import Bodies, highest, newest_change, stored_dictionary
+from .bodies import Bodies
+from .database import highest, newest_change, stored_dictionary
 from .documents import EventDocument, ExchangeDocument, turn_number
 from .index import Index, IndexWriter
 from .rows import has_failed

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ...model import session_mark
 from ..exchanges import split_uids, without
 from ..rows import ExchangeRow
-from .database import Bodies, highest, mark, newest_change, stored_dictionary, train_dictionary
+from .bodies import Bodies, train_dictionary
+from .database import highest, mark, newest_change, stored_dictionary
 from .index import Index, explained
 
 if TYPE_CHECKING:

@@ -100,6 +100,11 @@ class Index:
         """Splits a query as the index splits texts."""
         return analyzer()
 
+    @property
+    def version(self) -> int:
+        """The version of the index that the last searcher was made from."""
+        return self._kind.version if self._seen is None else self._seen[0].version
+
     def searcher(self) -> tantivy.Searcher | None:
         """A snapshot with every commit up to now, the same one until the next commit; None before the first that can be
         read."""

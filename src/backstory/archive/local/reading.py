@@ -36,7 +36,8 @@ from ..base import (
 )
 from ..exchanges import with_events
 from ..rows import STAMP_COLUMNS, read_stamp
-from .database import Bodies, mark, stored_dictionary
+from .bodies import Bodies
+from .database import mark, stored_dictionary
 from .rows import (
     EVENT_COLUMNS,
     EXCHANGE_COLUMNS,

@@ -29,7 +29,7 @@ from ..ranking import (
     Candidate,
 )
 from .counting import Vocabulary, stemmers
-from .documents import Filters
+from .documents import COUNTED_SINCE, FORMER_FIELDS, ONE_FIELD_SINCE, Filters
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -79,6 +79,8 @@ class Question:
         hints: Hints,
         filters: Filters,
         deadline: float | None,
+        *,
+        version: int,
     ) -> None:
         self._schema = schema
         self._vocabulary = vocabulary
@@ -87,7 +89,11 @@ class Question:
         self._quoted = dict.fromkeys(clause.alternatives[0] for clause in query.clauses if clause.quoted)
         self._filters = filters
         self._deadline = deadline
+        self.has_places = version >= ONE_FIELD_SINCE
+        """False for an index of an older version, which `candidates` cannot read."""
+        self._has_counts = version >= COUNTED_SINCE
         self._weights = ranking.WEIGHTS
+        self._fields = FORMER_FIELDS[:1] if self.has_places else FORMER_FIELDS
         self._rarities: dict[tuple[str, ...], float] = {}
         self.terms = [self._term(token) for token in dict.fromkeys(_tokens(query.clauses))]
         self._read_as = {term.word: term.read_as for term in self.terms}
@@ -152,8 +158,9 @@ class Question:
 
     @property
     def is_countable(self) -> bool:
-        """False if the words are too common to count all matches."""
-        return sum(self._vocabulary.documents("text", phrase[0]) for phrase in self._phrases) <= _MOST_COUNTED
+        """False if the words are too common to count all matches, or the index is of an older version."""
+        documents = sum(self._vocabulary.documents("text", phrase[0]) for phrase in self._phrases)
+        return self._has_counts and documents <= _MOST_COUNTED
 
     def aggregate(self, asked: Mapping[str, Any], *, typed: bool) -> dict[str, Any] | None:
         """Aggregations of tantivy over all matches; None if nothing can match."""
@@ -167,7 +174,7 @@ class Question:
 
         closely, words = self._closely(), self._words_to_cover
         best = _best(candidates)
-        if not (closely or words) or not best:
+        if not self.has_places or not (closely or words) or not best:
             return list(candidates)
         turns = {candidate.turn for candidate in best}
         terms = [tantivy.Query.term_query(self._schema, "turn", turn, "basic") for turn in turns]
@@ -198,7 +205,7 @@ class Question:
     def _words_to_cover(self) -> list[tuple[list[tantivy.Query], float]]:
         """The forms of the rarest words of a long question, with the shares of the words in their rarity."""
         clauses = [clause for clause in self._query.clauses if not clause.quoted]
-        if len(clauses) < COVERED_FROM:
+        if len(clauses) < COVERED_FROM or not self.has_places:
             return []
         words = sorted(map(self._forms, clauses), key=itemgetter(0), reverse=True)[:COVERED_WORDS]
         whole = sum(rarity for rarity, _ in words) or 1.0
@@ -246,13 +253,13 @@ class Question:
         }
 
     def _term(self, token: str) -> Term:
-        documents = self._vocabulary.documents("text", token)
+        documents = max(self._vocabulary.documents(field, token) for field in self._fields)
         corrections = () if documents else self._vocabulary.corrections(token)
         return Term(word=token, documents=documents, read_as=corrections)
 
     def _is_telling(self, phrase: tuple[str, ...]) -> bool:
         """True unless it is a word that very many documents have."""
-        return len(phrase) > 1 or self._vocabulary.documents("text", phrase[0]) <= COMMON
+        return not self.has_places or len(phrase) > 1 or self._vocabulary.documents("text", phrase[0]) <= COMMON
 
     def _in_one_word(self, phrases: Mapping[tuple[str, ...], float]) -> dict[tuple[str, ...], float]:
         """The phrases, but of a camelCase word that fills the candidates as it is written only that: its parts, as
@@ -260,7 +267,7 @@ class Question:
         found = dict(phrases)
         for clause in self._query.clauses:
             whole, *split = clause.alternatives
-            if split and self._vocabulary.documents("text", whole[0]) >= CANDIDATES:
+            if split and self.has_places and self._vocabulary.documents("text", whole[0]) >= CANDIDATES:
                 found = {phrase: weight for phrase, weight in found.items() if phrase not in split}
                 found[whole] = self._phrases[whole]
         return found
@@ -270,8 +277,9 @@ class Question:
 
     def _score(self, phrases: Mapping[tuple[str, ...], float]) -> Iterator[tantivy.Query]:
         for phrase, weight in phrases.items():
-            if self._is_known(phrase):
-                yield self._boosted(self._phrase("text", phrase), weight)
+            for field in self._fields:
+                if all(self._vocabulary.documents(field, token) for token in phrase):
+                    yield self._boosted(self._phrase(field, phrase), weight)
             if len(phrase) == 1 and phrase[0] in self._words:
                 for field, stem in self._vocabulary.stems(phrase[0]):
                     yield self._boosted(self._phrase(field, (stem,)), weight * self._weights.stem)
@@ -285,7 +293,7 @@ class Question:
 
         rest = {phrase: weight for phrase, weight in phrases.items() if phrase not in self._quoted}
         scored = [(tantivy.Occur.Should, part) for part in self._score(rest)]
-        required = [self._phrase("text", phrase) for phrase in self._quoted]
+        required = [self._either(phrase) for phrase in self._quoted]
         if not scored and not required:
             return None
         if not required and not restrictions:
@@ -294,6 +302,9 @@ class Question:
             required, scored = [tantivy.Query.boolean_query(scored)], []
         conditions = [*required, *(tantivy.Query.const_score_query(query, 0.0) for query in restrictions)]
         return tantivy.Query.boolean_query([*((tantivy.Occur.Must, query) for query in conditions), *scored])
+
+    def _either(self, phrase: Sequence[str]) -> tantivy.Query:
+        return _any(self._phrase(field, phrase) for field in self._fields)
 
     def _boosted(self, query: tantivy.Query, weight: float) -> tantivy.Query:
         import tantivy
@@ -332,7 +343,7 @@ class Question:
         return rarity
 
     def _compute_idf(self, phrase: tuple[str, ...]) -> float:
-        rarity = sum(self._vocabulary.rarity("text", token) for token in phrase)
+        rarity = max(sum(self._vocabulary.rarity(field, token) for token in phrase) for field in self._fields)
         if len(phrase) == 1 and phrase[0] in self._words:
             rarity += self._weights.stem * sum(
                 self._vocabulary.rarity(field, stem) for field, stem in self._vocabulary.stems(phrase[0])

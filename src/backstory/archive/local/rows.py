@@ -12,7 +12,7 @@ import msgspec
 from ...model import EVENT_TYPES, EventType, session_id
 from ...toolcalls import render_call
 from ..base import EventRow, ExchangeRow, FileRow, SessionRow, TurnRow, UsageRow
-from .database import Bodies, Pack
+from .bodies import Bodies, Pack
 
 Values = tuple[Any, ...]
 _CALL = EventType.TOOL_CALL
@@ -21,7 +21,7 @@ _CODES = {kind: kind.code for kind in EVENT_TYPES}
 SESSION_COLUMNS = (
     "key", "source", "title", "title_rank", "summary", "slug", "folder", "cwd", "last_cwd", "project", "branch",
     "version", "parent", "parent_call", "forked_from", "started_at", "updated_at", "turn_count", "event_count",
-    "completed", "mode", "first_at", "last_at", "exchange_count", "user", "machine",
+    "completed", "mode", "first_at", "last_at", "exchange_count", "provisional", "user", "machine",
 )  # fmt: skip
 TURN_COLUMNS = (
     "ordinal", "turn_key", "started_at", "updated_at", "event_count", "prompt", "terminal", "terminal_type",
@@ -135,7 +135,7 @@ def session_values(id: int, row: SessionRow) -> Values:
 
 def read_session(values: Sequence[Any]) -> SessionRow:
     row = SessionRow(**dict(zip(SESSION_COLUMNS, values, strict=True)))
-    row.completed = bool(row.completed)
+    row.completed, row.provisional = bool(row.completed), bool(row.provisional)
     return row
 
 

@@ -22,10 +22,10 @@ from ..query import parse_query
 from ..question import read_hints
 from ..ranking import Candidate, Context, Ranked
 from .counting import Numbered, Vocabulary, count_matches
-from .documents import Filters, RankedExchange, rank_exchanges, turn_number
+from .documents import ONE_FIELD_SINCE, Filters, RankedExchange, rank_exchanges, turn_number
 from .index import Index, explained
 from .reading import EVENT, EXCHANGES_AT_ONCE, SESSION, TURN, Reading
-from .retrieval import Question
+from .retrieval import Match, Question
 from .rows import (
     EVENT_COLUMNS,
     EXCHANGE_COLUMNS,
@@ -65,6 +65,7 @@ _HITS = (
     f"SELECT e.id, {EVENT}, {TURN}, {SESSION} FROM event e JOIN session s ON s.id = e.session "
     "JOIN turn t ON t.session = e.session AND t.ordinal = e.turn WHERE e.id IN ({})"
 )
+_PLACES = "SELECT id, session, turn, type, project FROM event WHERE id IN ({})"
 _EXCHANGES_AT = (
     f"SELECT {columns('x', EXCHANGE_COLUMNS)}, {SESSION}, x.session FROM json_each(?) place CROSS JOIN exchange x "
     "ON x.session = place.value >> 20 AND x.number = place.value & 0xFFFFF JOIN session s ON s.id = x.session "
@@ -109,6 +110,7 @@ class Searching(Reading):
                 hints,
                 filters or Filters(types=()),
                 request.deadline,
+                version=self._events.version,
             )
             documents = snapshot.num_docs
             if filters is None:
@@ -136,7 +138,8 @@ class Searching(Reading):
     def _words_of(self, snapshot: tantivy.Searcher) -> Vocabulary:
         vocabulary = self._vocabulary
         if vocabulary is None or vocabulary.snapshot is not snapshot:
-            vocabulary = self._vocabulary = Vocabulary(self._events.schema, snapshot)
+            has_stems = self._events.version >= ONE_FIELD_SINCE
+            vocabulary = self._vocabulary = Vocabulary(self._events.schema, snapshot, has_stems=has_stems)
         return vocabulary
 
     def _totals(
@@ -198,9 +201,9 @@ class Searching(Reading):
         """Events of all types, which are evidence, and enough of the types that are returned; and whether there are
         more of those. Equals of a session are in the order of the contract."""
         returned = frozenset(request.types)
-        candidates, is_cut = self._matching(question, returned, request.limit)
+        candidates, is_cut = self._matching(db, question, returned, request.limit)
         if not _has_more(candidates, returned, request.limit) and question.widen():
-            candidates, is_cut = self._matching(question, returned, request.limit)
+            candidates, is_cut = self._matching(db, question, returned, request.limit)
         candidates = question.weigh_closely(candidates)
         if len({one.score for one in candidates}) < len(candidates):  # else there are no equals
             places = Counter(map(_place, candidates))
@@ -209,14 +212,28 @@ class Searching(Reading):
                 candidates.sort(key=lambda one: ids.get(one.id, ""))
         return candidates, is_cut and _has_more(candidates, returned, request.limit)
 
-    def _matching(self, question: Question, returned: frozenset[EventType], limit: int) -> tuple[list[Candidate], bool]:
+    def _matching(
+        self, db: sqlite3.Connection, question: Question, returned: frozenset[EventType], limit: int
+    ) -> tuple[list[Candidate], bool]:
         matches, is_cut = question.matches(limit, typed=False)
-        candidates = question.candidates(matches)
+        candidates = self._placed(db, question, matches)
         if is_cut and len(returned) < len(EVENT_TYPES) and not _has_more(candidates, returned, limit):
             known = {candidate.id for candidate in candidates}
             matches, is_cut = question.matches(limit, typed=True)
-            candidates += [one for one in question.candidates(matches) if one.id not in known]
+            candidates += [one for one in self._placed(db, question, matches) if one.id not in known]
         return candidates, is_cut
+
+    def _placed(self, db: sqlite3.Connection, question: Question, matches: Sequence[Match]) -> list[Candidate]:
+        if question.has_places:
+            return question.candidates(matches)
+        ids, times = question.columns(matches, "id", "ts")
+        rows = {id: place for id, *place in select_in(db, _PLACES, ids)}
+        return [
+            Candidate(id, score, EVENT_TYPES[kind], session, turn_number(session, turn), project or 0, ts)
+            for (score, _), id, ts in zip(matches, ids, times, strict=True)
+            if id in rows
+            for session, turn, kind, project in (rows[id],)
+        ]
 
     def _event_ids(self, db: sqlite3.Connection, candidates: Iterable[Candidate]) -> dict[int, str]:
         rows = select_in(db, "SELECT id, uid FROM event WHERE id IN ({})", [one.id for one in candidates])

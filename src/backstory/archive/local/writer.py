@@ -13,8 +13,9 @@ import msgspec
 from ...sqlite import CHECKPOINT_PAGES, WRITER_MAPPED_BYTES, rewrite, transaction
 from ..base import EVERYTHING, ArchiveError, Batch, EventRow, Part, SessionRow, SyncState
 from ..lock import WriterLock
+from .bodies import Bodies, train_dictionary
 from .bulk import BulkLog, Follower, Presence, rare_collections
-from .database import Bodies, Followed, highest, mark, newest_change, progress_of, stored_dictionary, train_dictionary
+from .database import Followed, highest, mark, newest_change, progress_of, stored_dictionary
 from .feed import Feed
 from .forgetting import clean, delete_requested, delete_sessions, requested, withdraw
 from .index import Index
@@ -43,6 +44,7 @@ _BULK_BYTES = 16 << 20
 
 
 _NAME_FILE = "INSERT OR IGNORE INTO file_name (path, name) VALUES (?, ?)"
+_DELETE_EXCHANGES = "DELETE FROM exchange WHERE session = ? AND number >= ?"
 _MARK_STALE = "INSERT INTO stale (session, turn, event) SELECT session, turn, id FROM event WHERE uid = ?"
 # The index knows the exchanges of a session by its folder.
 _FEED_MOVED = "INSERT INTO stale (session, turn, event) SELECT id, 0, 0 FROM session WHERE key = ? AND folder <> ?"
@@ -223,6 +225,10 @@ class LocalWriter(Reading):
         rows = ((self._session_id(row.session), row) for row in batch.exchanges)
         values = [exchange_values(session, self._change, row, self._bodies) for session, row in rows]
         self._db.executemany(UPSERT_EXCHANGE, values)
+        # An update may have made more of them (`SessionRow.provisional`).
+        for session, count in [(self._session_id(row.key), row.exchange_count) for row in batch.sessions]:
+            if count and self._db.execute(_DELETE_EXCHANGES, (session, count)).rowcount:
+                self._db.execute("INSERT INTO stale (session, turn, event) VALUES (?, 0, 0)", (session,))
 
     def _reset(self, next_event: int) -> None:
         """Drop what was cached of rows that were rolled back or deleted."""

@@ -36,8 +36,7 @@ _BUSY_SECONDS = 300.0
 # The time that a purge waits for readers to leave the log. The next purge clears what this one cannot.
 _SCRUB_MS = 5_000
 
-_TABLES = """
--- `updated_at` is the time of the last update by the clock, `updated_us` its place in the order of all updates.
+_FIRST_SCHEMA = """
 -- The text is kept apart: listing and counting stay within a small table.
 CREATE TABLE capsules (
     row INTEGER PRIMARY KEY,
@@ -59,7 +58,6 @@ CREATE TABLE capsules (
     version INTEGER NOT NULL,
     created_at INTEGER NOT NULL,
     updated_us INTEGER NOT NULL,
-    updated_at INTEGER NOT NULL,
     deleted_us INTEGER
 );
 CREATE TABLE texts (row INTEGER PRIMARY KEY, capsule_text TEXT NOT NULL);
@@ -94,20 +92,29 @@ CREATE TABLE versions (
     PRIMARY KEY (row, version)
 ) WITHOUT ROWID;
 
+-- Dropped by a later migration.
+CREATE TABLE changes (seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE);
+
 -- The last time stamp and the last id in use. `unscrubbed` is true while the file may hold purged text.
-CREATE TABLE state (
-    stamp_us INTEGER NOT NULL, last_id TEXT NOT NULL, unscrubbed INTEGER NOT NULL, words_version INTEGER NOT NULL
-);
-INSERT INTO state VALUES (0, '', FALSE, 0);
+CREATE TABLE state (stamp_us INTEGER NOT NULL, last_id TEXT NOT NULL, unscrubbed INTEGER NOT NULL);
+INSERT INTO state VALUES (0, '', FALSE);
 
 CREATE VIRTUAL TABLE words USING fts5 (
     name, title, tags, text, content = '', tokenize = 'unicode61 remove_diacritics 2'
 );
 """
-# One entry per version from the first on. Append only.
-_MIGRATIONS = (_TABLES,)
-_FIRST_VERSION = 3
-_VERSION = _FIRST_VERSION + len(_MIGRATIONS) - 1
+# The time of the last update by the clock, beside `updated_us`, which is its place in the order of all updates.
+_UPDATE_TIMES = """
+ALTER TABLE capsules ADD COLUMN updated_at INTEGER NOT NULL DEFAULT 0;
+UPDATE capsules SET updated_at = updated_us / 1000000;
+UPDATE versions SET capsule = json_set(capsule, '$.updated_at', updated_us / 1000000);
+"""
+# The change log had no reader: a search asks this store itself. Words are indexed as the archive indexes them.
+_ONE_SEARCH = """
+DROP TABLE changes;
+ALTER TABLE state ADD COLUMN words_version INTEGER NOT NULL DEFAULT 0
+"""
+_MIGRATIONS = (_FIRST_SCHEMA, _UPDATE_TIMES, _ONE_SEARCH)
 _TERM = re.compile(r'"([^"]*)"|(\S+)')
 # The index keeps letters and digits only. In names like these the other characters matter.
 _SYMBOLIC = re.compile(r"\w+(\+\+|#)")
@@ -138,7 +145,7 @@ def check_database(path: Path) -> str | None:
         return None
     try:
         with closing(connect(path, writable=False)) as connection:
-            version_of(connection, path.name, _VERSION)
+            version_of(connection, path.name, len(_MIGRATIONS))
             found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
         return None if found == "ok" else _DAMAGED
     except (sqlite3.Error, Unusable) as error:
@@ -245,8 +252,8 @@ def _open(path: Path) -> sqlite3.Connection:
     connection = connect(path, writable=writable, busy_seconds=_BUSY_SECONDS, pragmas={"synchronous": "FULL"})
     connection.row_factory = sqlite3.Row
     try:
-        if version_of(connection, path.name, _VERSION) < _VERSION:
-            prepare(path, _MIGRATIONS, first=_FIRST_VERSION, busy_seconds=_BUSY_SECONDS)
+        if version_of(connection, path.name, len(_MIGRATIONS)) < len(_MIGRATIONS):
+            prepare(path, _MIGRATIONS, busy_seconds=_BUSY_SECONDS)
         if writable and not Reader(connection).index_is_current:
             with transaction(connection):
                 Writer(connection, _clock_us()).refresh_index()

@@ -26,7 +26,7 @@ from ...spans import (
     paths_of,
 )
 from ...spantexts import ReadEvents, cut, fill_from_events, parents_first, show_elsewhere
-from ..database import Bodies
+from ..bodies import Bodies
 from .conditions import Term, span_sort, span_term, trace_sort, trace_term
 from .database import lacks_indexes, open_database, prepare
 from .rows import (

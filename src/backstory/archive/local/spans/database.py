@@ -1,28 +1,17 @@
-"""traces.db: its tables and indexes, and the attributes of spans by path.
-
-Traces have a file of their own, so that any process can receive spans. One row has the values that many spans have at a
-path: a filter reads the rows of its path alone, and the attributes of a new span go into rows that are written
-anyway.
-"""
+"""The schema of traces.db. Traces have a file of their own, so that any process can receive spans."""
 
 from __future__ import annotations
 
-import operator as compare
 import sqlite3
-from collections.abc import Callable, Iterable
-from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from ....sqlite import connect, transaction
 from ....sqlite import prepare as prepare_database
 from ...errors import DAMAGED_TRACES
-from ...spans import MAX_VALUE_CHARS
-from ...spantexts import MAX_DEPTH, flatten
 from ..database import explained
-from .conditions import bindable
+from .attributes import add_functions
 
 QUARTER_MS = 900_000
 # Rows of the table `usage`; the caller adds conditions and `USAGE_GROUPS`.
@@ -37,26 +26,9 @@ FROM span s WHERE s.counts AND s.twin IS NULL
 """
 USAGE_GROUPS = "GROUP BY 1, 2, 3, 4"
 
-# Indexes on what comes in no order (ids, tokens, costs) lie in blocks of 8192 rows, so that a batch changes pages of
-# the latest block only. SQLite searches them block by block (skip-scan), once ANALYZE has measured the blocks.
-#
-# `name` numbers what repeats: names of spans, models, stop reasons.
-# `span.uid` is unique within its trace only. `total` is a sum of tokens that came alone. `waiting` is how long the
-# agent waited for a person, in milliseconds.
-# `span.call` is the id of the call that a span reports: several reports of one call count once. `alias` is another name
-# of the call, by its tokens, where one of two reports lacks its id. Both are looked for within a `scope`, which the
-# calls of a session have in common with its telemetry: the same tokens are in many sessions. `twin` is the projected
-# span that shows what a received one reports.
+# `name` numbers what repeats: names of spans, models, stop reasons. `span.uid` is unique within its trace only.
 # Projected spans point at the events they were made from: `session` and `turn` as in archive.db, `first` and `last` are
-# ordinals, `last_turn` is the turn of `last`, where that is another one. `cause` is the model call that asked for a
-# tool.
-# `part` has the values of many spans at a path, as JSON lists without their brackets, so that they can be added to.
-# Values of a span that was sent again stay there: for the spans in `resent`, `facts` decides.
-# `turn` has the place of each projected turn: its trace, and the uid of the span of the whole turn, whose parent is not
-# of the same turn.
-# `usage` adds up the model calls of a trace by quarter hour and model, so that a report over a year reads a row for a
-# turn, not for a call. `named`: the calls are reported by name. It is written whenever a trace is added up.
-# `forgotten` has digests of sessions that were forgotten, and of their traces that were received, as in archive.db.
+# ordinals, `cause` is the model call that asked for a tool. `host` is where a subagent's session was started.
 _TABLES = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value ANY) STRICT, WITHOUT ROWID;
 CREATE TABLE name (id INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE) STRICT;
@@ -74,9 +46,9 @@ CREATE INDEX trace_start ON trace (start);
 CREATE INDEX trace_updated ON trace (updated);
 CREATE INDEX trace_status ON trace (status, start);
 CREATE INDEX trace_name ON trace (name) WHERE name IS NOT NULL;
-CREATE INDEX trace_latency ON trace (id >> 13, latency) WHERE latency IS NOT NULL;
-CREATE INDEX trace_cost ON trace (id >> 13, cost) WHERE cost IS NOT NULL;
-CREATE INDEX trace_tokens ON trace (id >> 13, tokens) WHERE tokens IS NOT NULL;
+CREATE INDEX trace_latency ON trace (latency) WHERE latency IS NOT NULL;
+CREATE INDEX trace_cost ON trace (cost) WHERE cost IS NOT NULL;
+CREATE INDEX trace_tokens ON trace (tokens) WHERE tokens IS NOT NULL;
 CREATE INDEX trace_session ON trace (session, start) WHERE session IS NOT NULL;
 CREATE INDEX trace_native ON trace (native, start) WHERE native IS NOT NULL;
 CREATE INDEX trace_dataset_run ON trace (dataset_run, start) WHERE dataset_run IS NOT NULL;
@@ -86,14 +58,74 @@ CREATE TABLE span (
     trace INTEGER NOT NULL, uid INTEGER NOT NULL, parent INTEGER,
     name INTEGER NOT NULL, type INTEGER NOT NULL, status INTEGER NOT NULL,
     start INTEGER NOT NULL, end INTEGER, model INTEGER,
-    input INTEGER, output INTEGER, total INTEGER, cache_read INTEGER, cache_write INTEGER, cache_write_1h INTEGER,
+    input INTEGER, output INTEGER, cache_read INTEGER, cache_write INTEGER, cache_write_1h INTEGER,
     reasoning INTEGER,
     cost REAL, cost_reported INTEGER NOT NULL, counts INTEGER NOT NULL,
-    stop_reason INTEGER, exit_code INTEGER, waiting INTEGER,
-    call TEXT, alias TEXT, scope INTEGER, logged INTEGER NOT NULL DEFAULT 0, twin INTEGER,
-    session INTEGER, turn INTEGER, first INTEGER, last INTEGER, last_turn INTEGER, cause INTEGER,
+    stop_reason INTEGER, exit_code INTEGER,
+    session INTEGER, turn INTEGER, first INTEGER, last INTEGER, cause INTEGER,
+    UNIQUE (uid, trace)
+) STRICT;
+CREATE INDEX span_trace ON span (trace, start);
+CREATE INDEX span_start ON span (start);
+CREATE INDEX span_name ON span (name, start);
+CREATE INDEX span_status ON span (status, start);
+CREATE INDEX span_type ON span (type, start);
+CREATE INDEX span_parent ON span (parent) WHERE parent IS NOT NULL;
+CREATE INDEX span_end ON span (end) WHERE end IS NOT NULL;
+CREATE INDEX span_model ON span (model, start) WHERE model IS NOT NULL;
+CREATE INDEX span_input ON span (input) WHERE input IS NOT NULL;
+CREATE INDEX span_output ON span (output) WHERE output IS NOT NULL;
+CREATE INDEX span_cost ON span (cost) WHERE cost IS NOT NULL;
+
+CREATE TABLE facts (span INTEGER PRIMARY KEY, data TEXT NOT NULL) STRICT;
+CREATE TABLE content (span INTEGER PRIMARY KEY, input ANY, output ANY, tool_calls ANY) STRICT;
+CREATE TABLE attribute (
+    path INTEGER NOT NULL, span INTEGER NOT NULL, value ANY NOT NULL,
+    PRIMARY KEY (path, span)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE host (
+    session INTEGER PRIMARY KEY,
+    parent INTEGER NOT NULL, turn INTEGER NOT NULL, uid INTEGER NOT NULL
+) STRICT;
+"""
+
+# Receiving spans was slow for two reasons: a row for each attribute, and indexes on what comes in no order (ids,
+# tokens, costs), where every span of a batch changes another page.
+# Now one row has a path's values of many spans, as JSON lists without their brackets, so that they can be added to.
+# Values of a span that was sent again stay there: for the spans in `resent`, `facts` decides.
+# Indexes without an order lie in blocks of 8192 rows, so that a batch changes pages of the latest block only. SQLite
+# searches them block by block (skip-scan), once ANALYZE has measured the blocks.
+_FEWER_PAGES = """
+CREATE TABLE part (
+    id INTEGER PRIMARY KEY,
+    path INTEGER NOT NULL, count INTEGER NOT NULL, spans TEXT NOT NULL, data TEXT NOT NULL
+) STRICT;
+CREATE TABLE resent (span INTEGER PRIMARY KEY) STRICT;
+INSERT INTO part (path, count, spans, data)
+    SELECT path, count(*), group_concat(span), group_concat(CASE typeof(value)
+        WHEN 'blob' THEN iif(value = x'01', 'true', 'false')
+        WHEN 'real' THEN iif(abs(value) < 9e999, printf('%!.17g', value), 'null')
+        ELSE json_quote(value) END)
+    FROM (SELECT path, span, value FROM attribute ORDER BY path, span) GROUP BY path, span / 512;
+CREATE INDEX part_path ON part (path);
+DROP TABLE attribute;
+
+ALTER TABLE span RENAME TO old_span;
+CREATE TABLE span (
+    id INTEGER PRIMARY KEY,
+    trace INTEGER NOT NULL, uid INTEGER NOT NULL, parent INTEGER,
+    name INTEGER NOT NULL, type INTEGER NOT NULL, status INTEGER NOT NULL,
+    start INTEGER NOT NULL, end INTEGER, model INTEGER,
+    input INTEGER, output INTEGER, cache_read INTEGER, cache_write INTEGER, cache_write_1h INTEGER,
+    reasoning INTEGER,
+    cost REAL, cost_reported INTEGER NOT NULL, counts INTEGER NOT NULL,
+    stop_reason INTEGER, exit_code INTEGER,
+    session INTEGER, turn INTEGER, first INTEGER, last INTEGER, cause INTEGER,
     UNIQUE (trace, uid)
 ) STRICT;
+INSERT INTO span SELECT * FROM old_span;
+DROP TABLE old_span;
 CREATE INDEX span_start ON span (start);
 CREATE INDEX span_name ON span (name, start);
 CREATE INDEX span_status ON span (status, start);
@@ -104,25 +136,70 @@ CREATE INDEX span_uid ON span (id >> 13, uid);
 CREATE INDEX span_input ON span (id >> 13, input) WHERE input IS NOT NULL;
 CREATE INDEX span_output ON span (id >> 13, output) WHERE output IS NOT NULL;
 CREATE INDEX span_cost ON span (id >> 13, cost) WHERE cost IS NOT NULL;
-CREATE INDEX span_twin ON span (twin) WHERE twin IS NOT NULL;
-CREATE INDEX span_received_call ON span (call) WHERE session IS NULL AND call IS NOT NULL;
+
+DROP INDEX trace_latency;
+DROP INDEX trace_cost;
+DROP INDEX trace_tokens;
+CREATE INDEX trace_latency ON trace (id >> 13, latency) WHERE latency IS NOT NULL;
+CREATE INDEX trace_cost ON trace (id >> 13, cost) WHERE cost IS NOT NULL;
+CREATE INDEX trace_tokens ON trace (id >> 13, tokens) WHERE tokens IS NOT NULL;
+PRAGMA analysis_limit=1000;
+ANALYZE;
+"""
+
+# `call` is the id of the call that a span reports: several reports of one call count once.
+# `total` is a sum of tokens that came alone.
+_CALLS = """
+ALTER TABLE span ADD COLUMN total INTEGER;
+ALTER TABLE span ADD COLUMN call TEXT;
+ALTER TABLE span ADD COLUMN logged INTEGER NOT NULL DEFAULT 0;
+CREATE INDEX span_call ON span (call) WHERE call IS NOT NULL
+"""
+
+# `waiting` is how long the agent waited for a person in a span, in milliseconds. `last_turn` is the turn of `last`,
+# where that is another one. `twin` is the projected span that shows what a received one reports.
+_TWINS = """
+ALTER TABLE span ADD COLUMN waiting INTEGER;
+ALTER TABLE span ADD COLUMN last_turn INTEGER;
+ALTER TABLE span ADD COLUMN twin INTEGER;
+CREATE INDEX span_twin ON span (twin) WHERE twin IS NOT NULL
+"""
+# `scope` is what the calls of a projected span's session have in common with the telemetry of that session.
+_SCOPES = """
+ALTER TABLE span ADD COLUMN scope INTEGER;
+CREATE INDEX span_received_call ON span (call) WHERE session IS NULL AND call IS NOT NULL
+"""
+# `alias` is another name of the call, by its tokens: where one of two reports lacks its id.
+_ALIASES = """
+ALTER TABLE span ADD COLUMN alias TEXT;
+CREATE INDEX span_alias ON span (alias) WHERE alias IS NOT NULL
+"""
+# Received spans have a scope, too. Without it the same tokens in many sessions make every search for twins a long one.
+_CALLS_BY_SCOPE = """
+DROP INDEX span_alias;
 CREATE INDEX span_alias ON span (scope, alias) WHERE alias IS NOT NULL;
-CREATE INDEX span_scoped_call ON span (scope, call) WHERE call IS NOT NULL;
+CREATE INDEX span_scoped_call ON span (scope, call) WHERE call IS NOT NULL
+"""
 
-CREATE TABLE facts (span INTEGER PRIMARY KEY, data TEXT NOT NULL) STRICT;
-CREATE TABLE content (span INTEGER PRIMARY KEY, input ANY, output ANY, tool_calls ANY) STRICT;
-CREATE TABLE part (
-    id INTEGER PRIMARY KEY,
-    path INTEGER NOT NULL, count INTEGER NOT NULL, spans TEXT NOT NULL, data TEXT NOT NULL
-) STRICT;
-CREATE INDEX part_path ON part (path);
-CREATE TABLE resent (span INTEGER PRIMARY KEY) STRICT;
+# Digests of sessions that were forgotten, and of their traces that were received, as in archive.db.
+_FORGOTTEN = "CREATE TABLE forgotten (mark INTEGER PRIMARY KEY) STRICT"
 
+# `turn` has the place of each projected turn: its trace, and the uid of the span of the whole turn, whose parent is
+# not of the same turn. `host` is gone: the place of a subagent follows from the record.
+_TURNS = """
 CREATE TABLE turn (
     session INTEGER NOT NULL, turn INTEGER NOT NULL, trace INTEGER NOT NULL, root INTEGER NOT NULL,
     PRIMARY KEY (session, turn)
 ) STRICT, WITHOUT ROWID;
+INSERT OR REPLACE INTO turn SELECT s.session, s.turn, s.trace, s.uid FROM span s WHERE s.session IS NOT NULL
+    AND NOT EXISTS (SELECT 1 FROM span p WHERE p.trace = s.trace AND p.uid = s.parent AND p.session = s.session
+    AND p.turn = s.turn);
+DROP TABLE host
+"""
 
+# `usage` adds up the model calls of a trace by quarter hour and model, so that a report over a year reads a row for a
+# turn, not for a call. `named`: the calls are reported by name. It is written whenever a trace is added up.
+_USAGE = f"""
 CREATE TABLE usage (
     trace INTEGER NOT NULL, quarter INTEGER NOT NULL, model INTEGER, named INTEGER NOT NULL,
     first INTEGER NOT NULL, last INTEGER NOT NULL, calls INTEGER NOT NULL,
@@ -132,14 +209,25 @@ CREATE TABLE usage (
 CREATE INDEX usage_trace ON usage (trace);
 CREATE INDEX usage_quarter ON usage (quarter);
 CREATE TRIGGER usage_of_deleted AFTER DELETE ON trace BEGIN DELETE FROM usage WHERE trace = old.id; END;
-
-CREATE TABLE forgotten (mark INTEGER PRIMARY KEY) STRICT;
-PRAGMA analysis_limit=1000;
-ANALYZE;
+INSERT INTO usage {USAGE_OF_SPANS} {USAGE_GROUPS}
 """
-# One entry per version from the first on. Append only.
-MIGRATIONS = (_TABLES,)
-FIRST_VERSION = 11
+
+# Calls are looked for by scope, or among received spans: no statement begins with this index.
+_FEWER_INDEXES = "DROP INDEX IF EXISTS span_call"
+
+_MIGRATIONS: tuple[str, ...] = (
+    _TABLES,
+    _FEWER_PAGES,
+    _CALLS,
+    _TWINS,
+    _FORGOTTEN,
+    _SCOPES,
+    _ALIASES,
+    _CALLS_BY_SCOPE,
+    _TURNS,
+    _USAGE,
+    _FEWER_INDEXES,
+)
 
 # Of no use to the load itself, or without any row of it.
 _DEFERRED = """
@@ -153,7 +241,7 @@ _INDEXES = "indexes"
 def prepare(path: Path) -> None:
     with explained(path, DAMAGED_TRACES):
         # Another process may be at it, and a million spans take half a minute.
-        prepare_database(path, MIGRATIONS, first=FIRST_VERSION, busy_seconds=120)
+        prepare_database(path, _MIGRATIONS, busy_seconds=120)
 
 
 def open_database(path: Path, *, writable: bool) -> sqlite3.Connection:
@@ -199,150 +287,3 @@ def lacks_indexes(db: sqlite3.Connection) -> bool:
 def _holds(text: object, part: str) -> bool:
     """Substring in any case, in any script: SQLite folds ASCII only."""
     return isinstance(text, str) and part in text.casefold()
-
-
-# Attributes
-
-_MAX_VALUES = 512
-# A row that has so many is not added to: the larger it is, the more has to be written again for each value.
-_ENOUGH_VALUES = 128
-_MAX_INTEGER = 1 << 63
-_PREFIXES = ("metadata", "attributes")
-_NUMBERS = (int, float)
-_SCALARS = (str, int, float, bool)
-_COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
-    "eq": compare.eq,
-    "gt": compare.gt,
-    "gte": compare.ge,
-    "lt": compare.lt,
-    "lte": compare.le,
-}
-
-_decode = msgspec.json.Decoder().decode
-_encode = msgspec.json.Encoder().encode
-
-
-class AttributeValues:
-    """The attributes of the spans of one write, by path."""
-
-    def __init__(self) -> None:
-        self._tables: dict[str, dict[str, dict[int, Any]]] = {prefix: {} for prefix in _PREFIXES}
-        # A span may have a path twice: {"a.b": 1, "a": {"b": 2}}.
-        self._more: list[tuple[str, int, Any]] = []
-
-    def add(self, number: int, data: dict[str, dict[str, Any]]) -> None:
-        for prefix, table in data.items():
-            self._add(number, prefix, table.items())
-
-    def _add(self, number: int, prefix: str, items: Iterable[tuple[str, Any]]) -> None:
-        columns = self._tables[prefix]
-        for name, value in items:
-            kind = type(value)
-            if kind is str:
-                value = value if len(value) <= MAX_VALUE_CHARS else value[:MAX_VALUE_CHARS]
-            elif kind is int:
-                value = value if -_MAX_INTEGER < value < _MAX_INTEGER else bindable(value)
-            elif kind is not float and kind is not bool:
-                self._add(number, prefix, flatten({name: value}))
-                continue
-            column = columns.get(name)
-            if column is None:
-                column = columns[name] = {}
-            if number in column:
-                self._more.append((f"{prefix}.{name}", number, value))
-            else:
-                column[number] = value
-
-    def write(self, db: sqlite3.Connection, number_of: Callable[[str], int]) -> None:
-        """`number_of` gives the numbers of paths."""
-        for prefix, columns in self._tables.items():
-            for name, column in columns.items():
-                path = number_of(f"{prefix}.{name}")
-                spans, values = list(column), list(column.values())
-                for start in range(0, len(spans), _MAX_VALUES):
-                    end = start + _MAX_VALUES
-                    _append(db, path, spans[start:end], values[start:end])
-        for name, number, value in self._more:
-            _append(db, number_of(name), [number], [value])
-
-
-def _append(db: sqlite3.Connection, path: int, spans: list[int], values: list[Any]) -> None:
-    texts = ",".join(map(str, spans)), _encode(values)[1:-1].decode()
-    if len(spans) < _ENOUGH_VALUES:
-        last = db.execute("SELECT id, count FROM part WHERE path = ? ORDER BY id DESC LIMIT 1", (path,)).fetchone()
-        if last is not None and last[1] + len(spans) <= _ENOUGH_VALUES:
-            db.execute(
-                "UPDATE part SET count = count + ?, spans = spans || ',' || ?, data = data || ',' || ? WHERE id = ?",
-                (len(spans), *texts, last[0]),
-            )
-            return
-    db.execute("INSERT INTO part (path, count, spans, data) VALUES (?, ?, ?, ?)", (path, len(spans), *texts))
-
-
-def add_functions(db: sqlite3.Connection) -> None:
-    """Add the SQL functions that conditions on attributes use."""
-    db.create_function("matching", 4, _matching, deterministic=True)
-    db.create_function("has_value", 4, _has_value, deterministic=True)
-    db.create_function("fact", 2, _fact, deterministic=True)
-
-
-def _matching(spans: str, data: str, operator: str, value: Any) -> str | None:
-    """The spans of a part whose values match, as a JSON list."""
-    hint, test = _test(operator, value)
-    if hint is not None and hint not in (data.casefold() if operator == "contains" else data):
-        return None
-    places = [place for place, found in enumerate(_decode(f"[{data}]")) if test(found)]
-    if not places:
-        return None
-    numbers = spans.split(",")
-    return f"[{','.join([numbers[place] for place in places])}]"
-
-
-def _has_value(facts: str, path: str, operator: str, value: Any) -> bool:
-    """True if the attributes of one span match."""
-    _, test = _test(operator, value)
-    return any(test(found) for found in _values_at(facts, path))
-
-
-def _fact(facts: str, path: str) -> Any:
-    found = _values_at(facts, path)
-    return bindable(found[0]) if found else None
-
-
-def _values_at(facts: str, path: str) -> list[Any]:
-    """`metadata.x` also finds a plain attribute `x`: senders put metadata in either place."""
-    data = _decode(facts)
-    prefix, _, rest = path.partition(".")
-    found = _leaves(data[prefix], rest, MAX_DEPTH)
-    return found + _leaves(data["attributes"], rest, MAX_DEPTH) if prefix == "metadata" else found
-
-
-def _leaves(table: dict[str, Any], path: str, depth: int) -> list[Any]:
-    """The values at a path. A dot may separate names or be a part of one."""
-    found = []
-    value = table.get(path)
-    if type(value) in _SCALARS:
-        found.append(value)
-    elif value is not None:
-        found += [leaf for name, leaf in flatten({path: value}, depth) if name == path]
-    dot = path.find(".")
-    while dot >= 0 and depth:
-        inner = table.get(path[:dot])
-        if isinstance(inner, dict):
-            found += _leaves(inner, path[dot + 1 :], depth - 1)
-        dot = path.find(".", dot + 1)
-    return [leaf[:MAX_VALUE_CHARS] if type(leaf) is str else leaf for leaf in found]
-
-
-@lru_cache(maxsize=256)
-def _test(operator: str, value: Any) -> tuple[str | None, Callable[[Any], bool]]:
-    """The test of a value, and a text that the JSON of all matching values contains."""
-    if isinstance(value, bytes):
-        expected = value == b"\1"
-        return None, lambda found: found is expected
-    if operator == "contains":
-        return _encode(value)[1:-1].decode(), lambda found: isinstance(found, str) and value in found.casefold()
-    if isinstance(value, str):
-        return _encode(value).decode(), lambda found: bool(found == value)
-    holds = _COMPARISONS[operator]
-    return None, lambda found: type(found) in _NUMBERS and holds(found, value)

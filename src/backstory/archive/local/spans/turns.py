@@ -16,8 +16,9 @@ from ...base import ArchiveError
 from ...calls import call_scope
 from ...changes import KnownTurn, MakeProjection, Progress, Projection, TurnSpans
 from ...spans import STATUSES, EventRange, SpanRow
+from ..bodies import Bodies
 from ..changes import LocalRecord
-from ..database import Bodies, newest_change, stored_dictionary
+from ..database import newest_change, stored_dictionary
 from .calls import listed, traces_of_calls
 from .database import create_indexes, put_off_indexes
 from .totals import refresh_traces

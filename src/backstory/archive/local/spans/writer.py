@@ -14,9 +14,10 @@ import msgspec
 from ....model import digest, session_mark
 from ....sqlite import transaction
 from ...spans import SPAN_TYPES, STATUSES, Origin, SpanRow
-from ..database import Bodies, mark
+from ..bodies import Bodies
+from ..database import mark
+from .attributes import AttributeValues
 from .calls import enrich, listed, traces_beside, traces_of_calls, unite
-from .database import AttributeValues
 from .totals import refresh_traces
 
 _TYPE_CODES = {type: code for code, type in enumerate(SPAN_TYPES)}
