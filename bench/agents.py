@@ -27,7 +27,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from backstory.ingest.lines import BrokenLine, decode_line, lines
+from backstory.ingest.reading import BrokenLine, decode_line, lines
 from backstory.ingest.walk import existing_roots, walk
 from backstory.library import Library
 from backstory.sources import load_sources

@@ -20,7 +20,7 @@ from uuid import uuid4
 import msgspec
 from msgspec import Struct
 
-from .toolsets.live.runtime import Live
+from .toolsets.live import Live
 
 _ITEMS = "openai_agents.items"
 _POPPED = "openai_agents.popped"

@@ -17,9 +17,9 @@ from .config import HUB_FILE, ConfigError, Settings, home_folder, load_settings,
 
 if TYPE_CHECKING:
     from .archive.base import Archive, SessionRow
-    from .ingest.news import Frontier
     from .ingest.pipeline import Ingest
     from .ingest.progress import SyncProgress, SyncReport
+    from .ingest.watch import Frontier
     from .raw import Keeping, RawStore
     from .repository import Checkouts
     from .sources.base import Source
@@ -240,12 +240,12 @@ class Keeper:
 
     @cached_property
     def _frontier(self) -> Frontier:
-        from .ingest.news import Frontier
+        from .ingest.watch import Frontier
 
         return Frontier(self.home / "frontier")
 
     def _find_news(self) -> list[Path] | None:
-        from .ingest.news import find_news
+        from .ingest.watch import find_news
 
         return find_news(self.archive, self.sources, self.roots, self._frontier)
 

@@ -251,7 +251,7 @@ class Keeping:
             _log.warning("the raw records of %s are not kept, nor those of others: %s", place, reason)
 
     def keep_rest(self, files: Iterable[tuple[str, str, str]], *, unless: Callable[[str], bool]) -> None:
-        """Keep the transcripts among these that were read and not kept, by an earlier version for one: path, source and
+        """Keep the transcripts among these that were read and not kept, as while the setting was off: path, source and
         session of each. `unless` tells by the path that one must not be kept."""
         try:
             if self._store.is_complete and not self._failed:

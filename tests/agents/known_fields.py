@@ -14,7 +14,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from backstory.ingest.lines import BrokenLine, decode_line
+from backstory.ingest.reading import BrokenLine, decode_line
 from backstory.ingest.unknown import parts_of, parts_of_row, rows_of
 from backstory.ingest.walk import existing_roots, walk
 from backstory.sources import load_sources

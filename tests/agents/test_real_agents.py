@@ -18,8 +18,8 @@ from backstory.archive.base import EventRow, Part, SessionRow, SessionsRequest, 
 from backstory.ingest.unknown import unknown_records
 from backstory.library import Library
 from backstory.model import EventType, session_id
+from backstory.setup import Wiring
 from backstory.setup.files import Journal
-from backstory.setup.wiring import Wiring
 from backstory.sources import load_sources
 from tests.agents.install import NotInstalled, executable, install, search_path, shown, version_of
 from tests.agents.programs import PROGRAMS, PROMPT, Program

@@ -94,6 +94,22 @@ class TestIndexVersions:
         new = {path.name for path in (tmp_path / "b" / "index" / "events").iterdir()}
         assert new & old == {"current"}
 
+    def test_not_readable_any_more(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """An index that lacks a field of the new one does not answer, and says so."""
+        home = tmp_path / "home"
+        Transcript("one").prompt("needle").write(home)
+        with Library(tmp_path / "b", agents_home=home, environ={}) as library:
+            library.sync()
+        version = documents.EVENTS.version + 1
+        newer = msgspec.structs.replace(documents.EVENTS, version=version, readable_from=version)
+        monkeypatch.setattr("backstory.archive.local.archive.EVENTS", newer)
+        with Library(tmp_path / "b", agents_home=home, environ={}) as library:
+            answer = library.search("needle")
+            assert answer["data"]["results"] == []
+            assert any("index" in warning for warning in answer["warnings"])
+            library.sync()
+            assert len(library.search("needle")["data"]["results"]) == 1
+
     def test_before_one_field(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """The index of the version with a field for each group of types is searched until it is rebuilt."""
         home = tmp_path / "home"

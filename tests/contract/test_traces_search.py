@@ -327,7 +327,7 @@ class TestPages:
 
     def test_missing_values_are_paged_too(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Also where more than are counted match."""
-        monkeypatch.setattr("backstory.archive.local.spans.search.COUNT_LIMIT", 1_000)
+        monkeypatch.setattr("backstory.archive.local.spans.rows.COUNT_LIMIT", 1_000)
         archive = open_engine("local", tmp_path)
         rows = [SpanRow(trace="t", id=n + 1, name="x", start=n, cost=n / 7 if n % 2 else None) for n in range(1_100)]
         fill(archive, rows)
@@ -352,7 +352,7 @@ class TestTime:
     """A search that takes too long answers with what it has, or says that it has nothing."""
 
     def test_timeout(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("backstory.archive.local.spans.search._STEPS", 10)  # there is little to look at
+        monkeypatch.setattr("backstory.archive.local.spans.rows._STEPS", 10)  # there is little to look at
         error = caller(world[0], seconds=-1.0)(
             "search_spans", filters=[where("data.metadata.user_id", "contains", "q")]
         )
@@ -363,19 +363,19 @@ class TestTime:
         """The total of a single page is known all the same."""
         filters = [where("data.metadata.user_id", "eq", value)]
         expected = call("search_spans", filters=filters, limit=200)
-        monkeypatch.setattr("backstory.archive.local.spans.search._STEPS", 10)
-        monkeypatch.setattr("backstory.archive.local.spans.search._COUNT_SHARE", -1.0)
+        monkeypatch.setattr("backstory.archive.local.spans.rows._STEPS", 10)
+        monkeypatch.setattr("backstory.archive.local.spans.rows._COUNT_SHARE", -1.0)
         assert call("search_spans", filters=filters, limit=200) == expected
         assert "total" in expected
 
     def test_partial(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         archive = open_engine("local", tmp_path)
         fill(archive, [SpanRow(trace="t", id=n + 1, name="x", start=n) for n in range(3_000)])
-        monkeypatch.setattr("backstory.archive.local.spans.search._STEPS", 200)
-        monkeypatch.setattr("backstory.archive.local.spans.search.COUNT_LIMIT", 5)
+        monkeypatch.setattr("backstory.archive.local.spans.rows._STEPS", 200)
+        monkeypatch.setattr("backstory.archive.local.spans.rows.COUNT_LIMIT", 5)
         assert "warnings" not in caller(archive)("search_spans", limit=200)
         clock = iter([0.0] * 3 + [1e9] * 1_000_000)  # the time is up while the page is being read
-        monkeypatch.setattr("backstory.archive.local.spans.search.time.monotonic", lambda: next(clock))
+        monkeypatch.setattr("backstory.archive.local.spans.rows.time.monotonic", lambda: next(clock))
         page = caller(archive)("search_spans", limit=200)
         monkeypatch.undo()
         assert 0 < len(page["items"]) < 200

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from backstory.archive.local import writer
 from backstory.archive.local.writer import LocalWriter
-from backstory.ingest import families, known, pipeline
+from backstory.ingest import families, pipeline, scan
 from backstory.ingest.progress import Pass
 from backstory.library import Library
 from tests.examples import PATIENT, examples
@@ -144,7 +144,7 @@ class TestOrder:
             patch.object(pipeline, "_EVENTS_PER_COMMIT", size),
             patch.object(pipeline, "_FILES_PER_COMMIT", size),
             patch.object(families, "_FEW", few),
-            patch.object(known, "_FEW", few),
+            patch.object(scan, "_FEW", few),
             tempfile.TemporaryDirectory() as folder,
         ):
             assert at_once - read(Path(folder), plan, catch_up=catch_up) == []

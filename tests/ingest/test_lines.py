@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backstory.ingest import lines as lines_module
-from backstory.ingest.lines import BrokenLine, decode_line, lines
+from backstory.ingest import reading
+from backstory.ingest.reading import BrokenLine, decode_line, lines
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(st.characters(exclude_categories=["Cs"])),
@@ -34,7 +34,7 @@ class TestLines:
     def test_any_bytes_any_chunks(self, parts: list[bytes], chunk: int) -> None:
         data = b"".join(part + b"\n" for part in parts)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(lines_module, "_CHUNK_BYTES", chunk)
+            patch.setattr(reading, "_CHUNK_BYTES", chunk)
             found = read(data)
         assert [line for _, line in found] == parts
         assert all(data[:end].endswith(line + b"\n") for end, line in found)
@@ -68,8 +68,8 @@ class TestLines:
         assert read(b"12") == []
 
     def test_a_line_beyond_the_limit_is_cut_and_the_next_one_read(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(lines_module, "MAX_LINE_BYTES", 100)
-        monkeypatch.setattr(lines_module, "_CHUNK_BYTES", 30)
+        monkeypatch.setattr(reading, "MAX_LINE_BYTES", 100)
+        monkeypatch.setattr(reading, "_CHUNK_BYTES", 30)
         data = b'{"big": "' + b"x" * 500 + b'"}\n{"small": 1}\n'
         found = read(data)
         assert [end for end, _ in found] == [data.index(b"\n") + 1, len(data)]

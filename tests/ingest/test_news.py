@@ -12,7 +12,7 @@ import pytest
 
 from backstory.archive.base import ALL_FILES, Batch, EventRow, FileRow, FilesRequest, SyncState
 from backstory.archive.local.writer import LocalWriter
-from backstory.ingest.news import Frontier, find_news
+from backstory.ingest.watch import Frontier, find_news
 from backstory.library import Library
 from backstory.model import EventType, session_id
 from tests.archive_world import conversations

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from backstory.archive.base import SessionsRequest
-from backstory.ingest import lines, pipeline, reading
+from backstory.ingest import pipeline, reading
 from backstory.ingest.progress import SyncProgress
 from backstory.library import Library
 from backstory.model import EventType
@@ -299,7 +299,7 @@ class TestDamage:
 
     def test_a_line_that_is_too_long(self, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
         """Is named as such and left out, with all that is inside of it."""
-        monkeypatch.setattr(lines, "MAX_LINE_BYTES", 1 << 20)
+        monkeypatch.setattr(reading, "MAX_LINE_BYTES", 1 << 20)
         inside = Transcript("inside").prompt("not a record").records[0]
         transcript = Transcript("long").prompt("before")
         transcript.call("Read", {"inside": inside}, "x").prompt("after")

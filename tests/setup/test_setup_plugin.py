@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from backstory import __version__
-from backstory.setup.wiring import instructions_text, skill_text
+from backstory.setup import instructions_text, skill_text
 
 ROOT = Path(__file__).resolve().parents[2]
 PLUGIN = ROOT / "plugins" / "backstory"

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from backstory.setup import Additions, FoundAgent, Outcome, Wiring
 from backstory.setup.agents import WIRABLE, command_in
 from backstory.setup.documents import read_entry
 from backstory.setup.files import Journal
-from backstory.setup.wiring import Additions, FoundAgent, Outcome, Wiring
 
 COMMAND = ("/opt/backstory/bin/backstory",)
 SERVER = (*COMMAND, "mcp")

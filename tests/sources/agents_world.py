@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from backstory.ingest.lines import BrokenLine, decode_line, lines
+from backstory.ingest.reading import BrokenLine, decode_line, lines
 from backstory.sources import load_sources
 from backstory.sources.base import About, Event, Item, Parser, Source, Transcript, Usage
 

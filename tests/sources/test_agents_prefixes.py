@@ -15,7 +15,7 @@ from agents_world import AGENTS, SAMPLES, archived, feed, parser_for, read, sour
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backstory.ingest.lines import decode_line, lines
+from backstory.ingest.reading import decode_line, lines
 from backstory.library import Library
 from backstory.sources.base import Item, Source
 from tests.examples import examples

@@ -16,16 +16,16 @@ from backstory.toolsets.base import (
     BadArgument,
     Failure,
     Frame,
-    Redacted,
+    Released,
     Reply,
     Tool,
-    Unredacted,
     decode_arguments,
     excerpt,
+    input_schema,
+    output_schema,
     received,
     received_at,
 )
-from backstory.toolsets.schemas import input_schema, output_schema
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
@@ -126,11 +126,11 @@ class TestBorder:
 
     def test_what_was_redacted_before_is_not_looked_at_again(self) -> None:
         """The toolset answers for it: its excerpts are cut from redacted text."""
-        assert Reply.of(Redacted(Answer(self.TOKEN))).data == {"said": self.TOKEN}
+        assert Reply.of(Released(Answer(self.TOKEN))).data == {"said": self.TOKEN}
 
     def test_stored_text_leaves_when_it_is_asked_for(self) -> None:
         """By a caller who says so."""
-        assert call(lambda asked: Unredacted(Answer(asked.word)), {"word": f"\x1b{self.TOKEN}"}).data == {
+        assert call(lambda asked: Released(Answer(asked.word)), {"word": f"\x1b{self.TOKEN}"}).data == {
             "said": f"\x1b{self.TOKEN}"
         }
 

@@ -70,7 +70,7 @@ class Weights(Struct, frozen=True, kw_only=True):
     adjacent: float
     """Of two words of the question that stand side by side in the text, too."""
     covered: float
-    """How much more an event counts that has every word of a long question. BM25 prefers a short text with a few of
+    """The additional share of an event that has every word of a long question. BM25 prefers a short text with a few of
     them ("can we push our work") to a long one with most."""
     part: float
     """Of a part of a path or an identifier; the whole counts 1."""

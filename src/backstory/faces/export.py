@@ -38,9 +38,9 @@ def export(library: Library, id: str, format: Format) -> Iterator[str]:
 
 
 def _html(library: Library, opened: OpenedSession) -> Iterator[str]:
+    from .web import make_environment
     from .web.conversation import IN_FILE, Conversation
     from .web.lists import session_lines
-    from .web.rendering import make_environment
 
     (session,) = session_lines(library, [opened.session])
     template = make_environment(asset=str).get_template("export.html")

@@ -64,7 +64,7 @@ def _reminder(home: Path, cwd: object, own: str) -> str:
     """The last session and the newest capsule of a project."""
     from ..archive.glance import last_session
     from ..egress import egress
-    from ..toolsets.capsules.glance import newest_capsule
+    from ..toolsets.capsules import newest_capsule
 
     folder = Path(str(cwd or Path.cwd()))
     root = next((parent for parent in (folder, *folder.parents) if (parent / ".git").exists()), folder)

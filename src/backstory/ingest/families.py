@@ -20,8 +20,8 @@ from msgspec import Struct
 
 from ..archive.base import ALL_FILES, FileRow, FilesRequest, SessionRow
 from ..model import session_mark
-from ..sources.base import Event, Item, Source, Transcript, Usage
-from .scan import HEAD_BYTES, STORED, Changed, open_transcript
+from ..sources.base import Event, Item, Transcript, Usage
+from .scan import STORED, Changed
 from .turns import Added
 from .walk import stored_path
 
@@ -99,10 +99,7 @@ class Families:
     and families that are asked for.
     """
 
-    def __init__(
-        self, sources: Iterable[Source], rows: Mapping[str, FileRow], load: Callable[[FilesRequest], Iterable[FileRow]]
-    ) -> None:
-        self._sources = {source.name: source for source in sources}
+    def __init__(self, rows: Mapping[str, FileRow], load: Callable[[FilesRequest], Iterable[FileRow]]) -> None:
         self._rows = rows
         self._load = load
         self._is_complete = False
@@ -174,19 +171,10 @@ class Families:
         return self._copies.get(key, set())
 
     def standing(self, row: FileRow) -> Standing | None:
-        """Noted when it was read; for files that an older version read, found out now."""
+        """Noted when it was read."""
         self._look_up(row.source, row.session)
         kept = self._kept.get(row.path)
-        standing = kept.standing if kept else None
-        if standing is None and (source := self._sources.get(row.source)) is not None:
-            path = Path(row.path)
-            try:
-                with open_transcript(path) as stream:
-                    transcript = source.describe(path, stream.read(HEAD_BYTES))
-            except (OSError, ValueError):
-                return None
-            standing = Standing.of(transcript) if transcript else None
-        return standing
+        return kept.standing if kept else None
 
     def has_events(self, row: FileRow) -> bool:
         """True unless all that was read of a transcript was usage."""

@@ -12,11 +12,10 @@ from ..archive.base import Batch, FileRow, FilesRequest, FolderRow, SessionsRequ
 from ..model import session_mark
 from ..sources.base import About, Event, Item, Source, Transcript
 from .families import Families, Standing, Watch, repeated, settled
-from .known import KnownFiles
 from .progress import Pass, SyncProgress, SyncReport
 from .projects import Projects
 from .reading import Reading
-from .scan import Changed, Listed, changed_files, family_order, nothing_to_read, store_of
+from .scan import Changed, KnownFiles, Listed, changed_files, family_order, nothing_to_read, store_of
 from .turns import Added, Assembly
 from .unknown import PlainRecords
 from .walk import RootsOf, Seen, Survey, named, stored_path, walk
@@ -60,7 +59,7 @@ class Ingest:
         self._redact = redact
         self._keep = keep
         self._known = KnownFiles(writer)
-        self._families = Families(sources, self._known, writer.files)
+        self._families = Families(self._known, writer.files)
         # The sessions that were read too early, with the size of the transcript that showed it, by its path.
         self._again: dict[str, tuple[int, set[str]]] = {}
         self._assembly = Assembly(writer)
@@ -88,7 +87,7 @@ class Ingest:
         if self._writer.sync_state().forgetting:
             self._writer.recover()
             self._known = KnownFiles(self._writer)
-            self._families = Families(self._sources, self._known, self._writer.files)
+            self._families = Families(self._known, self._writer.files)
 
     def sync(
         self, *, progress: Callable[[SyncProgress], None] | None = None, deadline: float | None = None

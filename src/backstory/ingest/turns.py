@@ -8,8 +8,20 @@ from typing import NamedTuple
 from ..archive.base import Batch, EventRow, Part, Reader, SessionRow, TurnRow, UsageRow
 from ..model import MAX_TURNS, EventType, digest, session_mark
 from ..sources.base import About, Event, Item, Transcript, Usage
-from .open_session import Exchanges, OpenSession, has_begun
-from .rows import add_tokens, describe, differs, event_row, follow, prompt_title, revise, usage_row, wider_mode
+from .rows import (
+    Exchanges,
+    OpenSession,
+    add_tokens,
+    describe,
+    differs,
+    event_row,
+    follow,
+    has_begun,
+    prompt_title,
+    revise,
+    usage_row,
+    wider_mode,
+)
 
 _RECENT_TURNS = 16
 _INPUT, _CALL = EventType.USER_INPUT, EventType.TOOL_CALL

@@ -24,8 +24,7 @@ from ..archive.base import (
 from ..config import Settings
 from ..egress import Mode, egress
 from ..model import EventType, rfc3339
-from .base import Arguments, BadArgument, Failure, Frame, Tool, Toolset, decode_arguments
-from .schemas import input_schema, output_schema
+from .base import Arguments, BadArgument, Failure, Frame, Tool, Toolset, decode_arguments, input_schema, output_schema
 
 Request = TypeVar("Request")
 Project = Annotated[str | None, Meta(description="Only projects whose name contains this, in any case")]

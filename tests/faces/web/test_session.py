@@ -11,9 +11,9 @@ import pytest
 
 from backstory.archive.base import SessionsRequest
 from backstory.faces.export import export
+from backstory.faces.web import markdown, plain, took
 from backstory.faces.web.conversation import ON_PAGE, read_items
 from backstory.faces.web.edits import find_diffs
-from backstory.faces.web.rendering import markdown, plain, took
 from backstory.library import Library
 from backstory.model import InvalidId, session_id
 from tests.transcripts import Transcript

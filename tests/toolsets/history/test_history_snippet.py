@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from backstory.archive.query import parse_query
 from backstory.egress import egress
-from backstory.toolsets.history.search_types import Excerpt
+from backstory.toolsets.history.answers import Excerpt
 from backstory.toolsets.history.snippet import HEAD_CHARS, MAX_CHARS, heads, snippets
 
 FILLER = "lorem ipsum dolor sit amet consectetur "

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from backstory.config import ConfigError, expand_placeholders, live_folder
-from backstory.toolsets.live import Live, runtime
+from backstory.toolsets import live as runtime
+from backstory.toolsets.live import Live
 from backstory.toolsets.live.adapters import FsAdapter
 from backstory.toolsets.live.types import BridgeSettings, FsSettings, parse_settings
 from tests.live_world import World, short, text, user, without

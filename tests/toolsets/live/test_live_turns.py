@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from backstory.toolsets.live import Live, runtime
+from backstory.toolsets import live as runtime
+from backstory.toolsets.live import Live
 from backstory.toolsets.live import tools as access
 from backstory.toolsets.live.tools import Portal
 

@@ -15,7 +15,7 @@ import msgspec
 
 from ...config import make_private_folder
 from ...model import EVENT_TYPES, EventRef, Ref, SessionRef, TurnRef
-from ...sqlite import Readers, Unusable, connect, is_damage, is_writable, prepare
+from ...sqlite import Readers, connect, is_writable, prepare
 from ..base import (
     Archive,
     ArchiveError,
@@ -30,7 +30,7 @@ from ..base import (
 )
 from ..errors import DAMAGED
 from ..lock import WriterLock, is_held
-from .database import FUNCTIONS, MIGRATIONS, progress_of
+from .database import FUNCTIONS, MIGRATIONS, explained, progress_of
 from .documents import EVENTS, EXCHANGES
 from .index import Index
 from .reading import EVENT, HEADS, SESSION, TURN, having, of_types
@@ -48,7 +48,7 @@ from .search import Searching
 if TYPE_CHECKING:
     from ..spantexts import Ordinals
     from .feed import Feed
-    from .spans.store import LocalSpans
+    from .spans import LocalSpans
     from .writer import LocalWriter
 
 # The writer may be rewriting the whole file.
@@ -121,14 +121,8 @@ class LocalArchive(Searching, Archive):
         self._projection = projection
         self._path = home / "archive.db"
         self._traces = os.fspath(home / "traces.db")
-        try:
+        with explained(self._path, DAMAGED):
             prepare(self._path, MIGRATIONS, functions=FUNCTIONS)
-        except Unusable as error:
-            raise ArchiveError(str(error)) from None
-        except sqlite3.DatabaseError as error:
-            if not is_damage(error):
-                raise
-            raise ArchiveError(DAMAGED.format(self._path, error)) from error
         self._readers = Readers(lambda: connect(self._path, writable=False))
         indexes = home / "index"
         super().__init__(self._readers, Index(indexes, EVENTS), Index(indexes, EXCHANGES))
@@ -164,7 +158,7 @@ class LocalArchive(Searching, Archive):
 
     @cached_property
     def spans(self) -> LocalSpans:
-        from .spans.store import LocalSpans
+        from .spans import LocalSpans
 
         return LocalSpans(self.home, self._events_between)
 

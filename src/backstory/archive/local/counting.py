@@ -1,15 +1,100 @@
-"""Counting all matches of a question, by everything that can be filtered: columns of the index, added up."""
+"""Numbers of documents: those that have a word, by which its rarity, its stems and similar words are known; and all
+matches of a question, by everything that can be filtered: columns of the index, added up.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cache, lru_cache
 from itertools import accumulate
-from typing import Any, NamedTuple
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...model import EVENT_TYPES, EventType
 from ..base import Totals
+from ..forms import other_forms
+from ..phrases import best_corrections, edits, is_corrected
+from ..query import STEMMERS, analyzer
+from ..ranking import STEM_LANGUAGES
 from .documents import turn_number
-from .retrieval import Question
+from .index import stem_field
+
+if TYPE_CHECKING:
+    import tantivy
+
+    from .retrieval import Question
+
+# Words whose numbers of documents are kept in memory, with their stems: some megabytes.
+_REMEMBERED = 20_000
+_ENGLISH = stem_field("en")
+
+
+class Vocabulary:
+    """The words of one snapshot. Questions share it, because words come again: in one question for score, rarity and
+    corrections, and in the next one while somebody types."""
+
+    def __init__(self, schema: tantivy.Schema, snapshot: tantivy.Searcher, *, has_stems: bool) -> None:
+        self._schema = schema
+        self.snapshot = snapshot
+        self._has_stems = has_stems
+        self._counted: dict[tuple[str, str], int] = {}
+        self._stemmed: dict[str, list[tuple[str, str]]] = {}
+
+    def documents(self, field: str, token: str) -> int:
+        """The number of documents that have a word."""
+        count = self._counted.get((field, token))
+        if count is None:
+            if len(self._counted) >= _REMEMBERED:
+                self._counted.clear()
+                self._stemmed.clear()
+            count = self._counted[field, token] = self.snapshot.doc_freq(field, token)
+        return count
+
+    def rarity(self, field: str, token: str) -> float:
+        return self.rarity_of(self.documents(field, token))
+
+    def rarity_of(self, having: int) -> float:
+        """The rarity of a word that so many documents have."""
+        total = self.snapshot.num_docs
+        return math.log1p((max(total - having, 0) + 0.5) / (having + 0.5))
+
+    def stems(self, token: str) -> list[tuple[str, str]]:
+        """(field, stem) of a word in the languages that have the stem, and of its other forms."""
+        if not self._has_stems or token.isdigit():
+            return []
+        stems = self._stemmed.get(token)
+        if stems is None:
+            known = [(count, *one) for one in _stems_of(token) if (count := self.documents(*one))]
+            known.sort(key=itemgetter(0), reverse=True)
+            stems = [(field, stem) for _, field, stem in known[:STEM_LANGUAGES]]
+            stems += [(_ENGLISH, form) for form in other_forms(token) if self.documents(_ENGLISH, form)]
+            self._stemmed[token] = stems
+        return stems
+
+    def corrections(self, word: str) -> tuple[str, ...]:
+        """The commonest words of the index that are one edit away from a word it does not have."""
+        import tantivy
+
+        if not is_corrected(word) or self.stems(word):
+            return ()
+        similar = tantivy.Query.fuzzy_term_query(self._schema, "text", word, distance=1, transposition_cost_one=True)
+        if not self.snapshot.search(similar, 1, count=False).hits:  # mostly, and then there are hundreds of edits
+            return ()
+        return best_corrections({near: self.snapshot.doc_freq("text", near) for near in edits(word)})
+
+
+@lru_cache(maxsize=4_096)  # people ask for the same things again
+def _stems_of(token: str) -> tuple[tuple[str, str], ...]:
+    """(field, stem) of a word in every language."""
+    return tuple((field, stem) for field, stemmer in stemmers().items() for stem in stemmer.analyze(token))
+
+
+@cache
+def stemmers() -> dict[str, tantivy.TextAnalyzer]:
+    """By the field of their stems."""
+    return {stem_field(language): analyzer(language) for language in STEMMERS}
+
 
 Names = Mapping[int, str]
 """The names of numbers in the index."""

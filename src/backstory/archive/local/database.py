@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from ...model import EventType
+from ...sqlite import Unusable, is_damage
+from ..errors import ArchiveError
 from ..query import analyzer, index_text, tokens
 from ..rows import SyncState
 
@@ -221,6 +226,19 @@ MIGRATIONS: tuple[str, ...] = (
         WHERE n.type = 'text'
     """,
 )
+
+
+@contextmanager
+def explained(path: Path, damaged: str) -> Iterator[None]:
+    """Around the preparation of a database: turns what is wrong with it into messages that name the cure."""
+    try:
+        yield
+    except Unusable as error:
+        raise ArchiveError(str(error)) from None
+    except sqlite3.DatabaseError as error:
+        if not is_damage(error):
+            raise
+        raise ArchiveError(damaged.format(path, error)) from error
 
 
 def title_words(title: str) -> str:

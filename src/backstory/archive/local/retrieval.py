@@ -28,9 +28,8 @@ from ..ranking import (
     WEIGHED_CLOSELY,
     Candidate,
 )
-from .documents import COUNTED_SINCE, FORMER_FIELDS, ONE_FIELD_SINCE
-from .filters import Filters
-from .vocabulary import Vocabulary, stemmers
+from .counting import Vocabulary, stemmers
+from .documents import COUNTED_SINCE, FORMER_FIELDS, ONE_FIELD_SINCE, Filters
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -213,7 +212,7 @@ class Question:
         return [(forms, rarity / whole) for rarity, forms in words if forms]
 
     def _forms(self, clause: Clause) -> tuple[float, list[tantivy.Query]]:
-        """What events have of a word, and its rarity: that of its commonest form, since any of them will do."""
+        """The forms of a word that events have, and its rarity: that of the commonest, since any of them will do."""
         forms = [("text", phrase) for phrase in clause.alternatives if len(phrase) > 1]
         typed = [phrase[0] for phrase in clause.alternatives if len(phrase) == 1]
         for word in [*typed, *(near for mistyped in typed for near in self._read_as[mistyped])]:

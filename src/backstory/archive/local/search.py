@@ -21,10 +21,8 @@ from ..hits import Project, fill_page, named_projects, project_around, projects_
 from ..query import parse_query
 from ..question import read_hints
 from ..ranking import Candidate, Context, Ranked
-from .counting import Numbered, count_matches
-from .documents import ONE_FIELD_SINCE, turn_number
-from .exchanges import RankedExchange, rank_exchanges
-from .filters import Filters
+from .counting import Numbered, Vocabulary, count_matches
+from .documents import ONE_FIELD_SINCE, Filters, RankedExchange, rank_exchanges, turn_number
 from .index import Index, explained
 from .reading import EVENT, EXCHANGES_AT_ONCE, SESSION, TURN, Reading
 from .retrieval import Match, Question
@@ -39,7 +37,6 @@ from .rows import (
     read_turn,
     split,
 )
-from .vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     import tantivy

@@ -14,10 +14,9 @@ from ...sqlite import CHECKPOINT_PAGES, WRITER_MAPPED_BYTES, rewrite, transactio
 from ..base import EVERYTHING, ArchiveError, Batch, EventRow, Part, SessionRow, SyncState
 from ..lock import WriterLock
 from .bodies import Bodies, train_dictionary
-from .bulk import BulkLog, Presence, rare_collections
+from .bulk import BulkLog, Follower, Presence, rare_collections
 from .database import Followed, highest, mark, newest_change, progress_of, stored_dictionary
 from .feed import Feed
-from .follower import Follower
 from .forgetting import clean, delete_requested, delete_sessions, requested, withdraw
 from .index import Index
 from .reading import Reading

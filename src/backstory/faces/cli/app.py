@@ -45,9 +45,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "doctor": ("doctor:doctor", "Show what is found, indexed, broken or about to be purged, and how to fix it."),
     "sources": ("status:sources", "Show every agent that can be read, and what was found of it."),
     "import": ("status:import_", "Import a data export of Claude.ai or ChatGPT."),
-    "restore": ("deletion:restore", "Write a session that its agent has deleted back into the agent's folder."),
+    "restore": ("resume:restore", "Write a session that its agent has deleted back into the agent's folder."),
     "team": ("team:team", "Share sessions with a team, and take them back."),
-    "forget": ("deletion:forget", "Delete a session everywhere, for good."),
+    "forget": ("sync:forget", "Delete a session everywhere, for good."),
     "reindex": ("sync:reindex", "Rebuild the search index from the archive."),
     "help": ("app:help_", "Show the help of a command."),
 }

@@ -1,4 +1,7 @@
-"""`backstory resume`: continue a session in its agent, or in another one with a handoff."""
+"""`backstory resume` and `restore`.
+
+Continue a session in its agent, or in another one with a handoff; write back one that its agent has deleted.
+"""
 
 from __future__ import annotations
 
@@ -10,20 +13,21 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 from msgspec import Struct
 
-from ..words import find_session, home_path
+from ...files import replacing
+from ..words import find_session, home_path, megabytes, resume_command
 from .app import json_option
-from .deletion import restore_purged
-from .output import print_json, tell
-from .sync import up_to_date
+from .output import hint, print_json, tell
+from .sync import family_of, up_to_date
 
 if TYPE_CHECKING:
     from ...archive.rows import SessionRow
     from ...library import Library, Location
+    from ...raw import RawFile
 
 _TURNS_OF_HANDOFF = 12
 # The command of each agent that begins an interactive session with a prompt, which is appended.
@@ -263,3 +267,118 @@ def _files(steps: Sequence[_Step]) -> Iterator[str]:
 def _cut(text: str, chars: int) -> str:
     text = text.strip()
     return text if len(text) <= chars else f"{text[: chars - 1]}…"
+
+
+# Writing back a session that its agent has deleted
+
+
+State = Literal["written", "there already", "differs"]
+
+
+@click.command()
+@click.argument("id_", metavar="ID")
+@click.option("--to", "folder", type=click.Path(path_type=Path), help="Write below this folder instead.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be written.")
+@json_option
+def restore(id_: str, folder: Path | None, dry_run: bool, as_json: bool) -> int:
+    """Write a session that its agent has deleted back into the agent's folder.
+
+    Byte for byte as it was read, with the sessions of its subagents, so that the agent itself can resume it. A file
+    that is there is never overwritten. Sessions that an agent keeps in a database cannot be written back. ID is as
+    for open.
+    """
+    from ... import open_archive
+
+    library = open_archive()
+    full_id = find_session(library.archive, id_)
+    files = _kept_files(library, full_id, id_)
+    rows = []
+    top = os.path.commonpath([file.path.parent for file in files])
+    for file in files:
+        target = folder / file.path.relative_to(top) if folder is not None else file.path
+        state = _state(library, file, target)
+        if state == "written" and not dry_run:
+            _write(library, file, target)
+        rows.append({"path": library.egress(str(target)), "bytes": file.size, "state": state})
+    if as_json:
+        print_json({"id": full_id, "files": rows, "restored": not dry_run})
+    else:
+        for row in rows:
+            verb = "Would write" if dry_run and row["state"] == "written" else str(row["state"]).capitalize()
+            click.echo(f"{verb}: {home_path(str(row['path']))} ({megabytes(int(str(row['bytes'])))})")
+        location = library.locate(full_id)
+        if location is not None and (command := resume_command(location)):
+            hint(f"continue it: {command}")
+    return int(any(row["state"] == "differs" for row in rows))
+
+
+def restore_purged(library: Library, full_id: str, *, moved_to: Path | None) -> None:
+    """Write back what is missing of a session before its agent resumes it.
+
+    Claude Code looks for a session in a folder that is named by the project's path: for a project that has moved, the
+    transcript is written to the folder of its new place, too.
+    """
+    family = library.family(full_id)
+    for file in library.raw.files(family[0].source, [row.key.partition("/")[2] for row in family]):
+        target = file.path
+        if moved_to is not None and file.source == "claude-code":
+            slug = re.sub(r"[^A-Za-z0-9-]", "-", str(moved_to))
+            projects = next((parent for parent in target.parents if parent.name == "projects"), None)
+            if projects is not None:
+                target = projects / slug / Path(*target.relative_to(projects).parts[1:])
+        if not target.exists():
+            tell(f"Writing {home_path(library.egress(str(target)))}")
+            _write(library, file, target)
+
+
+def _kept_files(library: Library, full_id: str, id_: str) -> list[RawFile]:
+    """The files of a session and of those it started."""
+    family = family_of(library, full_id, id_)
+    files = library.raw.files(family[0].source, [row.key.partition("/")[2] for row in family])
+    if not files:
+        raise click.ClickException(_why_not(library, family[0]))
+    return files
+
+
+def _why_not(library: Library, session: SessionRow) -> str:
+    """The reason why a session cannot be written back."""
+    from ...archive.base import FilesRequest
+    from ...ingest.families import repeated
+    from ...ingest.scan import store_of
+    from ...sources import title_of
+
+    native_id = session.key.partition("/")[2]
+    files = [row for row in library.archive.files(FilesRequest(source=session.source)) if row.session == native_id]
+    if store := next(filter(None, (store_of(row.path) for row in files)), None):
+        return (
+            f"{title_of(session.source)} keeps many sessions in {home_path(library.egress(store))}, into which nothing "
+            "is written back. All that was read is in the archive: backstory open shows it, export writes it as a "
+            "file, and resume --in AGENT continues it in another agent"
+        )
+    if any(Path(row.path).is_relative_to(library.home) for row in files):
+        return "no agent has a file of this session: it is kept by Backstory alone. backstory export writes one"
+    reason = "they were not kept when it was read"
+    if library.archive.forgotten([mark for row in files for mark in repeated(row)]):
+        reason = "they repeat a session that was forgotten"
+    elif not library.settings.keep_raw:
+        reason = "the setting keep_raw is off"
+    elif library.settings.redact == "ingest":
+        reason = "secrets are redacted when they are read (redact = ingest)"
+    return f"the raw records of this session are not kept: {reason}"
+
+
+def _state(library: Library, file: RawFile, target: Path) -> State:
+    if not target.exists():
+        return "written"
+    if target.stat().st_size != file.size:
+        return "differs"
+    with target.open("rb") as stream:
+        same = all(stream.read(len(piece)) == piece for piece in library.raw.read(file.path))
+    return "there already" if same else "differs"
+
+
+def _write(library: Library, file: RawFile, target: Path) -> None:
+    """Write a file atomically. Its modification time is now: agents delete old files."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(target) as stream:
+        stream.writelines(library.raw.read(file.path))

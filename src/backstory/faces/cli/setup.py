@@ -18,9 +18,9 @@ from .sync import read_everything
 
 if TYPE_CHECKING:
     from ...library import Library
+    from ...setup import FoundAgent, Wiring
     from ...setup.files import Outcome
     from ...setup.server import Service
-    from ...setup.wiring import FoundAgent, Wiring
 
 _SENTENCE = "Search Backstory for what we did last in this project, and tell me where we left off."
 
@@ -49,8 +49,8 @@ def setup(
     Shows what it will change and asks once. Every file has a backup, and --remove takes all of it back.
     """
     from ... import open_archive
+    from ...setup import Wiring
     from ...setup.files import Journal
-    from ...setup.wiring import Wiring
 
     library = open_archive()
     wiring = Wiring(Journal(library.home), home=library.agents_home)
@@ -101,7 +101,7 @@ def _chosen(names: str | None) -> list[str] | None:
 
 def _todo(found: list[FoundAgent], *, hooks: bool, skill: bool, instructions: bool) -> list[str]:
     """The files that may be written, each with the reason, for the question."""
-    from ...setup.wiring import HOOK_FILES, INSTRUCTIONS, SKILL_FOLDERS
+    from ...setup import HOOK_FILES, INSTRUCTIONS, SKILL_FOLDERS
 
     todo = []
     for one in found:
@@ -143,7 +143,7 @@ def _confirm(todo: list[str], as_json: bool) -> None:
 
 
 def _apply(wiring: Wiring, found: list[FoundAgent], *, hooks: bool, skill: bool, instructions: bool) -> list[Outcome]:
-    from ...setup.wiring import HOOK_FILES, INSTRUCTIONS, SKILL_FOLDERS, Additions
+    from ...setup import HOOK_FILES, INSTRUCTIONS, SKILL_FOLDERS, Additions
 
     outcomes = [wiring.wire(one, target) for one in found for target in one.targets]
     additions = Additions(wiring.journal, home=wiring.home)

@@ -1,4 +1,4 @@
-"""`backstory sync`, `watch` and `reindex`: keep the archive and its index up to date, with progress on stderr."""
+"""`backstory sync`, `watch`, `reindex` and `forget`: change the archive and its index, with progress on stderr."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..words import duration, home_path, megabytes, plural
+from ..words import duration, find_id, find_session, handle, home_path, megabytes, plural, unknown
 from .app import json_option
 from .output import hint, print_json, tell, warn
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
 
     from ...archive.base import SyncState
+    from ...archive.rows import SessionRow
     from ...ingest.progress import SyncProgress, SyncReport
     from ...library import Library
 
@@ -170,6 +171,70 @@ def reindex(as_json: bool) -> int:
     else:
         click.echo(f"Indexed {plural(events, 'event')} in {duration(seconds)}.")
     return 0
+
+
+@click.command()
+@click.argument("id_", metavar="ID")
+@click.option("--yes", is_flag=True, help="Delete without asking.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")
+@json_option
+def forget(id_: str, yes: bool, dry_run: bool, as_json: bool) -> int:
+    """Delete a session everywhere, for good.
+
+    Deletes the session and those of its subagents from the archive, the index and the traces; they are not read
+    again. The agent's own files stay as they are. ID is as for open.
+    """
+    library = up_to_date(as_json=as_json)
+    full_id = find_session(library.archive, id_)
+    if full_id not in (id_, find_id(library.archive, id_)):
+        raise click.ClickException(f"{id_} is a part of the session {handle(full_id)}; only whole sessions are deleted")
+    rows = library.egress([_deleted_row(session) for session in family_of(library, full_id, id_)])
+    if not as_json:
+        _show_deletion(rows, "Would delete" if dry_run else "Delete")
+    if not dry_run:
+        if not yes:
+            _confirm(as_json)
+        with Progress("Forgetting"):
+            library.forget(full_id)
+    if as_json:
+        print_json({"sessions": rows, "forgotten": not dry_run})
+    elif not dry_run:
+        click.echo("Deleted. Its transcript is not read again.")
+    return 0
+
+
+def family_of(library: Library, full_id: str, given: str) -> list[SessionRow]:
+    """A session and those of its subagents."""
+    try:
+        return library.family(full_id)
+    except LookupError as error:
+        raise click.ClickException(str(error) if full_id != given else unknown(given)) from None
+
+
+def _deleted_row(session: SessionRow) -> dict[str, object]:
+    from ...model import session_id
+
+    return {
+        "id": session_id(session.key),
+        "session": session.key,
+        "title": session.title,
+        "turns": session.turn_count,
+        "events": session.event_count,
+    }
+
+
+def _show_deletion(rows: list[dict[str, object]], verb: str) -> None:
+    for number, row in enumerate(rows):
+        size = f"{plural(int(str(row['turns'])), 'turn')}, {plural(int(str(row['events'])), 'event')}"
+        click.echo(f"{'  with it' if number else verb} {row['session']}: {row['title'] or '(no title)'} ({size})")
+
+
+def _confirm(as_json: bool) -> None:
+    if as_json or not sys.stdin.isatty():
+        raise click.UsageError(
+            "there is no terminal to confirm at: give --yes to delete it, or --dry-run to see what would be deleted"
+        )
+    click.confirm("This cannot be undone. Delete it?", abort=True, err=True)
 
 
 def up_to_date(*, as_json: bool = False, team: bool = False) -> Library:

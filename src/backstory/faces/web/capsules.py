@@ -22,8 +22,8 @@ from ...toolsets.capsules.answers import Item, Summary, Version
 from ...toolsets.capsules.capsule import secret_warnings
 from ...toolsets.capsules.sections import PURPOSES, missing_sections
 from ..words import plural
+from . import capsule_url
 from .edits import Diff, compare
-from .rendering import capsule_url
 from .site import Answer, Changed, Form, Nav, Site
 
 if TYPE_CHECKING:

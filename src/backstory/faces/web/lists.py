@@ -20,7 +20,7 @@ from ...model import EventType, session_id
 from ...toolsets.history.types import CapsuleLink
 from ...toolsets.history.views import Views
 from ..words import home_path, parse_moment
-from .rendering import address
+from . import address
 
 if TYPE_CHECKING:
     from ...library import Library

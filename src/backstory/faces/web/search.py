@@ -130,21 +130,21 @@ def search_page(library: Library, given: Any) -> SearchPage:
     found = library.archive.search(_request(filters, since, until))
     hits = [hit for hit in found.hits if is_selected(hit, filters)]
     totals = None if filters.selects else found.totals
-    wanted = _number(given.get("n"), _GROUPS, _MAX_GROUPS)
+    most = _number(given.get("n"), _GROUPS, _MAX_GROUPS)
     sessions = len({hit.session.key for hit in hits})
     return SearchPage(
         filters=shown,
         chips=chips_of(shown),
         facets=facets_of_hits(library, shown, hits, totals),
         warnings=warnings,
-        groups=_groups(library, shown, hits, found, wanted, totals),
+        groups=_groups(library, shown, hits, found, most, totals),
         sessions=sessions,
         # A session may match by its title alone.
         found=len(hits) if totals is None else max(totals.events, len(hits)),
         truncated=found.more,
         looked_at=len(found.hits),
         counted_best=totals is None,
-        more_url=f"{shown.url()}&n={wanted + _GROUPS}" if sessions > wanted and wanted < _MAX_GROUPS else None,
+        more_url=f"{shown.url()}&n={most + _GROUPS}" if sessions > most and most < _MAX_GROUPS else None,
         capsules=_capsules(library, filters, since, until),
         elapsed_ms=round((time.perf_counter() - started) * 1000, 1),
     )
@@ -195,12 +195,12 @@ def _request(filters: Filters, since: int | None, until: int | None) -> SearchRe
 
 
 def _groups(
-    library: Library, filters: Filters, hits: Sequence[Hit], found: Found, wanted: int, totals: Totals | None
+    library: Library, filters: Filters, hits: Sequence[Hit], found: Found, most: int, totals: Totals | None
 ) -> list[Group]:
     every: dict[str, list[Hit]] = {}
     for hit in hits:
         every.setdefault(hit.session.key, []).append(hit)
-    by_session = dict(islice(every.items(), wanted))
+    by_session = dict(islice(every.items(), most))
     lines = session_lines(library, [group[0].session for group in by_session.values()])
     shown = [hit for group in by_session.values() for hit in group[:_SHOWN_PER_SESSION]]
     events = iter(_found_events(library, shown, found, filters.q))

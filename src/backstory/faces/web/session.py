@@ -1,14 +1,15 @@
-"""The session page: the conversation in parts, the rail with its turns, and what belongs to the session."""
+"""The session page: the conversation in parts, the rail with its turns, what a search finds, what belongs to it."""
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -16,24 +17,13 @@ from starlette.routing import Route
 
 from ...archive.base import OpenedSession, Part, SearchRequest, TurnRow
 from ...archive.spans import Condition, TraceQuery, TraceRow
-from ...model import (
-    SEARCHABLE_TYPES,
-    EventRef,
-    InvalidId,
-    SessionRef,
-    TurnRef,
-    parse_id,
-    rfc3339,
-    session_id,
-    turn_id,
-)
+from ...model import SEARCHABLE_TYPES, EventRef, InvalidId, SessionRef, TurnRef, parse_id, rfc3339, session_id, turn_id
 from ...toolsets.history.views import Views
 from ..export import MEDIA_TYPES, Format, export
 from ..words import resume_command
-from .conversation import HEAD_CHARS, ON_PAGE, PART_EVENTS, Conversation, Place, ShownTurn
+from . import address
+from .conversation import HEAD_CHARS, ON_PAGE, PART_EVENTS, Conversation, Item, Passage, Place, ShownTurn, ToolUse
 from .lists import KINDS, Related, SessionLine, read_related, session_lines, session_url
-from .passages import FoundLine, with_passages
-from .rendering import address
 from .search import marker
 from .site import Site
 
@@ -59,6 +49,18 @@ class RailTurn(Struct, frozen=True):
     tokens: int | None
     cost: float | None
     failed: bool
+
+
+class FoundLine(Struct, frozen=True):
+    """A match in a session."""
+
+    id: str
+    """Of the event."""
+    url: str
+    label: str
+    turn: int
+    snippet: str
+    marks: list[tuple[int, int]]
 
 
 class FindResult(Struct, frozen=True):
@@ -340,15 +342,9 @@ def _with_rail(library: Library, page: SessionPage, key: str, first: int, traces
 
 def _find(library: Library, key: str, query: str) -> FindResult:
     """Matches in this session, in the order of the session."""
-    found = library.archive.search(
-        SearchRequest(
-            query=query,
-            types=SEARCHABLE_TYPES,
-            session=key,
-            limit=_FOUND,
-            deadline=time.monotonic() + _SECONDS,
-        )
-    )
+    until = time.monotonic() + _SECONDS
+    request = SearchRequest(query=query, types=SEARCHABLE_TYPES, session=key, limit=_FOUND, deadline=until)
+    found = library.archive.search(request)
     mark = marker(found)
     hits = sorted(found.hits, key=lambda hit: (hit.turn.ordinal, hit.event.ordinal))
     lines = [
@@ -365,3 +361,36 @@ def _find(library: Library, key: str, query: str) -> FindResult:
         for hit, view in zip(hits, Views(library.settings.redact).hits(hits, found.query), strict=True)
     ]
     return FindResult(library.egress(query), lines, found.more)
+
+
+# Passages: of a text that is cut, the part that a search found farther on
+
+
+def with_passages(turns: Sequence[ShownTurn], lines: Iterable[FoundLine]) -> list[ShownTurn]:
+    """The turns, with the matches in texts of theirs that are cut, where the cut has left them out."""
+    found = {line.id: Passage(line.snippet, line.marks) for line in lines if line.marks}
+    return [replace(turn, items=[_with_passage(item, found) for item in turn.items]) for turn in turns]
+
+
+def _with_passage(item: Item, found: Mapping[str, Passage]) -> Item:
+    use = item.tool
+    if use is None:
+        return replace(item, passage=_beyond(item.text, found.get(item.id))) if item.cut else item
+    if use.output_cut:
+        use = replace(use, passage=_beyond(use.output or "", found.get(use.output_id or "")))
+    # An output without its call has the id of the item.
+    call = found.get(item.id) if use.input_cut and item.id != use.output_id else None
+    return replace(item, tool=use, passage=None if call is None or _has_words(use, call) else call)
+
+
+def _beyond(shown: str, passage: Passage | None) -> Passage | None:
+    """The passage, unless it is in the text that is shown. Snippets have their text on one line."""
+    is_shown = passage is not None and passage.text.strip("… ") in " ".join(shown.split())
+    return None if is_shown else passage
+
+
+def _has_words(use: ToolUse, passage: Passage) -> bool:
+    """True if what is shown of a call has the words that were found: it is not laid out as it was searched."""
+    lines = [line.text for diff in use.diffs for line in diff.lines]
+    shown = "\n".join([*(argument.value for argument in use.arguments), use.shell or "", *lines]).lower()
+    return all(passage.text[start:end].lower() in shown for start, end in passage.marks)

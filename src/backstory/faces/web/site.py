@@ -28,7 +28,7 @@ from starlette.routing import Route
 from ...archive.errors import DeadlineExceeded, explain
 from ..http import json_response, read_body
 from ..mcp import PARALLEL_CALLS
-from .rendering import make_environment
+from . import make_environment
 
 if TYPE_CHECKING:
     from ...library import Library
@@ -242,9 +242,6 @@ class Site:
     def asset_url(self, name: str) -> str:
         assert name in self._assets, name
         return f"/static/{self._version}/{name}"
-
-    def stylesheet(self) -> str:
-        return self._assets["backstory.css"].content.decode()
 
     def common_routes(self) -> list[Route]:
         """Assets, and the switch of the theme."""

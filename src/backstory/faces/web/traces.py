@@ -20,8 +20,8 @@ from ...toolsets.traces.reports import Outline, OutlineRow, read_outline, span_n
 from ...toolsets.traces.service import span_view
 from ...toolsets.traces.types import SPAN_FIELDS, TRACE_FIELDS, Span, stored_trace_id
 from ..words import parse_moment
+from . import money, short_number, took
 from .lists import session_url
-from .rendering import money, short_number, took
 from .site import Answer, Nav, Site
 
 if TYPE_CHECKING:

@@ -19,9 +19,8 @@ from ...archive.spans import UsageTotal, Window
 from ...model import rfc3339, session_id
 from ...toolsets.traces.reports import Amount, ToolUse
 from ..words import home_path
-from . import figures
+from . import figures, money, short_number
 from .figures import DayAmount, add_by_day, add_up, grouped
-from .rendering import money, short_number
 from .site import Dated, Kept, Nav, Site
 
 if TYPE_CHECKING:

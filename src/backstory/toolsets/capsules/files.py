@@ -19,6 +19,7 @@ from typing import Any, BinaryIO
 import msgspec
 from msgspec import Struct
 
+from ...config import make_private_folder
 from ...files import PART_PATTERN
 from ...files import replacing as replacing_whole
 from ..base import cut_text
@@ -116,8 +117,7 @@ def open_for_reading(path: Path) -> BinaryIO:
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """A file to write. It replaces `path` once it is complete and on the disk; on an error it is removed."""
     try:
-        _make_private_parents(path)
-        _remove_stale_parts(path.parent)
+        _remove_stale_parts(make_private_folder(path.parent))
         if path.is_dir():
             raise CapsuleError.invalid("path", f"{path} is a folder")
         with replacing_whole(path, durable=True) as file:
@@ -132,17 +132,6 @@ def _remove_stale_parts(folder: Path) -> None:
         with suppress(OSError):
             if part.stat().st_mtime < time.time() - _STALE_SECONDS:
                 part.unlink()
-
-
-def _make_private_parents(path: Path) -> None:
-    """Create the missing folders above `path`, for their owner only."""
-    missing = []
-    folder = path.parent
-    while not folder.exists():
-        missing.append(folder)
-        folder = folder.parent
-    for folder in reversed(missing):
-        folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def _unusable(path: Path, error: OSError) -> CapsuleError:

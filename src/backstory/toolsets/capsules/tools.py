@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 
 from ...config import CapsuleSettings
-from ..base import BadArgument, Failure, Frame, Tool, Toolset, Unredacted
-from ..schemas import input_schema, output_schema
+from ..base import BadArgument, Failure, Frame, Released, Tool, Toolset, input_schema, output_schema
 from . import answers, requests
 from .answers import CapsuleError
 from .service import Capsules
@@ -219,7 +218,7 @@ def _raw_on_request(action: Callable[[R], Any]) -> Callable[[R], Any]:
 
     def answer(given: R) -> Any:
         result = action(given)
-        return Unredacted(result) if given.raw else result
+        return Released(result) if given.raw else result
 
     return answer
 

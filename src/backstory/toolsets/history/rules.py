@@ -29,7 +29,7 @@ from ...model import (
     rfc3339,
 )
 from ..base import NUMBER_AS_STRING, BadArgument, decode_arguments
-from .envelope import Call, Refusal
+from .answers import Call, Refusal
 from .types import BadCursor, ListSessions, Open, Position, SearchSessions, read_cursor
 
 T = TypeVar("T", bound=Struct)

@@ -20,10 +20,9 @@ from ...archive.base import (
 from ...config import Settings
 from ...interpreter import running
 from ...model import EVENT_TYPES, EventRef, EventType, Ref, SessionRef, TurnRef, event_id, session_id, turn_id
-from ..base import Arguments, Redacted, Reply
-from .envelope import Call, Refusal, handle
+from ..base import Arguments, Released, Reply
+from .answers import Call, ExplainedData, ListingData, Refusal, SearchData, handle
 from .rules import OpenQuestion, read_list, read_open, read_search
-from .search_types import ExplainedData, ListingData, SearchData
 from .snippet import HEAD_CHARS
 from .types import (
     CapsuleLink,
@@ -107,7 +106,7 @@ class History:
 
     # search_sessions
 
-    def _search(self, call: Call, *, explain: bool) -> Redacted:
+    def _search(self, call: Call, *, explain: bool) -> Released:
         question = read_search(call)
         self._warn(call, searching=True)
         scope = question.scope
@@ -144,7 +143,7 @@ class History:
 
     # list_sessions
 
-    def _list(self, call: Call) -> Redacted:
+    def _list(self, call: Call) -> Released:
         question = read_list(call)
         broad = question.end - question.start >= BROAD_MS
         call.sla_target_ms = _list_target(question.mode, broad)
@@ -175,7 +174,7 @@ class History:
 
     # open
 
-    def _open(self, call: Call) -> Redacted:
+    def _open(self, call: Call) -> Released:
         question = read_open(call)
         self._warn(call)
         ref = question.ref

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ...archive.query import Query, tokens
 from ...egress import reaches_on
-from .search_types import Excerpt
+from .answers import Excerpt
 
 EgressAll = Callable[[Sequence[str]], list[str]]
 """Egress for several texts at once."""

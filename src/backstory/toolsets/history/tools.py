@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..base import Arguments, Reply, Tool, Toolset
-from ..schemas import input_schema, output_schema
-from .search_types import ListingData, SearchData
+from ..base import Arguments, Reply, Tool, Toolset, input_schema, output_schema
+from .answers import ListingData, SearchData
 from .service import History
 from .types import Envelope, ErrorEnvelope, EventView, ListSessions, Open, SearchSessions, SessionView, TurnView
 

@@ -13,7 +13,7 @@ from ...archive.query import Query
 from ...egress import Mode, egress
 from ...model import EventType, event_id, rfc3339, session_id, turn_id
 from ...toolcalls import render_call, without_preamble
-from .search_types import (
+from .answers import (
     Excerpt,
     Explanation,
     HitEvent,

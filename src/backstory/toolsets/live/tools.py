@@ -18,8 +18,8 @@ from typing import Any
 
 from ...config import ConfigError, Settings, load_settings
 from ..base import Arguments, Failure, Frame, Tool, Toolset
+from . import Live
 from .functions import Function, functions
-from .runtime import Live
 from .types import Code, InUse, LiveError
 from .upkeep import Forget
 

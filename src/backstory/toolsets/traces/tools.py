@@ -9,8 +9,7 @@ from msgspec import UNSET
 
 from ...archive.base import Archive, ArchiveError
 from ...config import Settings
-from ..base import BadArgument, Failure, Frame, Tool, Toolset
-from ..schemas import output_schema
+from ..base import BadArgument, Failure, Frame, Tool, Toolset, output_schema
 from .service import Traces
 from .types import (
     ErrorBody,

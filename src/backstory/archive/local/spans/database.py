@@ -7,9 +7,10 @@ from pathlib import Path
 
 import msgspec
 
-from ....sqlite import Unusable, connect, is_damage, transaction
+from ....sqlite import connect, transaction
 from ....sqlite import prepare as prepare_database
-from ...errors import DAMAGED_TRACES, ArchiveError
+from ...errors import DAMAGED_TRACES
+from ..database import explained
 from .attributes import add_functions
 
 QUARTER_MS = 900_000
@@ -238,15 +239,9 @@ _INDEXES = "indexes"
 
 
 def prepare(path: Path) -> None:
-    try:
+    with explained(path, DAMAGED_TRACES):
         # Another process may be at it, and a million spans take half a minute.
         prepare_database(path, _MIGRATIONS, busy_seconds=120)
-    except Unusable as error:
-        raise ArchiveError(str(error)) from None
-    except sqlite3.DatabaseError as error:
-        if not is_damage(error):
-            raise
-        raise ArchiveError(DAMAGED_TRACES.format(path, error)) from None
 
 
 def open_database(path: Path, *, writable: bool) -> sqlite3.Connection:

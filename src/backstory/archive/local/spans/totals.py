@@ -50,37 +50,18 @@ def usage_totals(db: sqlite3.Connection, window: Window, detail: UsageDetail) ->
     usage, times = _usage_in(window)
     where, parameters = _where(Window(project=window.project, source=window.source, folders=window.folders))
     rows = db.execute(
-        "SELECT date(u.quarter * 900, 'unixepoch', 'localtime') AS day, min(u.first), max(u.last), t.project, m.text, "
-        "t.source, sum(u.calls), sum(u.input), sum(u.output), sum(u.cache_read), sum(u.cache_write), sum(u.reasoning), "
-        f"sum(u.cost), sum(u.unpriced), {'NULL' if detail == 'day' else 't.session'} "
+        "SELECT date(u.quarter * 900, 'unixepoch', 'localtime') AS day, min(u.first) AS start, max(u.last) AS 'end', "
+        "t.project AS project, m.text AS model, t.source AS source, sum(u.calls) AS calls, "
+        "sum(u.input) AS input_tokens, sum(u.output) AS output_tokens, sum(u.cache_read) AS cache_read_tokens, "
+        "sum(u.cache_write) AS cache_write_tokens, sum(u.reasoning) AS reasoning_tokens, sum(u.cost) AS cost, "
+        f"sum(u.unpriced) AS unpriced, {'NULL' if detail == 'day' else 't.session'} AS session "
         f"FROM ({usage}) u JOIN trace t ON t.id = u.trace LEFT JOIN name m ON m.id = u.model "
         f"WHERE {_COUNTED} AND {where} GROUP BY {_DETAILS[detail]}, t.project, u.model, t.source "
         "ORDER BY day DESC",
         [*times, *parameters],
     )
-    return [
-        UsageTotal(
-            day=day,
-            start=start,
-            end=end,
-            project=project,
-            model=model,
-            source=source,
-            calls=calls,
-            input_tokens=input,
-            output_tokens=output,
-            cache_read_tokens=cache_read,
-            cache_write_tokens=cache_write,
-            reasoning_tokens=reasoning,
-            cost=cost,
-            unpriced=unpriced,
-            session=session,
-        )
-        for (
-            day, start, end, project, model, source, calls, input, output, cache_read, cache_write, reasoning, cost,
-            unpriced, session,
-        ) in rows
-    ]  # fmt: skip
+    names = [name for name, *_ in rows.description]
+    return [UsageTotal(**dict(zip(names, row, strict=True))) for row in rows]
 
 
 def _usage_in(window: Window) -> tuple[str, list[int]]:

@@ -25,7 +25,7 @@ from .totals import refresh_traces
 from .writer import LocalSpanWriter, OfTurn
 
 if TYPE_CHECKING:
-    from .store import LocalSpans
+    from . import LocalSpans
 
 _log = logging.getLogger(__name__)
 

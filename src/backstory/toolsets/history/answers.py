@@ -1,4 +1,6 @@
-"""The envelope of every answer: its measured time, its warnings, and errors as answers."""
+"""Answers: the envelope of every one (its measured time, its warnings, errors as answers), and what search_sessions and
+list_sessions put into it.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +10,137 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
-from ...archive.base import DeadlineExceeded
+from ...archive.base import DeadlineExceeded, Mode
 from ...archive.errors import explain
-from ...egress import Mode, count_redacted, egress
-from ..base import Arguments, Failure, Frame, Redacted, Reply, excerpt, received_at
-from .types import CallContent, Envelope, ErrorBody, ErrorCode, ErrorEnvelope, EventView, Performance
+from ...egress import Mode as EgressMode
+from ...egress import count_redacted, egress
+from ...model import EventType
+from ..base import Arguments, Failure, Frame, Released, Reply, excerpt, received_at
+from .types import (
+    CallContent,
+    Envelope,
+    ErrorBody,
+    ErrorCode,
+    ErrorEnvelope,
+    EventView,
+    HitSession,
+    Performance,
+    SessionHead,
+)
+
+# search_sessions
+
+
+class HitEvent(Struct, frozen=True):
+    id: str
+    type: EventType
+    timestamp: str
+    ordinal: int
+    terminal: bool
+
+
+class HitTurn(Struct, frozen=True):
+    id: str
+    ordinal: int
+    completed: bool
+    event_count: int
+
+
+class Excerpt(Struct, frozen=True, gc=False):
+    text: str
+    truncated: bool
+
+
+class HitIds(Struct, frozen=True):
+    event_id: str
+    turn_id: str
+    session_id: str
+
+
+class SearchHit(Struct, frozen=True):
+    rank: int
+    score: float
+    id: str
+    event: HitEvent
+    turn: HitTurn
+    session: HitSession
+    snippet: Excerpt
+    open: HitIds
+
+
+class WordExplained(Struct, frozen=True):
+    """A word of the query: the events that have it, and the similar words that were taken where none has."""
+
+    word: str
+    events: int
+    read_as: tuple[str, ...]
+
+
+class HitExplained(Struct, frozen=True, kw_only=True):
+    """The words that a hit matches, by field, and the parts of its score: the sum of event, session, turn and title,
+    times the factors. The response divides it by the highest score that the query can reach."""
+
+    id: str
+    matched: dict[str, list[str]]
+    event: float
+    session: float
+    turn: float
+    title: float
+    factor: float
+    """For the project and time that the query names, the caller's project, and recent work."""
+    repeated: float
+    """Below 1 for a further hit of the same session."""
+
+
+class Explanation(Struct, frozen=True):
+    searched_events: int
+    words: list[WordExplained]
+    hits: list[HitExplained]
+
+
+class SearchData(Struct, frozen=True):
+    result_count: int
+    limit: int
+    truncated: bool
+    results: list[SearchHit]
+
+
+class ExplainedData(SearchData, frozen=True):
+    explanation: Explanation
+
+
+# list_sessions
+
+
+class ListedSession(SessionHead, frozen=True):
+    mode: Mode
+    session_slug: str | None
+    session_summary: str | None
+
+
+class SessionId(Struct, frozen=True):
+    session_id: str
+
+
+class Listing(Struct, frozen=True):
+    rank: int
+    id: str
+    session: ListedSession
+    open: SessionId
+
+
+class ListingData(Struct, frozen=True):
+    result_count: int
+    limit: int
+    truncated: bool
+    sessions: list[Listing]
+    next_cursor: str | None
+
+
+# The envelope
+
 
 _MAX_REASON_BYTES = 1024
 
@@ -31,7 +158,7 @@ class Refusal(Exception):
 class Call:
     """One request: its arguments, its time, the target that applies, and its warnings."""
 
-    def __init__(self, tool: str, arguments: Arguments, sla_target_ms: int, *, mode: Mode) -> None:
+    def __init__(self, tool: str, arguments: Arguments, sla_target_ms: int, *, mode: EgressMode) -> None:
         self.tool = tool
         self.arguments = arguments
         self.sla_target_ms = sla_target_ms
@@ -49,7 +176,7 @@ class Call:
         if time.monotonic() > self._started + self._seconds:
             raise DeadlineExceeded
 
-    def answer(self, request: msgspec.Struct, data: msgspec.Struct) -> Redacted:
+    def answer(self, request: msgspec.Struct, data: msgspec.Struct) -> Released:
         # The data is serialised before the clock is read, so that the time includes it.
         encoded = msgspec.json.encode(data)
         if self._mode != "off" and (redacted := _redactions(data, encoded)):
@@ -62,7 +189,7 @@ class Call:
             egress(self.warnings, self._mode),  # a warning may quote the source in the request
             self._performance(),
         )
-        return Redacted(envelope)
+        return Released(envelope)
 
     def refuse(self, error: Exception) -> Failure | None:
         """The error envelope for a failure with a known cause."""
@@ -96,7 +223,7 @@ def _redactions(data: msgspec.Struct, encoded: bytes) -> int:
 
 
 def handle(
-    tool: str, arguments: Arguments, sla_target_ms: int, action: Callable[[Call], Redacted], *, mode: Mode
+    tool: str, arguments: Arguments, sla_target_ms: int, action: Callable[[Call], Released], *, mode: EgressMode
 ) -> Reply:
     """The reply of the common frame, with the envelope of this call. `sla_target_ms` holds until the action sets
     another."""
